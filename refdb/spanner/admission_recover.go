@@ -39,16 +39,12 @@ var (
 )
 
 // Recover implements refdb.AdmissionStore. Tokens need not be raised: they are timestamps of commits.
-func (d *Driver) Recover(ctx context.Context, r refdb.RecoverRequest) (answer refdb.Recovered, err error) {
+func (d *Driver) Recover(ctx context.Context, r refdb.RecoverRequest) (refdb.Recovered, error) {
 	q := request{tag: "refdb.recover", what: "recover"}
-	err = d.changeAdmission(ctx, q, func(ctx context.Context, t *transaction, b *batch, row admissionRow) (err error) {
-		answer = refdb.Recovered{}
+	return changeAdmission(ctx, d, q, func(ctx context.Context, t *transaction, b *batch, row admissionRow) (answer refdb.Recovered, err error) {
 		answer.Admission, err = d.admissionNow(ctx, row, t.query)
-		if answer.Done = answer.Admitted; err != nil || answer.Done {
-			return err
-		}
-		if !r.MayBegin(answer.Admission) {
-			return nil
+		if answer.Done = answer.Admitted; err != nil || answer.Done || !r.MayBegin(answer.Admission) {
+			return answer, err
 		}
 		if answer.Lost > 0 {
 			answer.Decided, err = b.decideLost(ctx, t, min(r.Limit, recoveredRefs))
@@ -56,14 +52,14 @@ func (d *Driver) Recover(ctx context.Context, r refdb.RecoverRequest) (answer re
 			answer.Halted = answer.Lost > 0
 		}
 		if err != nil || answer.Halted {
-			return err
+			return answer, err
 		}
 		if len(answer.Decided) > 0 && b.cost > maxMutations/2 {
-			return nil // the rest is for the next step
+			return answer, nil // the rest is for the next step
 		}
 		more, err := b.endLeases(ctx, t)
 		if err != nil || more {
-			return err
+			return answer, err
 		}
 		for i, w := range answer.Witnesses {
 			if w.Awaited(d.name) { // it is one of r.Without
@@ -74,12 +70,8 @@ func (d *Driver) Recover(ctx context.Context, r refdb.RecoverRequest) (answer re
 		}
 		answer.Admitted, answer.Done = true, true
 		b.admit(d.name)
-		return b.beginEpoch(ctx, t, r, row)
+		return answer, b.beginEpoch(ctx, t, r, row)
 	})
-	if err != nil {
-		return refdb.Recovered{}, err
-	}
-	return answer, nil
 }
 
 // endLeases ends all locks but those that stand for intents, and reports whether there are more.

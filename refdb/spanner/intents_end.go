@@ -14,8 +14,9 @@ import (
 
 // Resolve implements refdb.IntentStore.
 func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
-	ended := make([]bool, len(r.Intents))
-	_, err := decide(ctx, d, request{tag: "refdb.resolve", what: "resolve intents"}, intentsOf(r.Intents), func(b *batch, rows []*intentRow) error {
+	q := request{tag: "refdb.resolve", what: "resolve intents"}
+	ended, _, err := decide(ctx, d, q, intentsOf(r.Intents), func(b *batch, rows []*intentRow) ([]bool, error) {
+		ended := make([]bool, len(r.Intents))
 		var ends []rowEnd
 		for n, i := range r.Intents {
 			row := rows[n]
@@ -32,23 +33,21 @@ func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, e
 			b.decideIntent(i, &r)
 		}
 		b.end(ends)
-		return nil
+		return ended, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return ended, nil
+	return ended, err
 }
 
 // Forget implements refdb.IntentStore.
 func (d *Driver) Forget(ctx context.Context, intents []refdb.LockID) error {
-	_, err := decide(ctx, d, request{tag: "refdb.forget", what: "forget intents"}, intentsOf(intents), func(b *batch, rows []*intentRow) error {
+	q := request{tag: "refdb.forget", what: "forget intents"}
+	_, _, err := decide(ctx, d, q, intentsOf(intents), func(b *batch, rows []*intentRow) (struct{}, error) {
 		for n, i := range intents {
 			if rows[n] != nil && !rows[n].Pending {
 				b.deleteIntent(i.Project, i.Ref, i.Token)
 			}
 		}
-		return nil
+		return struct{}{}, nil
 	})
 	return err
 }
@@ -110,8 +109,8 @@ func (d *Driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 		return err
 	}
 	refs := slices.Sorted(slices.Values(slices.Concat(rules.RefsOf(r.Done), r.Dropped)))
-	_, err := decide(ctx, d, request{tag: "refdb.finish", what: what}, statesOf(stateStatement(r.Project), updateKeys(r.Done, refs)),
-		func(b *batch, states []state) error { return planFinish(b, &r, refs, states) })
+	_, _, err := decide(ctx, d, request{tag: "refdb.finish", what: what}, statesOf(stateStatement(r.Project), updateKeys(r.Done, refs)),
+		func(b *batch, states []state) (struct{}, error) { return struct{}{}, planFinish(b, &r, refs, states) })
 	return err
 }
 

@@ -43,11 +43,7 @@ type acquisition struct {
 // acquire carries out what plan makes of what read has found.
 func (d *Driver) acquire(ctx context.Context, r request, read func(context.Context, *transaction) ([]state, error),
 	plan func(*batch, []state) (acquisition, error)) (refdb.Acquired, error) {
-	var a acquisition
-	at, err := decide(ctx, d, r, read, func(b *batch, states []state) (err error) {
-		a, err = plan(b, states)
-		return err
-	})
+	a, at, err := decide(ctx, d, r, read, plan)
 	if err != nil {
 		return refdb.Acquired{Place: a.Place}, err
 	}

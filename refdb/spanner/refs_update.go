@@ -22,8 +22,10 @@ func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 	if r.GitNames {
 		names = askNames(r.Updates)
 	}
-	_, err := decide(ctx, d, request{tag: "refdb.update", what: what}, names.statesWith(r.Project, updateKeys(r.Updates, fenced)),
-		func(b *batch, states []state) error { return planUpdate(b, &r, states, names.around(states)) })
+	_, _, err := decide(ctx, d, request{tag: "refdb.update", what: what}, names.statesWith(r.Project, updateKeys(r.Updates, fenced)),
+		func(b *batch, states []state) (struct{}, error) {
+			return struct{}{}, planUpdate(b, &r, states, names.around(states))
+		})
 	return err
 }
 
