@@ -215,49 +215,46 @@ func (t *tx) beginEpoch(r refdb.RecoverRequest) {
 
 // decideLost decides about lost changes of at most limit refs.
 func (t *tx) decideLost(limit int) (decided []refdb.LostChange) {
-	refs := make(map[key][]refdb.LostChange)
+	var refs rules.LostRefs
 	for _, l := range t.sortedLost() {
-		k := key{l.Project, l.Ref}
-		if l.Fate == refdb.Undecided && (len(refs) < limit || refs[k] != nil) {
-			refs[k] = append(refs[k], l)
+		if l.Fate == refdb.Undecided {
+			refs.Add(l, t.lostRef(key{l.Project, l.Ref}))
 		}
 	}
-	for _, k := range sorted(refs) {
-		var pending *intent
-		op := ""
-		for ik, i := range t.intents {
-			if ik.Project == k.Project && ik.Ref == k.Ref && i.Decision == refdb.Pending {
-				pending, op = i, i.Op
-			}
-		}
-		verdict := rules.DecideLost(refs[k], t.refs[k].Value, op)
-		if verdict.Again >= 0 {
-			t.rewrite(k, refs[k][verdict.Again])
+	for _, ref := range refs[:min(len(refs), limit)] {
+		k, verdict := key{ref.Project, ref.Ref}, ref.Decide()
+		if verdict.Again != nil {
+			t.rewrite(k, verdict.Again.New, verdict.Origin())
 		}
 		if verdict.EndIntent {
-			delete(t.intents, intentKey{k.Project, k.Ref, pending.Token})
+			delete(t.intents, intentKey{k.Project, k.Ref, ref.Token})
 			delete(t.locks, k)
 		}
-		for i, fate := range verdict.Fates {
-			if fate != refdb.Undecided {
-				l := refs[k][i]
-				l.Fate = fate
-				t.admission.lost[l.Cursor()] = l
-				decided = append(decided, l)
-			}
+		for _, l := range verdict.Decided {
+			t.admission.lost[l.Cursor()] = l
 		}
+		decided = append(decided, verdict.Decided...)
 	}
 	return decided
 }
 
+func (t *tx) lostRef(k key) rules.LostRef {
+	ref := rules.LostRef{Value: t.refs[k].Value}
+	for _, i := range t.intents {
+		if i.Project == k.Project && i.Ref == k.Ref && i.Decision == refdb.Pending {
+			ref.Intent, ref.Token = i.Op, i.Token
+		}
+	}
+	return ref
+}
+
 // rewrite makes a lost change again.
-func (t *tx) rewrite(k key, l refdb.LostChange) {
-	by := refdb.Origin{ID: l.Op, Owner: l.Owner, By: l.By}
+func (t *tx) rewrite(k key, to refdb.Value, by refdb.Origin) {
 	if t.admission.rewritten == 0 {
 		t.admission.rewritten = t.history.position + 1
 	}
-	if l.New != refdb.Unknown {
-		t.change(k, l.New, by)
+	if to != refdb.Unknown {
+		t.change(k, to, by)
 		return
 	}
 	t.noteChange(k, t.refs[k].Value, refdb.Unknown, by)
