@@ -3,7 +3,6 @@ package memory
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
@@ -75,18 +74,14 @@ func (d *driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 		if err := t.refuseBarred(r.Owner); err != nil {
 			return err
 		}
-		refs := slices.Sorted(slices.Values(slices.Concat(rules.RefsOf(r.Done), r.Dropped)))
-		held := refdb.Fence{Refs: refs, Owner: r.Owner, Token: r.Token}
-		if err := rules.CheckFence(r.Project, held, rules.Intent, t.locksIn(r.Project)); err != nil {
-			return err
-		}
-		done := refdb.UpdateRequest{Project: r.Project, Updates: r.Done}
-		if err := rules.Compare(done, t.rows(r.Project, rules.RefsOf(r.Done))); err != nil {
+		held := rules.Intents(r)
+		missing := rules.Missing(r.Project, held, rules.Intent, t.locksIn(r.Project))
+		if err := rules.Finish(r, missing, t.rows(r.Project, rules.RefsOf(r.Done))); err != nil {
 			return err
 		}
 		t.write(r.Project, r.Done, r.Origin)
-		t.end(r.Project, refs, refdb.Waiter{})
-		for _, ref := range refs {
+		t.end(r.Project, held.Refs, refdb.Waiter{})
+		for _, ref := range held.Refs {
 			delete(t.intents, intentKey{r.Project, ref, r.Token})
 		}
 		return nil

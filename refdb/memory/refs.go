@@ -82,15 +82,13 @@ func (d *driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 		if r.Fence != nil {
 			fence = *r.Fence
 		}
-		if err := rules.CheckFence(r.Project, fence, rules.Lease, t.locksIn(r.Project)); err != nil {
-			return err
-		}
 		refs := rules.RefsOf(r.Updates)
 		var around []rules.Row
 		if r.GitNames {
 			around = t.around(r.Project, r.Updates)
 		}
-		after, err := rules.Update(r, t.rows(r.Project, refs), around, t.now)
+		missing := rules.Missing(r.Project, fence, rules.Lease, t.locksIn(r.Project))
+		after, err := rules.Update(r, missing, t.rows(r.Project, refs), around, t.now)
 		if err != nil {
 			return err
 		}

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"slices"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
@@ -23,27 +22,25 @@ func (t *tx) finish(r refdb.FinishRequest) (refused, err error) {
 	if refused, err := t.refuseBarred(r.Owner); refused != nil || err != nil {
 		return refused, err
 	}
-	refs := slices.Sorted(slices.Values(slices.Concat(rules.RefsOf(r.Done), r.Dropped)))
-	lost, err := t.checkFence(r.Project, refdb.Fence{Refs: refs, Owner: r.Owner, Token: r.Token}, rules.Intent)
-	if err != nil || lost != nil {
-		return lost, err
+	held := rules.Intents(r)
+	var rows []rules.Row
+	missing, err := t.missing(r.Project, held, rules.Intent)
+	if err == nil && len(missing) == 0 && len(r.Done) > 0 {
+		rows, err = t.rows(r.Project, rules.RefsOf(r.Done))
 	}
-	if len(r.Done) > 0 {
-		rows, err := t.rows(r.Project, rules.RefsOf(r.Done))
-		if err != nil {
-			return nil, err
-		}
-		if mismatch := rules.Compare(refdb.UpdateRequest{Project: r.Project, Updates: r.Done}, rows); mismatch != nil {
-			return mismatch, nil
-		}
+	if err != nil {
+		return nil, err
+	}
+	if refused := rules.Finish(r, missing, rows); refused != nil {
+		return refused, nil
 	}
 	if err := t.put(r.Project, r.Origin, r.Done); err != nil {
 		return nil, err
 	}
-	if err := t.end(r.Project, refs, refdb.Waiter{}); err != nil {
+	if err := t.end(r.Project, held.Refs, refdb.Waiter{}); err != nil {
 		return nil, err
 	}
-	_, err = t.exec(deleteIntents, r.Project, asJSON(refs), int64(r.Token))
+	_, err = t.exec(deleteIntents, r.Project, asJSON(held.Refs), int64(r.Token))
 	return nil, err
 }
 
