@@ -108,7 +108,7 @@ func (d *Driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 		return err
 	}
 	held := rules.Intents(r)
-	_, _, err := decide(ctx, d, request{tag: "refdb.finish", what: what}, statesOf(stateStatement(r.Project), updateKeys(r.Done, held.Refs)),
+	_, _, err := decide(ctx, d, request{tag: "refdb.finish", what: what}, statesOf(r.Project, updateKeys(r.Done, held.Refs)),
 		func(b *batch, states []state) (struct{}, error) { return struct{}{}, planFinish(b, &r, held, states) })
 	return err
 }

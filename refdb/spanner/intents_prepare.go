@@ -61,7 +61,7 @@ func planPrepare(b *batch, r *refdb.PrepareRequest, states []state, around []rul
 // Revoke implements refdb.IntentStore. It undoes what r did, and leaves a record that r reads
 // before it does anything.
 func (d *Driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
-	_, _, err := decide(ctx, d, request{tag: "refdb.revoke", what: "revoke intents"}, statesOf(stateStatement(r.Project), lockKeys(rules.RefsOf(r.Updates))),
+	_, _, err := decide(ctx, d, request{tag: "refdb.revoke", what: "revoke intents"}, statesOf(r.Project, lockKeys(rules.RefsOf(r.Updates))),
 		func(b *batch, states []state) (struct{}, error) {
 			c := rules.PrepareClaim(r)
 			var ends []rowEnd

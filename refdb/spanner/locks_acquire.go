@@ -30,7 +30,7 @@ type claim struct {
 
 // Acquire implements refdb.LockStore.
 func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
-	return d.acquire(ctx, request{tag: "refdb.acquire", what: "acquire locks"}, statesOf(stateStatement(r.Project), stateKeys(r.Refs)),
+	return d.acquire(ctx, request{tag: "refdb.acquire", what: "acquire locks"}, statesOf(r.Project, stateKeys(r.Refs)),
 		func(b *batch, states []state) (acquisition, error) { return planAcquire(b, &r, states) })
 }
 

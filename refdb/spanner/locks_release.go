@@ -55,7 +55,7 @@ func (d *Driver) endMatching(ctx context.Context, r request, sql string, keys []
 
 // Abandon implements refdb.LockStore.
 func (d *Driver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
-	_, _, err := decide(ctx, d, request{tag: "refdb.abandon", what: "abandon locks"}, statesOf(stateStatement(r.Project), lockKeys(r.Refs)),
+	_, _, err := decide(ctx, d, request{tag: "refdb.abandon", what: "abandon locks"}, statesOf(r.Project, lockKeys(r.Refs)),
 		func(b *batch, states []state) (struct{}, error) {
 			for _, s := range states {
 				b.apply(r.Project, s.Name, rules.Abandon(r, s.Row, s.now))
