@@ -231,7 +231,7 @@ func TestOptionalRolesAreFoundOnceTheDatabaseIsUp(t *testing.T) {
 				if s := db.Stats(); len(s.Driver.Pools) > 0 {
 					t.Errorf("stats while it is down: %+v", s)
 				}
-				time.Sleep(20 * time.Second)
+				time.Sleep(time.Minute) // the longest pause, and more than one look at the schema
 				if s := db.Stats(); len(s.Driver.Pools) != 1 {
 					t.Errorf("stats once it is up: %+v", s)
 				}
