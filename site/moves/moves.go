@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/site/internal/broadcast"
+	"github.com/globalrefdb/globalrefdb/site/internal/segments"
 )
 
 var (
@@ -21,7 +22,7 @@ var (
 	ErrUnwritable = errors.New("the list of moves can't be written")
 )
 
-// segmentSize is the size of a segment at which the next one begins. The list has the last two.
+// segmentSize bounds a segment. The list has the last two.
 const segmentSize = 32 << 20
 
 // An Entry says that a ref may have moved.
@@ -33,17 +34,17 @@ type Entry struct {
 
 // A Log is the list's files. One process has it open at a time.
 type Log struct {
-	dir, boot string
-	note      string // a file
-	limit     int64  // segmentSize
-	fresh     bool
+	layout segments.Numbered
+	boot   string
+	note   string // a file
+	limit  int64  // segmentSize
+	fresh  bool
 
 	mu       sync.Mutex
 	epoch    string
-	segments []segment // in order; the last one is written
-	out      appender  // nil if the list can't be written
-	why      error     // why that is so
-	leftover bool      // files of the epoch that has ended may still be there
+	out      *segments.Log // nil if the list can't be written
+	why      error         // why that is so
+	leftover bool          // files of the epoch that has ended may still be there
 	begun    map[uint64]*Begun
 	lastID   uint64              // of a Begun
 	changed  broadcast.Broadcast // when the list has something new
@@ -81,7 +82,7 @@ func Open(dir, boot, note string) (log *Log, left []*Begun, err error) {
 }
 
 func open(dir, boot, note string, limit int64) (*Log, []*Begun, error) {
-	l := &Log{dir: dir, boot: boot, note: note, limit: limit, begun: map[uint64]*Begun{}}
+	l := &Log{layout: segments.Numbered{Dir: dir}, boot: boot, note: note, limit: limit, begun: map[uint64]*Begun{}}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	err := l.load()
@@ -104,8 +105,7 @@ func (l *Log) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.out != nil {
-		l.out.Close()
-		l.out, l.why = nil, errors.New("it was closed")
+		l.close(errors.New("it was closed"))
 		l.wake()
 	}
 }
