@@ -265,11 +265,7 @@ func (j *Journal) load() error {
 		return err
 	}
 	j.recent, j.noted, j.pending = nil, map[name]bool{}, map[name]refdb.Known{}
-	layout := segments.Pair{Older: j.path(older), Newer: j.path(newer)}
-	log, err := segments.Open(layout, j.segment, j.replay)
-	if errors.Is(err, fs.ErrNotExist) {
-		log, err = segments.Create(layout, j.segment, nil)
-	}
+	log, err := segments.Open(segments.Pair{Older: j.path(older), Newer: j.path(newer)}, j.segment, j.replay)
 	if err != nil {
 		return fmt.Errorf("reading the daemon's state: %w", err)
 	}

@@ -37,7 +37,7 @@ func placeIn(epoch string, segment uint64, offset int64) Place {
 // end returns where the list ends. l.mu is held.
 func (l *Log) end() Place {
 	last := l.out.Last()
-	return placeIn(l.epoch, l.layout.Number(last), last.Size)
+	return placeIn(l.epoch, l.layout.Number(last.Path), last.Size)
 }
 
 // End returns the present place: all that is on the list is before it. An error wraps [ErrUnwritable].
@@ -87,7 +87,7 @@ func (l *Log) Read(after Place) (Page, error) {
 		if err != nil {
 			return Page{}, err
 		}
-		p.Next = placeIn(epoch, l.layout.Number(s), offset)
+		p.Next = placeIn(epoch, l.layout.Number(s.Path), offset)
 		if p.full {
 			break
 		}
@@ -140,7 +140,7 @@ func (l *Log) find(epoch string, all []segments.Segment, at Place) (i int, offse
 	}
 	number, err1 := strconv.ParseUint(fields[1], 10, 64)
 	offset, err2 := strconv.ParseInt(fields[2], 10, 64)
-	i = slices.IndexFunc(all, func(s segments.Segment) bool { return l.layout.Number(s) == number })
+	i = slices.IndexFunc(all, func(s segments.Segment) bool { return l.layout.Number(s.Path) == number })
 	if errors.Join(err1, err2) != nil || i < 0 || offset < 0 || offset > all[i].Size {
 		return 0, 0, false
 	}

@@ -68,10 +68,11 @@ func Open(layout Layout, limit int64, replay func(Segment) (repeated int64, err 
 	}
 	l := &Log{layout: layout, limit: limit}
 	for _, path := range paths {
-		s := Segment{Path: path}
-		if s.Size, err = completeSize(path); err != nil {
+		text, err := os.ReadFile(path)
+		if err != nil {
 			return nil, err
 		}
+		s := Segment{Path: path, Size: int64(bytes.LastIndexByte(text, '\n') + 1)}
 		if s.repeated, err = replay(s); err != nil {
 			return nil, err
 		}
@@ -188,30 +189,4 @@ func (s Segment) Scan(offset int64, each func(line []byte) bool) (int64, error) 
 		offset += int64(len(line))
 	}
 	return offset, nil
-}
-
-// completeSize returns the size of a file's complete lines.
-func completeSize(path string) (int64, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	end, err := f.Seek(0, io.SeekEnd)
-	if err != nil {
-		return 0, err
-	}
-	b := make([]byte, 64<<10)
-	for end > 0 {
-		from := max(0, end-int64(len(b)))
-		n, err := f.ReadAt(b[:end-from], from)
-		if err != nil {
-			return 0, err
-		}
-		if i := bytes.LastIndexByte(b[:n], '\n'); i >= 0 {
-			return from + int64(i) + 1, nil
-		}
-		end = from
-	}
-	return 0, nil
 }

@@ -45,13 +45,22 @@ func open(t *testing.T, layout Layout, limit int64) (*Log, []string) {
 	return l, lines
 }
 
+// create makes a log that has some lines.
 func create(t *testing.T, layout Layout, limit int64, lines ...string) *Log {
 	t.Helper()
-	l, err := Create(layout, limit, text(lines...))
-	if err != nil {
+	if paths, err := layout.Paths(); err != nil {
 		t.Fatal(err)
+	} else if len(paths) == 0 {
+		l, err := Create(layout, limit, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
 	}
-	t.Cleanup(func() { l.Close() })
+	l, _ := open(t, layout, limit)
+	if len(lines) > 0 {
+		mustAppend(t, l, lines...)
+	}
 	return l
 }
 
@@ -96,11 +105,15 @@ func has(t *testing.T, l *Log, want ...string) {
 }
 
 func TestALogThatIsNotThere(t *testing.T) {
-	forEachLayout(t, func(t *testing.T, layout Layout) {
-		if _, err := Open(layout, large, nil); !errors.Is(err, fs.ErrNotExist) {
-			t.Error(err)
-		}
-	})
+	if _, err := Open(layouts["numbered"](t.TempDir()), large, nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+	l, lines := open(t, layouts["a pair"](t.TempDir()), large)
+	if len(lines) > 0 {
+		t.Errorf("it has %q", lines)
+	}
+	mustAppend(t, l, "one")
+	has(t, l, "one")
 }
 
 // A killed process may have written any part of its last append.
@@ -147,9 +160,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add(bytes.Repeat([]byte("x"), 70_000), 1<<16)
 	f.Fuzz(func(t *testing.T, content []byte, at int) {
 		layout := Numbered{t.TempDir()}
-		if err := os.WriteFile(layout.path(1), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, filepath.Join(layout.Dir, "0000000000000001"), string(content))
 		l, lines := open(t, layout, large)
 		complete := content[:bytes.LastIndexByte(content, '\n')+1]
 		if !bytes.Equal(text(lines...), complete) {
@@ -229,7 +240,7 @@ var killedAt = map[string]struct {
 		write(t, layout.Unfinished(), "three\n")
 		switch l := layout.(type) {
 		case Numbered:
-			rename(t, l.Unfinished(), l.path(3))
+			rename(t, l.Unfinished(), filepath.Join(l.Dir, "0000000000000003"))
 		case Pair:
 			rename(t, l.Newer, l.Older)
 		}
@@ -260,9 +271,9 @@ func TestAProcessThatIsKilledWhileASegmentBegins(t *testing.T) {
 	for when, c := range killedAt {
 		t.Run(when, func(t *testing.T) {
 			forEachLayout(t, func(t *testing.T, layout Layout) {
-				for _, line := range []string{"one", "two"} {
-					create(t, layout, 1, line).Close()
-				}
+				l := create(t, layout, 1, "one")
+				mustAppend(t, l, "two")
+				l.Close()
 				c.kill(t, layout)
 				l, lines := open(t, layout, 1)
 				if !slices.Equal(lines, c.want) {
