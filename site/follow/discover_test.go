@@ -35,7 +35,7 @@ func TestARepositoryThatIsNewHereIsComparedAsAWhole(t *testing.T) {
 		if (site.appeared == 1) != want {
 			t.Errorf("%s: the site was told %d times", what, site.appeared)
 		}
-		if got := f.queue.items["a"] != nil; got != want {
+		if got := f.queue.Len() > 0; got != want {
 			t.Errorf("%s: compared: %v", what, got)
 		}
 	}

@@ -168,10 +168,10 @@ func (f *Follower) Look(project string, refs ...string) {
 // Receive unpacks all that the database has of a project's objects and that is not here yet. It moves no ref. What it
 // records is on the disk when it returns.
 func (f *Follower) Receive(ctx context.Context, project string) error {
-	if err := f.queue.take(ctx, project); err != nil {
+	if err := f.queue.Hold(ctx, project); err != nil {
 		return err
 	}
-	defer f.queue.give(project)
+	defer f.queue.Release(project)
 	_, r, err := f.o.Site.Ruled(ctx, project)
 	if err != nil {
 		return err
@@ -251,7 +251,7 @@ func (f *Follower) Followed() int {
 
 // Stats returns how many refs were moved, and packs unpacked, and how many repositories are being brought up or wait for it.
 func (f *Follower) Stats() (moved, received uint64, waiting int) {
-	return f.moved.Load(), f.received.Load(), f.queue.len()
+	return f.moved.Load(), f.received.Load(), f.queue.Len()
 }
 
 // Traffic returns how many bytes of packs were unpacked, and how often a repository could not be brought up.
@@ -322,7 +322,7 @@ func (f *Follower) readEpochs(ctx context.Context) error {
 // work brings up one repository after the other.
 func (f *Follower) work(ctx context.Context) {
 	for {
-		project, w, ok := f.queue.next(ctx)
+		project, w, ok := f.queue.Next(ctx)
 		if !ok {
 			return
 		}

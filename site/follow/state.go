@@ -59,7 +59,7 @@ func (f *Follower) save(ctx context.Context) {
 	cursor := f.cursor
 	s := state{Cursor: cursor.String(), Known: maps.Clone(f.known)}
 	f.mu.Unlock()
-	s.Behind = f.queue.projects() // after the cursor: what comes between is dealt with twice
+	s.Behind = f.queue.Keys() // after the cursor: what comes between is dealt with twice
 	text, err := json.Marshal(s)
 	if err != nil || s.Cursor == "" {
 		return

@@ -25,11 +25,7 @@ func (k *Lifecycle) RunClones(ctx context.Context) {
 	consider := func(names []string) {
 		c := k.Site.Config()
 		for _, project := range names {
-			if c.AutoClone && k.isToBeCloned(ctx, c, project) {
-				k.cloner.add(project)
-			} else {
-				k.cloner.remove(project)
-			}
+			k.cloner.set(project, c.AutoClone && k.isToBeCloned(ctx, c, project))
 		}
 	}
 	k.cloner.run(ctx, lookForUncloned, k.projectNames, consider, func(project string) {
@@ -65,12 +61,14 @@ func (k *Lifecycle) cloneOne(ctx context.Context, c *config.Config, project stri
 	switch {
 	case ctx.Err() != nil:
 	case errors.Is(err, config.ErrExists): // somebody was faster: it is looked at again
+		k.cloner.done(project)
 	case errors.Is(err, errNoRef):
-		k.cloner.waits(project)
+		k.cloner.wait(project)
 	case err != nil:
-		k.cloner.failed(project, "it has no repository here, and can't be cloned: "+wire.OneLine(err.Error()), err)
+		k.cloner.fail(project, "it has no repository here, and can't be cloned: "+wire.OneLine(err.Error()), err)
 		k.Logger.WarnContext(ctx, "a project can't be cloned; trying again: see `refdbctl site status`", "project", which, "class", refdb.ClassOf(err).String(), "pack", packs.HeldBy(err))
 	default:
+		k.cloner.done(project)
 		k.Logger.InfoContext(ctx, "a project was cloned", "project", which, "refs", rep.Refs, "packs", rep.Packs)
 	}
 }

@@ -39,11 +39,7 @@ func (e notYet) Error() string { return "not before " + time.Duration(e).String(
 func (k *Lifecycle) RunRemovals(ctx context.Context) {
 	consider := func(names []string) {
 		for _, project := range names {
-			if k.Site.Config().RemovedTo != "" {
-				k.removals.add(project)
-			} else {
-				k.removals.remove(project)
-			}
+			k.removals.set(project, k.Site.Config().RemovedTo != "")
 		}
 	}
 	all := func() []string {
@@ -62,13 +58,13 @@ func (k *Lifecycle) RunRemovals(ctx context.Context) {
 			k.removals.later(project, time.Duration(wait))
 			return
 		case err != nil:
-			k.removals.failed(project, "the project was removed, and its repository is still here: "+wire.OneLine(err.Error()), err)
+			k.removals.fail(project, "the project was removed, and its repository is still here: "+wire.OneLine(err.Error()), err)
 			k.Logger.WarnContext(ctx, "the repository of a removed project stays; trying again: see `refdbctl site status`", "project", which, "class", refdb.ClassOf(err).String())
 			return
 		case to != "":
 			k.Logger.InfoContext(ctx, "the repository of a removed project was moved aside", "project", which)
 		}
-		k.removals.remove(project)
+		k.removals.done(project)
 	})
 }
 
