@@ -5,11 +5,7 @@ package boot
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -50,23 +46,20 @@ type Repair struct {
 	Digest func(project, ref string) string
 }
 
-func bootFile(state string) string { return filepath.Join(state, "boot") }
+func bootFile(state string) durable.State { return durable.In(state, "boot") }
 
 // Booted reports whether the machine has booted since the last daemon ran. The first daemon with
 // a state directory has nothing to repair.
 func (b *Repair) Booted(state string) (bool, error) {
-	text, err := os.ReadFile(bootFile(state))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, b.record(state)
+	text, found, err := bootFile(state).LoadText()
+	if err == nil && !found {
+		err = b.record(state)
 	}
-	if err != nil {
-		return false, fmt.Errorf("reading the daemon's state: %w", err)
-	}
-	return strings.TrimSpace(string(text)) != b.ID, nil
+	return found && strings.TrimSpace(text) != b.ID, err
 }
 
 func (b *Repair) record(state string) error {
-	return durable.WriteState(bootFile(state), []byte(b.ID+"\n"))
+	return bootFile(state).SaveText(b.ID + "\n")
 }
 
 // RemoveLockFiles removes the lock files that no running git can have made. It is called before the

@@ -84,7 +84,7 @@ type Follower struct {
 	unpack    gitrepo.UnpackLimits
 	epochs    []refdb.Epoch
 	cursor    refdb.Cursor
-	saved     string        // what the state file has
+	saved     state         // what the state file has
 	loaded    chan struct{} // closed once that was read
 	again     chan struct{} // has an item if all repositories are to be compared
 

@@ -2,7 +2,6 @@ package guards
 
 import (
 	"fmt"
-	"path/filepath"
 
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
@@ -18,7 +17,7 @@ type notedCreation struct {
 	ID      string `json:"id"`
 }
 
-func creationsFile(state string) string { return filepath.Join(state, "creations") }
+func creationsFile(state string) durable.State { return durable.In(state, "creations") }
 
 // saveCreations notes the creations that have reserved a name, durably.
 func (gs *Guards) saveCreations() error {
@@ -33,7 +32,7 @@ func (gs *Guards) saveCreations() error {
 	}
 	gs.creationsUnsaved = false
 	gs.unlock()
-	err := durable.SaveState(creationsFile(gs.Site.Config().State), noted)
+	err := creationsFile(gs.Site.Config().State).Save(noted)
 	if err != nil {
 		gs.lock()
 		gs.creationsUnsaved = true
@@ -45,7 +44,7 @@ func (gs *Guards) saveCreations() error {
 // LoadCreations gets to know the creations of earlier daemons. It is called before anything is decided, and before guards begin sessions.
 func (gs *Guards) LoadCreations(state string) error {
 	var noted []notedCreation
-	if err := durable.LoadState(creationsFile(state), &noted); err != nil {
+	if _, err := creationsFile(state).Load(&noted); err != nil {
 		return err
 	}
 	for _, n := range noted {

@@ -1,12 +1,6 @@
 package intent
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"sync/atomic"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -27,28 +21,16 @@ type inheritance struct {
 	Intents []Key `json:"intents"`
 }
 
+func inheritedFile(state string) durable.State { return durable.In(state, "inherited") }
+
 // readInheritance returns nil if there is none: this is the first start with this state directory.
 func readInheritance(state string) (*inheritance, error) {
-	b, err := os.ReadFile(filepath.Join(state, "inherited"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+	h := new(inheritance)
+	found, err := inheritedFile(state).Load(h)
+	if err != nil || !found {
+		return nil, err
 	}
-	var h inheritance
-	if err == nil {
-		err = json.Unmarshal(b, &h)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the daemon's state: %w", err)
-	}
-	return &h, nil
-}
-
-func (h *inheritance) write(state string) error {
-	b, err := json.Marshal(h)
-	if err != nil {
-		return err
-	}
-	return durable.WriteState(filepath.Join(state, "inherited"), b)
+	return h, nil
 }
 
 // Inherited are the intents of earlier daemons that a push may rely on.
@@ -89,7 +71,7 @@ func (in *Inherited) Separate(state, owner string, pending []refdb.Intent) (late
 	for _, i := range others {
 		h.Intents = append(h.Intents, KeyOf(i))
 	}
-	if err := h.write(state); err != nil {
+	if err := inheritedFile(state).Save(h); err != nil {
 		return nil, nil, err
 	}
 	stood := h.stood()

@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -207,29 +206,16 @@ func (j *Journal) noteMade(settled []refdb.Known) error {
 
 // Marks implements [refdb.Journal].
 func (j *Journal) Marks() (marks []refdb.WitnessMark, err error) {
-	text, err := os.ReadFile(j.path("witnesses"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &marks)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the daemon's state: %s: %w", j.path("witnesses"), err)
-	}
-	return marks, nil
+	_, err = durable.In(j.dir, "witnesses").Load(&marks)
+	return marks, err
 }
 
 // SetMarks implements [refdb.Journal].
 func (j *Journal) SetMarks(marks []refdb.WitnessMark) error {
-	text, err := json.Marshal(marks)
-	if err == nil {
-		err = os.MkdirAll(j.dir, 0o700)
-	}
-	if err != nil {
+	if err := os.MkdirAll(j.dir, 0o700); err != nil {
 		return err
 	}
-	return durable.WriteState(j.path("witnesses"), append(text, '\n'))
+	return durable.In(j.dir, "witnesses").Save(marks)
 }
 
 // Close closes the file.

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -43,12 +42,12 @@ type deletion struct {
 	Revision int64  `json:"revision"`
 }
 
-func deletionsFile(state string) string { return filepath.Join(state, "deletions") }
+func deletionsFile(state string) durable.State { return durable.In(state, "deletions") }
 
 // LoadDeletions gets to know what earlier daemons were told.
 func (k *Lifecycle) LoadDeletions(state string) error {
 	var all []deletion
-	err := durable.LoadState(deletionsFile(state), &all)
+	_, err := deletionsFile(state).Load(&all)
 	k.deletions.noted = map[deletion]bool{}
 	for _, one := range all {
 		k.deletions.noted[one] = true
@@ -66,7 +65,7 @@ func (ds *deletions) change(state string, change func(map[deletion]bool)) error 
 		return nil
 	}
 	all := slices.AppendSeq([]deletion{}, maps.Keys(next))
-	err := durable.SaveState(deletionsFile(state), all)
+	err := deletionsFile(state).Save(all)
 	if err == nil {
 		ds.noted = next
 	}
