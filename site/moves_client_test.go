@@ -11,6 +11,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/wire"
+	"github.com/globalrefdb/globalrefdb/site/wire/wiretest"
 )
 
 // A movesReader reads the list of moves.
@@ -79,7 +80,7 @@ func (m *movesReader) say(message wire.Message) {
 
 func (m *movesReader) hear() wire.Message {
 	m.g.tb.Helper()
-	answer, err := wire.ReadMoves(m.r)
+	answer, err := wiretest.ReadMoves(m.r)
 	if err != nil {
 		m.g.tb.Fatalf("waiting for moves: %v", err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/site/wire"
+	"github.com/globalrefdb/globalrefdb/site/wire/wiretest"
 )
 
 func (m *movesReader) raw(text string) {
@@ -32,7 +33,7 @@ func (m *movesReader) raw(text string) {
 // ended checks that the daemon has closed the connection. The kernel resets one of which it has not read all.
 func (m *movesReader) ended(what string) {
 	m.g.tb.Helper()
-	if answer, err := wire.ReadMoves(m.r); err != io.EOF && !errors.Is(err, syscall.ECONNRESET) {
+	if answer, err := wiretest.ReadMoves(m.r); err != io.EOF && !errors.Is(err, syscall.ECONNRESET) {
 		m.g.tb.Errorf("%s: the connection goes on: %+v, %v", what, answer, err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/guards"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/wire"
+	"github.com/globalrefdb/globalrefdb/site/wire/wiretest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
@@ -103,7 +104,7 @@ func TestASessionThatBreaksWithinAMessage(t *testing.T) {
 		io.WriteString(j.conn, text)
 		j.conn.(*net.UnixConn).CloseWrite()
 		for {
-			if _, err := wire.ReadFromDaemon(j.r); err != nil {
+			if _, err := wiretest.ReadFromDaemon(j.r); err != nil {
 				break
 			}
 		}
@@ -190,7 +191,7 @@ func TestAStopWaitsForTransactionsOfSessions(t *testing.T) {
 	if strings.Contains(g.log.String(), "stopped with pushes under way") {
 		t.Error("it did not wait")
 	}
-	if _, err := wire.ReadFromDaemon(j.r); err == nil {
+	if _, err := wiretest.ReadFromDaemon(j.r); err == nil {
 		t.Error("the session goes on")
 	}
 	g.has(x, b, b)

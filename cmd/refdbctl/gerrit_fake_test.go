@@ -19,6 +19,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/wire"
+	"github.com/globalrefdb/globalrefdb/site/wire/wiretest"
 )
 
 // gerritDir is the site directory of a Gerrit that can't run: files alone.
@@ -285,7 +286,7 @@ func beginGerritSession(of []string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := wire.ReadWelcome(bufio.NewReader(conn))
+	m, err := wiretest.ReadWelcome(bufio.NewReader(conn))
 	if _, ok := m.(wire.Welcome); !ok && err == nil {
 		err = fmt.Errorf("the daemon said %+v", m)
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/site/wire"
+	"github.com/globalrefdb/globalrefdb/site/wire/wiretest"
 )
 
 // A refIndex plays a guard that keeps one of what the refs of a site's repositories hold. It goes by the list of moves alone.
@@ -71,7 +72,7 @@ func (i *refIndex) ask(ctx context.Context, again int) error {
 
 // take takes an answer.
 func (i *refIndex) take(r *bufio.Reader) error {
-	answer, err := wire.ReadMoves(r)
+	answer, err := wiretest.ReadMoves(r)
 	if err != nil {
 		return err
 	}
