@@ -114,9 +114,6 @@ func (d *Daemon) CloneNow(ctx context.Context, project string) error {
 // LookForVanished looks for repositories that are gone, as at a time.
 func (d *Daemon) LookForVanished(now time.Time) { d.lifecycle.LookForVanished(d.work, now) }
 
-// HoldDeletions keeps projects from being removed until the function is called that it returns.
-func (d *Daemon) HoldDeletions() (release func()) { return d.lifecycle.HoldDeletions() }
-
 // Share keeps a repository from being had alone until the function is called that it returns.
 func (d *Daemon) Share(ctx context.Context, path string) (release func(), err error) {
 	return d.share(ctx, path)

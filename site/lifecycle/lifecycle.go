@@ -90,9 +90,3 @@ func (k *Lifecycle) Gone() []client.Behind {
 func (k *Lifecycle) logFailure(ctx context.Context, what string, err error) {
 	failure.Log(ctx, k.Logger, what, err)
 }
-
-// HoldDeletions keeps projects from being removed until the function is called that it returns: for tests.
-func (k *Lifecycle) HoldDeletions() (release func()) {
-	k.deletions.working.Lock()
-	return k.deletions.working.Unlock
-}
