@@ -3,6 +3,7 @@ package site
 import (
 	"context"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
@@ -11,6 +12,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/guards"
 	"github.com/globalrefdb/globalrefdb/site/moves"
+	"github.com/globalrefdb/globalrefdb/site/projects"
 )
 
 // BePatient lets what others take until the daemon gives them up be so long that only a hang reaches it. It is called before Run.
@@ -42,8 +44,21 @@ func (d *Daemon) LetSnapshotsAge() { d.limits.fresh = 0 }
 // SetSettle changes for how long pushes are refused after a change of rules. It is called before Run.
 func (d *Daemon) SetSettle(settle time.Duration) { d.projects.Settle = settle }
 
-// AgeRules lets what is known of the projects be older.
-func (d *Daemon) AgeRules(by time.Duration) { d.projects.Backdate(by) }
+// A Clock is ahead of the machine's clocks by as much as a test says.
+type Clock struct{ ahead atomic.Int64 }
+
+// Advance sets the clock forward.
+func (c *Clock) Advance(by time.Duration) { c.ahead.Add(int64(by)) }
+
+// UseClock makes the ages of sessions, of the site's Gerrit and of the known rules those of a clock. It is called before Run.
+func (d *Daemon) UseClock(c *Clock) {
+	now := func() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+	d.guards.Now, d.gerrit.Now = now, now
+	d.projects.Clock = func() (time.Duration, error) {
+		up, err := projects.Uptime()
+		return up + time.Duration(c.ahead.Load()), err
+	}
+}
 
 // HurryStop bounds how long the daemon waits when it stops, if something is under way that need not end by itself.
 func (d *Daemon) HurryStop(limit time.Duration) {
@@ -60,9 +75,6 @@ func PatientRepair(ctx context.Context, c *config.Config, db *refdb.DB, limit ti
 	d.BePatient(limit)
 	return d.repair(ctx, c)
 }
-
-// AgeSessions lets all guards have been without a session, or in it, for longer.
-func (d *Daemon) AgeSessions(by time.Duration) { d.guards.Backdate(by) }
 
 // WaitingForClaims counts the transactions that wait for others.
 func (d *Daemon) WaitingForClaims() int { return d.claims.Waiting() }
@@ -98,12 +110,8 @@ func (d *Daemon) FollowRemoval(ctx context.Context, project string) (to string, 
 	return d.lifecycle.FollowRemoval(ctx, d.config.Load(), project)
 }
 
-// LookAtGerrit looks at the site's Gerrit after it has been as it is for longer.
-func (d *Daemon) LookAtGerrit(ctx context.Context, longer time.Duration) {
-	d.gerrit.Look(ctx)
-	d.gerrit.Backdate(longer)
-	d.gerrit.Look(ctx)
-}
+// LookAtGerrit looks at the site's Gerrit.
+func (d *Daemon) LookAtGerrit(ctx context.Context) { d.gerrit.Look(ctx) }
 
 // CloneNow clones a project as the daemon does by itself.
 func (d *Daemon) CloneNow(ctx context.Context, project string) error {

@@ -230,11 +230,11 @@ func TestAServerThatNeverReadsMoves(t *testing.T) {
 	if answer, is := j.begin(func(b *wire.Begin) { b.Server = "gerrit" }).(wire.Welcome); !is {
 		t.Fatalf("%+v", answer)
 	}
-	g.daemon.AgeSessions(2 * time.Minute) // a slow machine adds to that
+	g.clock.Advance(2 * time.Minute) // a slow machine adds to that
 	if s := g.status(); !s.OK() || len(s.Readers) > 0 {
 		t.Errorf("after two minutes: %+v", s.Readers)
 	}
-	g.daemon.AgeSessions(4 * time.Minute)
+	g.clock.Advance(4 * time.Minute)
 	if s := g.status(); s.OK() || len(s.Readers) != 1 || s.Readers[0].Guard != j.id || !s.Readers[0].Never || metric(t, at, oldest) < 360 {
 		t.Errorf("after six: %+v", s.Readers)
 	}

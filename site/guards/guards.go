@@ -27,6 +27,9 @@ import (
 type Guards struct {
 	Needs
 
+	// Now is the clock that measures sessions and the time without one; nil for [time.Now].
+	Now func() time.Time
+
 	mu      sync.Mutex
 	limited Limits
 	all     map[pusher.Guard]*guard
@@ -147,11 +150,18 @@ func (gs *Guards) list() []*guard {
 	return all
 }
 
+func (gs *Guards) now() time.Time {
+	if gs.Now == nil {
+		return time.Now()
+	}
+	return gs.Now()
+}
+
 // get returns the guard of that identity, new or known. gs is locked.
 func (gs *Guards) get(id pusher.Guard) *guard {
 	g := gs.all[id]
 	if g == nil {
-		g = &guard{id: id, since: time.Now(), transactions: map[string]*transaction{}}
+		g = &guard{id: id, since: gs.now(), transactions: map[string]*transaction{}}
 		if gs.all == nil {
 			gs.all = map[pusher.Guard]*guard{}
 		}
@@ -342,14 +352,14 @@ func (gs *Guards) Sessions() []client.Session {
 	all := []client.Session{}
 	up, err := projects.Uptime()
 	for _, g := range gs.list() {
-		s := client.Session{Name: g.name, PID: g.id.PID, State: client.SessionOpen, Age: time.Since(g.since).Seconds(), Number: g.number, Open: len(g.transactions)}
+		s := client.Session{Name: g.name, PID: g.id.PID, State: client.SessionOpen, Age: gs.now().Sub(g.since).Seconds(), Number: g.number, Open: len(g.transactions)}
 		if started, ok := g.id.Started(); ok && err == nil && !g.dead {
 			s.GuardAge = (up - started).Seconds()
 		}
 		switch {
 		case g.dead:
 			s.State = client.SessionDead
-		case g.silent():
+		case g.silentAt(gs.now()):
 			s.State = client.SessionSilent
 		case g.session == nil:
 			s.State = client.SessionBroken

@@ -109,12 +109,3 @@ type Needs struct {
 func (gs *Guards) logFailure(ctx context.Context, what string, err error) {
 	failure.Log(ctx, gs.Logger, what, err)
 }
-
-// Backdate lets all guards have been without a session, or in it, for longer, and have begun their first one earlier: for tests.
-func (gs *Guards) Backdate(by time.Duration) {
-	gs.mu.Lock()
-	defer gs.mu.Unlock()
-	for _, g := range gs.all {
-		g.since, g.first = g.since.Add(-by), g.first.Add(-by)
-	}
-}

@@ -234,7 +234,7 @@ func (gs *Guards) sessionEnded(s *session) {
 	if g.session != s {
 		return
 	}
-	g.session, g.since = nil, time.Now()
+	g.session, g.since = nil, gs.now()
 	gs.leaveCreations(g)
 	if g.noted && len(g.transactions) == 0 {
 		gs.Tasks.Go(func() { gs.logFailure(gs.Site.Work(), "the guards could not be noted", gs.saveGuards()) })

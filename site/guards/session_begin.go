@@ -136,9 +136,9 @@ func (gs *Guards) openSession(ctx context.Context, s *session, id pusher.Guard, 
 	s.guard = g
 	g.server = b.Instance != "" || b.Server != ""
 	if !g.begun {
-		g.first = time.Now()
+		g.first = gs.now()
 	}
-	g.session, g.number, g.name, g.since, g.begun, g.alarmed = s, b.Number, b.Name, time.Now(), true, false
+	g.session, g.number, g.name, g.since, g.begun, g.alarmed = s, b.Number, b.Name, gs.now(), true, false
 	listed := make(map[string]wire.Open, len(b.Open))
 	for _, o := range b.Open {
 		listed[o.TX] = o

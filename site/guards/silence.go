@@ -15,7 +15,7 @@ func (gs *Guards) RaiseSilence(ctx context.Context) {
 	gs.lock()
 	defer gs.unlock()
 	for _, g := range gs.list() {
-		if g.silent() && !g.alarmed {
+		if g.silentAt(gs.now()) && !g.alarmed {
 			g.alarmed = true
 			gs.Counts.Alarm()
 			gs.Logger.ErrorContext(ctx, "a guard lives, and has had no session for a minute: what it was let do waits for it: see `refdbctl site status`",
@@ -24,9 +24,10 @@ func (gs *Guards) RaiseSilence(ctx context.Context) {
 	}
 }
 
-// silent reports whether a guard lives, has work and has had no session for too long. The guards are locked.
-func (g *guard) silent() bool {
-	return !g.dead && g.session == nil && len(g.transactions) > 0 && time.Since(g.since) > silenceLimit
+// silentAt reports whether a guard lives, has work and has had no session for too long at that time. The guards are
+// locked.
+func (g *guard) silentAt(now time.Time) bool {
+	return !g.dead && g.session == nil && len(g.transactions) > 0 && now.Sub(g.since) > silenceLimit
 }
 
 // NeverRead returns the servers, such as Gerrits, that have never read the list of moves although their first session began longer ago than
@@ -35,7 +36,7 @@ func (gs *Guards) NeverRead(reads func(guard string) bool, after time.Duration) 
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
 	for _, g := range gs.list() {
-		if age := time.Since(g.first); g.server && g.begun && !g.dead && !reads(g.id.ID) && age > after {
+		if age := gs.now().Sub(g.first); g.server && g.begun && !g.dead && !reads(g.id.ID) && age > after {
 			all = append(all, client.Reader{Guard: g.id.ID, Never: true, Age: age.Seconds(), Oldest: age.Seconds()})
 		}
 	}
