@@ -73,7 +73,7 @@ func (m *movesReader) dial() {
 
 func (m *movesReader) say(message wire.Message) {
 	m.g.tb.Helper()
-	if err := wire.WriteMessage(m.conn, message); err != nil {
+	if err := wiretest.Write(m.conn, message); err != nil {
 		m.g.tb.Fatal(err)
 	}
 }

@@ -145,7 +145,7 @@ func (j *jgit) session() *jgit {
 
 func (j *jgit) say(m wire.Message) {
 	j.g.tb.Helper()
-	if err := wire.WriteMessage(j.conn, m); err != nil {
+	if err := wiretest.Write(j.conn, m); err != nil {
 		j.g.tb.Fatal(err)
 	}
 }

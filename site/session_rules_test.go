@@ -152,7 +152,7 @@ func TestALaterSessionEndsTheEarlierOne(t *testing.T) {
 	if m, err := wiretest.ReadFromDaemon(r); err == nil {
 		t.Errorf("the earlier session goes on: %+v", m)
 	}
-	wire.WriteMessage(first, wire.Announce{TX: "old", Limit: sitetest.Patience, Dir: g.repo, Lines: []wire.Line{line(x, "", a)}})
+	wiretest.Write(first, wire.Announce{TX: "old", Limit: sitetest.Patience, Dir: g.repo, Lines: []wire.Line{line(x, "", a)}})
 	tx := j.granted(line("refs/heads/y", "", a))
 	if agents := g.agents(); len(agents) != 1 || !strings.HasSuffix(agents[0], ":"+tx) {
 		t.Errorf("intents of %v stand", agents)

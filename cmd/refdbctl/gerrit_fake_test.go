@@ -281,7 +281,7 @@ func gerritMain(path, daemon string) int {
 func beginGerritSession(of []string) (net.Conn, error) {
 	conn, err := net.Dial("unix", of[1])
 	if err == nil {
-		err = wire.WriteMessage(conn, wire.Begin{Guard: strings.Repeat("ab", 16), Number: 1, Name: "Gerrit " + of[2], Root: of[0], Instance: of[3], Server: gerritServerID})
+		err = wiretest.Write(conn, wire.Begin{Guard: strings.Repeat("ab", 16), Number: 1, Name: "Gerrit " + of[2], Root: of[0], Instance: of[3], Server: gerritServerID})
 	}
 	if err != nil {
 		return nil, err

@@ -44,7 +44,7 @@ func newSession(conn *net.UnixConn, limits Limits) *session {
 }
 
 // send queues a message. It reports whether the guard may get it. A nil session takes nothing.
-func (s *session) send(m wire.Message) bool {
+func (s *session) send(m wire.DaemonMessage) bool {
 	if s == nil {
 		return false
 	}

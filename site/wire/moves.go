@@ -101,12 +101,6 @@ func orDash(s string) string {
 	return s
 }
 
-func (m BeginMoves) text() (string, []string) {
-	return MovesMagic + strconv.Itoa(MovesVersion), []string{"guard " + m.Guard, "after " + orDash(m.After)}
-}
-
-func (m After) text() (string, []string) { return "after " + orDash(m.Place), nil }
-
 func (m Moves) text() (string, []string) {
 	lines := make([]string, len(m.Entries))
 	for i, e := range m.Entries {

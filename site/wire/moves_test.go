@@ -99,7 +99,7 @@ func TestAMessageAboutMovesThatCouldNotBeReadIsNotSent(t *testing.T) {
 		wire.Moves{Place: "p", Entries: []wire.Move{{Ref: "refs/x", Dir: "/a\nb"}}},
 	} {
 		var buf bytes.Buffer
-		if err := wire.WriteMessage(&buf, m); !errors.Is(err, wire.ErrMalformed) || buf.Len() != 0 {
+		if err := wiretest.Write(&buf, m); !errors.Is(err, wire.ErrMalformed) || buf.Len() != 0 {
 			t.Errorf("%+v: %v, %d bytes sent", m, err, buf.Len())
 		}
 	}

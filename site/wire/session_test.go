@@ -73,7 +73,7 @@ func TestAMessageArrivesAsItWasSent(t *testing.T) {
 func isReadAsItIsSent(t *testing.T, m wire.Message, text string, read func(*bufio.Reader) (wire.Message, error)) {
 	t.Helper()
 	var buf bytes.Buffer
-	if err := wire.WriteMessage(&buf, m); err != nil || buf.String() != text {
+	if err := wiretest.Write(&buf, m); err != nil || buf.String() != text {
 		t.Fatalf("sent %q, %v, want %q", buf.String(), err, text)
 	}
 	r := reader(text + "rest")
@@ -173,12 +173,12 @@ func TestAMessageThatCouldNotBeReadIsNotSent(t *testing.T) {
 		wire.WaitOn{TX: "1", Text: "a\nb"}, wire.Fault{}, wire.Welcome{},
 	} {
 		var buf bytes.Buffer
-		if err := wire.WriteMessage(&buf, m); !errors.Is(err, wire.ErrMalformed) || buf.Len() != 0 {
+		if err := wiretest.Write(&buf, m); !errors.Is(err, wire.ErrMalformed) || buf.Len() != 0 {
 			t.Errorf("%+v: %v, %d bytes sent", m, err, buf.Len())
 		}
 	}
 	large := wire.Refused{TX: "1", Kind: wire.Final, Reason: "x", Lines: []string{strings.Repeat("x", wire.MaxMessage)}}
-	if err := wire.WriteMessage(io.Discard, large); !errors.Is(err, wire.ErrTooLarge) {
+	if err := wiretest.Write(io.Discard, large); !errors.Is(err, wire.ErrTooLarge) {
 		t.Errorf("more than fits: %v", err)
 	}
 }
@@ -195,7 +195,7 @@ func fuzzMessages(f *testing.F, read func(*bufio.Reader) (wire.Message, error)) 
 			t.Fatalf("an error of no kind: %v", err)
 		}
 		var buf bytes.Buffer
-		if err := wire.WriteMessage(&buf, m); err != nil {
+		if err := wiretest.Write(&buf, m); err != nil {
 			t.Fatalf("%q was read as %+v, which can't be sent: %v", text, m, err)
 		}
 		again, err := read(bufio.NewReader(&buf))

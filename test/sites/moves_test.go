@@ -58,7 +58,7 @@ func (i *refIndex) ask(ctx context.Context, again int) error {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	r := bufio.NewReader(conn)
-	err = wire.WriteMessage(conn, wire.BeginMoves{Guard: strings.Repeat("0", 32), After: i.place})
+	err = wiretest.Write(conn, wire.BeginMoves{Guard: strings.Repeat("0", 32), After: i.place})
 	for {
 		if err == nil {
 			err = i.take(r)
@@ -66,7 +66,7 @@ func (i *refIndex) ask(ctx context.Context, again int) error {
 		if again--; err != nil || again < 0 {
 			return err
 		}
-		err = wire.WriteMessage(conn, wire.After{Place: i.place})
+		err = wiretest.Write(conn, wire.After{Place: i.place})
 	}
 }
 

@@ -1,9 +1,14 @@
-// Package wiretest is the other side of sessions and of the list of moves, for tests: it reads what a daemon sends.
+// Package wiretest is the other side of sessions and of the list of moves, for tests: it sends what a guard or a reader of
+// moves sends, and reads what a daemon sends.
 package wiretest
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"fmt"
+	"io"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -59,7 +64,7 @@ func ReadFromDaemon(r *bufio.Reader) (wire.Message, error) {
 		return nil, err
 	}
 	verb, rest, _ := strings.Cut(head, " ")
-	var m wire.Message
+	var m wire.DaemonMessage
 	ok := true
 	switch verb {
 	case "wait":
@@ -96,7 +101,7 @@ func ReadMoves(r *bufio.Reader) (wire.Message, error) {
 		return nil, err
 	}
 	verb, rest, _ := strings.Cut(head, " ")
-	var m wire.Message
+	var m wire.DaemonMessage
 	ok := true
 	switch verb {
 	case "moves":
@@ -120,12 +125,12 @@ func ReadMoves(r *bufio.Reader) (wire.Message, error) {
 	return checked(m, ok, head)
 }
 
-func fault(verb, rest string, lines []string) (wire.Message, bool) {
+func fault(verb, rest string, lines []string) (wire.DaemonMessage, bool) {
 	return wire.Fault{Text: rest}, verb == "error" && len(lines) == 0
 }
 
 // checked returns an error for a message that no daemon sends.
-func checked(m wire.Message, ok bool, head string) (wire.Message, error) {
+func checked(m wire.DaemonMessage, ok bool, head string) (wire.Message, error) {
 	if !ok {
 		return nil, malformed(head)
 	}
@@ -134,6 +139,73 @@ func checked(m wire.Message, ok bool, head string) (wire.Message, error) {
 	}
 	return m, nil
 }
+
+// Write sends a message of either side, in a single write. The error wraps [wire.ErrMalformed] or [wire.ErrTooLarge] if
+// the other side could not read it.
+func Write(w io.Writer, m wire.Message) error {
+	if m, is := m.(wire.DaemonMessage); is {
+		return wire.WriteMessage(w, m)
+	}
+	head, lines, read := text(m)
+	b := []byte(head + "\n")
+	for _, line := range lines {
+		b = append(append(b, line...), '\n')
+	}
+	b = append(b, '\n')
+	got, err := read(bufio.NewReader(bytes.NewReader(b)))
+	if err == nil && !reflect.DeepEqual(got, m) {
+		err = fmt.Errorf("%w: it would be read as %+v", wire.ErrMalformed, got)
+	}
+	if err == nil {
+		_, err = w.Write(b)
+	}
+	return err
+}
+
+// text returns the head and the lines of a message that a daemon reads, and what it reads the message with.
+func text(m wire.Message) (head string, lines []string, read func(*bufio.Reader) (wire.Message, error)) {
+	switch m := m.(type) {
+	case wire.Begin:
+		lines := []string{"guard " + m.Guard, fmt.Sprint("number ", m.Number), "name " + m.Name, "root " + m.Root}
+		if m.Instance != "" {
+			lines = append(lines, "instance "+m.Instance)
+		}
+		if m.Server != "" {
+			lines = append(lines, "server "+m.Server)
+		}
+		for _, o := range m.Open {
+			lines = append(append(lines, "open "+o.TX+" "+o.Dir), moved(o.Lines)...)
+		}
+		return fmt.Sprint(wire.SessionMagic, wire.SessionVersion), append(lines, "ready"), readBegin
+	case wire.BeginMoves:
+		return fmt.Sprint(wire.MovesMagic, wire.MovesVersion), []string{"guard " + m.Guard, "after " + cmp.Or(m.After, "-")}, readBeginMoves
+	case wire.After:
+		return "after " + cmp.Or(m.Place, "-"), nil, readAfter
+	case wire.Announce:
+		if m.By != "" {
+			lines = append(lines, "by "+m.By)
+		}
+		return fmt.Sprint("announce ", m.TX, " ", m.Limit.Milliseconds(), " ", m.Dir), append(lines, moved(m.Lines)...), wire.ReadFromGuard
+	case wire.Report:
+		return "report " + m.TX, nil, wire.ReadFromGuard
+	case wire.Create:
+		return fmt.Sprint("create ", m.TX, " ", m.Limit.Milliseconds(), " ", m.Dir), nil, wire.ReadFromGuard
+	case wire.Deleted:
+		return fmt.Sprint("deleted ", m.TX, " ", m.Limit.Milliseconds(), " ", m.Dir), []string{"id " + m.ID}, wire.ReadFromGuard
+	}
+	panic(fmt.Sprintf("nobody sends %T", m))
+}
+
+func moved(lines []wire.Line) (all []string) {
+	for _, l := range lines {
+		all = append(all, l.Old+" "+l.New+" "+l.Ref)
+	}
+	return all
+}
+
+func readBegin(r *bufio.Reader) (wire.Message, error)      { return wire.ReadBegin(r) }
+func readBeginMoves(r *bufio.Reader) (wire.Message, error) { return wire.ReadBeginMoves(r) }
+func readAfter(r *bufio.Reader) (wire.Message, error)      { return wire.ReadFromReader(r) }
 
 func malformed(line string) error {
 	return fmt.Errorf("%w: a daemon does not send %.80q", wire.ErrMalformed, line)
