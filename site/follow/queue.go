@@ -41,7 +41,8 @@ func merge(w, other work) work {
 	return w
 }
 
-// maxRefs bounds the refs of a repository that are looked at one by one. If more change, all are compared.
+// maxRefs bounds the refs of a repository that are looked at one by one. If more change, all are
+// compared.
 const maxRefs = 10_000
 
 // guarded returns those of the refs that c guards, in order.

@@ -1,9 +1,9 @@
-// Package journal keeps on the site's disk what its daemon knows the database to hold: the changes that
-// it made or saw, and its pending intents. The daemon uses it to notice and repair a database that went back in
-// time.
+// Package journal keeps on the site's disk what its daemon knows the database to hold: the changes
+// that it made or saw, and its pending intents. The daemon uses it to notice and repair a database
+// that went back in time.
 //
-// Appends are not synced: changes that a crash of the machine removes from the journal are lost as evidence. The
-// journal is bounded: its older half is removed.
+// Appends are not synced: changes that a crash of the machine removes from the journal are lost as
+// evidence. The journal is bounded: its older half is removed.
 package journal
 
 import (
@@ -30,8 +30,8 @@ const (
 	recentChanges = 4096
 )
 
-// A Journal implements [refdb.Journal] in a directory of the daemon's state. It reads that when it is first used.
-// One process uses the directory at a time: see presence.LockState.
+// A Journal implements [refdb.Journal] in a directory of the daemon's state. It reads that when it
+// is first used. One process uses the directory at a time: see presence.LockState.
 type Journal struct {
 	dir string
 
@@ -187,8 +187,8 @@ func (j *Journal) Settle(ctx context.Context, lost []refdb.Known) ([]refdb.Known
 	return settled, open, err
 }
 
-// noteMade notes the moves that were found to have been made. Later the repository has moved on, and
-// can't tell: the database may go back twice.
+// noteMade notes the moves that were found to have been made. Later the repository has moved on,
+// and can't tell: the database may go back twice.
 func (j *Journal) noteMade(settled []refdb.Known) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -259,8 +259,8 @@ func (j *Journal) load() error {
 	return nil
 }
 
-// replay takes the lines of a segment into memory. It returns the size of the intents at its start that the
-// segment before has, too.
+// replay takes the lines of a segment into memory. It returns the size of the intents at its start
+// that the segment before has, too.
 func (j *Journal) replay(s segments.Segment) (repeated int64, err error) {
 	start := true
 	_, err = s.Scan(0, func(text []byte) bool {
@@ -308,8 +308,8 @@ func (j *Journal) remember(l line) {
 	}
 }
 
-// append writes lines: all of them, or none. Otherwise an intent would be pending after the next start although
-// its push was refused.
+// append writes lines: all of them, or none. Otherwise an intent would be pending after the next
+// start although its push was refused.
 func (j *Journal) append(lines []line) error {
 	if len(lines) == 0 {
 		return nil

@@ -112,7 +112,8 @@ func (l *projectTasks) later(project string, after time.Duration) {
 	l.queue.Later(project, struct{}{}, after)
 }
 
-// fail records that a task has failed for a reason with an error. It is tried again, later and later.
+// fail records that a task has failed for a reason with an error. It is tried again, later and
+// later.
 func (l *projectTasks) fail(project, reason string, err error) {
 	l.queue.Again(project, struct{}{}, taskAgainLast)
 	l.mu.Lock()
@@ -124,8 +125,9 @@ func (l *projectTasks) fail(project, reason string, err error) {
 	l.failed[project] = failedTask{reason, packs.HeldBy(err), since}
 }
 
-// run does the tasks until ctx ends. Consider adds and removes projects: it is called with the projects whose rows have
-// changed, and periodically with all. Do tries one task, and then calls done, wait, later or fail.
+// run does the tasks until ctx ends. Consider adds and removes projects: it is called with the
+// projects whose rows have changed, and periodically with all. Do tries one task, and then calls
+// done, wait, later or fail.
 func (l *projectTasks) run(ctx context.Context, allEvery time.Duration, all func() []string, consider func([]string), do func(project string)) {
 	for full := time.Now(); ctx.Err() == nil; {
 		if !time.Now().Before(full) {

@@ -14,13 +14,14 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/segments"
 )
 
-// A Place is behind an entry of the list, for whoever has dealt with all up to there. It is one word.
+// A Place is a position between entries of the list: a reader at a place has processed all entries
+// before it. A Place is one word.
 type Place string
 
-// A Page is what follows a place.
+// A Page is a part of the list that follows a place.
 type Page struct {
-	Entries []Entry // in order; the same one only once
-	Next    Place   // behind the last of them
+	Entries []Entry // in order, without duplicates
+	Next    Place   // after the last of them
 }
 
 // Bounds of a page, and of what is read for one.
@@ -34,13 +35,13 @@ func placeIn(epoch string, segment uint64, offset int64) Place {
 	return Place(fmt.Sprintf("%s-%d-%d", epoch, segment, offset))
 }
 
-// end returns where the list ends. l.mu is held.
+// end returns the place at the end of the list. l.mu is held.
 func (l *Log) end() Place {
 	last := l.out.Last()
 	return placeIn(l.epoch, l.layout.Number(last.Path), last.Size)
 }
 
-// End returns the present place: all that is on the list is before it. An error wraps [ErrUnwritable].
+// End returns the place at the end of the list. The error wraps [ErrUnwritable].
 func (l *Log) End() (Place, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,7 +51,7 @@ func (l *Log) End() (Place, error) {
 	return l.end(), nil
 }
 
-// Wait waits until the list has something after a place, at most until ctx ends. It also returns if that can't be told.
+// Wait waits until the list has entries after a place or can't be written, at most until ctx ends.
 func (l *Log) Wait(ctx context.Context, after Place) {
 	for {
 		l.mu.Lock()
@@ -68,9 +69,10 @@ func (l *Log) Wait(ctx context.Context, after Place) {
 	}
 }
 
-// Read returns what follows a place. The page may have no entries.
+// Read returns a page that follows a place. The page may have no entries.
 //
-// An error wraps [ErrReset] if that is not known, and [ErrUnwritable] while it can't be told.
+// The error wraps [ErrReset] if the place is invalid, and [ErrUnwritable] while the list can't be
+// written.
 func (l *Log) Read(after Place) (Page, error) {
 	epoch, all, err := l.snapshot()
 	if err != nil {
@@ -92,7 +94,7 @@ func (l *Log) Read(after Place) (Page, error) {
 			break
 		}
 	}
-	// The files may have been those of the next one.
+	// The files may have been those of the next epoch.
 	if now, _, err := l.snapshot(); err != nil || now != epoch {
 		return Page{}, errors.Join(err, ErrReset)
 	}
@@ -107,7 +109,7 @@ type page struct {
 	full           bool
 }
 
-// add takes a record of so many bytes, unless the page is full.
+// add adds a record of size bytes, unless the page is full.
 func (p *page) add(r record, size int) bool {
 	add := r.what == moved && !p.seen[r.entry]
 	line := len(r.entry.Who) + len(r.entry.Ref) + len(r.entry.Dir) + 5
@@ -147,8 +149,8 @@ func (l *Log) find(epoch string, all []segments.Segment, at Place) (i int, offse
 	return i, offset, true
 }
 
-// scan calls each with the records of a segment after an offset, until each returns false, and returns the
-// offset behind the last record that each has accepted.
+// scan calls each with the records of a segment after an offset, until each returns false, and
+// returns the offset behind the last record that each has accepted.
 func scan(s segments.Segment, offset int64, each func(r record, size int) bool) (int64, error) {
 	readable, isHead := true, offset == 0
 	offset, err := s.Scan(offset, func(line []byte) bool {
@@ -172,8 +174,8 @@ func scan(s segments.Segment, offset int64, each func(r record, size int) bool) 
 	return offset, err
 }
 
-// Unread returns how many bytes of the list a reader at a place has not dealt with, and when the first entry among them came. If what follows the
-// place is not known, known is false.
+// Unread returns how many bytes of the list a reader at a place has not processed, and the time of
+// the first entry among them. Known is false if the place is invalid.
 func (l *Log) Unread(after Place) (size int64, oldest time.Time, known bool) {
 	epoch, all, err := l.snapshot()
 	if err != nil {

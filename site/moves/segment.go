@@ -15,8 +15,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/segments"
 )
 
-// A segment begins with a head, which names the epoch and the boot. Records follow, one a line: first the
-// moves that were begun in earlier segments and have not ended.
+// A segment begins with a head, which names the epoch and the boot. Records follow, one a line:
+// first the moves that were begun in earlier segments and have not ended.
 
 // The first words of lines.
 const (
@@ -115,8 +115,8 @@ func (l *Log) load() error {
 	return nil
 }
 
-// replay learns from a segment which moves were begun and have not ended. It returns the size of the head and
-// of the records that repeat those of the segment before.
+// replay learns from a segment which moves were begun and have not ended. It returns the size of
+// the head and of the records that repeat those of the segment before.
 func (l *Log) replay(s segments.Segment) (repeated int64, err error) {
 	before := l.begun
 	l.begun = make(map[uint64]*Begun, len(before)) // the segment begins with all that was begun before
@@ -153,8 +153,8 @@ func (l *Log) replay(s segments.Segment) (repeated int64, err error) {
 	return repeated, err
 }
 
-// continues reports whether a segment with that head belongs to the list: it is of this boot, and of the same
-// epoch as the segment before, which has not ended.
+// continues reports whether a segment with that head belongs to the list: it is of this boot, and
+// of the same epoch as the segment before, which has not ended.
 func (l *Log) continues(first string) bool {
 	fields := strings.Split(strings.TrimPrefix(first, head+" "), " ")
 	if len(fields) != 2 || l.epoch != "" && fields[0] != l.epoch {
@@ -196,8 +196,8 @@ func (l *Log) writable() error {
 	return nil
 }
 
-// fail ends the epoch, because moves may be missing from it, and returns why. A later process must not find
-// the epoch either.
+// fail ends the epoch, because moves may be missing from it, and returns why. A later process must
+// not find the epoch either.
 func (l *Log) fail(why error) error {
 	l.close(why)
 	l.leftover = true
@@ -243,8 +243,8 @@ func (l *Log) hasEnded() bool {
 	return err == nil && (string(noted) == l.epoch || string(noted) == anyEpoch)
 }
 
-// room returns an error if the disk is nearly full: an epoch that ended at once would only make readers
-// compare everything again and again.
+// room returns an error if the disk is nearly full: an epoch that ended at once would only make
+// readers compare everything again and again.
 func (l *Log) room() error {
 	path := l.layout.Dir + ".room"
 	return errors.Join(os.WriteFile(path, make([]byte, 1<<20), 0o600), os.Remove(path))

@@ -47,7 +47,8 @@ func own(f *os.File, other fs.FileInfo) error {
 	return f.Chown(int(was.Uid), int(was.Gid))
 }
 
-// replace writes content to f, a new file beside path, and moves f to path once finish has returned.
+// replace writes content to f, a new file beside path, and moves f to path once finish has
+// returned.
 func replace(f *os.File, path string, content []byte, finish func() error) (err error) {
 	defer func() {
 		if err != nil {

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// A State is the path of a small file of a daemon's state, which only the daemon's user may read. After a crash the
-// file has the content of before or the new one. One process writes it at a time.
+// A State is the path of a small file of a daemon's state, which only the daemon's user may read.
+// After a crash the file has the content of before or the new one. One process writes it at a time.
 type State string
 
 // In returns the file of that name in a state directory.
@@ -51,7 +51,8 @@ func (s State) LoadText() (text string, found bool, err error) {
 
 // SaveText replaces the content.
 func (s State) SaveText(text string) error {
-	// The name is always the same, so that a process that is killed again and again leaves one file.
+	// The name is always the same, so that a process that is killed again and again leaves one
+	// file.
 	f, err := os.OpenFile(string(s)+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err == nil {
 		err = replace(f, string(s), []byte(text), func() error { return nil })

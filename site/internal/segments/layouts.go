@@ -12,7 +12,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 )
 
-// Numbered names segments by ascending numbers, in a directory of their own. A segment keeps its name.
+// Numbered names segments by ascending numbers, in a directory of their own. A segment keeps its
+// name.
 type Numbered struct{ Dir string }
 
 // Number returns the number of the segment at a path.
@@ -61,8 +62,9 @@ func (n Numbered) Add() error {
 	return nil
 }
 
-// A Pair is two names: when a segment begins, the one before gets the name Older. Both are synced then: they replace
-// lines that may have been on the disk for long. A log in a Pair always exists; at first it is empty.
+// A Pair is two names: when a segment begins, the one before gets the name Older. Both are synced
+// then: they replace lines that may have been on the disk for long. A log in a Pair always exists;
+// at first it is empty.
 type Pair struct{ Older, Newer string }
 
 // Paths implements [Layout].

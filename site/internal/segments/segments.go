@@ -1,8 +1,10 @@
-// Package segments keeps an append-only log of lines in two files, its segments, so that the log stays bounded.
+// Package segments keeps an append-only log of lines in two files, its segments, so that the log
+// stays bounded.
 //
-// A log outlives its process: a segment appears as a whole, an append is one write, and the part of a line
-// that a killed process has left at the end is cut off when the log is opened. It need not outlive a crash
-// of the machine: appends are not synced. The caller defines the lines, and what a damaged one means.
+// A log outlives its process: a segment appears as a whole, an append is one write, and the part of
+// a line that a killed process has left at the end is cut off when the log is opened. It need not
+// outlive a crash of the machine: appends are not synced. The caller defines the lines, and what a
+// damaged one means.
 package segments
 
 import (
@@ -17,8 +19,8 @@ import (
 )
 
 var (
-	// ErrReopen: a failed call may have left lines that are not part of the log. The log has to be closed
-	// and opened again before it is used.
+	// ErrReopen: a failed call may have left lines that are not part of the log. The log has to be
+	// closed and opened again before it is used.
 	ErrReopen = errors.New("the log has to be opened again")
 	// ErrDamaged: a segment does not have a line at an offset, or no longer has all its lines.
 	ErrDamaged = errors.New("the segment is damaged")
@@ -29,12 +31,13 @@ const kept = 2
 
 // A Layout says in which files the segments are.
 type Layout interface {
-	// Paths returns the paths of the last segments, oldest first. It completes an Add that was interrupted.
+	// Paths returns the paths of the last segments, oldest first. It completes an Add that was
+	// interrupted.
 	Paths() ([]string, error)
 	// Unfinished returns the path at which a segment is written before Add.
 	Unfinished() string
-	// Add makes the file at Unfinished the newest segment, and removes all others but the one before. An
-	// error wraps [ErrReopen] if the segments are not what they were.
+	// Add makes the file at Unfinished the newest segment, and removes all others but the one
+	// before. An error wraps [ErrReopen] if the segments are not what they were.
 	Add() error
 }
 
@@ -54,10 +57,12 @@ type Log struct {
 	out      *os.File  // the last one
 }
 
-// Open opens the log that an earlier process has left. The error wraps [fs.ErrNotExist] if there is none.
+// Open opens the log that an earlier process has left. The error wraps [fs.ErrNotExist] if there is
+// none.
 //
-// Replay is called with each segment, oldest first, before anything is changed. It returns the number of
-// bytes at the segment's start that repeat earlier segments: they don't count toward the limit.
+// Replay is called with each segment, oldest first, before anything is changed. It returns the
+// number of bytes at the segment's start that repeat earlier segments: they don't count toward the
+// limit.
 func Open(layout Layout, limit int64, replay func(Segment) (repeated int64, err error)) (*Log, error) {
 	paths, err := layout.Paths()
 	if err == nil && len(paths) == 0 {
@@ -88,8 +93,8 @@ func Open(layout Layout, limit int64, replay func(Segment) (repeated int64, err 
 	return l, nil
 }
 
-// Create begins a log with some lines, which don't count toward the limit. A new segment begins before the
-// present one exceeds the limit, in bytes.
+// Create begins a log with some lines, which don't count toward the limit. A new segment begins
+// before the present one exceeds the limit, in bytes.
 func Create(layout Layout, limit int64, lines []byte) (*Log, error) {
 	l := &Log{layout: layout, limit: limit}
 	if err := l.add(lines, nil); err != nil {
@@ -109,11 +114,11 @@ func (l *Log) Last() Segment { return *l.last() }
 
 func (l *Log) last() *Segment { return &l.segments[len(l.segments)-1] }
 
-// Append adds lines, all or none, with one write. If a new segment begins with them, repeat is called for
-// what has to be repeated from earlier segments, because these will be removed.
+// Append adds lines, all or none, with one write. If a new segment begins with them, repeat is
+// called for what has to be repeated from earlier segments, because these will be removed.
 //
-// Any number of bytes may be repeated: they don't count toward the limit, or each append would begin a
-// segment once there are many.
+// Any number of bytes may be repeated: they don't count toward the limit, or each append would
+// begin a segment once there are many.
 func (l *Log) Append(lines []byte, repeat func() []byte) error {
 	last := l.last()
 	if last.Size > last.repeated && last.Size-last.repeated+int64(len(lines)) > l.limit {
@@ -160,11 +165,12 @@ func (l *Log) add(repeated, lines []byte) error {
 	return nil
 }
 
-// Scan calls each with the complete lines of s that begin at or after an offset, without their ends, until
-// each returns false. It returns the offset behind the last line that each has accepted.
+// Scan calls each with the complete lines of s that begin at or after an offset, without their
+// ends, until each returns false. It returns the offset behind the last line that each has
+// accepted.
 //
-// The error wraps [fs.ErrNotExist] if the segment was removed, and [ErrDamaged] if no line begins at the
-// offset or a line can't be read.
+// The error wraps [fs.ErrNotExist] if the segment was removed, and [ErrDamaged] if no line begins
+// at the offset or a line can't be read.
 func (s Segment) Scan(offset int64, each func(line []byte) bool) (int64, error) {
 	f, err := os.Open(s.Path)
 	if err != nil {

@@ -224,8 +224,8 @@ func TestAnythingMayBeRepeated(t *testing.T) {
 	})
 }
 
-// killedAt are the states of the files that a process leaves that is killed while it begins a segment with "three".
-// There were segments with "one" and "two".
+// killedAt are the states of the files that a process leaves that is killed while it begins a
+// segment with "three". There were segments with "one" and "two".
 var killedAt = map[string]struct {
 	kill func(t *testing.T, layout Layout)
 	want []string

@@ -1,5 +1,6 @@
-// Package workqueue hands out work by key: each key to one worker at a time, the key that has waited longest first.
-// A key whose work has failed waits longer after each failure, and delays no other key.
+// Package workqueue hands out work by key: each key to one worker at a time, the key that has
+// waited longest first. A key whose work has failed waits longer after each failure, and delays no
+// other key.
 package workqueue
 
 import (
@@ -35,8 +36,9 @@ type item[W any] struct {
 	pause     time.Duration // the last one after a failure
 }
 
-// New returns an empty queue. Merge combines the work that a key has, possibly the zero W, with more work. First is the
-// pause after a key's first failure; each further failure doubles it. New work shortens the pause to soon.
+// New returns an empty queue. Merge combines the work that a key has, possibly the zero W, with
+// more work. First is the pause after a key's first failure; each further failure doubles it. New
+// work shortens the pause to soon.
 func New[W any](merge func(W, W) W, first, soon time.Duration) *Queue[W] {
 	return &Queue[W]{merge: merge, first: first, soon: soon, items: map[string]*item[W]{}}
 }
@@ -71,8 +73,8 @@ func (q *Queue[W]) add(i *item[W], w W) {
 	q.changed.Send()
 }
 
-// Next waits for a key with work, until ctx ends, and hands it out: its work ends with [Queue.Done], [Queue.Again] or
-// [Queue.Later].
+// Next waits for a key with work, until ctx ends, and hands it out: its work ends with
+// [Queue.Done], [Queue.Again] or [Queue.Later].
 func (q *Queue[W]) Next(ctx context.Context) (key string, w W, ok bool) {
 	for ctx.Err() == nil {
 		q.mu.Lock()
@@ -94,8 +96,8 @@ func (q *Queue[W]) Next(ctx context.Context) (key string, w W, ok bool) {
 	return "", w, false
 }
 
-// Try is [Queue.Next] without waiting. If there is no key to hand out, it returns how long there will be none unless
-// work is added.
+// Try is [Queue.Next] without waiting. If there is no key to hand out, it returns how long there
+// will be none unless work is added.
 func (q *Queue[W]) Try() (key string, w W, wait time.Duration, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

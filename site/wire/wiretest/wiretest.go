@@ -1,5 +1,5 @@
-// Package wiretest is the other side of sessions and of the list of moves, for tests: it sends what a guard or a reader of
-// moves sends, and reads what a daemon sends.
+// Package wiretest is the other side of sessions and of the list of moves, for tests: it sends what
+// a guard or a reader of moves sends, and reads what a daemon sends.
 package wiretest
 
 import (
@@ -56,8 +56,8 @@ func ReadWelcome(r *bufio.Reader) (wire.Message, error) {
 	return checked(w, true, head)
 }
 
-// ReadFromDaemon reads a later message of a session: [wire.WaitOn], [wire.Granted], [wire.Refused], [wire.Settled],
-// [wire.Ping], [wire.Pong] or [wire.Fault].
+// ReadFromDaemon reads a later message of a session: [wire.WaitOn], [wire.Granted], [wire.Refused],
+// [wire.Settled], [wire.Ping], [wire.Pong] or [wire.Fault].
 func ReadFromDaemon(r *bufio.Reader) (wire.Message, error) {
 	head, lines, err := wire.ReadLines(r)
 	if err != nil {
@@ -94,7 +94,8 @@ func ReadFromDaemon(r *bufio.Reader) (wire.Message, error) {
 	return checked(m, ok, head)
 }
 
-// ReadMoves reads an answer about moves: [wire.Moves], [wire.Reset], [wire.Rejected] or [wire.Fault].
+// ReadMoves reads an answer about moves: [wire.Moves], [wire.Reset], [wire.Rejected] or
+// [wire.Fault].
 func ReadMoves(r *bufio.Reader) (wire.Message, error) {
 	head, lines, err := wire.ReadLines(r)
 	if err != nil {
@@ -140,8 +141,8 @@ func checked(m wire.DaemonMessage, ok bool, head string) (wire.Message, error) {
 	return m, nil
 }
 
-// Write sends a message of either side, in a single write. The error wraps [wire.ErrMalformed] or [wire.ErrTooLarge] if
-// the other side could not read it.
+// Write sends a message of either side, in a single write. The error wraps [wire.ErrMalformed] or
+// [wire.ErrTooLarge] if the other side could not read it.
 func Write(w io.Writer, m wire.Message) error {
 	if m, is := m.(wire.DaemonMessage); is {
 		return wire.WriteMessage(w, m)
@@ -162,7 +163,8 @@ func Write(w io.Writer, m wire.Message) error {
 	return err
 }
 
-// text returns the head and the lines of a message that a daemon reads, and what it reads the message with.
+// text returns the head and the lines of a message that a daemon reads, and what it reads the
+// message with.
 func text(m wire.Message) (head string, lines []string, read func(*bufio.Reader) (wire.Message, error)) {
 	switch m := m.(type) {
 	case wire.Begin:
