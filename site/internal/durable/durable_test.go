@@ -5,13 +5,14 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/globalrefdb/globalrefdb/site/internal/disktest"
 )
 
 type content struct {
@@ -178,47 +179,21 @@ func TestARewrittenFileKeepsItsModeAndOwner(t *testing.T) {
 
 // What was replaced is on the disk when the call returns: its content, and its name.
 func TestACrashOfTheMachine(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("a file system in a file can be mounted by root only: what a crash of the machine leaves is not looked at")
-	}
 	for name, write := range writers {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			image := filepath.Join(dir, "image")
-			run(t, "truncate", "--size=8M", image)
-			run(t, "mkfs.ext4", "-q", "-F", image)
-			disk := mount(t, image)
-			path := filepath.Join(disk, "file")
-			if err := WriteFile(path, []byte("old"), 0o644); err != nil {
+			disk := disktest.New(t)
+			path := filepath.Join(disk.Dir, "file")
+			if err := os.WriteFile(path, []byte("old"), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			run(t, "sync", "-f", disk)
+			disk.Sync()
 			if err := write(path, "new"); err != nil {
 				t.Fatal(err)
 			}
-			run(t, "cp", image, image+".crashed")
-			text, err := os.ReadFile(filepath.Join(mount(t, image+".crashed"), "file"))
+			text, err := os.ReadFile(filepath.Join(disk.Crashed(), "file"))
 			if err != nil || string(text) != "new" {
 				t.Errorf("after the crash it has %q, %v", text, err)
 			}
 		})
-	}
-}
-
-// mount mounts a disk that writes nothing by itself for a long time.
-func mount(t *testing.T, image string) (at string) {
-	t.Helper()
-	at = t.TempDir()
-	if out, err := exec.Command("mount", "-o", "loop,commit=300,noauto_da_alloc", image, at).CombinedOutput(); err != nil {
-		t.Skipf("there are no loop devices here, so what a crash of the machine leaves is not looked at: %v: %s", err, out)
-	}
-	t.Cleanup(func() { run(t, "umount", at) })
-	return at
-}
-
-func run(t *testing.T, name string, args ...string) {
-	t.Helper()
-	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v: %s", name, err, out)
 	}
 }

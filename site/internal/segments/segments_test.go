@@ -10,6 +10,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/globalrefdb/globalrefdb/site/internal/disktest"
+	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 )
 
 // layouts are the ways to name segments, in a directory.
@@ -352,4 +355,31 @@ func TestASegmentThatHasChanged(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A Pair loses nothing that the log has when the older segment goes: neither what was repeated, nor the segment before.
+// The disk may have the new names before it has what is in the files.
+func TestACrashOfTheMachineWhenASegmentHasBegun(t *testing.T) {
+	disk := disktest.New(t)
+	three, four := strings.Repeat("3", 8000), strings.Repeat("4", 2000)
+	layout := Pair{filepath.Join(disk.Dir, "older"), filepath.Join(disk.Dir, "newer")}
+	write(t, layout.Older, "one\n")
+	write(t, layout.Newer, "two\n")
+	other := filepath.Join(disk.Dir, "other")
+	write(t, other, "")
+	disk.Sync()
+	l, _ := open(t, layout, 9000)
+	mustAppend(t, l, three)
+	if err := l.Append(text(four), func() []byte { return text("one") }); err != nil {
+		t.Fatal(err)
+	}
+	write(t, other, "x")
+	if err := durable.SyncFile(other); err != nil { // this commits the names
+		t.Fatal(err)
+	}
+	crashed := disk.Crashed()
+	_, lines := open(t, Pair{filepath.Join(crashed, "older"), filepath.Join(crashed, "newer")}, 9000)
+	if want := []string{"two", three, "one", four}; !slices.Equal(lines, want) {
+		t.Errorf("after the crash it has %d lines, %.10q, want %d", len(lines), lines, len(want))
+	}
 }
