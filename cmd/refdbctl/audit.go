@@ -9,7 +9,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/past"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/timespec"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -46,7 +46,7 @@ func (a *app) auditListCommand() *cobra.Command {
 database's timestamps. Each entry is written before the operation. An entry without an outcome belongs to a command
 that is in progress, or has died: its operation may have been done.
 
---since is ` + past.Forms + `.
+--since is ` + timespec.Forms + `.
 
 Fields: ` + output.Names(auditColumns),
 		Example: `  refdbctl audit list --project my/project --since 7d

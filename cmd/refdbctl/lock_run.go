@@ -16,8 +16,8 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/hold"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/job"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/jobcontrol"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/locking"
 	"github.com/globalrefdb/globalrefdb/lease"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
@@ -135,7 +135,7 @@ type lockRun struct {
 	refs      []string
 	shared    string // the name of a lease
 	exclusive string // the name of a lease
-	request   hold.Request
+	request   locking.Request
 	command   []string
 	wait      time.Duration
 	try       bool
@@ -143,7 +143,7 @@ type lockRun struct {
 	killAfter time.Duration
 	conflict  int
 	passDB    bool
-	job       job.Command // while it runs
+	job       jobcontrol.Command // while it runs
 }
 
 // leased reports whether the command is to run under a lease.
@@ -160,11 +160,11 @@ func (l *lockRun) check(cmd *cobra.Command) error {
 	changed := cmd.Flags().Changed
 	switch {
 	case changed("shared"):
-		l.request = hold.Lease{Project: l.project, Name: l.shared, Mode: lease.Shared, Under: l.enclosing()}
+		l.request = locking.Lease{Project: l.project, Name: l.shared, Mode: lease.Shared, Under: l.enclosing()}
 	case changed("exclusive"):
-		l.request = hold.Lease{Project: l.project, Name: l.exclusive, Mode: lease.Exclusive, Under: l.enclosing()}
+		l.request = locking.Lease{Project: l.project, Name: l.exclusive, Mode: lease.Exclusive, Under: l.enclosing()}
 	default:
-		l.request = hold.Locks{Project: l.project, Refs: l.refs}
+		l.request = locking.Locks{Project: l.project, Refs: l.refs}
 	}
 	switch {
 	case changed("wait") && l.wait <= 0:
@@ -190,7 +190,7 @@ func (l *lockRun) check(cmd *cobra.Command) error {
 }
 
 // exitStatus returns the end of a command as an error: nil, an *exit.Error or an *exit.Killed.
-func exitStatus(e job.Exit) error {
+func exitStatus(e jobcontrol.Exit) error {
 	switch {
 	case e.Signal != 0:
 		return &exit.Killed{Signal: e.Signal}
@@ -217,7 +217,7 @@ func cannotRun(command string, err error) error {
 func (l *lockRun) run(ctx context.Context) error {
 	// From here on a signal ends the wait for the lock, or is forwarded to the command.
 	signals := make(chan os.Signal, 16)
-	exit.Notify(signals, job.ForwardedSignals()...)
+	exit.Notify(signals, jobcontrol.ForwardedSignals()...)
 	defer signal.Stop(signals)
 
 	waiting, stopWaiting := untilSignal(ctx, signals)
@@ -273,17 +273,17 @@ type runResult struct {
 }
 
 // runUnder runs the command while the lock is held. Signals are forwarded to it.
-func (l *lockRun) runUnder(lock hold.Hold, signals <-chan os.Signal) (r runResult) {
+func (l *lockRun) runUnder(lock locking.Hold, signals <-chan os.Signal) (r runResult) {
 	url := ""
 	if l.passDB {
 		url = l.URL
 	}
-	env, err := hold.EnvironmentOf(lock, l.Env(hold.UnderVar), url)
+	env, err := locking.EnvironmentOf(lock, l.Env(locking.UnderVar), url)
 	if err != nil {
 		return runResult{startErr: err}
 	}
 	defer env.Remove()
-	l.job = job.Command{
+	l.job = jobcontrol.Command{
 		Args: l.command,
 		Env:  env.Vars,
 		In:   l.In, Out: l.Out, Err: l.Err,
@@ -320,7 +320,7 @@ func (l *lockRun) resultError(r runResult) error {
 }
 
 // releaseAndClose releases the lock and closes the database.
-func (l *lockRun) releaseAndClose(ctx context.Context, lock hold.Hold, db *refdb.DB) (releaseErr, closeErr error) {
+func (l *lockRun) releaseAndClose(ctx context.Context, lock locking.Hold, db *refdb.DB) (releaseErr, closeErr error) {
 	releaseErr = l.release(ctx, lock)
 	closeErr = db.Close()
 	if refdb.ClassOf(releaseErr) == refdb.Retryable {
@@ -333,7 +333,7 @@ func (l *lockRun) releaseAndClose(ctx context.Context, lock hold.Hold, db *refdb
 }
 
 // release releases the lock. It retries until the timeout, or until the lock is stale by itself.
-func (l *lockRun) release(ctx context.Context, lock hold.Hold) error {
+func (l *lockRun) release(ctx context.Context, lock locking.Hold) error {
 	limited, cancel := l.Limited(context.WithoutCancel(ctx))
 	defer cancel()
 	stale, cancel := context.WithTimeout(limited, l.options.StaleAfter)
@@ -377,8 +377,8 @@ func (l *lockRun) openWaiting(ctx context.Context) (*refdb.DB, error) {
 }
 
 // acquire takes the lock. If it has to wait, a note says so once.
-func (l *lockRun) acquire(ctx context.Context, db *refdb.DB) (hold.Hold, error) {
-	lock, err := retryWhileDown(ctx, l, func() (hold.Hold, error) {
+func (l *lockRun) acquire(ctx context.Context, db *refdb.DB) (locking.Hold, error) {
+	lock, err := retryWhileDown(ctx, l, func() (locking.Hold, error) {
 		limited, cancel := l.Limited(ctx)
 		defer cancel()
 		return l.request.Try(limited, db)
@@ -394,7 +394,7 @@ func (l *lockRun) acquire(ctx context.Context, db *refdb.DB) (hold.Hold, error) 
 		return nil, l.conflicting(err)
 	}
 	l.Note("waiting: %s", locked)
-	lock, err = retryWhileDown(ctx, l, func() (hold.Hold, error) { return l.request.Wait(ctx, db) })
+	lock, err = retryWhileDown(ctx, l, func() (locking.Hold, error) { return l.request.Wait(ctx, db) })
 	timedOut := err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded)
 	switch refused := errors.As(err, &locked); {
 	case timedOut && refused:
@@ -440,7 +440,7 @@ func retryWhileDown[T any](ctx context.Context, l *lockRun, do func() (T, error)
 
 // enclosing returns the names of the locks and leases that this process runs under.
 func (l *lockRun) enclosing() []string {
-	return strings.FieldsFunc(l.Env(hold.UnderVar), func(c rune) bool { return c == '\n' })
+	return strings.FieldsFunc(l.Env(locking.UnderVar), func(c rune) bool { return c == '\n' })
 }
 
 // refuseNested fails if this process runs under one of the locks that it would wait for:
@@ -448,7 +448,7 @@ func (l *lockRun) enclosing() []string {
 func (l *lockRun) refuseNested(locked *refdb.LockedError) error {
 	enclosing := l.enclosing()
 	for _, h := range locked.Holders {
-		if slices.Contains(enclosing, hold.Name(h.Owner, h.Token)) {
+		if slices.Contains(enclosing, locking.Name(h.Owner, h.Token)) {
 			return fmt.Errorf("this runs under the lock on %s %s already, and would wait for itself: %w", h.Project, h.Ref, locked)
 		}
 	}

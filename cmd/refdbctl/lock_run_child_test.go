@@ -9,7 +9,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/job"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/jobcontrol"
 )
 
 // childArgument makes the test binary a command to be run under a lock. A shell can't
@@ -20,7 +20,7 @@ const childArgument = "run-as-child"
 // returns its exit status.
 func childMain(role string) int {
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, job.ForwardedSignals()...)
+	signal.Notify(signals, jobcontrol.ForwardedSignals()...)
 	switch role {
 	case "listener": // prints signals, and ends with SIGUSR2
 		fmt.Println(os.Getpid())

@@ -15,7 +15,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/value"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/refvalue"
 	"github.com/globalrefdb/globalrefdb/lease"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
@@ -335,7 +335,7 @@ var intentColumns = []output.Column[lockRow]{
 		Name:  "intent",
 		Value: func(l lockRow) any { return l.Intended() },
 		Text: func(l lockRow) string {
-			return output.OrDash(l.intent.New != refdb.Unknown, output.Escape(value.Abbreviated(l.intent.Old)+" → "+value.Abbreviated(l.intent.New)))
+			return output.OrDash(l.intent.New != refdb.Unknown, output.Escape(refvalue.Abbreviated(l.intent.Old)+" → "+refvalue.Abbreviated(l.intent.New)))
 		},
 	},
 	{Name: "old", Value: func(l lockRow) any { return output.OrNil(!l.intent.Old.IsAbsent(), string(l.intent.Old)) }, Hidden: true},

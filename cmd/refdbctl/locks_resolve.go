@@ -14,7 +14,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/refs"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/value"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/refvalue"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 )
@@ -127,9 +127,9 @@ var resolvedColumns = []output.Column[resolved]{
 	{Name: "age_seconds", Heading: "AGE", Value: func(r resolved) any { return output.Seconds(r.Age) },
 		Text: func(r resolved) string { return output.Ago(r.Age) }},
 	{Name: "old", Value: func(r resolved) any { return output.OrNil(!r.Old.IsAbsent(), string(r.Old)) },
-		Text: func(r resolved) string { return output.Escape(value.Abbreviated(r.Old)) }},
+		Text: func(r resolved) string { return output.Escape(refvalue.Abbreviated(r.Old)) }},
 	{Name: "new", Value: func(r resolved) any { return output.OrNil(!r.New.IsAbsent(), string(r.New)) },
-		Text: func(r resolved) string { return output.Escape(value.Abbreviated(r.New)) }},
+		Text: func(r resolved) string { return output.Escape(refvalue.Abbreviated(r.New)) }},
 	{Name: "decision", Value: func(r resolved) any { return string(r.decision) }},
 }
 
@@ -231,7 +231,7 @@ func (r *resolution) confirmIntents(ctx context.Context, a *app, intents []resol
 func (r *resolution) act(intents []refdb.Intent) cli.Act {
 	names := make([]string, len(intents))
 	for i, in := range intents {
-		names[i] = fmt.Sprintf("%s %s of %s: %s to %s", in.Project, in.Ref, in.Owner, value.Describe(in.Old), value.Describe(in.New))
+		names[i] = fmt.Sprintf("%s %s of %s: %s to %s", in.Project, in.Ref, in.Owner, refvalue.Describe(in.Old), refvalue.Describe(in.New))
 	}
 	choice := " --keep-old"
 	if r.takeNew {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/job"
 )
 
 func main() {
@@ -20,7 +19,7 @@ func main() {
 	err := a.run(ctx, os.Args[1:])
 	code := a.Report(err)
 	if s := exit.DeathSignal(err); s != 0 {
-		job.DieBySignal(s)
+		exit.DieBySignal(s)
 	}
 	os.Exit(code)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/past"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/timespec"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -18,13 +18,13 @@ type Moment struct {
 	text     string
 	position refdb.Position
 	isTime   bool
-	time     past.Time
+	time     timespec.Time
 }
 
 // MomentHelp says what a moment is: it completes "TIME is".
 const MomentHelp = `a position as printed by
 refs log, for the state right after it; or, by the database's clock,
-` + past.Forms + `.`
+` + timespec.Forms + `.`
 
 // AddFlag adds the flag to a command.
 func (m *Moment) AddFlag(cmd *cobra.Command) {
@@ -40,11 +40,11 @@ func (m *Moment) String() string { return m.text }
 func (m *Moment) Type() string { return "time" }
 
 func (m *Moment) Set(text string) error {
-	position, ok, err := past.ParsePosition(text)
+	position, ok, err := timespec.ParsePosition(text)
 	read := Moment{text: text, position: position, isTime: !ok}
 	if read.isTime {
-		if read.time, err = past.ParseTime(text); err != nil {
-			err = errors.New("give a position, " + past.Forms)
+		if read.time, err = timespec.ParseTime(text); err != nil {
+			err = errors.New("give a position, " + timespec.Forms)
 		}
 	}
 	if err == nil {
@@ -148,7 +148,7 @@ func (a *Run) Since(ctx context.Context, db *refdb.DB, text string) (time.Time, 
 	if text == "" {
 		return time.Time{}, nil
 	}
-	t, err := past.ParseTime(text)
+	t, err := timespec.ParseTime(text)
 	if err != nil {
 		return time.Time{}, exit.Usage(fmt.Sprintf("--since %q: %s", text, err))
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/past"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/timespec"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -96,7 +96,7 @@ func (a *app) logCommand() *cobra.Command {
 Changes are printed as they are read, back to where the history was pruned or began. A project that does not exist is
 an error (exit status 1).
 
---since is ` + past.Forms + `.
+--since is ` + timespec.Forms + `.
 
 For one ref, BACK counts the later changes. As in git's reflog, REF@{1} is the value before the ref's last change: see
 refs rollback.

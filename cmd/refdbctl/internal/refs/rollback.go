@@ -13,8 +13,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/past"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/value"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/refvalue"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/timespec"
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/presence"
@@ -118,7 +118,7 @@ func (r *rollback) parse(args []string, byPrefix bool) error {
 		return exit.Usage(`--prefix "": give the start of a name, or leave it out for all refs of the project`)
 	}
 	for _, arg := range args[1:] {
-		ref, n, err := past.ParseBack(arg)
+		ref, n, err := timespec.ParseBack(arg)
 		if err != nil {
 			return exit.Usage(fmt.Sprintf("%q: %s", arg, err))
 		}
@@ -184,7 +184,7 @@ func (r *rollback) plan(ctx context.Context, db *refdb.DB) (plan []returning, wh
 		}
 		if !m.now.Equivalent(m.then) {
 			plan = append(plan, m)
-			all = append(all, fmt.Sprintf("%s@{%d} from %s to %s", b.ref, b.n, value.Describe(m.now), value.Describe(m.then)))
+			all = append(all, fmt.Sprintf("%s@{%d} from %s to %s", b.ref, b.n, refvalue.Describe(m.now), refvalue.Describe(m.then)))
 		}
 	}
 	return plan, output.Enumerate(all), nil

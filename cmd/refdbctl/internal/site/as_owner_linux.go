@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"os"
 	"syscall"
-
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/conceal"
 )
 
 // AsOwner calls do as [BecomeOwner] would have it, and then is root again: databases may let that user in, and not root.
@@ -29,7 +27,7 @@ func AsOwner(path string, do func() error) error {
 		err = syscall.Setresuid(o.uid, o.uid, 0)
 	}
 	if err == nil {
-		err = errors.Join(os.Setenv("HOME", o.home), conceal.Process())
+		err = errors.Join(os.Setenv("HOME", o.home), makeUndumpable())
 	}
 	if err != nil {
 		return fmt.Errorf("being user %d, who owns %s: %w", o.uid, path, err)
@@ -37,7 +35,7 @@ func AsOwner(path string, do func() error) error {
 	err = do()
 	back := syscall.Setresuid(0, 0, 0)
 	if back == nil {
-		back = errors.Join(syscall.Setresgid(gid, gid, gid), syscall.Setgroups(groups), os.Setenv("HOME", home), conceal.Process())
+		back = errors.Join(syscall.Setresgid(gid, gid, gid), syscall.Setgroups(groups), os.Setenv("HOME", home), makeUndumpable())
 	}
 	return errors.Join(err, back)
 }

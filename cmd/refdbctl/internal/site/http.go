@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/conceal"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
@@ -82,7 +81,7 @@ func checkListen(at smarthttp.Listen, userHeader string, cacheMB int) error {
 }
 
 func (a *App) serveHTTP(ctx context.Context, f Flags, at smarthttp.Listen, o smarthttp.Options) (err error) {
-	if err := conceal.Process(); err != nil {
+	if err := makeUndumpable(); err != nil {
 		return err
 	}
 	if o.Config, err = a.Load(ctx, f); err != nil {

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/conceal"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/metrics"
 	"github.com/globalrefdb/globalrefdb/site"
@@ -54,7 +53,7 @@ invalid, the daemon logs that and keeps the old one.`,
 }
 
 func (a *App) serve(ctx context.Context, f Flags) (err error) {
-	if err := conceal.Process(); err != nil {
+	if err := makeUndumpable(); err != nil {
 		return err
 	}
 	c, err := a.Load(ctx, f)

@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/conceal"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
@@ -160,7 +159,7 @@ func BecomeOwner(path string) error {
 		err = syscall.Setuid(o.uid)
 	}
 	if err == nil {
-		err = errors.Join(os.Setenv("HOME", o.home), conceal.Process())
+		err = errors.Join(os.Setenv("HOME", o.home), makeUndumpable())
 	}
 	if err != nil {
 		return fmt.Errorf("becoming user %d, who owns %s: %w", o.uid, path, err)

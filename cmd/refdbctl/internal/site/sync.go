@@ -12,7 +12,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/value"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/refvalue"
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/catchup"
@@ -22,9 +22,9 @@ import (
 var syncedColumns = []output.Column[catchup.Synced]{
 	{Name: "result", Value: func(s catchup.Synced) any { return string(s.Result) }},
 	{Name: "local", Value: func(s catchup.Synced) any { return output.OrNil(!s.Local.IsAbsent(), string(s.Local)) },
-		Text: func(s catchup.Synced) string { return output.Escape(value.Abbreviated(s.Local)) }},
+		Text: func(s catchup.Synced) string { return output.Escape(refvalue.Abbreviated(s.Local)) }},
 	{Name: "global", Value: func(s catchup.Synced) any { return output.OrNil(!s.Global.IsAbsent(), string(s.Global)) },
-		Text: func(s catchup.Synced) string { return output.Escape(value.Abbreviated(s.Global)) }},
+		Text: func(s catchup.Synced) string { return output.Escape(refvalue.Abbreviated(s.Global)) }},
 	{Name: "ref", Value: func(s catchup.Synced) any { return s.Ref }},
 	{Name: "detail", Value: func(s catchup.Synced) any { return s.Detail }},
 }

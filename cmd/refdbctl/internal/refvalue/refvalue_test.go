@@ -1,11 +1,11 @@
-package value_test
+package refvalue_test
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/value"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/refvalue"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -32,7 +32,7 @@ func TestValuesOnTheCommandLine(t *testing.T) {
 		{"7", false, "", false},
 		{"bad\xff", true, "", false},
 	} {
-		got, err := value.Parse(c.text, c.any)
+		got, err := refvalue.Parse(c.text, c.any)
 		if (err == nil) != c.ok || c.ok && got != c.want {
 			t.Errorf("parseValue(%q, %v) = %q, %v", c.text, c.any, got, err)
 		}
@@ -40,7 +40,7 @@ func TestValuesOnTheCommandLine(t *testing.T) {
 			t.Errorf("%v is no usage error", err)
 		}
 	}
-	if v, err := value.ParseOld("none", false); err != nil || v != refdb.Unknown {
+	if v, err := refvalue.ParseOld("none", false); err != nil || v != refdb.Unknown {
 		t.Errorf("none: %q, %v", v, err)
 	}
 }

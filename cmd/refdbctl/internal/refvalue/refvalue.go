@@ -1,5 +1,5 @@
-// Package value reads and shows values of refs.
-package value
+// Package refvalue reads and shows values of refs.
+package refvalue
 
 import (
 	"fmt"

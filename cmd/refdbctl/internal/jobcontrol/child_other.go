@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package job
+package jobcontrol
 
 import "syscall"
 

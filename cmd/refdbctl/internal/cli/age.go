@@ -3,7 +3,7 @@ package cli
 import (
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/past"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/timespec"
 )
 
 // Age is the value of a flag: a positive duration, which may be given in days.
@@ -19,7 +19,7 @@ func (a *Age) String() string {
 func (a *Age) Type() string { return "age" }
 
 func (a *Age) Set(s string) error {
-	d, err := past.Age(s)
+	d, err := timespec.Age(s)
 	if err == nil {
 		*a = Age(d)
 	}

@@ -1,5 +1,5 @@
-// Package past reads from a command line which state of the past is meant.
-package past
+// Package timespec reads from a command line which state of the past is meant.
+package timespec
 
 import (
 	"errors"

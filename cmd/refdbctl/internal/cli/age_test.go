@@ -4,13 +4,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/past"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/timespec"
 )
 
 func TestAges(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]time.Duration{
-		"90s": 90 * time.Second, "1h30m": 90 * time.Minute, "2d": 48 * time.Hour, "999999999999d": past.MaxDays * 24 * time.Hour,
+		"90s": 90 * time.Second, "1h30m": 90 * time.Minute, "2d": 48 * time.Hour, "999999999999d": timespec.MaxDays * 24 * time.Hour,
 	} {
 		var a Age
 		if err := a.Set(text); err != nil || time.Duration(a) != want {

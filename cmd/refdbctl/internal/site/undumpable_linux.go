@@ -1,5 +1,4 @@
-// Package conceal keeps a secret of this process from other processes of the same user.
-package conceal
+package site
 
 import (
 	"fmt"
@@ -7,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process keeps other processes of the same user from reading this one's memory,
+// makeUndumpable keeps other processes of the same user from reading this one's memory,
 // environment and files.
-func Process() error {
+func makeUndumpable() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("keeping the password from other processes: %w", err)
 	}

@@ -1,5 +1,5 @@
-// Package hold is what a command runs under: the lock on refs, or a lease.
-package hold
+// Package locking is what a command runs under: the lock on refs, or a lease.
+package locking
 
 import (
 	"context"

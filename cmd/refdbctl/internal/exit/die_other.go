@@ -1,6 +1,6 @@
 //go:build !linux
 
-package job
+package exit
 
 import (
 	"os"

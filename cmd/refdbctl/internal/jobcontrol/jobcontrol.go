@@ -1,7 +1,7 @@
-// Package job runs a command while a lock is held, and stops it when the lock is lost. As a
+// Package jobcontrol runs a command while a lock is held, and stops it when the lock is lost. As a
 // shell does with a job, it gives the command the terminal, forwards signals to it, and
 // stops and continues it together with this program.
-package job
+package jobcontrol
 
 import "syscall"
 

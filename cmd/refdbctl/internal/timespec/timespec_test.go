@@ -1,11 +1,11 @@
-package past_test
+package timespec_test
 
 import (
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/past"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/timespec"
 )
 
 func TestATimeIsReadFromWhatPeopleType(t *testing.T) {
@@ -36,9 +36,9 @@ func TestATimeIsReadFromWhatPeopleType(t *testing.T) {
 		"4711":                           {}, // a position
 		"2026-01-31T15:04:05Z and later": {},
 	} {
-		got, err := past.ParseTime(text)
+		got, err := timespec.ParseTime(text)
 		switch {
-		case want.IsZero() && (err == nil || !strings.Contains(err.Error(), past.Forms)):
+		case want.IsZero() && (err == nil || !strings.Contains(err.Error(), timespec.Forms)):
 			t.Errorf("%q: %v, %v", text, got.Resolve(now), err)
 		case !want.IsZero() && (err != nil || !got.Resolve(now).Equal(want)):
 			t.Errorf("%q: %v, %v, want %v", text, got.Resolve(now), err, want)
@@ -53,11 +53,11 @@ func TestAPositionIsANumber(t *testing.T) {
 		"0": {true, false}, "4711": {true, false}, "9223372036854775807": {true, false}, "9223372036854775808": {true, true},
 		"": {}, "-1": {}, "+1": {}, "7d": {}, "2026-01-31": {}, "0x10": {}, "1 ": {},
 	} {
-		if _, ok, err := past.ParsePosition(text); ok != want.is || (err != nil) != want.bad {
+		if _, ok, err := timespec.ParsePosition(text); ok != want.is || (err != nil) != want.bad {
 			t.Errorf("%q: %t, %v", text, ok, err)
 		}
 	}
-	if p, _, _ := past.ParsePosition("0042"); p != 42 {
+	if p, _, _ := timespec.ParsePosition("0042"); p != 42 {
 		t.Errorf("0042 is %d", p)
 	}
 }
@@ -68,7 +68,7 @@ func TestAnEarlierValueIsNamedAsInGit(t *testing.T) {
 		"refs/heads/main@{0}": 0, "refs/heads/main@{-1}": 0, "refs/heads/main@{+1}": 0, "refs/heads/main@{": 0, "refs/heads/main@{}": 0,
 		"refs/heads/main@{1": 0, "refs/heads/main@{1}x": 0, "refs/heads/main@{2.hours}": 0, "refs/heads/main@{1}@{1}": 0, "refs/heads/main@{99999999999999999999}": 0,
 	} {
-		ref, n, err := past.ParseBack(text)
+		ref, n, err := timespec.ParseBack(text)
 		if n != want || (err == nil) != (want > 0) || want > 0 && ref != "refs/heads/main" {
 			t.Errorf("%q: %q, %d, %v", text, ref, n, err)
 		}
