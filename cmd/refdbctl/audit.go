@@ -62,16 +62,9 @@ Fields: ` + output.Names(auditColumns),
 				if f.Since, err = a.Since(ctx, db, since); err != nil {
 					return err
 				}
-				w := output.NewWriter(a.Out, a.Format, a.Palette(a.Out), auditColumns)
-				for e, err := range cli.WithRowTimeout(ctx, a.Run, func(ctx context.Context) iter.Seq2[refdb.AuditEntry, error] { return db.Audit(ctx, f) }) {
-					if err == nil {
-						err = w.Write(e)
-					}
-					if err != nil {
-						return err
-					}
-				}
-				return w.Close()
+				return cli.PrintRows(a.Run, auditColumns, cli.WithRowTimeout(ctx, a.Run, func(ctx context.Context) iter.Seq2[refdb.AuditEntry, error] {
+					return db.Audit(ctx, f)
+				}))
 			})
 		}),
 	}

@@ -300,13 +300,9 @@ func (a *app) printVersions(ctx context.Context, m *migrations.Migrator, d migra
 	if err != nil {
 		return err
 	}
-	if a.Format != output.Table {
-		return output.One(a.Out, a.Format, output.Palette{}, versionColumns, v)
-	}
 	change := fmt.Sprintf("is at version %d already", v.database)
 	if before != v.database {
 		change = fmt.Sprintf("version %d -> %d", before, v.database)
 	}
-	_, err = fmt.Fprintf(a.Out, "schema %s\n", change)
-	return err
+	return cli.PrintOne(a.Run, versionColumns, v, "schema "+change)
 }

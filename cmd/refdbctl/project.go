@@ -81,6 +81,7 @@ func (r *projectRemoval) run(ctx context.Context, a *app, db *refdb.DB) error {
 			return err
 		}
 	}
+	n := 0
 	if !r.Yes || ruled {
 		refs, locks, err := a.projectContents(ctx, db, r.project)
 		if err == nil {
@@ -89,39 +90,37 @@ func (r *projectRemoval) run(ctx context.Context, a *app, db *refdb.DB) error {
 		if err != nil {
 			return err
 		}
+		if r.DryRun {
+			n = refs
+		}
 		if !r.Yes {
 			a.Note("project %s has %s, deleted ones included, and %s", r.project, output.Count(refs, "ref"), describeLocks(locks))
 		}
-		if r.DryRun {
-			return a.PrintRemoval(cli.RemovalResult{Project: r.project, Refs: refs, DryRun: true}, "ref")
-		}
-	}
-	if err := r.ConfirmByName(ctx, a.Run, fmt.Sprintf("Remove all of project %s?", output.Escape(r.project)), r.project); err != nil {
-		return err
 	}
 	var options []refdb.RemoveOption
 	if r.force {
 		options = append(options, refdb.Force())
 	}
-	n := 0
-	what := cli.Act{Action: "project remove" + cli.ForceSuffix(r.force), Project: r.project, Detail: "all refs and locks", Reason: r.why}
 	marked := false
-	err = a.Audited(ctx, db, what, func() (outcome string, err error) {
-		if ruled {
-			n, marked, err = projects.Remove(ctx, db, row, options...)
-		} else {
-			n, err = db.RemoveProject(ctx, r.project, options...)
-		}
-		return fmt.Sprintf("removed %d", n), err
+	return r.Perform(ctx, a.Run, db, cli.Operation{
+		Act:      cli.Act{Action: "project remove" + cli.ForceSuffix(r.force), Project: r.project, Detail: "all refs and locks", Reason: r.why},
+		Question: fmt.Sprintf("Remove all of project %s?", output.Escape(r.project)),
+		Name:     r.project,
+		Do: func() (outcome string, err error) {
+			if ruled {
+				n, marked, err = projects.Remove(ctx, db, row, options...)
+			} else {
+				n, err = db.RemoveProject(ctx, r.project, options...)
+			}
+			return fmt.Sprintf("removed %d", n), err
+		},
+		Print: func(err error) error {
+			if marked && err != nil {
+				a.Note("all sites refuse pushes to %s from now on: run this again to remove the rest", output.Escape(r.project))
+			}
+			return a.PrintRemoval(cli.RemovalResult{Project: r.project, Refs: n, DryRun: r.DryRun}, "ref", err)
+		},
 	})
-	if err != nil {
-		if marked {
-			a.Note("all sites refuse pushes to %s from now on: run this again to remove the rest", output.Escape(r.project))
-		}
-		a.NoteUnfinished(r.project, output.Count(n, "ref"))
-		return err
-	}
-	return a.PrintRemoval(cli.RemovalResult{Project: r.project, Refs: n, DryRun: false}, "ref")
 }
 
 // projectContents returns what removing a project would remove.
@@ -132,13 +131,8 @@ func (a *app) projectContents(ctx context.Context, db *refdb.DB, project string)
 		}
 		refs++
 	}
-	for l, err := range a.Locks(ctx, db, refdb.LockFilter{Project: project}) {
-		if err != nil {
-			return 0, nil, err
-		}
-		locks = append(locks, l)
-	}
-	return refs, locks, nil
+	locks, err = cli.Collect(a.Locks(ctx, db, refdb.LockFilter{Project: project}))
+	return refs, locks, err
 }
 
 // describeLocks returns the numbers of locks and of their holders.
@@ -190,16 +184,7 @@ Fields: ` + output.Names(summaryColumns) + `
 		Args: cobra.NoArgs,
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
 			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
-				w := output.NewWriter(a.Out, a.Format, a.Palette(a.Out), summaryColumns)
-				for p, err := range cli.WithRowTimeout(ctx, a.Run, db.Projects) {
-					if err != nil {
-						return err
-					}
-					if err := w.Write(p); err != nil {
-						return err
-					}
-				}
-				return w.Close()
+				return cli.PrintRows(a.Run, summaryColumns, cli.WithRowTimeout(ctx, a.Run, db.Projects))
 			})
 		}),
 	}

@@ -148,41 +148,44 @@ func (r recovery) run(ctx context.Context, a *app, db *refdb.DB) error {
 		return fmt.Errorf("nothing was done: the database's new server has not been compared yet by %s: start the site's daemon there, or add --without %s",
 			strings.Join(left, ", "), strings.Join(left, " --without "))
 	}
-	if err := a.printLost(ctx, db, now, false); err != nil {
-		return err
-	}
 	question := fmt.Sprintf("Write %d lost changes again, as far as nothing contradicts them", now.Lost)
 	if waiting := now.Waiting(); len(waiting) > 0 {
 		question += ", without what is known at " + strings.Join(waiting, ", ")
 	}
-	if err := r.Confirm(ctx, a.Run, question+"?"); err != nil {
+	if err := a.printLost(ctx, db, now, false); err != nil {
 		return err
 	}
-	what := cli.Act{Action: "recover", Detail: fmt.Sprintf("%d lost changes, without %q", now.Lost, r.without), Reason: r.why}
-	return a.Audited(ctx, db, what, func() (string, error) {
-		fates := map[refdb.Fate]int{}
-		done, err := db.Recover(ctx, refdb.RecoverOptions{
-			By: a.Who(), Reason: string(r.why), Without: r.without,
-			Each: func(l refdb.LostChange) {
-				fates[l.Fate]++
-				if l.Fate != refdb.Rewritten {
-					a.Note("%s: %s %s: %s -> %s, by %s at %s", l.Fate, output.Escape(l.Project), output.Escape(l.Ref), l.Old.Abbrev(), l.New.Abbrev(),
-						output.OrDash(l.By != "", output.Escape(l.By)), output.Escape(l.Witness))
-				}
-			},
-		})
-		outcome := fmt.Sprintf("%d written again, %d opposed, %d dropped", fates[refdb.Rewritten], fates[refdb.Opposed], fates[refdb.Dropped])
-		if untold := now.Lost - fates[refdb.Rewritten] - fates[refdb.Opposed] - fates[refdb.Dropped]; untold > 0 && done.Done {
-			outcome += fmt.Sprintf("; of %d the reply was lost: refdbctl recover --status has them", untold)
-		}
-		if err == nil && !done.Done {
-			err = fmt.Errorf("not done yet: %w", done.Err())
-		}
-		if err != nil {
-			return outcome, err
-		}
-		return outcome, a.PrintSummary(done.Server, outcome+"; the database can be written again")
+	return r.Perform(ctx, a.Run, db, cli.Operation{
+		Act:      cli.Act{Action: "recover", Detail: fmt.Sprintf("%d lost changes, without %q", now.Lost, r.without), Reason: r.why},
+		Question: question + "?",
+		Do:       func() (string, error) { return r.recover(ctx, a, db, now.Lost) },
 	})
+}
+
+// recover writes lost changes again, and prints what becomes of them.
+func (r recovery) recover(ctx context.Context, a *app, db *refdb.DB, lost int) (outcome string, err error) {
+	fates := map[refdb.Fate]int{}
+	done, err := db.Recover(ctx, refdb.RecoverOptions{
+		By: a.Who(), Reason: string(r.why), Without: r.without,
+		Each: func(l refdb.LostChange) {
+			fates[l.Fate]++
+			if l.Fate != refdb.Rewritten {
+				a.Note("%s: %s %s: %s -> %s, by %s at %s", l.Fate, output.Escape(l.Project), output.Escape(l.Ref), l.Old.Abbrev(), l.New.Abbrev(),
+					output.OrDash(l.By != "", output.Escape(l.By)), output.Escape(l.Witness))
+			}
+		},
+	})
+	outcome = fmt.Sprintf("%d written again, %d opposed, %d dropped", fates[refdb.Rewritten], fates[refdb.Opposed], fates[refdb.Dropped])
+	if untold := lost - fates[refdb.Rewritten] - fates[refdb.Opposed] - fates[refdb.Dropped]; untold > 0 && done.Done {
+		outcome += fmt.Sprintf("; of %d the reply was lost: refdbctl recover --status has them", untold)
+	}
+	if err == nil && !done.Done {
+		err = fmt.Errorf("not done yet: %w", done.Err())
+	}
+	if err != nil {
+		return outcome, err
+	}
+	return outcome, a.PrintSummary(done.Server, outcome+"; the database can be written again")
 }
 
 func (a *app) admission(ctx context.Context, ask func(context.Context) (refdb.Admission, error)) (refdb.Admission, error) {
@@ -193,24 +196,5 @@ func (a *app) admission(ctx context.Context, ask func(context.Context) (refdb.Ad
 
 // printLost shows the state and lost changes: the undecided ones or all.
 func (a *app) printLost(ctx context.Context, db *refdb.DB, now refdb.Admission, all bool) error {
-	if a.Format == output.Table {
-		if err := output.One(a.Out, a.Format, a.Palette(a.Out), admissionColumns, now); err != nil {
-			return err
-		}
-		fmt.Fprintln(a.Out) // an error shows with the next line
-	}
-	w := output.NewReport(a.Out, a.Format, a.Palette(a.Out), "lost", lostColumns)
-	for l, err := range db.LostChanges(ctx, all) {
-		if err == nil {
-			err = w.Write(l)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	fields := make([]output.Field, len(admissionColumns))
-	for i, c := range admissionColumns {
-		fields[i] = output.Field{Name: c.Name, Value: c.Value(now)}
-	}
-	return w.CloseWith(fields...)
+	return cli.PrintReport(a.Run, admissionColumns, now, "lost", lostColumns, db.LostChanges(ctx, all))
 }

@@ -204,31 +204,30 @@ func (a *app) retire(ctx context.Context, db *refdb.DB, c *cli.Confirmation, nam
 	if err := a.RequireRights(ctx, db, "sites retire"); err != nil {
 		return err
 	}
-	if err := c.Confirm(ctx, a.Run, fmt.Sprintf("Retire the site %s?", output.Escape(name))); err != nil {
-		return err
-	}
-	err := a.Audited(ctx, db, cli.Act{Action: "sites retire", Detail: name, Reason: why}, func() (string, error) {
-		taken := 0
-		err := retire.Retire(ctx, db, retire.Request{
-			Site: name, By: a.Who(), Why: string(why),
-			Each: func(project, ref string) {
-				taken++
-				a.Note("%s %s: a push that the site had announced counts as made", output.Escape(project), output.Escape(ref))
-			},
-		})
-		return fmt.Sprintf("%s took the new value", output.Count(taken, "ref")), err
+	return c.Perform(ctx, a.Run, db, cli.Operation{
+		Act:      cli.Act{Action: "sites retire", Detail: name, Reason: why},
+		Question: fmt.Sprintf("Retire the site %s?", output.Escape(name)),
+		Do: func() (string, error) {
+			taken := 0
+			err := retire.Retire(ctx, db, retire.Request{
+				Site: name, By: a.Who(), Why: string(why),
+				Each: func(project, ref string) {
+					taken++
+					a.Note("%s %s: a push that the site had announced counts as made", output.Escape(project), output.Escape(ref))
+				},
+			})
+			return fmt.Sprintf("%s took the new value", output.Count(taken, "ref")), err
+		},
+		Print: func(err error) error {
+			switch {
+			case errors.Is(err, presence.ErrTaken):
+				return exit.With(exit.Locked, err.Error())
+			case errors.Is(err, retire.ErrUnknown):
+				return exit.With(exit.Failed, err.Error())
+			case err != nil:
+				return err
+			}
+			return cli.PrintOne(a.Run, retiredColumns, name, "retired "+output.Escape(name))
+		},
 	})
-	switch {
-	case errors.Is(err, presence.ErrTaken):
-		return exit.With(exit.Locked, err.Error())
-	case errors.Is(err, retire.ErrUnknown):
-		return exit.With(exit.Failed, err.Error())
-	case err != nil:
-		return err
-	}
-	if a.Format != output.Table {
-		return output.One(a.Out, a.Format, output.Palette{}, retiredColumns, name)
-	}
-	_, err = fmt.Fprintf(a.Out, "retired %s\n", output.Escape(name))
-	return err
 }

@@ -305,17 +305,12 @@ func (im *Importer) deleteMissing(ctx context.Context, repo *gitrepo.Repo) error
 	if err != nil || len(missing) == 0 {
 		return err
 	}
-	if !im.DryRun {
-		if err := im.Confirm(ctx, im.app.Run, fmt.Sprintf("Delete %s of project %s that the repository does not have, from %s to %s?",
-			output.Count(len(missing), "ref"), output.Escape(im.project), output.Escape(missing[0].Name),
-			output.Escape(missing[len(missing)-1].Name))); err != nil {
-			return err
-		}
-	}
-	d := &deletion{app: im.app, db: im.db, project: im.project, report: im.reportPruned}
-	err = d.runAudited(ctx, cli.Act{Action: "refs import --prune", Project: im.project, Detail: output.Count(len(missing), "ref") + " that the repository lacks", Reason: im.why}, missing, im.DryRun)
-	im.pruned = d.deleted
-	return err
+	d := &deletion{app: im.app, db: im.db, project: im.project, refs: missing, report: im.reportPruned}
+	act := cli.Act{Action: "refs import --prune", Project: im.project, Detail: output.Count(len(missing), "ref") + " that the repository lacks", Reason: im.why}
+	return d.perform(ctx, im.Confirmation, act, " that the repository does not have", func(err error) error {
+		im.pruned = d.deleted
+		return err
+	})
 }
 
 // reportPruned reports a ref that --prune did not delete.

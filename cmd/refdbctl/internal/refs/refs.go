@@ -325,10 +325,6 @@ func changeColumns() []output.Column[*refChange] {
 }
 
 func (a *app) printChange(c *refChange) error {
-	if a.Format != output.Table {
-		return output.One(a.Out, a.Format, output.Palette{}, changeColumns(), c)
-	}
-	_, err := fmt.Fprintf(a.Out, "%s %s: %s -> %s\n", output.Escape(c.project), output.Escape(c.ref),
-		output.Escape(refvalue.Describe(c.old)), output.Escape(refvalue.Describe(c.new)))
-	return err
+	return cli.PrintOne(a.Run, changeColumns(), c, fmt.Sprintf("%s %s: %s -> %s", output.Escape(c.project), output.Escape(c.ref),
+		output.Escape(refvalue.Describe(c.old)), output.Escape(refvalue.Describe(c.new))))
 }

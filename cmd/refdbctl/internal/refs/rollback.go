@@ -42,11 +42,9 @@ type backTo struct {
 type returning struct {
 	project, ref string
 	now, then    refdb.Value
-	result       string
 }
 
 var returningColumns = []output.Column[returning]{
-	{Name: "result", Value: func(r returning) any { return r.result }},
 	{Name: "project", Value: func(r returning) any { return r.project }, Hidden: true},
 	{Name: "old", Value: func(r returning) any { return output.OrNil(!r.now.IsAbsent(), string(r.now)) }, Text: func(r returning) string { return abbreviate(r.now) }},
 	{Name: "new", Value: func(r returning) any { return output.OrNil(!r.then.IsAbsent(), string(r.then)) }, Text: func(r returning) string { return abbreviate(r.then) }},
@@ -76,7 +74,7 @@ refdbctl site store compact PROJECT at the site that has them. Therefore a proje
 --objects-in, a site's repository of the project, which must have all objects of the earlier values. If they were gone
 everywhere, no site could follow.
 
-Fields: ` + output.Names(returningColumns) + `
+Fields: ` + output.Names(output.WithResult(returningColumns)) + `
 (result: moved, deleted, changed, locked or, with --dry-run, would_move and would_delete)`,
 		Example: `  refdbctl refs rollback my/project refs/heads/main --objects-in /srv/git/my/project.git
   refdbctl refs rollback my/project --at "2h ago" --prefix refs/heads/ --dry-run`,
@@ -141,29 +139,28 @@ func (r *rollback) run(ctx context.Context, db *refdb.DB) error {
 	if err != nil {
 		return err
 	}
-	rows := output.NewWriter(r.Out, r.Format, r.Palette(r.Out), returningColumns)
+	results := cli.NewResults(r.app.Run, returningColumns)
 	if len(plan) == 0 {
 		r.Note("%s: nothing to move: the refs hold that already", r.project)
-		return rows.Close()
+		return results.Close()
 	}
 	if err := r.confirmObjects(ctx, db, plan); err != nil {
 		return err
 	}
-	if r.ask.DryRun {
-		err = r.list(ctx, db, plan, rows)
-		return errors.Join(rows.Close(), err)
-	}
-	if !r.ask.Yes {
-		r.show(plan)
-	}
-	if err := r.ask.Confirm(ctx, r.app.Run, fmt.Sprintf("Move %s of project %s back?", output.Count(len(plan), "ref"), output.Escape(r.project))); err != nil {
-		return err
-	}
-	err = r.Audited(ctx, db, cli.Act{Action: "refs rollback", Project: r.project, Detail: what, Reason: r.why}, func() (string, error) {
-		moved, err := r.move(ctx, db, plan, rows)
-		return fmt.Sprintf("moved %d of %d", moved, len(plan)), err
+	return r.ask.Perform(ctx, r.app.Run, db, cli.Operation{
+		Act: cli.Act{Action: "refs rollback", Project: r.project, Detail: what, Reason: r.why},
+		Show: func() error {
+			r.show(plan)
+			return nil
+		},
+		Question: fmt.Sprintf("Move %s of project %s back?", output.Count(len(plan), "ref"), output.Escape(r.project)),
+		Do: func() (string, error) {
+			moved, err := r.move(ctx, db, plan, results)
+			return fmt.Sprintf("moved %d of %d", moved, len(plan)), err
+		},
+		Preview: func() error { return r.preview(ctx, db, plan, results) },
+		Print:   func(err error) error { return errors.Join(results.Close(), err) },
 	})
-	return errors.Join(rows.Close(), err)
 }
 
 // plan returns what is to be moved, and a description of it for the audit.
@@ -316,8 +313,8 @@ func (r *rollback) show(plan []returning) {
 	}
 }
 
-// list prints what would be moved now.
-func (r *rollback) list(ctx context.Context, db *refdb.DB, plan []returning, rows *output.Writer[returning]) error {
+// preview prints what would be moved now.
+func (r *rollback) preview(ctx context.Context, db *refdb.DB, plan []returning, results *cli.Results[returning]) error {
 	all, err := r.freshLocks(ctx, db, r.project)
 	if err != nil {
 		return err
@@ -328,12 +325,12 @@ func (r *rollback) list(ctx context.Context, db *refdb.DB, plan []returning, row
 	}
 	held := new(refdb.LockedError)
 	for _, m := range plan {
-		m.result = "would_" + m.done("move", "delete")
+		result := "would_" + m.done("move", "delete")
 		if l, ok := locks[m.ref]; ok {
-			m.result = "locked"
+			result = "locked"
 			held.Holders = append(held.Holders, l)
 		}
-		if err := rows.Write(m); err != nil {
+		if err := results.Add(m, result); err != nil {
 			return err
 		}
 	}
@@ -352,7 +349,7 @@ func (m returning) done(moved, deleted string) string {
 }
 
 // move moves refs in chunks, and returns how many it moved. Ctrl-C lets the chunk under way finish.
-func (r *rollback) move(ctx context.Context, db *refdb.DB, plan []returning, rows *output.Writer[returning]) (moved int, err error) {
+func (r *rollback) move(ctx context.Context, db *refdb.DB, plan []returning, results *cli.Results[returning]) (moved int, err error) {
 	for size := refdb.MaxUpdateRefs; moved < len(plan); {
 		if ctx.Err() != nil {
 			return moved, context.Cause(ctx)
@@ -364,12 +361,11 @@ func (r *rollback) move(ctx context.Context, db *refdb.DB, plan []returning, row
 			continue
 		}
 		if err != nil {
-			return moved, r.refused(err, moved, len(plan), chunk, rows)
+			return moved, r.refused(err, moved, len(plan), chunk, results)
 		}
 		moved += len(chunk)
 		for _, m := range chunk {
-			m.result = m.done("moved", "deleted")
-			if err := rows.Write(m); err != nil {
+			if err := results.Add(m, m.done("moved", "deleted")); err != nil {
 				return moved, err
 			}
 		}
@@ -391,7 +387,7 @@ func (r *rollback) moveAll(ctx context.Context, db *refdb.DB, chunk []returning)
 }
 
 // refused prints the refs because of which a chunk was not moved, and returns the error of the rollback.
-func (r *rollback) refused(err error, moved, all int, chunk []returning, rows *output.Writer[returning]) error {
+func (r *rollback) refused(err error, moved, all int, chunk []returning, results *cli.Results[returning]) error {
 	because := make(map[string]string)
 	var mismatch *refdb.MismatchError
 	var locked *refdb.LockedError
@@ -408,8 +404,8 @@ func (r *rollback) refused(err error, moved, all int, chunk []returning, rows *o
 		}
 	}
 	for _, m := range chunk {
-		if m.result = because[m.ref]; m.result != "" {
-			err = errors.Join(err, rows.Write(m))
+		if reason := because[m.ref]; reason != "" {
+			results.Add(m, reason)
 		}
 	}
 	return fmt.Errorf("%s: moved %d of %s; run it again to see what is left: %w", r.project, moved, output.Count(all, "ref"), err)

@@ -137,18 +137,17 @@ daemon.`,
 				if err := a.RequireRights(ctx, db, "site take-over"); err != nil {
 					return err
 				}
-				question := fmt.Sprintf("Serve site %s here, with %s, and nowhere else?", config.Site, config.State)
-				if err := c.Confirm(ctx, a.Run, question); err != nil {
-					return err
-				}
-				what := cli.Act{Action: "site take-over", Detail: "site " + config.Site + " with " + config.State, Reason: why}
-				err := a.Audited(ctx, db, what, func() (string, error) {
-					return "", presence.TakeOver(ctx, config, db, a.Logger())
+				return c.Perform(ctx, a.Run, db, cli.Operation{
+					Act:      cli.Act{Action: "site take-over", Detail: "site " + config.Site + " with " + config.State, Reason: why},
+					Question: fmt.Sprintf("Serve site %s here, with %s, and nowhere else?", config.Site, config.State),
+					Do:       func() (string, error) { return "", presence.TakeOver(ctx, config, db, a.Logger()) },
+					Print: func(err error) error {
+						if err != nil {
+							return err
+						}
+						return a.PrintSummary(config.Site, "it is to be served with "+config.State+" from now on")
+					},
 				})
-				if err != nil {
-					return err
-				}
-				return a.PrintSummary(config.Site, "it is to be served with "+config.State+" from now on")
 			})
 		}),
 	}

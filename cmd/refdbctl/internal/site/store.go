@@ -338,16 +338,7 @@ it)`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
-				w := output.NewWriter(a.Out, a.Format, a.Palette(a.Out), packColumns)
-				for p, err := range packs.List(ctx, db, args[0]) {
-					if err != nil {
-						return err
-					}
-					if err := w.Write(p); err != nil {
-						return err
-					}
-				}
-				return w.Close()
+				return cli.PrintRows(a.Run, packColumns, packs.List(ctx, db, args[0]))
 			})
 		}),
 	}

@@ -75,9 +75,6 @@ func prunePacks(ctx context.Context, db *refdb.DB, olderThan time.Duration) (pru
 }
 
 func (a *App) printPruned(p prunedPacks) error {
-	if a.Format != output.Table {
-		return output.One(a.Out, a.Format, output.Palette{}, prunedPacksColumns, p)
-	}
-	_, err := fmt.Fprintf(a.Out, "pruned %s that were not used, and %d that a base stands for\n", output.Count(p.unused, "pack"), p.superseded)
-	return err
+	text := fmt.Sprintf("pruned %s that were not used, and %d that a base stands for", output.Count(p.unused, "pack"), p.superseded)
+	return cli.PrintOne(a.Run, prunedPacksColumns, p, text)
 }
