@@ -93,7 +93,6 @@ type doctor struct {
 	*app
 	report *output.Writer[check]
 	failed int
-	err    error // of printing
 }
 
 func (d *doctor) add(name, status, format string, args ...any) {
@@ -101,11 +100,11 @@ func (d *doctor) add(name, status, format string, args ...any) {
 		d.failed++
 	}
 	detail := redact.Text(output.OneLine(fmt.Sprintf(format, args...)), d.URL)
-	d.err = errors.Join(d.err, d.report.Write(check{name, status, detail}))
+	d.report.Write(check{name, status, detail})
 }
 
 func (d *doctor) conclude(ctx context.Context) error {
-	err := errors.Join(d.err, ctx.Err(), d.report.CloseWith(output.Field{Name: "ok", Value: d.failed == 0}))
+	err := errors.Join(ctx.Err(), d.report.CloseWith(output.Field{Name: "ok", Value: d.failed == 0}))
 	if err == nil && d.failed > 0 {
 		return exit.With(exit.Failed, fmt.Sprintf("%s failed", output.Count(d.failed, "check")))
 	}

@@ -21,7 +21,7 @@ var epochColumns = []output.Column[refdb.Epoch]{
 	{Name: "epoch", Value: func(e refdb.Epoch) any { return e.ID }},
 	{Name: "first", Value: func(e refdb.Epoch) any { return int64(e.First) }},
 	{Name: "began", Value: func(e refdb.Epoch) any { return e.Began }},
-	{Name: "by", Value: func(e refdb.Epoch) any { return output.OrNil(e.By != "", e.By) }, Text: func(e refdb.Epoch) string { return output.OrDash(e.By != "", output.Escape(e.By)) }},
+	output.Optional("by", func(e refdb.Epoch) string { return e.By }),
 	{Name: "reason", Value: func(e refdb.Epoch) any { return e.Reason }},
 }
 

@@ -340,11 +340,7 @@ var intentColumns = []output.Column[lockRow]{
 	},
 	{Name: "old", Value: func(l lockRow) any { return output.OrNil(!l.intent.Old.IsAbsent(), string(l.intent.Old)) }, Hidden: true},
 	{Name: "new", Value: func(l lockRow) any { return output.OrNil(!l.intent.New.IsAbsent(), string(l.intent.New)) }, Hidden: true},
-	{
-		Name:  "by",
-		Value: func(l lockRow) any { return output.OrNil(l.intent.By != "", l.intent.By) },
-		Text:  func(l lockRow) string { return output.OrDash(l.intent.By != "", output.Escape(l.intent.By)) },
-	},
+	output.Optional("by", func(l lockRow) string { return l.intent.By }),
 	{Name: "agent", Value: func(l lockRow) any { return output.OrNil(l.intent.Agent != "", l.intent.Agent) }, Hidden: true},
 }
 

@@ -201,8 +201,8 @@ var projectColumns = []output.Column[shownProject]{
 	{Name: "id", Value: func(p shownProject) any { return p.ID }},
 	{Name: "rules", Value: func(p shownProject) any { return strings.ReplaceAll(p.Rules, "\n", "; ") }},
 	{Name: "mode", Value: func(p shownProject) any { return p.Mode }},
-	{Name: "store", Value: func(p shownProject) any { return output.OrNil(p.Store != "", p.Store) }, Text: func(p shownProject) string { return output.OrDash(p.Store != "", p.Store) }},
-	{Name: "mirror", Value: func(p shownProject) any { return output.OrNil(p.mirror != "", p.mirror) }, Text: func(p shownProject) string { return output.OrDash(p.mirror != "", p.mirror) }},
+	output.Optional("store", func(p shownProject) string { return p.Store }),
+	output.Optional("mirror", func(p shownProject) string { return p.mirror }),
 	{Name: "revision", Value: func(p shownProject) any { return p.Revision }},
 	{Name: "time", Value: func(p shownProject) any { return p.Time.UTC().Format(time.RFC3339Nano) }},
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/drivers/schema"
 )
 
-// Sleep waits for d. If ctx ends first, it returns ctx's error.
+// Sleep waits for d. If ctx ends first, it returns the cause.
 func Sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	case <-t.C:
 		return nil
 	}

@@ -55,7 +55,6 @@ func (c *Confirmation) ask(ctx context.Context, a *Run, o Operation) error {
 type Results[T any] struct {
 	rows   *output.Writer[output.Result[T]]
 	counts map[string]int
-	err    error // of printing
 }
 
 // NewResults returns Results that prints the given columns after the result.
@@ -64,22 +63,14 @@ func NewResults[T any](a *Run, columns []output.Column[T]) *Results[T] {
 	return &Results[T]{rows: rows, counts: make(map[string]int)}
 }
 
-// Add prints a record. After an error it only counts.
+// Add prints a record.
 func (r *Results[T]) Add(record T, result string) error {
 	r.counts[result]++
-	if r.err == nil {
-		r.err = r.rows.Write(output.Result[T]{Record: record, Result: result})
-	}
-	return r.err
+	return r.rows.Write(output.Result[T]{Record: record, Result: result})
 }
 
 // Count returns the number of records with a result.
 func (r *Results[T]) Count(result string) int { return r.counts[result] }
 
 // Close completes the output, and returns the first error of printing.
-func (r *Results[T]) Close() error {
-	if r.err == nil {
-		r.err = r.rows.Close()
-	}
-	return r.err
-}
+func (r *Results[T]) Close() error { return r.rows.Close() }

@@ -34,13 +34,18 @@ func PrintReport[S, T any](a *Run, summaryColumns []output.Column[S], summary S,
 		}
 		fmt.Fprintln(a.Out) // if this fails, so does the next line
 	}
-	w := output.NewReport(a.Out, a.Format, a.Palette(a.Out), name, columns)
-	if err := writeAll(w, records); err != nil {
-		return err
-	}
 	var fields []output.Field
 	for _, c := range summaryColumns {
 		fields = append(fields, output.Field{Name: c.Name, Value: c.Value(summary)})
+	}
+	return PrintList(a, name, columns, records, fields...)
+}
+
+// PrintList prints records. JSON is one object: the list under name, then the fields.
+func PrintList[T any](a *Run, name string, columns []output.Column[T], records iter.Seq2[T, error], fields ...output.Field) error {
+	w := output.NewReport(a.Out, a.Format, a.Palette(a.Out), name, columns)
+	if err := writeAll(w, records); err != nil {
+		return err
 	}
 	return w.CloseWith(fields...)
 }

@@ -93,13 +93,7 @@ Fields: ` + output.Names(gerritColumns) + changesHelp,
 
 // reportDisabled prints what was changed, or is to be.
 func (a *app) reportDisabled(dir *gerrit.Directory, all []gerrit.Change, dryRun bool) error {
-	w := output.NewReport(a.Out, a.Format, a.Palette(a.Out), "changes", gerritColumns)
-	for _, c := range all {
-		if err := w.Write(c); err != nil {
-			return err
-		}
-	}
-	if err := w.CloseWith(output.Field{Name: "dry_run", Value: dryRun}); err != nil {
+	if err := cli.PrintList(a.Run, "changes", gerritColumns, cli.All(all), output.Field{Name: "dry_run", Value: dryRun}); err != nil {
 		return err
 	}
 	switch {

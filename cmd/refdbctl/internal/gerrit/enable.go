@@ -225,13 +225,7 @@ func (e *gerritEnabling) report(f *site.Bulk, got site.BulkEnabled, summary stri
 	if f != nil {
 		failed, total = f.Failed, len(f.Repositories)
 	}
-	w := output.NewReport(e.Out, e.Format, e.Palette(e.Out), "changes", gerritColumns)
-	for _, c := range e.changes {
-		if err := w.Write(c); err != nil {
-			return err
-		}
-	}
-	err := w.CloseWith(output.Field{Name: "repositories", Value: total}, output.Field{Name: "guarded", Value: got.Guarded}, output.Field{Name: "failed", Value: failed},
+	err := cli.PrintList(e.Run, "changes", gerritColumns, cli.All(e.changes), output.Field{Name: "repositories", Value: total}, output.Field{Name: "guarded", Value: got.Guarded}, output.Field{Name: "failed", Value: failed},
 		output.Field{Name: "differ", Value: got.Differ}, output.Field{Name: "imported", Value: got.Imported},
 		output.Field{Name: "complete", Value: f != nil && failed == 0}, output.Field{Name: "dry_run", Value: f == nil})
 	switch {

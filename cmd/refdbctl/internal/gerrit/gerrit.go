@@ -41,8 +41,8 @@ func Command(r *cli.Run) *cobra.Command {
 var gerritColumns = []output.Column[gerrit.Change]{
 	{Name: "where", Value: func(c gerrit.Change) any { return c.Where }},
 	{Name: "what", Value: func(c gerrit.Change) any { return c.What }},
-	{Name: "before", Value: func(c gerrit.Change) any { return output.OrNil(c.Before != "", c.Before) }, Text: func(c gerrit.Change) string { return output.OrDash(c.Before != "", output.Escape(c.Before)) }},
-	{Name: "after", Value: func(c gerrit.Change) any { return output.OrNil(c.After != "", c.After) }, Text: func(c gerrit.Change) string { return output.OrDash(c.After != "", output.Escape(c.After)) }},
+	output.Optional("before", func(c gerrit.Change) string { return c.Before }),
+	output.Optional("after", func(c gerrit.Change) string { return c.After }),
 }
 
 // changesHelp explains the columns.
@@ -260,10 +260,8 @@ func (a *app) reloadDaemon(ctx context.Context, c *config.Config, unchanged bool
 		if time.Now().After(deadline) {
 			return errors.New("the daemon has not read its configuration again: its log says why; then run this again")
 		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := cli.Sleep(ctx, 50*time.Millisecond); err != nil {
+			return err
 		}
 	}
 }

@@ -306,10 +306,8 @@ func (j *gerritJoining) awaitClones(ctx context.Context) error {
 		if !told {
 			j.Note("waiting until the daemon has made the repositories that it has begun, such as %s", unfinished)
 		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := cli.Sleep(ctx, 100*time.Millisecond); err != nil {
+			return err
 		}
 	}
 	return nil // left by a daemon that was killed: it does not vanish
@@ -442,23 +440,16 @@ func (j *gerritJoining) differ(ctx context.Context, db *refdb.DB, project string
 		if len(refs) == 0 || time.Now().After(deadline) {
 			break
 		}
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+		if err := cli.Sleep(ctx, 200*time.Millisecond); err != nil {
+			return nil, err
 		}
 	}
 	return refs, nil
 }
 
 func (j *gerritJoining) report() error {
-	w := output.NewReport(j.Out, j.Format, j.Palette(j.Out), "changes", gerritColumns)
-	for _, c := range j.changes {
-		if err := w.Write(c); err != nil {
-			return err
-		}
-	}
-	err := w.CloseWith(output.Field{Name: "files", Value: j.files}, output.Field{Name: "cloned", Value: j.cloned}, output.Field{Name: "complete", Value: true})
+	err := cli.PrintList(j.Run, "changes", gerritColumns, cli.All(j.changes),
+		output.Field{Name: "files", Value: j.files}, output.Field{Name: "cloned", Value: j.cloned}, output.Field{Name: "complete", Value: true})
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package refs
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -103,8 +102,8 @@ type Importer struct {
 
 	report       *output.Writer[difference]
 	progress     cli.Progress
-	err          error // of printing
-	invalidNames int   // of those refused
+	printing     error
+	invalidNames int // of those refused
 
 	Counts
 	Refused, Skipped, pruned int
@@ -174,7 +173,7 @@ func (im *Importer) confirmOverwrite(ctx context.Context, repo *gitrepo.Repo) er
 	if err := plan.importRefs(ctx, plan.localRefs(repo)); err != nil {
 		return err
 	}
-	if err := errors.Join(plan.err, plan.report.Close()); err != nil || plan.overwritten == 0 {
+	if err := plan.report.Close(); err != nil || plan.overwritten == 0 {
 		return err
 	}
 	return im.Confirm(ctx, im.app.Run, fmt.Sprintf("Overwrite %s of project %s?", output.Count(plan.overwritten, "ref"), output.Escape(im.project)))
@@ -239,30 +238,24 @@ func (im *Importer) refuse(ref gitrepo.Ref, why string) {
 	im.print(difference{ref: ref.Name, result: "refused", local: refdb.Value(ref.Value), detail: why})
 }
 
-func (im *Importer) print(d difference) {
-	if im.err == nil {
-		im.err = im.report.Write(d)
-	}
-}
+func (im *Importer) print(d difference) { im.printing = im.report.Write(d) }
 
 // conclude completes the report and prints the summary, also of an import that err ended.
 func (im *Importer) conclude(ctx context.Context, err error) error {
-	if im.err == nil {
-		im.err = im.report.CloseWith(
-			output.Field{Name: "project", Value: im.project},
-			output.Field{Name: "imported", Value: im.Imported},
-			output.Field{Name: "overwritten", Value: im.overwritten},
-			output.Field{Name: "equal", Value: im.Equal},
-			output.Field{Name: "different", Value: im.Different},
-			output.Field{Name: "locked", Value: im.Locked},
-			output.Field{Name: "refused", Value: im.Refused},
-			output.Field{Name: "invalid_names", Value: im.invalidNames},
-			output.Field{Name: "skipped", Value: im.Skipped},
-			output.Field{Name: "pruned", Value: im.pruned},
-			output.Field{Name: "complete", Value: err == nil},
-			output.Field{Name: "dry_run", Value: im.DryRun},
-		)
-	}
+	printing := im.report.CloseWith(
+		output.Field{Name: "project", Value: im.project},
+		output.Field{Name: "imported", Value: im.Imported},
+		output.Field{Name: "overwritten", Value: im.overwritten},
+		output.Field{Name: "equal", Value: im.Equal},
+		output.Field{Name: "different", Value: im.Different},
+		output.Field{Name: "locked", Value: im.Locked},
+		output.Field{Name: "refused", Value: im.Refused},
+		output.Field{Name: "invalid_names", Value: im.invalidNames},
+		output.Field{Name: "skipped", Value: im.Skipped},
+		output.Field{Name: "pruned", Value: im.pruned},
+		output.Field{Name: "complete", Value: err == nil},
+		output.Field{Name: "dry_run", Value: im.DryRun},
+	)
 	refused := fmt.Sprintf("%d refused", im.Refused)
 	if im.invalidNames > 0 {
 		refused += fmt.Sprintf(", %d of them for their names", im.invalidNames)
@@ -279,8 +272,8 @@ func (im *Importer) conclude(ctx context.Context, err error) error {
 		im.Note("%s: not finished: %s; run it again to go on", im.project, summary)
 		return exit.Interruption(ctx, err)
 	}
-	if im.err != nil {
-		return im.err
+	if printing != nil {
+		return printing
 	}
 	switch {
 	case im.Different > 0:

@@ -104,7 +104,7 @@ func (im *Importer) take(o batchOutcome) error {
 		return o.err
 	}
 	im.progress.Add(o.size)
-	return im.err
+	return im.printing
 }
 
 // bring brings a batch into the database. It runs beside others.

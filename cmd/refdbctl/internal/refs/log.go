@@ -26,9 +26,7 @@ type changeRow struct {
 // changeFields are the columns that all lists of changes have.
 func changeFields() []output.Column[changeRow] {
 	text := func(name string, of func(refdb.Change) string) output.Column[changeRow] {
-		return output.Column[changeRow]{Name: name,
-			Value: func(c changeRow) any { return output.OrNil(of(c.Change) != "", of(c.Change)) },
-			Text:  func(c changeRow) string { return output.OrDash(of(c.Change) != "", output.Escape(of(c.Change))) }}
+		return output.Optional(name, func(c changeRow) string { return of(c.Change) })
 	}
 	value := func(name string, of func(refdb.Change) refdb.Value) output.Column[changeRow] {
 		column := text(name, func(c refdb.Change) string { return string(of(c)) })

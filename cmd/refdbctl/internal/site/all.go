@@ -68,7 +68,6 @@ type Bulk struct {
 	Repositories []config.Repository
 	Write        func(BulkRow) error
 	report       *output.Writer[BulkRow] // nil if the rows are part of another report
-	printing     error
 	progress     cli.Progress
 
 	reached, Failed int
@@ -121,7 +120,7 @@ func onAll[T any](ctx context.Context, f *Bulk, do func(ctx context.Context, r c
 		f.progress.Add(1)
 		if o.err != nil {
 			f.Failed++
-			f.row(BulkRow{Project: r.Project, Result: "failed", Detail: f.explain(o.err)})
+			f.Write(BulkRow{Project: r.Project, Result: "failed", Detail: f.explain(o.err)})
 			return
 		}
 		each(r, o.value)
@@ -141,22 +140,14 @@ func (a *App) explain(err error) string {
 	return redact.Text(text, a.URL)
 }
 
-func (f *Bulk) row(r BulkRow) {
-	if f.printing == nil {
-		f.printing = f.Write(r)
-	}
-}
-
 // conclude completes the report, and prints the summary or returns it as an error. problem, unless
 // nil, is the error of a run in which all repositories were reached and none failed.
 func (f *Bulk) conclude(ctx context.Context, summary string, problem *exit.Error, fields ...output.Field) error {
 	total := len(f.Repositories)
-	if f.printing == nil {
-		f.printing = f.report.CloseWith(append([]output.Field{
-			{Name: "total", Value: total}, {Name: "reached", Value: f.reached}, {Name: "failed", Value: f.Failed},
-			{Name: "complete", Value: f.reached == total && f.Failed == 0},
-		}, fields...)...)
-	}
+	printing := f.report.CloseWith(append([]output.Field{
+		{Name: "total", Value: total}, {Name: "reached", Value: f.reached}, {Name: "failed", Value: f.Failed},
+		{Name: "complete", Value: f.reached == total && f.Failed == 0},
+	}, fields...)...)
 	summary = fmt.Sprintf("%s: %s", RepositoryCount(f.reached), summary)
 	if f.Failed > 0 {
 		summary += fmt.Sprintf(", %d failed", f.Failed)
@@ -165,8 +156,8 @@ func (f *Bulk) conclude(ctx context.Context, summary string, problem *exit.Error
 	case ctx.Err() != nil:
 		f.Note("not finished: %d of %s: %s; run it again to go on", f.reached, RepositoryCount(total), summary)
 		return context.Cause(ctx)
-	case f.printing != nil:
-		return f.printing
+	case printing != nil:
+		return printing
 	case f.Failed > 0:
 		return exit.With(exit.Failed, summary)
 	case problem != nil:
@@ -223,7 +214,7 @@ func (f *Bulk) Enable(ctx context.Context, c *config.Config, db *refdb.DB, hook 
 		all.Imported += got.Imported
 		if got.Different > 0 {
 			all.Differ++
-			f.row(BulkRow{Project: r.Project, Result: "differs", Detail: fmt.Sprintf("it is guarded; the database has another value of %s: "+
+			f.Write(BulkRow{Project: r.Project, Result: "differs", Detail: fmt.Sprintf("it is guarded; the database has another value of %s: "+
 				"`refdbctl site check %s` says what brings those", output.Count(got.Different, "ref"), r.Project)})
 		}
 	})
@@ -272,7 +263,7 @@ func (a *App) syncAll(ctx context.Context, c *config.Config, o catchup.Options) 
 				incomplete++
 			}
 			if len(row.counts) > 0 {
-				f.row(row)
+				f.Write(row)
 			}
 		})
 		if unreachable > 0 {

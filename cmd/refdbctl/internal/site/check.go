@@ -127,7 +127,6 @@ func siteRepositories(ctx context.Context, c *config.Config, args []string) ([]c
 func (a *App) Check(ctx context.Context, c *config.Config, repositories []config.Repository, o sitecheck.Options,
 	first func(context.Context, *refdb.DB, func(sitecheck.Finding)) error, more ...output.Field) error {
 	report := output.NewReport(a.Out, a.Format, a.Palette(a.Out), "findings", FindingColumns)
-	var printing error
 	var left, mended, reached int
 	var notCompared atomic.Int64
 	o.NotCompared = func(config.Repository) { notCompared.Add(1) }
@@ -145,9 +144,7 @@ func (a *App) Check(ctx context.Context, c *config.Config, repositories []config
 		} else {
 			left++
 		}
-		if printing == nil {
-			printing = report.Write(f)
-		}
+		report.Write(f)
 	}
 	db, err := a.openForSite(ctx)
 	if err != nil {
@@ -165,15 +162,13 @@ func (a *App) Check(ctx context.Context, c *config.Config, repositories []config
 	if db != nil {
 		defer db.Close()
 	}
-	if printing == nil {
-		printing = report.CloseWith(append([]output.Field{
-			{Name: "repositories", Value: len(repositories)},
-			{Name: "looked_at", Value: reached},
-			{Name: "not_compared", Value: notCompared.Load()},
-			{Name: "mended", Value: mended},
-			{Name: "ok", Value: err == nil && left == 0},
-		}, more...)...)
-	}
+	printing := report.CloseWith(append([]output.Field{
+		{Name: "repositories", Value: len(repositories)},
+		{Name: "looked_at", Value: reached},
+		{Name: "not_compared", Value: notCompared.Load()},
+		{Name: "mended", Value: mended},
+		{Name: "ok", Value: err == nil && left == 0},
+	}, more...)...)
 	summary := fmt.Sprintf("looked at %s: %s", RepositoryCount(reached), output.Count(left, "finding"))
 	if mended > 0 {
 		summary += fmt.Sprintf(", and %d mended", mended)

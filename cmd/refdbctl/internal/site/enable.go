@@ -255,13 +255,8 @@ func FindHook() string {
 // steps calls do, and prints each step that it reports.
 func (a *App) steps(do func(step func(name, detail string)) error) error {
 	w := output.NewWriter(a.Out, a.Format, a.Palette(a.Out), stepColumns)
-	var printing error
-	err := do(func(name, detail string) {
-		if printing == nil {
-			printing = w.Write(install.Step{Name: name, Detail: detail})
-		}
-	})
-	return errors.Join(err, printing, w.Close())
+	err := do(func(name, detail string) { w.Write(install.Step{Name: name, Detail: detail}) })
+	return errors.Join(err, w.Close())
 }
 
 func (a *App) enable(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, hook string, project install.Step, imports bool) error {

@@ -250,18 +250,12 @@ and updated, dropped, heeded, under_way, ok.`,
 }
 
 func (a *App) printRepair(s client.Status) error {
-	w := output.NewReport(a.Out, a.Format, a.Palette(a.Out), "stuck", stuckColumns)
-	for _, one := range s.Stuck {
-		if err := w.Write(one); err != nil {
-			return err
-		}
-	}
 	underWay := 0
 	for _, p := range s.Pushes {
 		underWay += p.Refs
 	}
 	n := s.Counters
-	err := w.CloseWith(
+	err := cli.PrintList(a.Run, "stuck", stuckColumns, cli.All(s.Stuck),
 		output.Field{Name: "updated", Value: n.Updated},
 		output.Field{Name: "dropped", Value: n.Dropped},
 		output.Field{Name: "heeded", Value: n.Heeded},

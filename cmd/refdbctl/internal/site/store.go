@@ -119,10 +119,8 @@ func (a *App) storeStart(ctx context.Context, db *refdb.DB, r config.Repository,
 	}
 	if left := storeSettled - row.Age; left > 0 {
 		a.Note("waiting for %s, until all sites store what they let through; until then they refuse pushes to %s", left.Round(time.Second), r.Project)
-		select {
-		case <-time.After(left):
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := cli.Sleep(ctx, left); err != nil {
+			return err
 		}
 	}
 	if err := recordHead(ctx, db, r); err != nil {

@@ -113,12 +113,7 @@ func siteRepository(ctx context.Context, c *config.Config, arg string) (config.R
 
 func (a *App) sync(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, o catchup.Options) error {
 	report := output.NewReport(a.Out, a.Format, a.Palette(a.Out), "refs", syncedColumns)
-	var printing error
-	o.Each = func(s catchup.Synced) {
-		if printing == nil {
-			printing = report.Write(s)
-		}
-	}
+	o.Each = func(s catchup.Synced) { report.Write(s) }
 	var bar cli.Progress
 	if cli.IsTerminal(a.Err) {
 		o.FetchProgress = a.Messages
@@ -127,24 +122,22 @@ func (a *App) sync(ctx context.Context, c *config.Config, db *refdb.DB, r config
 	got, err := catchup.Sync(ctx, c, db, r, o)
 	bar.Stop()
 	n := got.Results
-	if printing == nil {
-		printing = report.CloseWith(
-			output.Field{Name: "project", Value: r.Project},
-			output.Field{Name: "peer", Value: got.Peer},
-			output.Field{Name: "equal", Value: got.Equal},
-			output.Field{Name: "unknown", Value: got.Unknown},
-			output.Field{Name: "created", Value: n[catchup.Created]},
-			output.Field{Name: "updated", Value: n[catchup.Updated]},
-			output.Field{Name: "deleted", Value: n[catchup.Deleted]},
-			output.Field{Name: "locked", Value: n[catchup.Locked]},
-			output.Field{Name: "moved", Value: n[catchup.Moved]},
-			output.Field{Name: "missing", Value: n[catchup.Missing]},
-			output.Field{Name: "ahead", Value: n[catchup.Ahead]},
-			output.Field{Name: "failed", Value: n[catchup.Failed]},
-			output.Field{Name: "complete", Value: err == nil},
-			output.Field{Name: "dry_run", Value: o.DryRun},
-		)
-	}
+	printing := report.CloseWith(
+		output.Field{Name: "project", Value: r.Project},
+		output.Field{Name: "peer", Value: got.Peer},
+		output.Field{Name: "equal", Value: got.Equal},
+		output.Field{Name: "unknown", Value: got.Unknown},
+		output.Field{Name: "created", Value: n[catchup.Created]},
+		output.Field{Name: "updated", Value: n[catchup.Updated]},
+		output.Field{Name: "deleted", Value: n[catchup.Deleted]},
+		output.Field{Name: "locked", Value: n[catchup.Locked]},
+		output.Field{Name: "moved", Value: n[catchup.Moved]},
+		output.Field{Name: "missing", Value: n[catchup.Missing]},
+		output.Field{Name: "ahead", Value: n[catchup.Ahead]},
+		output.Field{Name: "failed", Value: n[catchup.Failed]},
+		output.Field{Name: "complete", Value: err == nil},
+		output.Field{Name: "dry_run", Value: o.DryRun},
+	)
 	summary := fmt.Sprintf("%d equal, %d created, %d updated, %d deleted, %d locked, %d moved meanwhile, %d missing, %d failed, %d unknown to the database",
 		got.Equal, n[catchup.Created], n[catchup.Updated], n[catchup.Deleted], n[catchup.Locked], n[catchup.Moved],
 		n[catchup.Missing], n[catchup.Failed], got.Unknown)
