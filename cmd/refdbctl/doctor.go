@@ -119,7 +119,7 @@ func (d *doctor) schema(ctx context.Context) error {
 		case err != nil:
 			d.add("schema", checkFail, "%s", err)
 		case version < latest:
-			d.add("schema", checkNote, "version %d, and this program knows %d: `refdbctl migrate up` once all that use the database know it, too", version, latest)
+			d.add("schema", checkNote, "version %d, and this program supports %d: run `refdbctl migrate up` once all programs that use the database support it", version, latest)
 		case version > latest:
 			d.add("schema", checkNote, "version %d, newer than this program's %d, which works with it: upgrade the program", version, latest)
 		default:
@@ -168,7 +168,7 @@ func (d *doctor) clock(ctx context.Context, db *refdb.DB) bool {
 		cancel()
 		if err != nil {
 			d.add("latency", checkFail, "%s", err)
-			d.add("settings and locks", checkFail, "not looked at, as the database does not answer")
+			d.add("settings and locks", checkFail, "not checked, because the database does not respond")
 			return false
 		}
 		if len(times) == 0 || took < slices.Min(times) {
@@ -182,7 +182,7 @@ func (d *doctor) clock(ctx context.Context, db *refdb.DB) bool {
 	if skew.Abs() < notableSkew {
 		d.add("clock", checkOK, "the database's differs from ours by %s", skew.Round(time.Millisecond))
 	} else {
-		d.add("clock", checkNote, "the database's differs from ours by %s: that harms no lock, but look which of the two is wrong",
+		d.add("clock", checkNote, "the database's differs from ours by %s: harmless to locks, but check which of the two is wrong",
 			skew.Round(time.Millisecond))
 	}
 	return true

@@ -116,7 +116,7 @@ func TestWhatGerritCheckFinds(t *testing.T) {
 		{"a project's rules", "gerrit-rules", "the other sites get changes without their commits", func(t *testing.T, g *gerritDir) {
 			g.do(t, "project", "set", "team/app", "--ref", "refs/heads/*", "--also-ref", "refs/draft-comments/*")
 		}},
-		{"a sequence that is behind", "gerrit-sequence", "it gives out 1 next, and 1 is in use", func(t *testing.T, g *gerritDir) {
+		{"a sequence that is behind", "gerrit-sequence", "its next number is 1, but 1 is in use", func(t *testing.T, g *gerritDir) {
 			setSequence(t, g.dir+"/git/All-Projects.git", "refs/sequences/changes", "1")
 		}},
 		{"a sequence that differs from the database", "local-differs", "and ", func(t *testing.T, g *gerritDir) {

@@ -96,9 +96,9 @@ Fields: ` + output.Names(prunedColumns),
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
 			switch {
 			case p.keep < 0:
-				return exit.Usage(fmt.Sprintf("--keep %d: give how many changes of each ref stay, or 0", p.keep))
+				return exit.Usage(fmt.Sprintf("--keep %d: must be 0 or more", p.keep))
 			case p.evenUnread > 0 && p.evenUnread < p.olderThan:
-				return exit.Usage("--even-unread: nothing younger than --older-than is pruned: give as much or more")
+				return exit.Usage("--even-unread must be at least as long as --older-than")
 			}
 			if err := p.Check(a.Run); err != nil {
 				return err
@@ -217,7 +217,7 @@ Fields: ` + output.Names(removedFollowerColumns),
 						defer cancel()
 						found, err := db.RemoveFollower(limited, name)
 						if err == nil && !found {
-							err = exit.With(exit.Failed, "no such follower: "+name+" (refdbctl followers list has all)")
+							err = exit.With(exit.Failed, "no such follower: "+name+" (refdbctl followers list shows all)")
 						}
 						return "", err
 					},

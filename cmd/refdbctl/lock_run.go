@@ -96,7 +96,7 @@ the lock goes stale by itself.`,
 			case dash < 0:
 				return errors.New(`give the command after "--": refdbctl lock PROJECT REF... -- COMMAND`)
 			case l.leased(cmd) && dash != 1:
-				return errors.New(`give PROJECT alone before "--": a lease is on no REF`)
+				return errors.New(`give only PROJECT before "--": a lease is not on a REF`)
 			case !l.leased(cmd) && dash < 2:
 				return errors.New(`give PROJECT and at least one REF before "--"`)
 			case dash == len(args):
@@ -168,7 +168,7 @@ func (l *lockRun) check(cmd *cobra.Command) error {
 	}
 	switch {
 	case changed("wait") && l.wait <= 0:
-		return exit.Usage(fmt.Sprintf("--wait %s: it must be positive; --try does not wait, neither of them waits as long as it takes", l.wait))
+		return exit.Usage(fmt.Sprintf("--wait %s: must be positive; --try does not wait, and without both flags the wait has no limit", l.wait))
 	case l.options.StaleAfter <= 0:
 		return exit.Usage(fmt.Sprintf("--stale-after %s: it must be positive", l.options.StaleAfter))
 	case l.conflict < 0 || l.conflict > 255:
@@ -449,7 +449,7 @@ func (l *lockRun) refuseNested(locked *refdb.LockedError) error {
 	enclosing := l.enclosing()
 	for _, h := range locked.Holders {
 		if slices.Contains(enclosing, locking.Name(h.Owner, h.Token)) {
-			return fmt.Errorf("this runs under the lock on %s %s already, and would wait for itself: %w", h.Project, h.Ref, locked)
+			return fmt.Errorf("this command already runs under the lock on %s %s, and would wait for itself: %w", h.Project, h.Ref, locked)
 		}
 	}
 	return nil

@@ -77,7 +77,7 @@ func TestALockIsNotTakenAgainUnderItself(t *testing.T) {
 			defer stop.Stop()
 			cmd.Run()
 			r := result{code: cmd.ProcessState.ExitCode(), err: messages.String()}
-			r.is(t, exit.Locked, "runs under the lock on p "+mainRef+" already")
+			r.is(t, exit.Locked, "already runs under the lock on p "+mainRef)
 			r.isOneLine(t)
 			if _, err := os.Stat(file); err == nil {
 				t.Error("the command ran")

@@ -140,7 +140,7 @@ func (a *app) watchLocks(ctx context.Context, db *refdb.DB, list lockList, inter
 		case err != nil && !outage(err):
 			return err
 		case err != nil && !down:
-			a.Note("going on when the database answers again: %s", err)
+			a.Note("waiting until the database responds again: %s", err)
 		}
 		down = err != nil
 		select {
@@ -211,7 +211,7 @@ Fields:
 						columns[i].Hidden = false
 					}
 					if l.Intended() {
-						defer a.Note("the site %s ends it once its push has, or when its daemon runs again; if it won't come back: "+
+						defer a.Note("site %s resolves this intent when the push ends, or when its daemon runs again; if the site will not come back: "+
 							"refdbctl locks resolve %s %s", siteOf(l.Owner), project, ref)
 					}
 					return output.One(a.Out, a.Format, a.Palette(a.Out), columns, l)

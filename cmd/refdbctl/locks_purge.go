@@ -76,7 +76,7 @@ func (p *purge) check(a *app, args []string) error {
 		}
 		p.Project, p.Ref = args[0], args[1]
 	} else if !p.Stale && p.olderThan == 0 && p.Owner == "" && !p.orphans {
-		return exit.Usage("say which locks: PROJECT REF, --stale, --older-than, --owner or --orphans")
+		return exit.Usage("specify locks: PROJECT REF, --stale, --older-than, --owner or --orphans")
 	}
 	return p.Confirmation.Check(a.Run)
 }
@@ -176,7 +176,7 @@ func refuseIntents(locks []refdb.LockInfo) error {
 	if len(intended) == 0 {
 		return nil
 	}
-	return fmt.Errorf("nothing was purged, because %s among them: what its site has shown to its readers must be decided on: "+
+	return fmt.Errorf("nothing was purged: the selection includes %s, and intents are never purged: "+
 		"refdbctl locks resolve: %w", output.Count(len(intended), "intent"), &refdb.LockedError{Holders: intended})
 }
 
@@ -189,6 +189,6 @@ func refuseFresh(locks []refdb.LockInfo) error {
 	if len(fresh) == 0 {
 		return nil
 	}
-	return fmt.Errorf("nothing was purged, because %s would go too: --stale leaves such out, --force purges them: %w",
+	return fmt.Errorf("nothing was purged: the selection includes %s: --stale excludes fresh locks, --force purges them: %w",
 		output.Count(len(fresh), "fresh lock"), &refdb.LockedError{Holders: fresh})
 }

@@ -93,10 +93,10 @@ func (r *resolution) check(a *app, args []string) error {
 		}
 		r.Project, r.Ref = args[0], args[1]
 	case r.Project == "" && r.Owner == "":
-		return exit.Usage("say which intents: PROJECT REF, --project or --site")
+		return exit.Usage("specify intents: PROJECT REF, --project or --site")
 	}
 	if strings.TrimSpace(r.reason) == "" {
-		return exit.Usage("--reason: say why, for those who will look at this later")
+		return exit.Usage("--reason: give a reason: it is recorded with the decision")
 	}
 	if r.by == "" {
 		r.by = cli.Operator()
@@ -241,6 +241,6 @@ func (a *app) refuseAlive(ctx context.Context, db *refdb.DB, intents []refdb.Int
 	if len(alive) == 0 {
 		return nil
 	}
-	return fmt.Errorf("nothing was resolved, because the daemon of site %s is alive (last seen %s ago) and ends its intents by itself; "+
-		"--force decides in its place: %w", siteOf(alive[0].Owner), output.Ago(alive[0].Age), &refdb.LockedError{Holders: alive})
+	return fmt.Errorf("nothing was resolved: the daemon of site %s is alive (last seen %s ago), and resolves its own intents; "+
+		"--force overrides this check: %w", siteOf(alive[0].Owner), output.Ago(alive[0].Age), &refdb.LockedError{Holders: alive})
 }

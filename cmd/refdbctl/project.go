@@ -274,15 +274,15 @@ Fields: ` + output.Names(projectColumns),
 			case err != nil:
 				return exit.Usage(err.Error())
 			case mode != "" && mode != config.Enforce && mode != config.Log:
-				return exit.Usage(fmt.Sprintf("--mode %s: it is %s or %s", mode, config.Enforce, config.Log))
+				return exit.Usage(fmt.Sprintf("--mode %s: must be %s or %s", mode, config.Enforce, config.Log))
 			case len(without) > 0 && mode != config.Enforce:
 				return exit.Usage("--without is for --mode " + config.Enforce)
 			case cmd.Flags().Changed("mirror-at") && m.at == "":
-				return exit.Usage("--mirror-at: name a site; --no-mirror takes it back")
+				return exit.Usage("--mirror-at: name a site; --no-mirror undoes the declaration")
 			case m.at != "" || m.none:
 				return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error { return a.setMirror(ctx, db, args[0], m.at, why) })
 			case mode == config.Enforce && ruled:
-				return exit.Usage("--mode " + config.Enforce + " compares by the rules that are there: change those first")
+				return exit.Usage("--mode " + config.Enforce + " compares the sites by the current rules: change the rules first")
 			}
 			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
 				if err := a.RequireRights(ctx, db, "project set"); err != nil {
@@ -303,7 +303,7 @@ Fields: ` + output.Names(projectColumns),
 				case p.Mode == config.Removed:
 					return wasRemoved(p)
 				case next == p:
-					a.Note("%s has these rules already, and is in mode %s", p.Project, p.Mode)
+					a.Note("%s already has these rules, and mode %s", p.Project, p.Mode)
 					return a.printProject(ctx, db, p)
 				case next.Mode == config.Comparing:
 					return exit.With(exit.Failed, "the sites are being compared: run refdbctl project set "+p.Project+" --mode enforce, or --mode log, first")
@@ -317,7 +317,7 @@ Fields: ` + output.Names(projectColumns),
 					return err
 				}
 				if p.Mode == config.Enforce {
-					a.Note("all sites refuse pushes to %s for %s, until none goes by the rules from before", p.Project, projects.RulesSettle)
+					a.Note("all sites refuse pushes to %s for %s, until no site uses the previous rules any more", p.Project, projects.RulesSettle)
 				}
 				return a.printProject(ctx, db, p)
 			})
@@ -346,7 +346,7 @@ func (a *app) setProject(ctx context.Context, db *refdb.DB, p, next refdb.Projec
 	limited, cancel := context.WithTimeout(ctx, enforceLimit)
 	defer cancel()
 	return projects.SetEnforce(limited, db, p, without, func(sites []string) {
-		a.Note("waiting for what site %s reports", strings.Join(sites, ", "))
+		a.Note("waiting for the report of site %s", strings.Join(sites, ", "))
 	})
 }
 
@@ -355,7 +355,7 @@ func (a *app) project(ctx context.Context, db *refdb.DB, name string) (refdb.Pro
 	defer cancel()
 	p, ok, err := db.Project(limited, name)
 	if err == nil && !ok {
-		err = exit.With(exit.Failed, "the database has no rules of project "+name+": refdbctl site enable makes them, with the site's configuration")
+		err = exit.With(exit.Failed, "the database has no rules for project "+name+": refdbctl site enable creates them from the site's configuration")
 	}
 	return p, err
 }

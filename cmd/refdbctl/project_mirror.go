@@ -46,7 +46,7 @@ func (a *app) setMirror(ctx context.Context, db *refdb.DB, project, site string,
 	case p.Mode == config.Removed:
 		return wasRemoved(p)
 	case before == site:
-		a.Note("%s is declared so already", output.Escape(p.Project))
+		a.Note("%s is already declared so", output.Escape(p.Project))
 		return a.printProject(ctx, db, p)
 	}
 	if site != "" {
@@ -93,5 +93,5 @@ func describeMirror(site string) string {
 
 // wasRemoved is the refusal to change a project that was removed.
 func wasRemoved(p refdb.Project) error {
-	return exit.With(exit.Failed, "the project "+p.Project+" was removed: refdbctl site enable --new at a site that has its repository brings it back")
+	return exit.With(exit.Failed, "the project "+p.Project+" was removed: to restore it, run refdbctl site enable --new at a site that has its repository")
 }

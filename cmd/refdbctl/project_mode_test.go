@@ -54,10 +54,10 @@ func TestAProjectIsEnforcedOnceTheSitesAgree(t *testing.T) {
 	eventually(t, "the database follows", func() bool { return strings.Contains(w.do(t, "refs", "list", "team/app"), latest) })
 
 	w.run(t, "project", "set", "team/app", "--mode", "loud").is(t, exit.Misuse, "enforce or log")
-	w.run(t, "project", "set", "team/app", "--mode", "enforce", "--ref", "refs/heads/*").is(t, exit.Misuse, "change those first")
+	w.run(t, "project", "set", "team/app", "--mode", "enforce", "--ref", "refs/heads/*").is(t, exit.Misuse, "change the rules first")
 	w.run(t, "project", "set", "team/app", "--mode", "enforce").is(t, exit.Failed, "not those of the database at a:")
 	git(t, a.repo.path, "-c", "core.hooksPath=/dev/null", "fetch", "--quiet", b.repo.path, "+refs/*:refs/*")
-	w.run(t, "project", "set", "team/app", "--mode", "enforce", "--reason", "they agree").is(t, exit.OK, "waiting for what site")
+	w.run(t, "project", "set", "team/app", "--mode", "enforce", "--reason", "they agree").is(t, exit.OK, "waiting for the report of site")
 	if _, err := a.push(t, mainRef); err == nil {
 		t.Error("the push is not refused")
 	}

@@ -101,7 +101,7 @@ was not made, or late). JSON has the lost changes in a list, "lost"; CSV has onl
 			case r.status && (len(r.without) > 0 || r.why != ""):
 				return exit.Usage("--status only looks: --without and --reason are for a recovery")
 			case !r.status && r.why == "":
-				return exit.Usage("--reason TEXT: say why, it is recorded")
+				return exit.Usage("--reason TEXT is required: the audit records it")
 			}
 			if !r.status {
 				if err := r.Check(a.Run); err != nil {
@@ -140,11 +140,11 @@ func (r recovery) run(ctx context.Context, a *app, db *refdb.DB) error {
 	}
 	for _, site := range r.without {
 		if !slices.Contains(now.Waiting(), site) {
-			return exit.Usage(fmt.Sprintf("--without %s: nobody waits for a site of that name; refdbctl recover --status names those that are waited for", site))
+			return exit.Usage(fmt.Sprintf("--without %s: the database does not wait for a site of that name; refdbctl recover --status lists the sites that it waits for", site))
 		}
 	}
 	if left := slices.DeleteFunc(now.Waiting(), func(site string) bool { return slices.Contains(r.without, site) }); len(left) > 0 {
-		return fmt.Errorf("nothing was done: the database's new server has not been compared yet by %s: start the site's daemon there, or add --without %s",
+		return fmt.Errorf("nothing was done: the database's new server has not been compared by %s yet: start the site's daemon there, or add --without %s",
 			strings.Join(left, ", "), strings.Join(left, " --without "))
 	}
 	question := fmt.Sprintf("Write %d lost changes again, as far as nothing contradicts them", now.Lost)

@@ -394,7 +394,7 @@ func TestAnInterruptedImportFinishesItsBatchesAndGoesOnLater(t *testing.T) {
 	if exit.Code(err) != exit.BySignal+int(syscall.SIGINT) {
 		t.Errorf("status %d: %v", exit.Code(err), err)
 	}
-	if !strings.Contains(messages, fmt.Sprintf("%d imported", got.Imported)) || !strings.Contains(messages, "run it again") {
+	if !strings.Contains(messages, fmt.Sprintf("%d imported", got.Imported)) || !strings.Contains(messages, "run the command again") {
 		t.Errorf("messages: %s", messages)
 	}
 	if rows := decode[[]refJSON](t, w.do(t, "refs", "list", "p", "-o", "json")); len(rows) != got.Imported {
@@ -485,7 +485,7 @@ func TestAnImportBesideOtherWriters(t *testing.T) {
 			return nil
 		}
 		got, messages, err := w.importBatches(t, t.Context(), r, onUpdate{before: fail}, nil)
-		if got.counts() != "100 0 0 0 0 0 0" || exit.Code(err) != exit.Failed || !strings.Contains(messages, "run it again") {
+		if got.counts() != "100 0 0 0 0 0 0" || exit.Code(err) != exit.Failed || !strings.Contains(messages, "run the command again") {
 			t.Errorf("%+v, %v, %s", got, err, messages)
 		}
 		if got := w.importing(t, r, exit.OK); got.counts() != "200 0 100 0 0 0 0" {

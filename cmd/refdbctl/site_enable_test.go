@@ -121,8 +121,8 @@ func TestASiteFromEnablingToDisabling(t *testing.T) {
 			t.Errorf("%s: %s", one.claim, r.out)
 		}
 	}
-	a.site(t, "check").is(t, exit.OK, "looked at 1 repository: 0 findings")
-	b.site(t, "check").is(t, exit.Failed, "looked at 1 repository: 2 findings")
+	a.site(t, "check").is(t, exit.OK, "checked 1 repository: 0 findings")
+	b.site(t, "check").is(t, exit.Failed, "checked 1 repository: 2 findings")
 
 	r := b.site(t, "sync", "--from", a.repo.path, "--peer", "a", "--dry-run", "team/app", "-o", "json")
 	type syncJSON struct {
@@ -169,7 +169,7 @@ func TestEnableReportsWhatDiffers(t *testing.T) {
 	s.serve(t)
 	w.InsertRef(t, "team/app", "refs/heads/b00007", refdb.Value(id("a")))
 	r := s.site(t, "enable", "--new", "team/app", "--hook", s.hook)
-	r.is(t, exit.Mismatch, "pushes to 1 ref are refused that the database has another value of")
+	r.is(t, exit.Mismatch, "pushes to 1 ref are refused, because the database has another value for them")
 	if !strings.Contains(r.out, "1499 imported, 0 equal, 1 different") {
 		t.Errorf("%s", r.out)
 	}

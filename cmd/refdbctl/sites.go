@@ -187,7 +187,7 @@ Fields: ` + output.Names(retiredColumns),
 		Args:    cobra.ExactArgs(1),
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			if why == "" {
-				return exit.Usage("--reason TEXT: say why, it is recorded")
+				return exit.Usage("--reason TEXT is required: the audit records it")
 			}
 			if err := c.Check(a.Run); err != nil {
 				return err

@@ -63,7 +63,7 @@ func (a *Run) Audited(ctx context.Context, db *refdb.DB, what Act, do func() (ou
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), concludeLimit)
 	defer cancel()
 	if err := db.Conclude(ending, entry, outcome); err != nil {
-		a.Note("warning: the audit has no outcome of %s: %s", what.Action, err)
+		a.Note("warning: the outcome of %s was not recorded in the audit: %s", what.Action, err)
 	}
 	return err
 }

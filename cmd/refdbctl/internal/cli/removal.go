@@ -24,7 +24,7 @@ func (a *Run) PrintRemoval(r RemovalResult, noun string, err error) error {
 	removed := output.Count(r.Refs, noun)
 	switch {
 	case err != nil && r.Refs > 0:
-		a.Note("%s: not finished: removed %s; run it again to go on", r.Project, removed)
+		a.Note("%s: not finished: removed %s; run the command again to continue", r.Project, removed)
 		return err
 	case err != nil || r.DryRun && a.Format == output.Table:
 		return err

@@ -23,7 +23,7 @@ func (a *Run) RequireProject(ctx context.Context, db *refdb.DB, project string) 
 	for _, err := range a.Locks(ctx, db, refdb.LockFilter{Project: project}) {
 		return err
 	}
-	return exit.With(exit.Failed, "no such project: "+project+" (the database has no ref of it, and no lock)")
+	return exit.With(exit.Failed, "no such project: "+project+" (the database has no ref or lock of it)")
 }
 
 // NoteIfNoProject prints a note if a project whose locks are listed does not exist. That is no

@@ -115,7 +115,7 @@ func (a *Run) Body(do func(ctx context.Context, cmd *cobra.Command, args []strin
 	return func(cmd *cobra.Command, args []string) error {
 		a.started = true
 		if a.Timeout < 0 {
-			return exit.Usage(fmt.Sprintf("--timeout %s: give how long to wait for an answer, or 0 for as long as it takes", a.Timeout))
+			return exit.Usage(fmt.Sprintf("--timeout %s: must be positive, or 0 for no limit", a.Timeout))
 		}
 		ctx := cmd.Context()
 		return exit.Interruption(ctx, do(ctx, cmd, args))

@@ -200,10 +200,10 @@ func (k *gerritCheck) jars() (session string) {
 func (k *gerritCheck) daemon(ctx context.Context, session string) {
 	holder, held, err := gerrit.HolderOf(k.dir.Path)
 	if err != nil {
-		k.find(gerritUnguarded, k.dir.Path, "it can't be seen whether Gerrit runs: %s", err)
+		k.find(gerritUnguarded, k.dir.Path, "can't determine whether Gerrit runs: %s", err)
 	}
 	if held && holder.PID == 0 {
-		k.find(gerritUnguarded, k.dir.Path, "Gerrit runs, and it can't be seen whether with the guard: its process is in another PID namespace, or on another machine: run it where the daemon runs")
+		k.find(gerritUnguarded, k.dir.Path, "Gerrit runs, but whether with the guard can't be determined: its process is in another PID namespace, or on another machine: run it where the daemon runs")
 		held = false
 	}
 	s, err := k.siteDaemon(ctx, k.config)
@@ -213,21 +213,21 @@ func (k *gerritCheck) daemon(ctx context.Context, session string) {
 			k.find(gerritSession, k.config.Socket, "%s", err)
 		}
 		if held && !holder.Offline() {
-			k.find(gerritUnguarded, k.dir.Path, "Gerrit runs (process %d), and there is no daemon that has its session", holder.PID)
+			k.find(gerritUnguarded, k.dir.Path, "Gerrit runs (process %d), but no daemon has its session", holder.PID)
 		}
 		return
 	}
 	speaks := strconv.Itoa(s.SessionVersion)
 	switch {
 	case s.SessionVersion == 0:
-		k.find(gerritSession, k.config.Socket, "the daemon is of a release before this program's: restart it")
+		k.find(gerritSession, k.config.Socket, "the daemon's release is older than this program's: restart the daemon")
 	case s.SessionVersion != wire.SessionVersion:
-		k.find(gerritSession, k.config.Socket, "the daemon speaks version %s with guards, this program knows %d: they are of different releases", speaks, wire.SessionVersion)
+		k.find(gerritSession, k.config.Socket, "the daemon speaks version %s of the guards' protocol, this program version %d: they are of different releases", speaks, wire.SessionVersion)
 	case session != "" && session != speaks:
-		k.find(gerritSession, "lib", "the guard's jar speaks version %s, the daemon %s: install those of one release, and run refdbctl gerrit enable", session, speaks)
+		k.find(gerritSession, "lib", "the guard's jar speaks version %s, the daemon %s: install both from one release, and run refdbctl gerrit enable", session, speaks)
 	}
 	if !samePath(watched(s), k.dir.Path) {
-		k.find(gerritUnwatched, "site.gerrit", "the daemon watches %s, not %s: set it, and let the daemon read its configuration again", orNone(watched(s)), k.dir.Path)
+		k.find(gerritUnwatched, "site.gerrit", "the daemon watches %s, not %s: set it, and reload the daemon's configuration", orNone(watched(s)), k.dir.Path)
 	}
 	if held && !holder.Offline() {
 		k.session(s, holder)
@@ -241,7 +241,7 @@ func (k *gerritCheck) session(s client.Status, holder gerrit.Holder) {
 			continue
 		}
 		if one.State != client.SessionOpen {
-			k.find(gerritSession, one.Name, "process %d has no session since %s: see its error_log", one.PID, output.Ago(site.Seconds(one.Age)))
+			k.find(gerritSession, one.Name, "process %d has had no session for %s: see its error_log", one.PID, output.Ago(site.Seconds(one.Age)))
 		}
 		if version, err := gerrit.VersionOf(k.dir.WAR()); err == nil && one.Name != "Gerrit "+version.Text && one.Name != "" {
 			k.find(gerritVersion, one.Name, "process %d is another version than %s, which is %s: restart Gerrit", one.PID, k.dir.WAR(), version.Text)
@@ -266,7 +266,7 @@ func (k *gerritCheck) sequences(ctx context.Context) error {
 				return context.Cause(ctx)
 			}
 			if err != nil {
-				k.found(sitecheck.Finding{Code: gerritSequence, Project: r.Project, Detail: "which numbers are in use can't be read: " + err.Error()})
+				k.found(sitecheck.Finding{Code: gerritSequence, Project: r.Project, Detail: "can't read which numbers are in use: " + err.Error()})
 				break
 			}
 			largest.Add(ref.Name)
@@ -290,7 +290,7 @@ func (k *gerritCheck) sequences(ctx context.Context) error {
 		case err != nil:
 			finding.Detail = err.Error()
 		case next <= s.used && s.used > 0:
-			finding.Detail = fmt.Sprintf("it gives out %d next, and %d is in use: Gerrit would write over what is there: gerrit sequence set", next, s.used)
+			finding.Detail = fmt.Sprintf("its next number is %d, but %d is in use: Gerrit would overwrite existing data: run gerrit sequence set", next, s.used)
 		default:
 			continue
 		}

@@ -98,11 +98,11 @@ func (a *app) reportDisabled(dir *gerrit.Directory, all []gerrit.Change, dryRun 
 	}
 	switch {
 	case len(all) == 0:
-		a.Note("%s: there is no guard in this Gerrit: nothing was changed", dir.Path)
+		a.Note("%s: this Gerrit has no guard: nothing was changed", dir.Path)
 	case dryRun:
 		a.Note("dry run: %s to make", output.Count(len(all), "change"))
 	default:
-		a.Note("%s: its Gerrit has no guard any more; its repositories have: refdbctl site disable REPO ends that, for each", dir.Path)
+		a.Note("%s: Gerrit is no longer guarded; its repositories still are: refdbctl site disable REPO ends that for each", dir.Path)
 	}
 	return nil
 }

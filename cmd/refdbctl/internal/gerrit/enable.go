@@ -202,12 +202,12 @@ func (e *gerritEnabling) run(ctx context.Context, db *refdb.DB) error {
 	}}
 	got := f.Enable(ctx, e.config, db, e.hook, projects.Named, true)
 	if ctx.Err() != nil {
-		e.Note("not finished: %d of %s are guarded: run it again to go on", got.Guarded, site.RepositoryCount(len(repositories)))
+		e.Note("not finished: %d of %s are guarded: run the command again to continue", got.Guarded, site.RepositoryCount(len(repositories)))
 		return context.Cause(ctx)
 	}
 	summary := fmt.Sprintf("%s: %s guarded, %s imported", e.dir.Path, site.RepositoryCount(got.Guarded), output.Count(got.Imported, "ref"))
 	if len(e.changes) == 0 && got.Imported == 0 {
-		summary = fmt.Sprintf("%s: it is under guard already, with %s: nothing was changed", e.dir.Path, site.RepositoryCount(got.Guarded))
+		summary = fmt.Sprintf("%s: already under guard, with %s: nothing was changed", e.dir.Path, site.RepositoryCount(got.Guarded))
 	}
 	return e.report(f, got, summary)
 }
@@ -232,9 +232,9 @@ func (e *gerritEnabling) report(f *site.Bulk, got site.BulkEnabled, summary stri
 	case err != nil:
 		return err
 	case failed > 0:
-		return exit.With(exit.Failed, fmt.Sprintf("%s, %d failed: run it again, or don't start Gerrit: it can't write to those", summary, failed))
+		return exit.With(exit.Failed, fmt.Sprintf("%s, %d failed: run the command again, or don't start Gerrit: it can't write to the failed repositories", summary, failed))
 	case got.Differ > 0:
-		return exit.With(exit.Mismatch, fmt.Sprintf("%s; in %d of them refs differ from the database: `refdbctl site check` says what brings those", summary, got.Differ))
+		return exit.With(exit.Mismatch, fmt.Sprintf("%s; in %d of them refs differ from the database: `refdbctl site check` says how to update them", summary, got.Differ))
 	}
 	e.Note("%s", summary)
 	return nil
@@ -320,7 +320,7 @@ func (e *gerritEnabling) updateRules(ctx context.Context, db *refdb.DB, changing
 		}
 	}
 	if len(changing) > 0 {
-		e.Note("all sites refuse pushes to %s for %s, until none goes by the rules from before", output.Count(len(changing), "project"), projects.RulesSettle)
+		e.Note("all sites refuse pushes to %s for %s, until no site uses the previous rules any more", output.Count(len(changing), "project"), projects.RulesSettle)
 	}
 	return nil
 }

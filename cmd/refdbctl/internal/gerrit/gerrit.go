@@ -123,7 +123,7 @@ func (a *app) siteDaemon(ctx context.Context, c *config.Config) (client.Status, 
 	case err != nil:
 		return s, err
 	case s.Site != c.Site:
-		return s, fmt.Errorf("the daemon at %s is that of site %s, not of %s: let site.socket be this site's", c.Socket, s.Site, c.Site)
+		return s, fmt.Errorf("the daemon at %s belongs to site %s, not to %s: set site.socket to this site's socket", c.Socket, s.Site, c.Site)
 	}
 	return s, nil
 }
@@ -246,7 +246,7 @@ func (a *app) reloadDaemon(ctx context.Context, c *config.Config, unchanged bool
 		return nil
 	}
 	if s.PID == os.Getpid() || !isDaemon(s.PID) || syscall.Kill(s.PID, syscall.SIGHUP) != nil {
-		a.Note("let the daemon read its configuration again: systemctl reload refdb-site")
+		a.Note("reload the daemon's configuration: systemctl reload refdb-site")
 		return nil
 	}
 	for deadline := time.Now().Add(a.AwaitDaemon(reloadPatience)); ; {
@@ -258,7 +258,7 @@ func (a *app) reloadDaemon(ctx context.Context, c *config.Config, unchanged bool
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return errors.New("the daemon has not read its configuration again: its log says why; then run this again")
+			return errors.New("the daemon has not reloaded its configuration: see its log, then run this command again")
 		}
 		if err := cli.Sleep(ctx, 50*time.Millisecond); err != nil {
 			return err

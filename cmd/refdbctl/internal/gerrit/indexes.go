@@ -25,7 +25,7 @@ func compareIndexes(dir *gerrit.Directory) error {
 		return err
 	}
 	if !held || holder.Offline() {
-		return exit.With(exit.Failed, fmt.Sprintf("no Gerrit runs in %s: only one that runs compares its indexes; to have the next start do it, remove %s/data/refdb/moves", dir.Path, dir.Path))
+		return exit.With(exit.Failed, fmt.Sprintf("no Gerrit runs in %s: only a running Gerrit compares its indexes; to have the next start compare them, remove %s/data/refdb/moves", dir.Path, dir.Path))
 	}
 	return dir.AskForComparison()
 }
@@ -42,21 +42,21 @@ func (a *app) indexes(dir *gerrit.Directory) (said indexes, err error) {
 	switch {
 	case !known:
 		said = indexes{State: "unknown"}
-		a.Note("indexes: not looked at, and no comparison with the repositories is known: --compare asks for one")
+		a.Note("indexes: not checked, and no comparison with the repositories is known: --compare requests one")
 	case last.Ended:
 		said.State = "compared"
-		a.Note("indexes: all that they have was compared with the repositories %s ago: of %d entries %d were stale, and were brought up to date; --compare asks for another look",
+		a.Note("indexes: last compared with the repositories %s ago: of %d entries %d were stale, and were reindexed; --compare requests another comparison",
 			ago, last.Compared, last.Stale)
 	case running:
 		said.State = "comparing"
-		a.Note("indexes: they are being compared with the repositories, since %s: searches may miss something", ago)
+		a.Note("indexes: a comparison with the repositories has been running for %s: searches may be incomplete", ago)
 	default:
 		said.State = "cut-off"
-		a.Note("indexes: a comparison that began %s ago did not come to its end: the next start begins it again", ago)
+		a.Note("indexes: a comparison that began %s ago did not finish: the next start of Gerrit repeats it", ago)
 	}
 	if since, ok := dir.ComparisonAsked(); ok {
 		said.Asked = true
-		a.Note("indexes: a comparison was asked for %s ago, and has not begun: if that stays, see Gerrit's error_log, and whether the guard's jar is of this release",
+		a.Note("indexes: a comparison was requested %s ago, and has not begun: if it does not begin soon, see Gerrit's error_log, and check that the guard's jar is from this release",
 			output.Ago(max(0, time.Since(since)).Round(time.Second)))
 	}
 	return said, nil

@@ -55,7 +55,7 @@ JSON: an object with "changes"; and files (copied), cloned (projects), complete.
 		Args: cobra.ExactArgs(1),
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			if war == "" || etc == "" {
-				return exit.Usage("--war and --etc are needed: the first site's WAR, and a copy of its etc with plugins, lib and static beside it")
+				return exit.Usage("--war and --etc are required: the first site's WAR, and a copy of its etc with plugins, lib and static beside it")
 			}
 			if err := f.findHook(); err != nil {
 				return err
@@ -69,7 +69,7 @@ JSON: an object with "changes"; and files (copied), cloned (projects), complete.
 				return err
 			}
 			if j.joined(ctx) {
-				a.Note("%s has joined already: nothing was changed", j.path)
+				a.Note("%s has already joined: nothing was changed", j.path)
 				return j.report()
 			}
 			err = site.AsOwner(c.State, func() error {
@@ -283,7 +283,7 @@ func (j *gerritJoining) clone(ctx context.Context, db *refdb.DB) error {
 		_, err := j.CloneOne(ctx, j.config, db, project, j.hook)
 		// The daemon may have been faster (site.autoClone).
 		if err != nil && !errors.Is(err, config.ErrExists) {
-			return fmt.Errorf("%d of %s were cloned: run it again to go on: %w", j.cloned, output.Count(len(projects), "project"), err)
+			return fmt.Errorf("%d of %s were cloned: run the command again to continue: %w", j.cloned, output.Count(len(projects), "project"), err)
 		}
 		j.cloned++
 		bar.Add(1)
@@ -304,7 +304,7 @@ func (j *gerritJoining) awaitClones(ctx context.Context) error {
 			return err
 		}
 		if !told {
-			j.Note("waiting until the daemon has made the repositories that it has begun, such as %s", unfinished)
+			j.Note("waiting until the daemon has finished the repositories that it is creating, such as %s", unfinished)
 		}
 		if err := cli.Sleep(ctx, 100*time.Millisecond); err != nil {
 			return err
@@ -354,7 +354,7 @@ func (j *gerritJoining) initialize(ctx context.Context, db *refdb.DB, dir *gerri
 		if err := os.RemoveAll(filepath.Join(j.path, "index")); err != nil { // init builds only what is not there
 			return err
 		}
-		return fmt.Errorf("init has not built %s: %s says why; then run this again", output.Enumerate(unready), filepath.Join(j.path, initLog))
+		return fmt.Errorf("init has not built %s: see %s, then run this command again", output.Enumerate(unready), filepath.Join(j.path, initLog))
 	}
 	after, err := dir.Snapshot(ctx)
 	if err != nil {
@@ -370,8 +370,8 @@ func (j *gerritJoining) initialize(ctx context.Context, db *refdb.DB, dir *gerri
 			return err
 		}
 		if len(differ) > 0 {
-			return fmt.Errorf("refs of %s are not what the database holds, such as after an init that moved them past the guard: %s: let this site's values be those of the database: "+
-				"refdbctl site sync; then run this again", project, output.Enumerate(differ))
+			return fmt.Errorf("refs of %s differ from the database, for example because init moved them without the guard: %s: run "+
+				"refdbctl site sync, then this command again", project, output.Enumerate(differ))
 		}
 	}
 	return nil
@@ -400,7 +400,7 @@ func (j *gerritJoining) runInit(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("init failed (%w): %s says why; then run this again", err, path)
+		return fmt.Errorf("init failed (%w): see %s, then run this command again", err, path)
 	}
 	return nil
 }
@@ -456,7 +456,7 @@ func (j *gerritJoining) report() error {
 	if j.files == 0 && j.cloned == 0 && len(j.changes) == 0 {
 		return nil
 	}
-	j.Note("%s: %s copied, %s cloned: look at etc/gerrit.config for what is the first site's (%s), then start Gerrit", j.path, output.Count(j.files, "file"),
+	j.Note("%s: %s copied, %s cloned: check etc/gerrit.config for values of the first site (%s), then start Gerrit", j.path, output.Count(j.files, "file"),
 		output.Count(j.cloned, "project"), strings.Join([]string{"gerrit.canonicalWebUrl", "httpd.listenUrl", "sshd.listenAddress"}, ", "))
 	return nil
 }

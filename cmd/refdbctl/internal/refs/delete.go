@@ -38,11 +38,11 @@ somebody changes meanwhile, is left alone and listed (exit status 3 or 5).
 			case byPrefix == (len(args) == 2):
 				return exit.Usage("give either one REF or --prefix PREFIX")
 			case byPrefix && prefix == "":
-				return exit.Usage(`--prefix "": give the start of a name; "refs/" is all of a project's refs`)
+				return exit.Usage(`--prefix "": give the start of a name, or "refs/" for all refs of the project`)
 			case byPrefix:
 				return a.deletePrefix(ctx, confirm, c.why, args[0], prefix)
 			case confirm.Yes || confirm.DryRun:
-				return exit.Usage("--yes and --dry-run go with --prefix: one ref is deleted by what it holds (--old), or with --force")
+				return exit.Usage("--yes and --dry-run require --prefix: a single ref is deleted with --old or --force")
 			}
 			return c.run(ctx, a, cmd, args)
 		}),
@@ -231,12 +231,12 @@ func (d *deletion) conclude(err error) error {
 	summary := fmt.Sprintf("%s: %d deleted, %d changed, %d locked", d.project, d.deleted, d.changed, d.locked)
 	switch {
 	case err != nil:
-		d.Note("not finished: %s; run it again to go on", summary)
+		d.Note("not finished: %s; run the command again to continue", summary)
 		return err
 	case d.changed > 0:
-		return exit.With(exit.Mismatch, summary+"; those were left alone: run it again")
+		return exit.With(exit.Mismatch, summary+"; changed and locked refs were left alone: run the command again")
 	case d.locked > 0:
-		return exit.With(exit.Locked, summary+"; those were left alone: run it again")
+		return exit.With(exit.Locked, summary+"; changed and locked refs were left alone: run the command again")
 	}
 	d.Note("%s", summary)
 	return nil
@@ -268,7 +268,7 @@ Fields: ` + output.Names(cli.RemovalColumns),
 				return err
 			}
 			if minAge < minTombstoneAge {
-				return exit.Usage(fmt.Sprintf("--older-than %s: at least a day, or a site that was away for a moment brings deleted refs back", minAge))
+				return exit.Usage(fmt.Sprintf("--older-than %s: must be at least a day, or a site that was briefly away would restore deleted refs", minAge))
 			}
 			if err := c.Check(a.Run); err != nil {
 				return err

@@ -204,7 +204,7 @@ func (im *Importer) importRefs(ctx context.Context, from *localRefs) error {
 // accepts refuses what is not imported, and says why.
 func (im *Importer) accepts(ref gitrepo.Ref) bool {
 	if !im.workClone && isPrivate(ref.Name) {
-		im.refuse(ref, "a work clone's own: import from the repository that it was cloned from, or add --work-clone")
+		im.refuse(ref, "belongs to a working clone: import from the repository that it was cloned from, or add --work-clone")
 		return false
 	}
 	if err := cmp.Or(refdb.CheckKey(im.project, ref.Name), refdb.CheckPlaceable(ref.Name)); err != nil {
@@ -269,7 +269,7 @@ func (im *Importer) conclude(ctx context.Context, err error) error {
 		summary = "dry run: " + summary
 	}
 	if err != nil {
-		im.Note("%s: not finished: %s; run it again to go on", im.project, summary)
+		im.Note("%s: not finished: %s; run the command again to continue", im.project, summary)
 		return exit.Interruption(ctx, err)
 	}
 	if printing != nil {
@@ -277,9 +277,9 @@ func (im *Importer) conclude(ctx context.Context, err error) error {
 	}
 	switch {
 	case im.Different > 0:
-		return exit.With(exit.Mismatch, fmt.Sprintf("%s: %s; refs that differ were left alone: --overwrite sets them", im.project, summary))
+		return exit.With(exit.Mismatch, fmt.Sprintf("%s: %s; refs that differ were left alone: --overwrite overwrites the database", im.project, summary))
 	case im.Locked > 0:
-		return exit.With(exit.Locked, fmt.Sprintf("%s: %s; locked refs were left alone: run it again", im.project, summary))
+		return exit.With(exit.Locked, fmt.Sprintf("%s: %s; locked refs were left alone: run the command again", im.project, summary))
 	case im.Refused > 0 && im.Refused == im.invalidNames && !im.skipInvalid:
 		return exit.With(exit.Failed, fmt.Sprintf("%s: %s; rename those refs, or leave them out with --skip-invalid-names", im.project, summary))
 	case im.incomplete() > 0:
@@ -291,8 +291,8 @@ func (im *Importer) conclude(ctx context.Context, err error) error {
 // deleteMissing deletes the refs in the database that the repository does not have.
 func (im *Importer) deleteMissing(ctx context.Context, repo *gitrepo.Repo) error {
 	if im.incomplete() > 0 {
-		return exit.With(exit.Failed, fmt.Sprintf("%s: nothing was pruned, because %s of the repository can't be read or stored: see to them first, "+
-			"or they would be taken for deleted", im.project, output.Count(im.incomplete(), "ref")))
+		return exit.With(exit.Failed, fmt.Sprintf("%s: nothing was pruned, because %s of the repository can't be read or stored: fix them first, "+
+			"or they would count as deleted", im.project, output.Count(im.incomplete(), "ref")))
 	}
 	missing, err := im.missing(ctx, repo)
 	if err != nil || len(missing) == 0 {

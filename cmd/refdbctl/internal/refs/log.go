@@ -115,7 +115,7 @@ Fields: ` + output.Names(refLogColumns()) + `
 				return check
 			}
 			if l.most < 1 && cmd.Flags().Changed("number") {
-				return exit.Usage(fmt.Sprintf("--number %d: give how many changes to list at most", l.most))
+				return exit.Usage(fmt.Sprintf("--number %d: must be at least 1", l.most))
 			}
 			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
 				return whileRead(func() error { return l.run(ctx, a, db) })
@@ -194,11 +194,11 @@ func (l *refLog) explainEmpty(ctx context.Context, a *app, db *refdb.DB) error {
 		if begins.Before(s.PrunedTime) {
 			begins = s.PrunedTime
 		}
-		what := "a ref of it"
+		what := "any of its refs"
 		if l.ref != "" {
 			what = l.ref
 		}
-		a.Note("%s: no change of %s is recorded since the history begins, at %s", l.project, what, begins.UTC().Format(time.RFC3339))
+		a.Note("%s: the history has no change of %s; it begins at %s", l.project, what, begins.UTC().Format(time.RFC3339))
 	}
 	return err
 }

@@ -228,10 +228,10 @@ func (a *app) putCommand() *cobra.Command {
 func (c *refChange) run(ctx context.Context, a *app, cmd *cobra.Command, args []string) (err error) {
 	c.project, c.ref = args[0], args[1]
 	if !c.force && !cmd.Flags().Changed("old") {
-		return exit.Usage(`give --old OLD, what the ref must hold ("none" if it must not be there), or --force to change it whatever it holds`)
+		return exit.Usage(`give --old OLD, the value that the ref must have ("none" if it must not exist), or --force to change it whatever its value is`)
 	}
 	if !c.force && c.why != "" {
-		return exit.Usage("--reason goes with --force: only that is recorded")
+		return exit.Usage("--reason requires --force: the audit does not record other changes")
 	}
 	if err := refdb.CheckKey(c.project, c.ref); err != nil {
 		return err
@@ -241,7 +241,7 @@ func (c *refChange) run(ctx context.Context, a *app, cmd *cobra.Command, args []
 			return fmt.Errorf("--old: %w", err)
 		}
 		if c.old.IsAbsent() && c.deletes() {
-			return exit.Usage("--old none: a ref that is not there can't be deleted")
+			return exit.Usage("--old none: a ref that does not exist can't be deleted")
 		}
 	}
 	switch fenced := cmd.Flags().Changed("token"); {

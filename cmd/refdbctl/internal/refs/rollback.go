@@ -107,7 +107,7 @@ func (r *rollback) parse(args []string, byPrefix bool) error {
 	}
 	switch {
 	case r.project == presence.Project:
-		return exit.Usage(r.project + " is what the sites' daemons say about themselves: only they change it")
+		return exit.Usage(r.project + " has the records of the sites: only their daemons change them")
 	case r.at.Given() == (len(args) > 1):
 		return exit.Usage("give either refs, as REF or REF@{N}, or --at; with --at, --prefix selects refs")
 	case byPrefix && !r.at.Given():
@@ -124,7 +124,7 @@ func (r *rollback) parse(args []string, byPrefix bool) error {
 			return err
 		}
 		if IsCounter(ref) {
-			return exit.Usage(ref + " is a counter of Gerrit's: numbers that were taken from it are in use, and must not be given out again")
+			return exit.Usage(ref + " is a counter of Gerrit: numbers that were taken from it are in use, and must not be handed out again")
 		}
 		if slices.ContainsFunc(r.back, func(b backTo) bool { return b.ref == ref }) {
 			return exit.Usage(ref + " is named twice")
@@ -141,7 +141,7 @@ func (r *rollback) run(ctx context.Context, db *refdb.DB) error {
 	}
 	results := cli.NewResults(r.app.Run, returningColumns)
 	if len(plan) == 0 {
-		r.Note("%s: nothing to move: the refs hold that already", r.project)
+		r.Note("%s: nothing to move: the refs already have these values", r.project)
 		return results.Close()
 	}
 	if err := r.confirmObjects(ctx, db, plan); err != nil {
@@ -266,7 +266,7 @@ func (r *rollback) confirmObjects(ctx context.Context, db *refdb.DB, plan []retu
 		return err
 	}
 	if r.objectsIn == "" {
-		return exit.With(exit.Failed, fmt.Sprintf("%s is guarded by sites: if the objects of %s were gone everywhere, no site could follow: run this at a site, "+
+		return exit.With(exit.Failed, fmt.Sprintf("%s is guarded by sites: if no site had the objects of %s any more, no site could follow: run this command at a site, "+
 			"with --objects-in and the path of its repository", r.project, output.Count(len(ids), "value")))
 	}
 	repo, err := gitrepo.Open(ctx, r.objectsIn)
@@ -296,7 +296,7 @@ func (r *rollback) confirmObjects(ctx context.Context, db *refdb.DB, plan []retu
 		}
 	}
 	if len(missing) > 0 {
-		return exit.With(exit.Failed, fmt.Sprintf("nothing was done: %s lacks the objects of %s, or what they refer to: fetch them into it, from whoever has them: %s",
+		return exit.With(exit.Failed, fmt.Sprintf("nothing was done: %s lacks the objects of %s, or objects that these refer to: fetch them from a repository that has them: %s",
 			r.objectsIn, output.Count(len(missing), "value"), output.Enumerate(missing)))
 	}
 	return nil
@@ -408,5 +408,5 @@ func (r *rollback) refused(err error, moved, all int, chunk []returning, results
 			results.Add(m, reason)
 		}
 	}
-	return fmt.Errorf("%s: moved %d of %s; run it again to see what is left: %w", r.project, moved, output.Count(all, "ref"), err)
+	return fmt.Errorf("%s: moved %d of %s; run the command again to see what is left: %w", r.project, moved, output.Count(all, "ref"), err)
 }

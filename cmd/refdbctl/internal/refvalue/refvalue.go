@@ -25,7 +25,7 @@ func Parse(s string, any bool) (refdb.Value, error) {
 		return "", exit.Usage("an empty value can't be stored")
 	case !any && !symbolic:
 		return "", exit.Usage(fmt.Sprintf("value %q is neither a full object ID (40 or 64 hex digits; abbreviations can't be stored) "+
-			`nor "ref: NAME": --string takes it as it is`, s))
+			`nor "ref: NAME": --string accepts any text`, s))
 	}
 	return v, refdb.CheckValue(v)
 }

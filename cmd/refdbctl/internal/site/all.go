@@ -154,7 +154,7 @@ func (f *Bulk) conclude(ctx context.Context, summary string, problem *exit.Error
 	}
 	switch {
 	case ctx.Err() != nil:
-		f.Note("not finished: %d of %s: %s; run it again to go on", f.reached, RepositoryCount(total), summary)
+		f.Note("not finished: %d of %s: %s; run the command again to continue", f.reached, RepositoryCount(total), summary)
 		return context.Cause(ctx)
 	case printing != nil:
 		return printing
@@ -177,7 +177,7 @@ func (a *App) enableAll(ctx context.Context, c *config.Config, hook string, clai
 		summary := fmt.Sprintf("%d guarded, %s imported", got.Guarded, output.Count(got.Imported, "ref"))
 		var problem *exit.Error
 		if got.Differ > 0 {
-			problem = exit.With(exit.Mismatch, fmt.Sprintf("; in %d of them refs differ from the database: `refdbctl site check` says what brings those", got.Differ))
+			problem = exit.With(exit.Mismatch, fmt.Sprintf("; in %d of them refs differ from the database: `refdbctl site check` says how to update them", got.Differ))
 		}
 		return f.conclude(ctx, summary, problem, output.Field{Name: "guarded", Value: got.Guarded}, output.Field{Name: "differ", Value: got.Differ},
 			output.Field{Name: "imported", Value: got.Imported})
@@ -206,7 +206,7 @@ func (f *Bulk) Enable(ctx context.Context, c *config.Config, db *refdb.DB, hook 
 		}
 		got, err := a.importGuarded(ctx, ruled, db, r, note)
 		if err != nil {
-			return got, fmt.Errorf("the hooks are in place, but the refs were not all imported: run it again: %w", err)
+			return got, fmt.Errorf("the hooks are in place, but not all refs were imported: run the command again: %w", err)
 		}
 		_, err = a.storeFirst(ctx, c, db, r)
 		return got, err
@@ -214,8 +214,8 @@ func (f *Bulk) Enable(ctx context.Context, c *config.Config, db *refdb.DB, hook 
 		all.Imported += got.Imported
 		if got.Different > 0 {
 			all.Differ++
-			f.Write(BulkRow{Project: r.Project, Result: "differs", Detail: fmt.Sprintf("it is guarded; the database has another value of %s: "+
-				"`refdbctl site check %s` says what brings those", output.Count(got.Different, "ref"), r.Project)})
+			f.Write(BulkRow{Project: r.Project, Result: "differs", Detail: fmt.Sprintf("it is guarded; the database has another value for %s: "+
+				"`refdbctl site check %s` says how to update them", output.Count(got.Different, "ref"), r.Project)})
 		}
 	})
 	all.Guarded = f.reached - f.Failed
@@ -267,7 +267,7 @@ func (a *App) syncAll(ctx context.Context, c *config.Config, o catchup.Options) 
 			}
 		})
 		if unreachable > 0 {
-			f.Note("warning: %s: the copies of %s could not be fetched from; all that was needed was here", f.explain(first), RepositoryCount(unreachable))
+			f.Note("warning: %s: fetching from the copies of %s failed; nothing was missing here", f.explain(first), RepositoryCount(unreachable))
 		}
 		summary := fmt.Sprintf("%d with changes, %d created, %d updated, %d deleted, %d locked, %d moved meanwhile", changed,
 			sums[catchup.Created], sums[catchup.Updated], sums[catchup.Deleted], sums[catchup.Locked], sums[catchup.Moved])

@@ -169,16 +169,16 @@ func (a *App) Check(ctx context.Context, c *config.Config, repositories []config
 		{Name: "mended", Value: mended},
 		{Name: "ok", Value: err == nil && left == 0},
 	}, more...)...)
-	summary := fmt.Sprintf("looked at %s: %s", RepositoryCount(reached), output.Count(left, "finding"))
+	summary := fmt.Sprintf("checked %s: %s", RepositoryCount(reached), output.Count(left, "finding"))
 	if mended > 0 {
 		summary += fmt.Sprintf(", and %d mended", mended)
 	}
 	if n := int(notCompared.Load()); n > 0 {
-		summary += fmt.Sprintf("; %s not compared, as not under guard", RepositoryCount(n))
+		summary += fmt.Sprintf("; %s not compared, because not under guard", RepositoryCount(n))
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
-		a.Note("not finished: %s of %d; run it again", summary, len(repositories))
+		a.Note("not finished: %s of %d; run the command again", summary, len(repositories))
 		return err
 	case err != nil:
 		if reached > 0 {

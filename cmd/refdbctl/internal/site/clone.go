@@ -63,7 +63,7 @@ Fields: ` + output.Names(cloneColumns),
 			case all == (len(args) > 0):
 				return errors.New("name projects, or give --all")
 			case (at.Given() || to != "") && (len(args) != 1 || !at.Given() || to == ""):
-				return errors.New("--at and --to go together, with one project")
+				return errors.New("--at and --to require each other, and exactly one project")
 			}
 			return nil
 		},
@@ -154,7 +154,7 @@ func (a *App) cloneSome(ctx context.Context, c *config.Config, db *refdb.DB, pro
 func (a *App) CloneOne(ctx context.Context, c *config.Config, db *refdb.DB, project, hook string) (rep clone.Report, err error) {
 	rep, err = clone.CloneAndGuard(ctx, c, db, clone.Options{Project: project, Site: c.Site, By: a.Who(), Hook: hook})
 	for _, ref := range rep.Resolved {
-		a.Note("%s %s: a push into the repository that is gone was under way, and counts as made", output.Escape(project), output.Escape(ref))
+		a.Note("%s %s: a push to the lost repository was in progress, and counts as made", output.Escape(project), output.Escape(ref))
 	}
 	return rep, err
 }

@@ -275,7 +275,7 @@ func (a *App) enable(ctx context.Context, c *config.Config, db *refdb.DB, r conf
 		// From here on no ref can move that the database does not know.
 		got, err := a.importGuarded(ctx, c, db, r, func(line string) { a.Note("%s", line) })
 		if err != nil {
-			return fmt.Errorf("the hooks are in place, but the refs were not all imported: run it again: %w", err)
+			return fmt.Errorf("the hooks are in place, but not all refs were imported: run the command again: %w", err)
 		}
 		differ = got.Different
 		step("import", fmt.Sprintf("%d imported, %d equal, %d different, %d locked, %d refused, %d not guarded",
@@ -302,10 +302,10 @@ func (a *App) enable(ctx context.Context, c *config.Config, db *refdb.DB, r conf
 	}
 	switch {
 	case differ > 0 && mode == config.Enforce:
-		return exit.With(exit.Mismatch, fmt.Sprintf("%s is guarded; pushes to %s are refused that the database has another value of: "+
-			"`refdbctl site check %[1]s` says what brings those", r.Project, output.Count(differ, "ref")))
+		return exit.With(exit.Mismatch, fmt.Sprintf("%s is guarded; pushes to %s are refused, because the database has another value for them: "+
+			"`refdbctl site check %[1]s` says how to update them", r.Project, output.Count(differ, "ref")))
 	case differ > 0:
-		return exit.With(exit.Mismatch, fmt.Sprintf("%s is not guarded yet: its mode is %s; the database has another value of %s: `refdbctl site check %[1]s` says what brings those",
+		return exit.With(exit.Mismatch, fmt.Sprintf("%s is not guarded yet: its mode is %s; the database has another value for %s: `refdbctl site check %[1]s` says how to update them",
 			r.Project, mode, output.Count(differ, "ref")))
 	case mode != config.Enforce:
 		a.Note("%s is not guarded yet: its mode is %s: refdbctl project set %s --mode %s", r.Project, mode, r.Project, config.Enforce)

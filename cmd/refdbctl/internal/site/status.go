@@ -233,7 +233,7 @@ and updated, dropped, heeded, under_way, ok.`,
 			s, err := client.Query(limited, c.Socket)
 			cancel()
 			if err == nil {
-				a.Note("the daemon runs and resolves what is left by itself")
+				a.Note("the daemon is running, and resolves the intents by itself")
 				return a.printRepair(s)
 			}
 			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {

@@ -118,7 +118,7 @@ func (a *App) storeStart(ctx context.Context, db *refdb.DB, r config.Repository,
 		}
 	}
 	if left := storeSettled - row.Age; left > 0 {
-		a.Note("waiting for %s, until all sites store what they let through; until then they refuse pushes to %s", left.Round(time.Second), r.Project)
+		a.Note("waiting for %s, until all sites store the objects of the pushes that they accept; until then they refuse pushes to %s", left.Round(time.Second), r.Project)
 		if err := cli.Sleep(ctx, left); err != nil {
 			return err
 		}
@@ -263,7 +263,7 @@ func (a *App) awaitComplete(ctx context.Context, db *refdb.DB, project string) e
 			return err
 		}
 		if err := cli.Sleep(patience, 50*time.Millisecond); err != nil {
-			return exit.With(exit.Failed, fmt.Sprintf("%s: a transaction that began before its latest change has not ended: run refdbctl doctor, and this again", project))
+			return exit.With(exit.Failed, fmt.Sprintf("%s: a transaction that began before its latest change has not ended: run refdbctl doctor, then this command again", project))
 		}
 	}
 }

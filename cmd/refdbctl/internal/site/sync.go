@@ -147,7 +147,7 @@ func (a *App) sync(ctx context.Context, c *config.Config, db *refdb.DB, r config
 	switch {
 	case err != nil:
 		if len(n) > 0 {
-			a.Note("%s: not finished: %s; run it again to go on", r.Project, summary)
+			a.Note("%s: not finished: %s; run the command again to continue", r.Project, summary)
 		}
 		return err
 	case printing != nil:
@@ -155,13 +155,13 @@ func (a *App) sync(ctx context.Context, c *config.Config, db *refdb.DB, r config
 	case n[catchup.Failed] > 0:
 		return exit.With(exit.Failed, fmt.Sprintf("%s: %s", r.Project, summary))
 	case n[catchup.Ahead] > 0:
-		return exit.With(exit.Failed, fmt.Sprintf("%s: %s; %d left, as the database seems to have been set back: see OPERATIONS.md, \"The database went back in time\"",
+		return exit.With(exit.Failed, fmt.Sprintf("%s: %s; %d left as they are, because the database seems to have gone back in time: see OPERATIONS.md, \"The database went back in time\"",
 			r.Project, summary, n[catchup.Ahead]))
 	case n[catchup.Missing] > 0:
-		return exit.With(exit.Failed, fmt.Sprintf("%s: %s; peer %s does not have what is missing yet: run it again, or --from another", r.Project, summary, got.Peer))
+		return exit.With(exit.Failed, fmt.Sprintf("%s: %s; peer %s does not have the missing objects yet: run the command again, or fetch --from another site", r.Project, summary, got.Peer))
 	}
 	if got.Unreachable != nil {
-		a.Note("warning: %s; all that was needed was here", got.Unreachable)
+		a.Note("warning: %s; nothing was missing here", got.Unreachable)
 	}
 	return a.PrintSummary(r.Project, summary)
 }

@@ -28,7 +28,7 @@ func Age(s string) (time.Duration, error) {
 	case err != nil:
 		return 0, errors.New("give an age such as 90s, 10m, 36h or 30d, not a point in time")
 	case d <= 0:
-		return 0, errors.New("an age must be positive, such as 10m: it says how long ago, not when")
+		return 0, errors.New("an age must be positive, such as 10m: it is a duration, not a point in time")
 	}
 	return d, nil
 }
@@ -89,9 +89,9 @@ func ParseBack(s string) (ref string, n int, err error) {
 	n, err = strconv.Atoi(number)
 	switch {
 	case !closed || err != nil || n < 0 || strings.Trim(number, "0123456789") != "":
-		return "", 0, errors.New("give REF@{N}, such as refs/heads/main@{1} for what it held before the last change; for a time use --at")
+		return "", 0, errors.New("give REF@{N}, such as refs/heads/main@{1} for the value before the last change; for a time use --at")
 	case n == 0:
-		return "", 0, errors.New("REF@{0} is what the ref holds now: before the last change it held REF@{1}")
+		return "", 0, errors.New("REF@{0} is the current value; REF@{1} is the value before the last change")
 	}
 	return ref, n, nil
 }
