@@ -5,7 +5,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"syscall"
 
@@ -37,18 +36,6 @@ func childMain(role string) int {
 			if s == syscall.SIGTERM {
 				return 0
 			}
-		}
-	case "stubborn": // ignores SIGTERM, and so does its child
-		leaf := exec.Command(os.Args[0], childArgument, "leaf")
-		leaf.Stdout = os.Stdout
-		if err := leaf.Start(); err != nil {
-			fmt.Println(err)
-			return 1
-		}
-		leaf.Wait()
-	case "leaf":
-		fmt.Println(syscall.Getpgrp())
-		for range signals {
 		}
 	}
 	return 1

@@ -164,76 +164,6 @@ func TestARollbackRefusesWhatItCannotMeanOrDo(t *testing.T) {
 	}
 }
 
-// meddling is a driver under which others change a ref before each update.
-type meddling struct {
-	refdb.Driver
-	meddle func()
-}
-
-func (m meddling) Update(ctx context.Context, r refdb.UpdateRequest) error {
-	m.meddle()
-	return m.Driver.Update(ctx, r)
-}
-
-func TestARefThatMovedMeanwhileIsLeftAloneAndNamed(t *testing.T) {
-	t.Parallel()
-	w := newRecordedWorld(t)
-	w.puts(t, mainRef, "a", "b")
-	w.puts(t, "refs/heads/x", "a", "b")
-	w.wrap = func(d refdb.Driver) refdb.Driver { return meddling{d, func() { w.puts(t, mainRef, "c") }} }
-	r := w.run(t, "refs", "rollback", "p", mainRef, "refs/heads/x", "--yes")
-	r.is(t, exit.Mismatch, "p: moved 0 of 2 refs; run the command again to see what is left: ")
-	r.is(t, exit.Mismatch, mainRef+": expected")
-	if r.isOneLine(t); !strings.Contains(r.out, "changed") || strings.Contains(r.out, "refs/heads/x") {
-		t.Errorf("printed %q", r.out)
-	}
-	if holds := w.holds(t); holds != "main c, x b" {
-		t.Errorf("then it holds %s", holds)
-	}
-	if acts := w.audit(t); len(acts) != 1 || !strings.HasPrefix(*acts[0].Outcome, "moved 0 of 2; ") {
-		t.Errorf("the audit has %+v", acts)
-	}
-}
-
-// Chunks are moved one after the other: the first one that is refused ends the rollback, and it can be run again.
-func TestAProjectOfManyRefsIsMovedBackInChunks(t *testing.T) {
-	t.Parallel()
-	w := newRecordedWorld(t)
-	db := w.open(t)
-	const n = refdb.MaxUpdateRefs + 10
-	updates := make([]refdb.Update, n)
-	for i := range updates {
-		updates[i] = refdb.Update{Ref: fmt.Sprintf("refs/heads/b%05d", i), New: refdb.Value(id("a"))}
-	}
-	w.puts(t, mainRef, "a")
-	rows, _ := w.log(t)
-	for chunk := range slices.Chunk(updates, refdb.MaxUpdateRefs) {
-		if err := db.Update(t.Context(), "p", chunk); err != nil {
-			t.Fatal(err)
-		}
-	}
-	last := updates[n-1].Ref
-	lock, err := db.TryLock(t.Context(), "p", last)
-	if err != nil {
-		t.Fatal(err)
-	}
-	args := []string{"refs", "rollback", "p", "--yes", "--at", fmt.Sprint(rows[0].Position)}
-	r := w.run(t, args...)
-	r.is(t, exit.Locked, fmt.Sprintf("p: moved %d of %d refs; run the command again to see what is left: updating refs of p: ref is locked: p %s by there/", refdb.MaxUpdateRefs, n, last))
-	if lines := strings.Count(r.out, "\n"); lines != 1+refdb.MaxUpdateRefs+1 {
-		t.Errorf("%d lines", lines)
-	}
-	if err := lock.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if r := w.run(t, args...); strings.Count(r.out, "deleted") != 10 {
-		t.Errorf("the second time: %s", r.out)
-	}
-	if holds := w.holds(t); holds != "main a" {
-		t.Errorf("then there is %s", holds)
-	}
-}
-
 // modest is a driver that takes few refs at once.
 type modest struct {
 	refdb.Driver
@@ -245,23 +175,6 @@ func (m modest) Update(ctx context.Context, r refdb.UpdateRequest) error {
 		return fmt.Errorf("%w: %d refs", refdb.ErrTooMany, n)
 	}
 	return m.Driver.Update(ctx, r)
-}
-
-func TestChunksAreAsLargeAsTheDatabaseTakes(t *testing.T) {
-	t.Parallel()
-	for most, code := range map[int]int{0: exit.Misuse, 1: exit.OK, 2: exit.OK, 3: exit.OK, 100: exit.OK} {
-		w := newRecordedWorld(t)
-		w.puts(t, mainRef, "a")
-		rows, _ := w.log(t)
-		for i := range 7 {
-			w.puts(t, fmt.Sprint("refs/heads/b", i), "b")
-		}
-		w.wrap = func(d refdb.Driver) refdb.Driver { return modest{d, most} }
-		w.run(t, "refs", "rollback", "p", "--yes", "--at", fmt.Sprint(rows[0].Position)).is(t, code, "")
-		if holds := w.holds(t); (holds == "main a") != (code == exit.OK) {
-			t.Errorf("%d at once: then it holds %s", most, holds)
-		}
-	}
 }
 
 // If no site has the objects any more, no site could ever follow.

@@ -85,26 +85,29 @@ func (a *Run) Limited(ctx context.Context) (context.Context, context.CancelFunc)
 // timeout. A new one is running.
 type watchdog struct {
 	context.Context
-	timeout time.Duration // 0: none
-	timer   *time.Timer
+	timeout time.Duration
+	timer   *time.Timer // nil without a timeout
 }
 
 func (a *Run) newWatchdog(parent context.Context) *watchdog {
-	ctx, cancel := context.WithCancelCause(parent)
-	w := &watchdog{Context: ctx, timeout: a.Timeout}
-	w.timer = time.AfterFunc(a.Timeout, func() { cancel(context.DeadlineExceeded) })
 	if a.Timeout <= 0 {
-		w.timer.Stop()
+		return &watchdog{Context: parent}
 	}
-	return w
+	ctx, cancel := context.WithCancelCause(parent)
+	timer := time.AfterFunc(a.Timeout, func() { cancel(context.DeadlineExceeded) })
+	return &watchdog{Context: ctx, timeout: a.Timeout, timer: timer}
 }
 
 // stop is called when the wait for the database is over.
-func (w *watchdog) stop() { w.timer.Stop() }
+func (w *watchdog) stop() {
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+}
 
 // restart is called when the next wait begins.
 func (w *watchdog) restart() {
-	if w.timeout > 0 {
+	if w.timer != nil {
 		w.timer.Reset(w.timeout)
 	}
 }

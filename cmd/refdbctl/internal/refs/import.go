@@ -20,7 +20,7 @@ import (
 )
 
 func (a *app) importCommand() *cobra.Command {
-	im := &Importer{app: a, Batch: importBatch}
+	im := &Importer{app: a, batch: importBatch}
 	var path string
 	cmd := &cobra.Command{
 		Use:   "import PROJECT --repo PATH",
@@ -92,7 +92,7 @@ type Importer struct {
 	*app
 	db      *refdb.DB
 	project string
-	Batch   int
+	batch   int
 
 	cli.Confirmation
 	why                                           cli.Reason
@@ -111,7 +111,7 @@ type Importer struct {
 
 // NewImporter returns an importer of refs of a project. Send prints nothing; Import does.
 func NewImporter(r *cli.Run, db *refdb.DB, project string) *Importer {
-	im := &Importer{app: &app{r}, db: db, project: project, Batch: importBatch}
+	im := &Importer{app: &app{r}, db: db, project: project, batch: importBatch}
 	im.report = output.NewReport(io.Discard, output.CSV, output.Palette{}, "problems", differenceColumns)
 	return im
 }
@@ -167,7 +167,7 @@ func (im *Importer) importAudited(ctx context.Context, refs *localRefs) error {
 
 // confirmOverwrite shows what would be overwritten, and asks.
 func (im *Importer) confirmOverwrite(ctx context.Context, repo *gitrepo.Repo) error {
-	plan := &Importer{app: im.app, db: im.db, project: im.project, Batch: im.Batch, Confirmation: cli.Confirmation{DryRun: true},
+	plan := &Importer{app: im.app, db: im.db, project: im.project, batch: im.batch, Confirmation: cli.Confirmation{DryRun: true},
 		all: im.all, Overwrite: true, workClone: im.workClone, held: new(refdb.LockedError)}
 	plan.report = output.NewWriter(im.Messages, output.Table, im.Palette(im.app.Err), differenceColumns)
 	if err := plan.importRefs(ctx, plan.localRefs(repo)); err != nil {

@@ -83,7 +83,7 @@ func (im *Importer) Send(ctx context.Context, refs iter.Seq2[gitrepo.Ref, error]
 		if err != nil {
 			return err
 		}
-		if batch = append(batch, ref); len(batch) == im.Batch {
+		if batch = append(batch, ref); len(batch) == im.batch {
 			if err := begin(batch); err != nil {
 				return err
 			}
