@@ -20,11 +20,11 @@ import (
 
 const (
 	latencyProbes = 5
-	// notableSkew is the difference of clocks from which on it is a note.
+	// notableSkew is the smallest difference between clocks that is reported as a note.
 	notableSkew = 2 * time.Second
 )
 
-// The status of a check. A note is worth knowing, but nothing is wrong.
+// The status of a check. A note is information, not a problem.
 const (
 	checkOK   = "ok"
 	checkNote = "note"
@@ -111,7 +111,8 @@ func (d *doctor) conclude(ctx context.Context) error {
 	return err
 }
 
-// schema reports the version of the schema. Opening the database has checked that this program works with it.
+// schema reports the version of the schema. Opening the database has checked that this program
+// supports it.
 func (d *doctor) schema(ctx context.Context) error {
 	return d.WithMigrator(ctx, func(m *migrations.Migrator, dialect migrations.Dialect) error {
 		version, _, err := m.Version(ctx)
@@ -172,7 +173,7 @@ func (d *doctor) clock(ctx context.Context, db *refdb.DB) bool {
 			return false
 		}
 		if len(times) == 0 || took < slices.Min(times) {
-			// The quickest answer gives the most exact time.
+			// The fastest response gives the most accurate time.
 			skew = now.Sub(start.Add(took / 2))
 		}
 		times = append(times, took)
@@ -234,7 +235,7 @@ func (d *doctor) countLocks(name, advice string, locks iter.Seq2[refdb.LockInfo,
 			d.add(name, checkFail, "%s", err)
 			return
 		}
-		if !l.Reserved() { // a reservation stands in nobody's way once it is stale
+		if !l.Reserved() { // a stale reservation blocks nobody
 			n++
 		}
 	}

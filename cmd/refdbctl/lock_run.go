@@ -25,8 +25,8 @@ import (
 const (
 	// maxKillAfter is the longest default of --kill-after.
 	maxKillAfter = 5 * time.Second
-	// A holder that can't renew its lock is told so when this part of --stale-after, a
-	// fifth, is left until others may take the lock.
+	// marginPart is the part of --stale-after, a fifth, before whose start a holder that can't renew
+	// its lock is notified: others can take the lock when it is over.
 	marginPart = 5
 
 	exitNotExecutable = 126
@@ -182,7 +182,7 @@ func (l *lockRun) check(cmd *cobra.Command) error {
 	} else if l.killAfter < 0 || l.killAfter > margin {
 		return exit.Usage(fmt.Sprintf("--kill-after %s: at most a fifth of --stale-after (%s), or the command might outlive the lock", l.killAfter, margin))
 	}
-	// Checked before the lock is taken: others need not wait for a command that can't run.
+	// Checked before the lock is taken, so that nobody waits for a command that can't run.
 	if _, err := exec.LookPath(l.command[0]); err != nil {
 		return cannotRun(l.command[0], err)
 	}
@@ -200,8 +200,8 @@ func exitStatus(e jobcontrol.Exit) error {
 	return nil
 }
 
-// cannotRun returns the error for a command that can't be started, with the status that a
-// shell has for it.
+// cannotRun returns the error for a command that can't be started, with the exit status that a shell
+// would return.
 func cannotRun(command string, err error) error {
 	var e *exec.Error
 	if errors.As(err, &e) {
@@ -302,7 +302,7 @@ func (l *lockRun) runUnder(lock locking.Hold, signals <-chan os.Signal) (r runRe
 	return r
 }
 
-// resultError returns the error of the whole run. A lost lock comes before all else.
+// resultError returns the error of the whole run. A lost lock takes precedence.
 func (l *lockRun) resultError(r runResult) error {
 	switch {
 	case r.lostErr != nil && r.startErr == nil:
@@ -357,7 +357,7 @@ func ignoreReleased(err error) error {
 // retryInterval is the wait between two requests to a database that is down.
 const retryInterval = 200 * time.Millisecond
 
-// outage reports whether err means that the database does not answer now.
+// outage reports whether err means that the database does not respond now.
 func outage(err error) bool {
 	return !errors.Is(err, refdb.ErrLocked) &&
 		(errors.Is(err, refdb.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded))
@@ -376,7 +376,7 @@ func (l *lockRun) openWaiting(ctx context.Context) (*refdb.DB, error) {
 	return retryWhileDown(ctx, l, func() (*refdb.DB, error) { return l.Open(ctx, l.options) })
 }
 
-// acquire takes the lock. If it has to wait, a note says so once.
+// acquire takes the lock. If it has to wait, it prints a note once.
 func (l *lockRun) acquire(ctx context.Context, db *refdb.DB) (locking.Hold, error) {
 	lock, err := retryWhileDown(ctx, l, func() (locking.Hold, error) {
 		limited, cancel := l.Limited(ctx)
@@ -400,7 +400,7 @@ func (l *lockRun) acquire(ctx context.Context, db *refdb.DB) (locking.Hold, erro
 	case timedOut && refused:
 		err = l.conflicting(fmt.Errorf("not within --wait %s: %w", l.wait, locked))
 	case timedOut && outage(err):
-		// The last known state: others hold the lock.
+		// In the last known state others held the lock.
 		err = l.conflicting(fmt.Errorf("not within --wait %s: %w; since then the database has not answered", l.wait, locked))
 	case refused:
 		err = l.conflicting(err)
@@ -408,7 +408,7 @@ func (l *lockRun) acquire(ctx context.Context, db *refdb.DB) (locking.Hold, erro
 	return lock, err
 }
 
-// conflicting sets the exit status of an error about a lock of others, as --conflict-exit-code says.
+// conflicting sets the exit status of an error about another holder's lock to --conflict-exit-code.
 func (l *lockRun) conflicting(err error) error {
 	if l.conflict == exit.Locked {
 		return err
@@ -427,7 +427,7 @@ func retryWhileDown[T any](ctx context.Context, l *lockRun, do func() (T, error)
 		if !said && ctx.Err() == nil {
 			l.Note("waiting: %s", err)
 		}
-		_ = cli.Sleep(ctx, retryInterval) // it may be over at the very moment at which ctx ends
+		_ = cli.Sleep(ctx, retryInterval) // ctx may end at the same moment: it is checked below
 		switch {
 		case errors.Is(ctx.Err(), context.DeadlineExceeded):
 			// DeadlineExceeded is not wrapped: it would be reported as --timeout.

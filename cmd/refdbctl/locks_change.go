@@ -9,8 +9,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// A lockChange ends locks or intents that were listed: all at once, but for those that changed
-// meanwhile.
+// A lockChange ends the listed locks or intents at once, except those that changed meanwhile.
 type lockChange[T comparable] struct {
 	act      cli.Act
 	rows     []T
@@ -20,7 +19,7 @@ type lockChange[T comparable] struct {
 
 	noun       string // of a row
 	verb, done string // "purge", "purged"
-	kept, why  string // the result of a row that change left alone, and a format of how many and why
+	kept, why  string // the result of an unchanged row; a format that explains their number
 
 	change func(ctx context.Context) (changed []T, err error)
 }

@@ -125,7 +125,7 @@ func lockRows(locks []refdb.LockInfo) []lockRow {
 	return rows
 }
 
-// act returns the purge as it is recorded.
+// act returns the purge's entry in the audit.
 func (p *purge) act(locks []refdb.LockInfo) cli.Act {
 	names := make([]string, len(locks))
 	for i, l := range locks {
@@ -180,8 +180,7 @@ func refuseIntents(locks []refdb.LockInfo) error {
 		"refdbctl locks resolve: %w", output.Count(len(intended), "intent"), &refdb.LockedError{Holders: intended})
 }
 
-// refuseFresh fails if one of the locks is fresh. Markers don't count, because nobody holds
-// them.
+// refuseFresh fails if one of the locks is fresh. Markers don't count: they have no holder.
 func refuseFresh(locks []refdb.LockInfo) error {
 	fresh := slices.DeleteFunc(slices.Clone(locks), func(l refdb.LockInfo) bool {
 		return l.Stale() || strings.HasPrefix(l.Project, refdb.ReclaimPrefix)

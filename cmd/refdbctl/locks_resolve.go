@@ -104,7 +104,7 @@ func (r *resolution) check(a *app, args []string) error {
 	return r.Confirmation.Check(a.Run)
 }
 
-// decision returns what is decided on an intent. Counters take the new value in any case: see [refs.IsCounter].
+// decision returns the decision on an intent. A counter always takes the new value: see [refs.IsCounter].
 func (r *resolution) decision(in refdb.Intent) refdb.Decision {
 	if r.keepOld && !refs.IsCounter(in.Ref) {
 		return refdb.KeepOld
@@ -112,7 +112,7 @@ func (r *resolution) decision(in refdb.Intent) refdb.Decision {
 	return refdb.TakeNew
 }
 
-// decided is an intent with what is decided on it.
+// decided is an intent with the decision on it.
 type decided struct {
 	refdb.Intent
 	decision refdb.Decision
@@ -166,7 +166,7 @@ func (r *resolution) run(ctx context.Context, a *app, db *refdb.DB) error {
 	}.run(ctx, a, db, r.Confirmation)
 }
 
-// resolve carries out the decisions, and returns those that it has carried out.
+// resolve carries out the decisions, and returns those that it carried out.
 func (r *resolution) resolve(ctx context.Context, db *refdb.DB, rows []decided) (done []decided, err error) {
 	for _, decision := range []refdb.Decision{refdb.KeepOld, refdb.TakeNew} {
 		var intents []refdb.Intent
@@ -205,7 +205,7 @@ func (r *resolution) question(intents int) string {
 	return fmt.Sprintf("Let %s take the new value?", refs)
 }
 
-// act returns the resolution as it is recorded.
+// act returns the resolution's entry in the audit.
 func (r *resolution) act(intents []refdb.Intent) cli.Act {
 	names := make([]string, len(intents))
 	for i, in := range intents {
@@ -218,8 +218,7 @@ func (r *resolution) act(intents []refdb.Intent) cli.Act {
 	return cli.Act{Action: "locks resolve" + choice + cli.ForceSuffix(r.force), Project: r.Project, Detail: "by " + r.by + ": " + output.Enumerate(names), Reason: cli.Reason(r.reason)}
 }
 
-// refuseAlive fails if the daemon of one of the intents' sites is running: it ends its
-// intents itself.
+// refuseAlive fails if the daemon of one of the intents' sites is running: the daemon resolves them.
 func (a *app) refuseAlive(ctx context.Context, db *refdb.DB, intents []refdb.Intent) error {
 	ctx, cancel := a.Limited(ctx)
 	defer cancel()

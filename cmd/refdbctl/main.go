@@ -1,8 +1,7 @@
-// Command refdbctl looks after a global ref database: it prepares and checks
-// the database, lists and purges locks, runs commands under a lock, and
-// imports and compares the refs of repositories.
+// Command refdbctl manages a global ref database: it prepares and checks the database, lists and
+// purges locks, runs commands under a lock, and imports and compares the refs of repositories.
 //
-// It is thin: a command parses its arguments, calls the library and prints.
+// Each command only parses its arguments, calls the library and prints.
 package main
 
 import (

@@ -244,7 +244,7 @@ Fields with --dry-run: ` + output.Names(planColumns),
 	return cmd
 }
 
-// plan is the change of version that a dry run would make.
+// plan is the change of version that a dry run describes.
 type plan struct{ database, target uint }
 
 var planColumns = []output.Column[plan]{
@@ -253,7 +253,7 @@ var planColumns = []output.Column[plan]{
 	{Name: "dry_run", Value: func(plan) any { return true }},
 }
 
-// printPlan prints the plan for programs. For people a note has said it before.
+// printPlan prints the plan for programs. A note has already told people.
 func (a *app) printPlan(p plan) error {
 	if a.Format == output.Table {
 		return nil

@@ -70,7 +70,7 @@ func (r *projectRemoval) run(ctx context.Context, a *app, db *refdb.DB) error {
 	if err != nil {
 		return err
 	}
-	packs := false // of a removal that did not come to its end
+	packs := false // left by an unfinished removal
 	if ruled && row.Mode == config.Removed {
 		if packs, err = projects.HasPacks(ctx, db, r.project); err != nil {
 			return err
@@ -190,10 +190,10 @@ Fields: ` + output.Names(summaryColumns) + `
 	}
 }
 
-// A shownProject is what the database has of a project.
+// A shownProject is a project's record in the database.
 type shownProject struct {
 	refdb.Project
-	mirror string // the site that it is a mirror at
+	mirror string // the site that fetches the project
 }
 
 var projectColumns = []output.Column[shownProject]{
@@ -333,7 +333,7 @@ Fields: ` + output.Names(projectColumns),
 	return cmd
 }
 
-// enforceLimit bounds how long pushes are kept out while the sites are compared.
+// enforceLimit bounds how long pushes are refused while the sites are compared.
 const enforceLimit = time.Minute
 
 // setProject changes a project's row to next.

@@ -51,7 +51,7 @@ var admissionColumns = []output.Column[refdb.Admission]{
 		}},
 }
 
-// leftOut returns the sites that a recovery went without.
+// leftOut returns the sites that a recovery did not wait for.
 func leftOut(a refdb.Admission) []string {
 	names := []string{}
 	for _, w := range a.Witnesses {
@@ -130,7 +130,7 @@ func (r recovery) run(ctx context.Context, a *app, db *refdb.DB) error {
 	if err := a.RequireRights(ctx, db, "recover"); err != nil {
 		return err
 	}
-	// If nothing was lost, and nobody is waited for, this is all that is needed.
+	// If nothing was lost and no other site has to compare the server, this admits it.
 	now, err := a.admission(ctx, db.Compare)
 	if err != nil {
 		return err
@@ -161,7 +161,7 @@ func (r recovery) run(ctx context.Context, a *app, db *refdb.DB) error {
 	})
 }
 
-// recover writes lost changes again, and prints what becomes of them.
+// recover writes lost changes again, and prints those that it does not write.
 func (r recovery) recover(ctx context.Context, a *app, db *refdb.DB, lost int) (outcome string, err error) {
 	fates := map[refdb.Fate]int{}
 	done, err := db.Recover(ctx, refdb.RecoverOptions{

@@ -21,12 +21,12 @@ func (a *app) sitesCommand() *cobra.Command {
 	return cli.Group("sites", "List all sites, and remove one that is gone", a.sitesListCommand(), a.sitesRetireCommand())
 }
 
-// listedSite is a site with how far it is behind.
+// listedSite is a site and its lag.
 type listedSite struct {
 	presence.Site
-	seen time.Time // zero if it is not known
+	seen time.Time // zero if unknown
 	age  time.Duration
-	lag  *presence.Lag // nil if it does not follow
+	lag  *presence.Lag // nil if the site does not follow
 }
 
 var siteColumns = []output.Column[listedSite]{
@@ -61,7 +61,7 @@ func (s listedSite) owner() string {
 	return s.Lock.Owner
 }
 
-// about returns what the site has said about itself.
+// about returns the site's own record.
 func (s listedSite) about() presence.About {
 	if s.About == nil {
 		return presence.About{}
@@ -95,7 +95,7 @@ func (s listedSite) lagText() string {
 	return fmt.Sprint(s.lag.Changes)
 }
 
-// waitedFor reports whether a new server of the database is not admitted before the site has compared it.
+// waitedFor reports whether the database admits a new server only once the site has compared it.
 func (s listedSite) waitedFor() bool {
 	return s.Witness != nil && !s.Witness.Away && !s.Witness.Without
 }

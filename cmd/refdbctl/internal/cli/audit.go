@@ -15,7 +15,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// An Act is something that an operator does. It is recorded before it is done.
+// An Act is an operator's action. The audit records it before it is done.
 type Act struct {
 	Action  string // the command
 	Project string // "" for several projects
@@ -39,11 +39,11 @@ func ForceSuffix(force bool) string {
 	return ""
 }
 
-// concludeLimit bounds how long writing the outcome of an act may take. Ctrl-C does not end it.
+// concludeLimit bounds the time for writing the outcome of an act, which Ctrl-C does not interrupt.
 const concludeLimit = 5 * time.Second
 
-// Audited records an act in the database's audit, calls do, and records the outcome that do
-// returns. If the act can't be recorded, do is not called.
+// Audited records an act in the database's audit, calls do, and records the outcome that do returns. If
+// the act can't be recorded, Audited does not call do.
 func (a *Run) Audited(ctx context.Context, db *refdb.DB, what Act, do func() (outcome string, err error)) error {
 	limited, cancel := a.Limited(ctx)
 	entry, err := db.Record(limited, refdb.AuditEntry{
@@ -68,14 +68,14 @@ func (a *Run) Audited(ctx context.Context, db *refdb.DB, what Act, do func() (ou
 	return err
 }
 
-// RequireRights returns an error if the database would let this user do only a part of a command of several steps.
+// RequireRights returns an error if this user lacks a right for one of the steps of a command.
 func (a *Run) RequireRights(ctx context.Context, db *refdb.DB, command string) error {
 	limited, cancel := a.Limited(ctx)
 	defer cancel()
 	return db.CheckRights(limited, command)
 }
 
-// Who returns the user of this program, as user@host, and who became that user by sudo.
+// Who returns the user of this program, as user@host, and the user who ran sudo, if any.
 func (a *Run) Who() string {
 	name := a.User
 	if by := a.Env("SUDO_USER"); by != "" {
@@ -84,7 +84,7 @@ func (a *Run) Who() string {
 	return storable(name)
 }
 
-// Operator returns who runs this process, as user@host.
+// Operator returns the user of this process, as user@host.
 func Operator() string {
 	name := fmt.Sprintf("uid %d", os.Getuid())
 	if u, err := user.Current(); err == nil {
@@ -101,7 +101,7 @@ func hostname() string {
 	return host
 }
 
-// origin returns where the user is: the host and, in an SSH session, the client's address.
+// origin returns the host and, in an SSH session, the client's address.
 func (a *Run) origin() string {
 	if from, _, _ := strings.Cut(a.Env("SSH_CONNECTION"), " "); from != "" {
 		return storable(hostname() + ", ssh from " + from)
@@ -114,7 +114,7 @@ func storable(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "?"), "\x00", "?")
 }
 
-// recordable returns a user in a form that the history can record: the part before what does not fit.
+// recordable returns a user's name in a form that the history can record, truncated if necessary.
 func recordable(who string) string {
 	const most = 200 // bytes, the limit of refdb.Options.By
 	who = strings.Map(func(r rune) rune {

@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dieWait is how long the kernel may take to deliver a signal to ourselves.
+// dieWait is how long the kernel may take to deliver a signal to this process.
 const dieWait = time.Second
 
-// DieBySignal ends this program by a signal, so that a shell that runs it sees the
-// same end as the command's. It returns if the signal does not end the program.
+// DieBySignal ends this program by a signal, as its command ended, for the calling shell to see. It
+// returns if the signal does not end the program.
 func DieBySignal(s syscall.Signal) {
-	// No core dump of ours: the command has left its own, if dumps are on.
+	// This program dumps no core: the command has dumped its own, if dumps are enabled.
 	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
 	// signal.Reset is not enough: the Go runtime would print a trace for SIGQUIT, and ignore SIGUSR1.
 	// A sigaction of all zeros is the default action; it has at most 64 bytes on any architecture.

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// dieWait is how long the kernel may take to deliver a signal to ourselves.
+// dieWait is how long the kernel may take to deliver a signal to this process.
 const dieWait = time.Second
 
 // DieBySignal ends this program by a signal, as a shell that runs it expects. It

@@ -102,18 +102,18 @@ comparison was requested that has not begun).`,
 	return cmd
 }
 
-// A gerritCheck looks at a Gerrit.
+// A gerritCheck checks a Gerrit.
 type gerritCheck struct {
 	*app
 	config       *config.Config
 	dir          *gerrit.Directory
 	repositories []config.Repository
-	unread       error // why it is not known how the last comparison of the indexes went
+	unread       error // why the result of the last comparison of the indexes is unknown
 	found        func(sitecheck.Finding)
 }
 
-// run finds what is wrong with the Gerrit. With a nil db it does not look at what the database has. An error says that ctx has ended, or that
-// the database does not answer.
+// run checks the Gerrit. With a nil db it checks nothing in the database. It returns an error if ctx has
+// ended or the database does not respond.
 func (k *gerritCheck) run(ctx context.Context, db *refdb.DB, found func(sitecheck.Finding)) error {
 	k.found = found
 	if err := k.configuration(ctx); err != nil {
@@ -167,7 +167,7 @@ func orNone(value string) string {
 	return strconv.Quote(value)
 }
 
-// jars looks at versions. It returns the version of the sessions that the jar has; "" if that is not known.
+// jars checks versions. It returns the version of the guard's protocol in the jar; "" if unknown.
 func (k *gerritCheck) jars() (session string) {
 	jars, err := k.dir.InstalledJars()
 	switch {
@@ -196,7 +196,7 @@ func (k *gerritCheck) jars() (session string) {
 	return jars[0].Session
 }
 
-// daemon looks whether the daemon has the session of this Gerrit.
+// daemon checks that the daemon has the session of this Gerrit.
 func (k *gerritCheck) daemon(ctx context.Context, session string) {
 	holder, held, err := gerrit.HolderOf(k.dir.Path)
 	if err != nil {
@@ -208,7 +208,7 @@ func (k *gerritCheck) daemon(ctx context.Context, session string) {
 	}
 	s, err := k.siteDaemon(ctx, k.config)
 	if err != nil {
-		// The look at the repositories says so, unless the daemon is another site's.
+		// The check of the repositories reports that, unless the daemon is another site's.
 		if !errors.Is(err, errNoAnswer) {
 			k.find(gerritSession, k.config.Socket, "%s", err)
 		}
@@ -234,7 +234,7 @@ func (k *gerritCheck) daemon(ctx context.Context, session string) {
 	}
 }
 
-// session looks at the session of a Gerrit that runs.
+// session checks the session of a running Gerrit.
 func (k *gerritCheck) session(s client.Status, holder gerrit.Holder) {
 	for _, one := range s.Sessions {
 		if one.PID != holder.PID {
@@ -251,14 +251,14 @@ func (k *gerritCheck) session(s client.Status, holder gerrit.Holder) {
 	k.find(gerritUnguarded, k.dir.Path, "Gerrit runs without the guard (process %d): %s", holder.PID, enableAgain)
 }
 
-// sequences looks whether a sequence is behind the numbers that are in use: it would give them out again.
+// sequences checks that each sequence is ahead of the numbers in use, which it would hand out again.
 func (k *gerritCheck) sequences(ctx context.Context) error {
 	var largest gerrit.Numbers
 	repos := map[string]*gitrepo.Repo{}
 	for _, r := range k.repositories {
 		repo, err := gitrepo.Open(ctx, r.Path)
 		if err != nil {
-			continue // the look at the repositories says so
+			continue // the check of the repositories reports that
 		}
 		repos[r.Project] = repo
 		for ref, err := range repo.Refs(ctx, func(string) {}) {
@@ -299,7 +299,7 @@ func (k *gerritCheck) sequences(ctx context.Context) error {
 	return nil
 }
 
-// ids looks whether the IDs go with those of the other sites.
+// ids checks the IDs against those of the other sites.
 func (k *gerritCheck) ids(ctx context.Context, db *refdb.DB) error {
 	if k.dir.ServerID() == "" {
 		k.find(gerritServer, "gerrit.serverId", "it is not set: it must be the same at all sites")
@@ -316,7 +316,7 @@ func (k *gerritCheck) ids(ctx context.Context, db *refdb.DB) error {
 	return nil
 }
 
-// rules looks whether the projects' rules guard what Gerrit needs.
+// rules checks that the projects' rules guard the refs that Gerrit needs.
 func (k *gerritCheck) rules(ctx context.Context, db *refdb.DB) error {
 	rows, err := projects.Rows(ctx, db, k.repositories)
 	if err != nil {

@@ -66,10 +66,11 @@ Fields: ` + output.Names(gerritColumns) + changesHelp,
 			if err := a.confirmChanges(ctx, &ok, all, "Take the guard out of the Gerrit in "+dir.Path+"?"); err != nil {
 				return err
 			}
-			if err := gerritStopped(dir.Path); err != nil { // it may have been started meanwhile
+			if err := gerritStopped(dir.Path); err != nil { // Gerrit may have been started meanwhile
 				return err
 			}
-			// Interrupted after this, the Gerrit has its guard, and is not watched. The other way round it would be an alarm.
+			// If the command is interrupted after this, Gerrit has its guard, and is not watched. The opposite order
+			// would raise an alarm.
 			if c, err = a.changeSite(ctx, f, c, edits); err != nil {
 				return err
 			}
@@ -91,7 +92,7 @@ Fields: ` + output.Names(gerritColumns) + changesHelp,
 	return cmd
 }
 
-// reportDisabled prints what was changed, or is to be.
+// reportDisabled prints the changes, made or planned.
 func (a *app) reportDisabled(dir *gerrit.Directory, all []gerrit.Change, dryRun bool) error {
 	if err := cli.PrintList(a.Run, "changes", gerritColumns, cli.All(all), output.Field{Name: "dry_run", Value: dryRun}); err != nil {
 		return err

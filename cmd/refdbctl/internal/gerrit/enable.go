@@ -80,10 +80,11 @@ repository failed, else 5 if refs differ.`,
 			if err := a.confirmChanges(ctx, &ok, e.changes, "Put the Gerrit in "+dir.Path+" under guard?"); err != nil {
 				return err
 			}
-			if err := gerritStopped(dir.Path); err != nil { // it may have been started meanwhile
+			if err := gerritStopped(dir.Path); err != nil { // Gerrit may have been started meanwhile
 				return err
 			}
-			// Interrupted after this, a Gerrit that is started without the guard is an alarm. The other way round nobody would see it.
+			// If the command is interrupted after this, a Gerrit that is started without the guard raises an
+			// alarm. In the opposite order it would go unnoticed.
 			if e.config, err = a.changeSite(ctx, f.Flags, c, edits); err != nil {
 				return err
 			}
@@ -99,7 +100,7 @@ repository failed, else 5 if refs differ.`,
 	return cmd
 }
 
-// enableable opens the Gerrit at path, and returns an error if it can't be put under guard as it is.
+// enableable opens the Gerrit at path, and checks that it can be put under guard.
 func (a *app) enableable(ctx context.Context, c *config.Config, f gerritFlags, path string) (*gerrit.Directory, gerrit.Jar, error) {
 	dir, err := gerrit.Open(ctx, path)
 	if err != nil {
@@ -124,7 +125,7 @@ func (a *app) enableable(ctx context.Context, c *config.Config, f gerritFlags, p
 	return dir, jar, err
 }
 
-// siteChanges returns what is to be changed in the site's configuration for a Gerrit at path.
+// siteChanges returns the changes of the site's configuration for a Gerrit at path.
 func siteChanges(c *config.Config, file, path string) (changes []gerrit.Change, edits []config.Edit) {
 	if !samePath(c.Gerrit, path) {
 		changes = append(changes, gerrit.Change{Where: file, What: "site.gerrit", Before: c.Gerrit, After: path})
@@ -148,12 +149,12 @@ type gerritEnabling struct {
 	jar    gerrit.Jar
 	hook   string
 
-	changes []gerrit.Change // all that is to be made, or was
+	changes []gerrit.Change // made or planned
 	plan    gerrit.ConfigPlan
 	rules   projectsToChange
 }
 
-// prepare finds what is to be changed, and whatever would make that fail. It changes nothing.
+// prepare plans the changes, and checks that they can be made. It changes nothing.
 func (e *gerritEnabling) prepare(ctx context.Context, db *refdb.DB) (err error) {
 	settings := e.dir.Settings(e.config.Socket, gerritInstance(e.config.Site))
 	if e.plan, err = e.dir.PlanSettings(ctx, settings); err != nil {
@@ -185,8 +186,8 @@ func (e *gerritEnabling) run(ctx context.Context, db *refdb.DB) error {
 	if err != nil {
 		return err
 	}
-	// In this order a Gerrit that is started after an interruption is guarded, or not at all: without the jar it does not start, and in
-	// repositories that are not guarded yet it moves nothing.
+	// In this order a Gerrit that is started after an interruption is harmless: without the jar it does not
+	// start, and in repositories that are not guarded yet it can't move refs.
 	if err := e.dir.InstallJar(e.jar); err != nil {
 		return err
 	}
@@ -219,7 +220,7 @@ func (e *gerritEnabling) instance() string {
 	return gerritInstance(e.config.Site)
 }
 
-// report prints what was changed, or is to be, if f is nil.
+// report prints the changes: made, or planned if f is nil.
 func (e *gerritEnabling) report(f *site.Bulk, got site.BulkEnabled, summary string) error {
 	failed, total := 0, got.Guarded
 	if f != nil {
@@ -240,10 +241,10 @@ func (e *gerritEnabling) report(f *site.Bulk, got site.BulkEnabled, summary stri
 	return nil
 }
 
-// projectsToChange are those whose rules leave out patch sets or drafts, as they are and as they are to be.
+// projectsToChange are projects whose rules leave out patch sets or drafts, before and after the change.
 type projectsToChange []struct{ now, next refdb.Project }
 
-// laxRules returns the projects of the repositories whose rules leave out what Gerrit needs.
+// laxRules returns the repositories' projects whose rules leave out refs that Gerrit needs.
 func laxRules(ctx context.Context, c *config.Config, db *refdb.DB, repositories []config.Repository) (changing projectsToChange, err error) {
 	rows, err := projects.Rows(ctx, db, repositories)
 	if err != nil {
@@ -252,7 +253,7 @@ func laxRules(ctx context.Context, c *config.Config, db *refdb.DB, repositories 
 	for _, r := range repositories {
 		row, ok := rows[r.Project]
 		if !ok || row.Mode == config.Removed {
-			continue // it gets the configuration's
+			continue // its new rules come from the configuration
 		}
 		ruled, err := projects.WithRulesOf(c, row)
 		if err != nil {
@@ -302,7 +303,7 @@ func (changing projectsToChange) changes() []gerrit.Change {
 	return []gerrit.Change{{Where: "database", What: "the rules of " + output.Enumerate(names), Before: "without patch sets or drafts", After: "with alsoRef " + strings.Join(gerritPatterns, ", ")}}
 }
 
-// updateRules lets the projects' rules guard what Gerrit needs.
+// updateRules extends the projects' rules by the refs that Gerrit needs.
 func (e *gerritEnabling) updateRules(ctx context.Context, db *refdb.DB, changing projectsToChange) error {
 	if err := e.RequireRights(ctx, db, "project set"); err != nil {
 		return err
@@ -325,7 +326,7 @@ func (e *gerritEnabling) updateRules(ctx context.Context, db *refdb.DB, changing
 	return nil
 }
 
-// unguardedCount counts the repositories that don't lead to this site's daemon.
+// unguardedCount returns the number of repositories that are not linked to this site's daemon.
 func unguardedCount(c *config.Config, repositories []config.Repository) (n int) {
 	for _, r := range repositories {
 		if !leadsToDaemon(c, r) {

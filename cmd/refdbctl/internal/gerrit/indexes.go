@@ -9,13 +9,13 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/gerrit"
 )
 
-// indexes is what check says about Gerrit's indexes. It does not look at them itself: only a Gerrit that runs can.
+// indexes is the result of the last comparison of Gerrit's indexes. Only a running Gerrit compares them.
 type indexes struct {
 	State    string    `json:"state"` // unknown, comparing, cut-off or compared
 	Time     time.Time `json:"time,omitzero"`
 	Compared int       `json:"compared"`
 	Stale    int       `json:"stale"`
-	Asked    bool      `json:"asked"` // for another comparison, which has not begun
+	Asked    bool      `json:"asked"` // another comparison was requested, and has not begun
 }
 
 // compareIndexes asks the Gerrit that runs in a directory to compare its indexes.
@@ -30,7 +30,7 @@ func compareIndexes(dir *gerrit.Directory) error {
 	return dir.AskForComparison()
 }
 
-// indexes notes how the last comparison of Gerrit's indexes with the repositories went.
+// indexes prints a note about the last comparison of Gerrit's indexes with the repositories.
 func (a *app) indexes(dir *gerrit.Directory) (said indexes, err error) {
 	last, known, err := dir.LastComparison()
 	if err != nil {

@@ -82,7 +82,7 @@ func (c *Command) Run() (Exit, error) {
 			case c.LockHeld():
 				group.resume()
 			default:
-				// We were stopped for too long: others may have the lock already.
+				// This program was stopped for too long: others may have the lock already.
 				c.KillAfter = 0
 			}
 		}

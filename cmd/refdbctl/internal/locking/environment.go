@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// maxRefsVar is how many bytes of refs are put in a variable: Linux starts no
-	// program with a variable of 128 KiB.
+	// maxRefsVar is the maximum number of bytes of refs in a variable: Linux starts no program with a
+	// variable of 128 KiB.
 	maxRefsVar = 64 << 10
 
-	// UnderVar lists the holds that a command runs under, one to a line: owner and token.
+	// UnderVar lists the holds that a command runs under, one per line: owner and token.
 	UnderVar = "REFDB_UNDER"
 )
 
 // An Environment describes a hold to the command that runs under it.
 type Environment struct {
 	Vars []string
-	file string // of the refs, "": none
+	file string // with the refs, or ""
 }
 
-// EnvironmentOf returns this process's environment with the hold in it. under is the value of UnderVar; url,
-// unless empty, is the database's. Remove has to be called when the command has ended.
+// EnvironmentOf returns this process's environment with a description of the hold. under is the value of
+// UnderVar; url, unless empty, is the database's. The caller calls Remove after the command's end.
 func EnvironmentOf(h Hold, under, url string) (e Environment, err error) {
 	set := map[string]string{
 		"REFDB_PROJECT": h.Project(),
@@ -70,7 +70,7 @@ func writeRefs(refs string) (path string, err error) {
 	return f.Name(), nil
 }
 
-// Remove removes the file of refs.
+// Remove removes the file with the refs.
 func (e Environment) Remove() {
 	if e.file != "" {
 		os.Remove(e.file)

@@ -1,4 +1,5 @@
-// Package locking is what a command runs under: the lock on refs, or a lease.
+// Package locking acquires the lock or lease under which a command runs, and describes it in the
+// command's environment.
 package locking
 
 import (
@@ -21,13 +22,13 @@ type Hold interface {
 	Release(context.Context) error
 }
 
-// A Request asks for a hold. Try fails with a *refdb.LockedError where Wait waits.
+// A Request requests a hold. Try fails with a *refdb.LockedError where Wait waits.
 type Request interface {
 	Try(context.Context, *refdb.DB) (Hold, error)
 	Wait(context.Context, *refdb.DB) (Hold, error)
 }
 
-// Locks asks for the lock on refs.
+// Locks requests the lock on refs.
 type Locks struct {
 	Project string
 	Refs    []string
@@ -43,12 +44,12 @@ func (r Locks) Wait(ctx context.Context, db *refdb.DB) (Hold, error) {
 	return orNone(db.Lock(ctx, r.Project, r.Refs...))
 }
 
-// Lease asks for a lease.
+// Lease requests a lease.
 type Lease struct {
 	Project, Name string
 	Mode          lease.Mode
-	// Under are the names of the holds that the caller runs under. Under a lease of that name the lease is
-	// refused in either mode: if somebody waits for it in between, the caller would wait for itself.
+	// Under are the names of the holds that the caller runs under. If the lease is among them, the
+	// request is refused in either mode: with another waiter in between, the caller would deadlock.
 	Under []string
 }
 
@@ -73,7 +74,7 @@ func (r Lease) Wait(ctx context.Context, db *refdb.DB) (Hold, error) {
 	return held(lease.Acquire(ctx, db, r.Project, r.Name, r.Mode))
 }
 
-// Name names a hold among all that there ever were.
+// Name returns a name of a hold that is unique forever.
 func Name(owner string, token refdb.Token) string {
 	return owner + " " + strconv.FormatInt(int64(token), 10)
 }

@@ -56,8 +56,8 @@ somebody changes meanwhile, is left alone and listed (exit status 3 or 5).
 	return cmd
 }
 
-// forceDelete deletes a ref whatever it holds, and returns what that was. It fails for a ref
-// that the database does not know: deleting it would only leave a tombstone.
+// forceDelete deletes a ref whatever its value is, and returns that value. It fails for a ref that the
+// database does not know: deleting it would only leave a tombstone.
 func forceDelete(ctx context.Context, db *refdb.DB, project, ref string) (refdb.Value, error) {
 	old, err := db.Get(ctx, project, ref)
 	for err == nil && old != refdb.Unknown {
@@ -66,7 +66,7 @@ func forceDelete(ctx context.Context, db *refdb.DB, project, ref string) (refdb.
 		if !errors.As(err, &mismatch) {
 			return old, err
 		}
-		// Somebody changed the ref meanwhile: delete that value.
+		// The ref has changed meanwhile: delete the new value.
 		old, err = mismatch.Mismatches[0].Have, ctx.Err()
 	}
 	if err != nil {
@@ -104,10 +104,10 @@ func (a *app) deletePrefix(ctx context.Context, c cli.Confirmation, why cli.Reas
 	})
 }
 
-// deleteBatch is how many refs are deleted in one transaction.
+// deleteBatch is the number of refs that are deleted in one transaction.
 const deleteBatch = 1000
 
-// deletion deletes refs that still hold what was listed.
+// deletion deletes refs that still have the listed values.
 type deletion struct {
 	*app
 	db      *refdb.DB
@@ -168,8 +168,7 @@ func (d *deletion) preview(ctx context.Context) error {
 	return nil
 }
 
-// freshLocks returns the fresh locks of a project, as the error that an update of all its refs
-// would fail with.
+// freshLocks returns the fresh locks of a project, as the error of an update of all its refs.
 func (a *app) freshLocks(ctx context.Context, db *refdb.DB, project string) (*refdb.LockedError, error) {
 	locks, err := cli.Collect(a.Locks(ctx, db, refdb.LockFilter{Project: project}))
 	return &refdb.LockedError{Holders: slices.DeleteFunc(locks, refdb.LockInfo.Stale)}, err
@@ -209,7 +208,7 @@ func (d *deletion) send(ctx context.Context, batch []refdb.Ref) error {
 			d.report(ref, result)
 		}
 		if len(rest) == len(batch) {
-			return err // it names no ref of the batch
+			return err // the error names no ref of the batch
 		}
 		batch = rest
 	}
@@ -242,8 +241,8 @@ func (d *deletion) conclude(err error) error {
 	return nil
 }
 
-// minTombstoneAge is the least age at which a tombstone may be forgotten. A site that is
-// repaired by hand should not lag behind for longer.
+// minTombstoneAge is the minimum age at which a tombstone may be forgotten. A site that is repaired by
+// hand should not lag behind for longer.
 const minTombstoneAge = 24 * time.Hour
 
 func (a *app) purgeTombstonesCommand() *cobra.Command {

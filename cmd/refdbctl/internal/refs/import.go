@@ -87,7 +87,7 @@ refused refs whose names the database can't hold), skipped, pruned, complete, dr
 	return cmd
 }
 
-// Importer brings a repository's refs into the database.
+// Importer imports a repository's refs into the database.
 type Importer struct {
 	*app
 	db      *refdb.DB
@@ -136,7 +136,7 @@ func (im *Importer) Import(ctx context.Context, repo *gitrepo.Repo) error {
 	return im.conclude(ctx, err)
 }
 
-// startProgress starts the bar, on a terminal. It reads the refs once to count them.
+// startProgress starts the progress bar, on a terminal. It reads the refs once to count them.
 func (im *Importer) startProgress(ctx context.Context, repo *gitrepo.Repo) error {
 	if !cli.IsTerminal(im.app.Err) {
 		return nil
@@ -165,7 +165,7 @@ func (im *Importer) importAudited(ctx context.Context, refs *localRefs) error {
 	})
 }
 
-// confirmOverwrite shows what would be overwritten, and asks.
+// confirmOverwrite shows the refs that would be overwritten, and asks for confirmation.
 func (im *Importer) confirmOverwrite(ctx context.Context, repo *gitrepo.Repo) error {
 	plan := &Importer{app: im.app, db: im.db, project: im.project, batch: im.batch, Confirmation: cli.Confirmation{DryRun: true},
 		all: im.all, Overwrite: true, workClone: im.workClone, held: new(refdb.LockedError)}
@@ -201,7 +201,7 @@ func (im *Importer) importRefs(ctx context.Context, from *localRefs) error {
 	})
 }
 
-// accepts refuses what is not imported, and says why.
+// accepts reports whether a ref can be imported. Otherwise it reports the ref as refused.
 func (im *Importer) accepts(ref gitrepo.Ref) bool {
 	if !im.workClone && isPrivate(ref.Name) {
 		im.refuse(ref, "belongs to a working clone: import from the repository that it was cloned from, or add --work-clone")
@@ -219,13 +219,13 @@ func (im *Importer) accepts(ref gitrepo.Ref) bool {
 	return true
 }
 
-// isPrivate reports whether a ref is one that a clone to work in has for itself.
+// isPrivate reports whether a ref belongs to a working clone.
 func isPrivate(ref string) bool {
 	return strings.HasPrefix(ref, "refs/remotes/") || ref == "refs/stash"
 }
 
-// incomplete returns how many refused refs make the import fail. With --skip-invalid-names
-// those with invalid names don't count.
+// incomplete returns the number of refused refs that make the import fail. With --skip-invalid-names
+// refs with invalid names don't count.
 func (im *Importer) incomplete() int {
 	if im.skipInvalid {
 		return im.Refused - im.invalidNames
@@ -240,7 +240,7 @@ func (im *Importer) refuse(ref gitrepo.Ref, why string) {
 
 func (im *Importer) print(d difference) { im.printing = im.report.Write(d) }
 
-// conclude completes the report and prints the summary, also of an import that err ended.
+// conclude completes the report and prints the summary, also if the import ended with err.
 func (im *Importer) conclude(ctx context.Context, err error) error {
 	printing := im.report.CloseWith(
 		output.Field{Name: "project", Value: im.project},
@@ -288,7 +288,7 @@ func (im *Importer) conclude(ctx context.Context, err error) error {
 	return im.PrintSummary(im.project, summary)
 }
 
-// deleteMissing deletes the refs in the database that the repository does not have.
+// deleteMissing deletes the refs in the database that the repository lacks.
 func (im *Importer) deleteMissing(ctx context.Context, repo *gitrepo.Repo) error {
 	if im.incomplete() > 0 {
 		return exit.With(exit.Failed, fmt.Sprintf("%s: nothing was pruned, because %s of the repository can't be read or stored: fix them first, "+
@@ -318,8 +318,8 @@ func (im *Importer) reportPruned(ref refdb.Ref, result string) {
 	}
 }
 
-// missing lists the refs that only the database has. It reads the repository after the
-// database, so that a ref that is pushed meanwhile is found in both.
+// missing lists the refs that only the database has. It reads the repository after the database, so
+// that a ref that is pushed meanwhile is found in both.
 func (im *Importer) missing(ctx context.Context, repo *gitrepo.Repo) ([]refdb.Ref, error) {
 	var global []refdb.Ref
 	for ref, err := range im.Refs(ctx, im.db, im.project, "", false) {
@@ -345,7 +345,7 @@ func (im *Importer) missing(ctx context.Context, repo *gitrepo.Repo) ([]refdb.Re
 // localRefs reads the refs of a repository for an import or a comparison.
 type localRefs struct {
 	repo *gitrepo.Repo
-	all  bool // also refs that Gerrit keeps out, and HEAD
+	all  bool // also refs that Gerrit keeps out of the database, and HEAD
 	// skipped is called for each ref that is left out, refused for each that git
 	// can't read.
 	skipped func(ref string)

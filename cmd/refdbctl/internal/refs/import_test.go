@@ -94,7 +94,7 @@ func TestBatchesOfAnImportAreWrittenTogetherAndReportedInOrder(t *testing.T) {
 	f := newFixture(t, func(_ *fixture, d refdb.Driver) refdb.Driver {
 		u := newUpdating(d)
 		u.before = func(n int, _ refdb.UpdateRequest) error {
-			if n == batchesUnderWay {
+			if n == batchesInProgress {
 				close(all)
 			}
 			select {
@@ -109,7 +109,7 @@ func TestBatchesOfAnImportAreWrittenTogetherAndReportedInOrder(t *testing.T) {
 	for _, i := range []int{50, 150, 250, 350} {
 		f.put(t, branch(i), id("a"))
 	}
-	got, err := f.importRefs(t, t.Context(), 100*batchesUnderWay, false)
+	got, err := f.importRefs(t, t.Context(), 100*batchesInProgress, false)
 	if got.counts() != "396 0 0 4 0 0" || exit.Code(err) != exit.Mismatch {
 		t.Errorf("%+v, %v", got, err)
 	}

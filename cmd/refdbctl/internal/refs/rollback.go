@@ -25,20 +25,20 @@ type rollback struct {
 	*app
 	ask       cli.Confirmation
 	project   string
-	back      []backTo   // refs that are named
+	back      []backTo   // the named refs
 	at        cli.Moment // or all refs below prefix
 	prefix    string
 	objectsIn string
 	why       cli.Reason
 }
 
-// backTo is REF@{N}: what the ref held before its last N changes.
+// backTo is REF@{N}: the value of a ref before its last N changes.
 type backTo struct {
 	ref string
 	n   int
 }
 
-// A returning ref is moved from what it holds now to what it held then.
+// A returning ref is moved from its current value to an earlier value.
 type returning struct {
 	project, ref string
 	now, then    refdb.Value
@@ -163,7 +163,7 @@ func (r *rollback) run(ctx context.Context, db *refdb.DB) error {
 	})
 }
 
-// plan returns what is to be moved, and a description of it for the audit.
+// plan returns the refs to be moved, and their description for the audit.
 func (r *rollback) plan(ctx context.Context, db *refdb.DB) (plan []returning, what string, err error) {
 	if r.at.Given() {
 		at, err := r.at.Resolve(ctx, r.app.Run, db, r.project)
@@ -187,7 +187,7 @@ func (r *rollback) plan(ctx context.Context, db *refdb.DB) (plan []returning, wh
 	return plan, output.Enumerate(all), nil
 }
 
-// planBack finds what a ref held before its last changes.
+// planBack finds the value of a ref before its last changes.
 func (r *rollback) planBack(ctx context.Context, db *refdb.DB, b backTo) (returning, error) {
 	m := returning{project: r.project, ref: b.ref}
 	seen := 0
@@ -211,8 +211,8 @@ func (r *rollback) planBack(ctx context.Context, db *refdb.DB, b backTo) (return
 	return m, fmt.Errorf("%w: %s %s has %s in it", refdb.ErrPruned, r.project, b.ref, output.Count(seen, "change"))
 }
 
-// planAt compares the refs with a state of the past. It reads both in byte order of the names, at the same time. A ref
-// that changes meanwhile is found when it is moved.
+// planAt compares the refs with a past state, in byte order of their names. A ref that changes meanwhile
+// is detected when it is moved.
 func (r *rollback) planAt(ctx context.Context, db *refdb.DB, at refdb.Position) (plan []returning, err error) {
 	nextThen, stopThen := iter.Pull2(r.RefsAt(ctx, db, r.project, r.prefix, false, at))
 	defer stopThen()
@@ -247,8 +247,8 @@ func (r *rollback) planAt(ctx context.Context, db *refdb.DB, at refdb.Position) 
 	return plan, err
 }
 
-// confirmObjects fails if a site guards the project, or --objects-in is given, and the objects of the new values are not
-// confirmed.
+// confirmObjects checks that the repository of --objects-in, which is required for a guarded project, has
+// the objects of the new values.
 func (r *rollback) confirmObjects(ctx context.Context, db *refdb.DB, plan []returning) error {
 	var ids []string
 	for _, m := range plan {
@@ -274,7 +274,7 @@ func (r *rollback) confirmObjects(ctx context.Context, db *refdb.DB, plan []retu
 		return err
 	}
 	if guarded {
-		const key = "refdb.projectid" // that all copies of the repository have
+		const key = "refdb.projectid" // set in all copies of the repository
 		id, err := repo.Command(ctx, "config", "--default=", "--get", key).Output()
 		if err != nil {
 			return fmt.Errorf("reading %s of %s: %w", key, r.objectsIn, gitrepo.Failure(ctx, err))
@@ -313,7 +313,7 @@ func (r *rollback) show(plan []returning) {
 	}
 }
 
-// preview prints what would be moved now.
+// preview prints the refs that would be moved now.
 func (r *rollback) preview(ctx context.Context, db *refdb.DB, plan []returning, results *cli.Results[returning]) error {
 	all, err := r.freshLocks(ctx, db, r.project)
 	if err != nil {
@@ -340,7 +340,7 @@ func (r *rollback) preview(ctx context.Context, db *refdb.DB, plan []returning, 
 	return nil
 }
 
-// done returns the word for a ref that gets another value, or the one for a ref that is deleted.
+// done returns deleted if the ref is to be deleted, else moved.
 func (m returning) done(moved, deleted string) string {
 	if m.then.IsAbsent() {
 		return deleted
@@ -348,7 +348,8 @@ func (m returning) done(moved, deleted string) string {
 	return moved
 }
 
-// move moves refs in chunks, and returns how many it moved. Ctrl-C lets the chunk under way finish.
+// move moves refs in chunks, and returns how many it moved. After Ctrl-C it finishes the chunk in
+// progress.
 func (r *rollback) move(ctx context.Context, db *refdb.DB, plan []returning, results *cli.Results[returning]) (moved int, err error) {
 	for size := refdb.MaxUpdateRefs; moved < len(plan); {
 		if ctx.Err() != nil {
@@ -386,7 +387,7 @@ func (r *rollback) moveAll(ctx context.Context, db *refdb.DB, chunk []returning)
 	return db.Update(limited, r.project, updates)
 }
 
-// refused prints the refs because of which a chunk was not moved, and returns the error of the rollback.
+// refused prints the refs that prevented a chunk from moving, and returns the error of the rollback.
 func (r *rollback) refused(err error, moved, all int, chunk []returning, results *cli.Results[returning]) error {
 	because := make(map[string]string)
 	var mismatch *refdb.MismatchError

@@ -1,4 +1,4 @@
-// Package refvalue reads and shows values of refs.
+// Package refvalue parses and formats values of refs.
 package refvalue
 
 import (
@@ -12,8 +12,8 @@ import (
 // none stands for an absent value on the command line and in messages.
 const none = "none"
 
-// Parse reads a value from the command line: a full object ID, in upper or
-// lower case, or "ref: NAME". With any it takes other strings, too.
+// Parse parses a value from the command line: a full object ID, in upper or lower case, or "ref: NAME".
+// With any it accepts other strings, too.
 func Parse(s string, any bool) (refdb.Value, error) {
 	v := refdb.Value(s)
 	if lower := refdb.Value(strings.ToLower(s)); lower.IsObjectID() {
@@ -30,7 +30,7 @@ func Parse(s string, any bool) (refdb.Value, error) {
 	return v, refdb.CheckValue(v)
 }
 
-// ParseOld reads the value that a ref is expected to hold; "none" is no value.
+// ParseOld parses the expected value of a ref; "none" means no value.
 func ParseOld(s string, any bool) (refdb.Value, error) {
 	if s == none {
 		return refdb.Unknown, nil
@@ -54,7 +54,7 @@ func Abbreviated(v refdb.Value) string {
 	return Describe(v)
 }
 
-// State says in one word whether a ref with this value exists.
+// State returns a word for whether a ref with this value exists.
 func State(v refdb.Value) string {
 	switch {
 	case v == refdb.Unknown:

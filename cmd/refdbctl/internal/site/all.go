@@ -21,8 +21,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/projects"
 )
 
-// bulkLimit is how many repositories are changed at the same time. By default an sshd accepts ten
-// new connections at the same time.
+// bulkLimit is the number of repositories that are changed concurrently. By default an sshd accepts ten
+// concurrent new connections.
 const bulkLimit = 8
 
 const allFlagHelp = "all repositories of this site: those below site.root, and those configured"
@@ -37,12 +37,12 @@ func oneOrAll(all *bool) cobra.PositionalArgs {
 	}
 }
 
-// BulkRow is a repository of which there is something to tell.
+// BulkRow is a repository in the report.
 type BulkRow struct {
 	Project, Result string
 	counts          map[catchup.Result]int
 	Detail          string
-	unreachable     error // the peer's copy, which was not needed
+	unreachable     error // why the peer's copy, which was not needed, could not be reached
 }
 
 var enabledColumns = []output.Column[BulkRow]{
@@ -62,7 +62,7 @@ func syncedRepositories() []output.Column[BulkRow] {
 	return append(columns, enabledColumns[2])
 }
 
-// Bulk is a command's work on all repositories of the site.
+// Bulk is a command's operation on all repositories of the site.
 type Bulk struct {
 	*App
 	Repositories []config.Repository
@@ -74,7 +74,7 @@ type Bulk struct {
 	notes           []string // printed at the end, because they would break the progress bar
 }
 
-// newBulk finds the repositories. As root it becomes the daemon's user, whose they all have to be.
+// newBulk finds the repositories. As root it switches to the daemon's user, who must own all of them.
 func (a *App) newBulk(c *config.Config, columns []output.Column[BulkRow]) (*Bulk, error) {
 	if err := BecomeOwner(c.State); err != nil {
 		return nil, err
@@ -95,15 +95,15 @@ func AllRepositories(c *config.Config) ([]config.Repository, error) {
 	return repositories, err
 }
 
-// outcome is what came of a repository. An error is about it alone.
+// outcome is the result of one repository. An error concerns only this repository.
 type outcome[T any] struct {
 	value T
 	err   error
 	notes []string
 }
 
-// onAll does something to all repositories, and calls each with what came of one, unless that is an
-// error, which becomes a row. Those that an interruption stopped count as not reached.
+// onAll calls do for all repositories, and each with every result. An error becomes a row. Repositories
+// whose processing was interrupted count as not reached.
 func onAll[T any](ctx context.Context, f *Bulk, do func(ctx context.Context, r config.Repository, note func(string)) (T, error), each func(config.Repository, T)) {
 	if cli.IsTerminal(f.Err) {
 		f.progress.Bar = cli.NewBar(f.Err, "repositories", len(f.Repositories))
@@ -184,7 +184,7 @@ func (a *App) enableAll(ctx context.Context, c *config.Config, hook string, clai
 	})
 }
 
-// BulkEnabled is what came of putting all repositories under guard: repositories, and refs.
+// BulkEnabled is the result of putting all repositories under guard: numbers of repositories and refs.
 type BulkEnabled struct{ Guarded, Differ, Imported int }
 
 // Enable puts all repositories under guard.
@@ -222,7 +222,7 @@ func (f *Bulk) Enable(ctx context.Context, c *config.Config, db *refdb.DB, hook 
 	return all
 }
 
-// projectPlace stands in an address for the project.
+// projectPlace is the placeholder of the project in an address.
 const projectPlace = "{project}"
 
 // peerAddress is the address of a project's copy.
@@ -244,7 +244,7 @@ func (a *App) syncAll(ctx context.Context, c *config.Config, o catchup.Options) 
 	return a.WithSiteDB(ctx, func(db *refdb.DB) error {
 		sums := map[catchup.Result]int{}
 		var changed, incomplete, unreachable int
-		var first error // of those that could not be reached
+		var first error // why the first unreachable copy could not be reached
 		onAll(ctx, f, func(ctx context.Context, r config.Repository, _ func(string)) (BulkRow, error) {
 			return a.syncOne(ctx, c, db, r, o)
 		}, func(_ config.Repository, row BulkRow) {
@@ -284,7 +284,7 @@ func (a *App) syncAll(ctx context.Context, c *config.Config, o catchup.Options) 
 	})
 }
 
-// syncOne brings one of all repositories to what the database says.
+// syncOne updates one of all repositories to the database's values.
 func (a *App) syncOne(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, o catchup.Options) (BulkRow, error) {
 	row := BulkRow{Project: r.Project, Result: "equal"}
 	o.From = peerAddress(o.From, r.Project)

@@ -16,7 +16,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
-// FindingColumns begin with the code: that is what one looks for.
+// FindingColumns are the columns of a finding. The code comes first, because readers search for it.
 var FindingColumns = []output.Column[sitecheck.Finding]{
 	{Name: "code", Value: func(f sitecheck.Finding) any { return f.Code }},
 	{Name: "project", Value: func(f sitecheck.Finding) any { return f.Project },
@@ -107,7 +107,7 @@ and repositories, looked_at, not_compared (repositories that nothing is to guard
 	return cmd
 }
 
-// siteRepositories are those named, or all.
+// siteRepositories returns the named repositories, or all.
 func siteRepositories(ctx context.Context, c *config.Config, args []string) ([]config.Repository, error) {
 	if len(args) == 0 {
 		return c.Repositories()
@@ -123,7 +123,8 @@ func siteRepositories(ctx context.Context, c *config.Config, args []string) ([]c
 	return all, nil
 }
 
-// Check looks at the repositories, after first has looked at something else, with a nil DB if that can't be had. The report gets more fields.
+// Check checks the repositories after it has called first, and prints the findings of both. first gets a
+// nil DB if the database can't be opened. more are additional fields of the report.
 func (a *App) Check(ctx context.Context, c *config.Config, repositories []config.Repository, o sitecheck.Options,
 	first func(context.Context, *refdb.DB, func(sitecheck.Finding)) error, more ...output.Field) error {
 	report := output.NewReport(a.Out, a.Format, a.Palette(a.Out), "findings", FindingColumns)
@@ -148,7 +149,7 @@ func (a *App) Check(ctx context.Context, c *config.Config, repositories []config
 	}
 	db, err := a.openForSite(ctx)
 	if err != nil {
-		// The rest can be looked at all the same.
+		// The rest can be checked without it.
 		found(sitecheck.Finding{Code: "database", Detail: err.Error()})
 		db = nil
 	}

@@ -24,7 +24,7 @@ var cloneColumns = []output.Column[cloned]{
 	{Name: "path", Value: func(r cloned) any { return r.Path }},
 }
 
-// verifiedColumns are those of a clone that is removed again.
+// verifiedColumns are the columns of a temporary clone.
 var verifiedColumns = cloneColumns[:3]
 
 type cloned struct {
@@ -114,7 +114,7 @@ func ProjectsToClone(ctx context.Context, c *config.Config, db *refdb.DB) (some 
 	return some, err
 }
 
-// cloneSome clones projects. If they are all that had no repository here, one that has one by now is left alone.
+// cloneSome clones projects. With all it skips projects that have got a repository here meanwhile.
 func (a *App) cloneSome(ctx context.Context, c *config.Config, db *refdb.DB, projects []string, all bool, hook string) error {
 	w := output.NewWriter(a.Out, a.Format, a.Palette(a.Out), cloneColumns)
 	failed := 0
@@ -159,7 +159,8 @@ func (a *App) CloneOne(ctx context.Context, c *config.Config, db *refdb.DB, proj
 	return rep, err
 }
 
-// clonePast makes a copy of a project as it was, at a path. Below the root it belongs to the daemon's user, as all that is there.
+// clonePast makes a copy of a project's past state at a path. Below the root it belongs to the daemon's
+// user, as everything there.
 func (a *App) clonePast(ctx context.Context, c *config.Config, project string, at *cli.Moment, to, hook string) (err error) {
 	if to, err = filepath.Abs(to); err != nil {
 		return err

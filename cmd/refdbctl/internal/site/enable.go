@@ -126,8 +126,8 @@ func (f *claimFlags) claim() projects.Claim {
 	return projects.NoClaim
 }
 
-// register makes sure that the database knows the repository's project, says what it did, and returns the
-// configuration with the project's rules.
+// register ensures that the database knows the repository's project. It returns a description of what it
+// did, and the configuration with the project's rules.
 func register(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, claim projects.Claim) (did string, ruled *config.Config, err error) {
 	if err := db.CheckRights(ctx, "site enable"); err != nil {
 		return "", nil, err
@@ -173,8 +173,8 @@ Fields: ` + output.Names(stepColumns),
 	return cmd
 }
 
-// siteAnd loads the configuration and finds a repository in it, to which it is going to
-// write: as root it becomes that one's owner, who must be the daemon's user.
+// siteAnd loads the configuration and finds a repository in it, to write to it: as root it switches to the
+// repository's owner, who must be the daemon's user.
 func (a *App) siteAnd(ctx context.Context, f Flags, repo string) (*config.Config, config.Repository, error) {
 	c, err := a.Load(ctx, f)
 	if err != nil {
@@ -190,7 +190,7 @@ func (a *App) siteAnd(ctx context.Context, f Flags, repo string) (*config.Config
 	return c, r, err
 }
 
-// siteAndAny is siteAnd for a repository that may be of another user than the daemon's.
+// siteAndAny is siteAnd for a repository that may belong to another user than the daemon's.
 func (a *App) siteAndAny(ctx context.Context, f Flags, repo string) (*config.Config, config.Repository, error) {
 	c, err := a.Load(ctx, f)
 	if err != nil {
@@ -209,7 +209,7 @@ func sameOwner(c *config.Config, r config.Repository) error {
 	for _, path := range []string{c.State, r.Path} {
 		info, err := os.Stat(path)
 		if err != nil {
-			return nil // whoever needs it says so
+			return nil // reported where the file is needed
 		}
 		if s, ok := info.Sys().(*syscall.Stat_t); ok {
 			uids = append(uids, s.Uid)
@@ -272,7 +272,7 @@ func (a *App) enable(ctx context.Context, c *config.Config, db *refdb.DB, r conf
 		if err := install.Enable(ctx, c, r, hook, func(s install.Step) { step(s.Name, s.Detail) }); err != nil || !imports {
 			return err
 		}
-		// From here on no ref can move that the database does not know.
+		// From now on refs that the database does not know can't move.
 		got, err := a.importGuarded(ctx, c, db, r, func(line string) { a.Note("%s", line) })
 		if err != nil {
 			return fmt.Errorf("the hooks are in place, but not all refs were imported: run the command again: %w", err)
@@ -348,7 +348,8 @@ func warnOfFetches(ctx context.Context, c *config.Config, db *refdb.DB, r config
 	return nil
 }
 
-// importGuarded brings in the guarded refs that the database does not know, and notes what it can't take.
+// importGuarded imports the guarded refs that the database does not know, and notes those that it can't
+// import.
 func (a *App) importGuarded(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, note func(string)) (*refs.Importer, error) {
 	repo, err := gitrepo.Open(ctx, r.Path)
 	if err != nil {

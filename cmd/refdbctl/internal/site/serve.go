@@ -92,7 +92,7 @@ func (a *App) serve(ctx context.Context, f Flags) (err error) {
 	}
 }
 
-// reload never ends the daemon.
+// reload reloads the configuration. An error is logged, and does not end the daemon.
 func (a *App) reload(ctx context.Context, f Flags, daemon *site.Daemon) {
 	defer site.NotifyReloading()()
 	c, err := config.Load(ctx, string(f.Config))

@@ -130,7 +130,7 @@ func printStatus(w io.Writer, s client.Status) error {
 	return nil
 }
 
-// sessionLine says what a guard does.
+// sessionLine describes a guard's session.
 func sessionLine(s client.Session) string {
 	who := fmt.Sprintf("%s: process %d, up %s", cmp.Or(s.Name, "a guard"), s.PID, output.Ago(Seconds(s.GuardAge)))
 	state := "session since " + output.Ago(Seconds(s.Age))
@@ -149,7 +149,7 @@ func sessionLine(s client.Session) string {
 	return who + "; " + state + "; " + work
 }
 
-// readerLine says how far a reader of the list of moves is.
+// readerLine describes the progress of a reader of the list of moves.
 func readerLine(r client.Reader) string {
 	who := "guard " + r.Guard[:min(8, len(r.Guard))] + ": "
 	if r.Never {
@@ -169,7 +169,7 @@ func readerLine(r client.Reader) string {
 	return line + "all moves read"
 }
 
-// gerritLine says what the site's Gerrit does.
+// gerritLine describes the site's Gerrit.
 func gerritLine(g client.Gerrit) string {
 	who := g.Path
 	if g.PID != 0 {
@@ -195,7 +195,7 @@ func yesOrNo(ok bool, reason string) string {
 
 func Seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// stuckColumns are what is left to an operator.
+// stuckColumns are the columns of refs that an operator has to decide about.
 var stuckColumns = []output.Column[client.Stuck]{
 	{Name: "project", Value: func(s client.Stuck) any { return s.Project }},
 	{Name: "ref", Value: func(s client.Stuck) any { return s.Ref }},

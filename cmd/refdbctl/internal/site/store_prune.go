@@ -14,7 +14,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/packs"
 )
 
-// prunedPacks says what "site store prune" has deleted.
+// prunedPacks is the number of packs that "site store prune" has deleted.
 type prunedPacks struct{ unused, superseded int }
 
 var prunedPacksColumns = []output.Column[prunedPacks]{
@@ -52,7 +52,7 @@ Fields: ` + output.Names(prunedPacksColumns),
 	return cmd
 }
 
-// prunePacks returns how many packs it has deleted, also if it fails.
+// prunePacks returns the number of deleted packs, also with an error.
 func prunePacks(ctx context.Context, db *refdb.DB, olderThan time.Duration) (pruned prunedPacks, err error) {
 	if pruned.unused, err = db.DropAbandonedPacks(ctx, olderThan); err != nil {
 		return pruned, err

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makeUndumpable keeps other processes of the same user from reading this one's memory,
+// makeUndumpable prevents other processes of the same user from reading this process's memory,
 // environment and files.
 func makeUndumpable() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {

@@ -2,5 +2,5 @@
 
 package site
 
-// makeUndumpable can't do anything here, where no daemon runs.
+// makeUndumpable does nothing: no daemon runs on this system.
 func makeUndumpable() error { return nil }

@@ -1,4 +1,5 @@
-// Package timespec reads from a command line which state of the past is meant.
+// Package timespec parses how a command line names a time or a past state: a time, an age, a position in
+// the history, or REF@{N}.
 package timespec
 
 import (
@@ -12,10 +13,10 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// MaxDays is about the longest time.Duration, 292 years.
+// MaxDays is close to the longest time.Duration, 292 years.
 const MaxDays = 100_000
 
-// Age reads a positive duration, which may be given in days.
+// Age parses a positive duration, which may be given in days.
 func Age(s string) (time.Duration, error) {
 	d, err := time.ParseDuration(s)
 	if days, ok := strings.CutSuffix(s, "d"); ok {
@@ -33,13 +34,13 @@ func Age(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// A Time is a time that was given as such or as an age.
+// A Time is a time, given directly or as an age.
 type Time struct {
 	at  time.Time
 	ago time.Duration
 }
 
-// Resolve returns the time, given the database's.
+// Resolve returns the time. An age is subtracted from now, the database's time.
 func (t Time) Resolve(now time.Time) time.Time {
 	if t.ago > 0 {
 		return now.Add(-t.ago)
@@ -47,13 +48,13 @@ func (t Time) Resolve(now time.Time) time.Time {
 	return t.at
 }
 
-// layouts are those in which a time can be given, that of tables among them.
+// layouts are the accepted layouts of times, including that of tables.
 var layouts = [...]string{time.RFC3339, "2006-01-02 15:04:05Z07:00", time.DateOnly}
 
-// Forms names what ParseTime understands.
+// Forms describes what ParseTime accepts.
 const Forms = "a time, such as 2026-01-31 or 2026-01-31T15:04:05Z, or an age, such as 12h, 7d or \"2h ago\""
 
-// ParseTime reads a time, or an age with or without "ago". A date is its beginning, in UTC.
+// ParseTime parses a time, or an age with or without "ago". A date means its start, in UTC.
 func ParseTime(s string) (Time, error) {
 	for _, layout := range layouts {
 		if t, err := time.Parse(layout, s); err == nil {
@@ -67,7 +68,7 @@ func ParseTime(s string) (Time, error) {
 	return Time{ago: ago}, nil
 }
 
-// ParsePosition reads a position, which is a number. It reports false for all else.
+// ParsePosition parses a position, which is a number. It reports false for anything else.
 func ParsePosition(s string) (_ refdb.Position, ok bool, _ error) {
 	if s == "" || strings.Trim(s, "0123456789") != "" {
 		return 0, false, nil
@@ -79,7 +80,7 @@ func ParsePosition(s string) (_ refdb.Position, ok bool, _ error) {
 	return refdb.Position(n), true, nil
 }
 
-// ParseBack reads REF or REF@{N}: what a ref held before its last N changes. Without a number it is 1.
+// ParseBack parses REF or REF@{N}, the value of a ref before its last N changes. N is 1 by default.
 func ParseBack(s string) (ref string, n int, err error) {
 	ref, number, ok := strings.Cut(s, "@{")
 	if !ok {
