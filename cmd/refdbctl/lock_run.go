@@ -25,8 +25,8 @@ import (
 const (
 	// maxKillAfter is the longest default of --kill-after.
 	maxKillAfter = 5 * time.Second
-	// marginPart is the part of --stale-after, a fifth, before whose start a holder that can't renew
-	// its lock is notified: others can take the lock when it is over.
+	// marginPart is the part of --stale-after, a fifth, before whose start a holder that can't
+	// renew its lock is notified: others can take the lock when it is over.
 	marginPart = 5
 
 	exitNotExecutable = 126
@@ -200,8 +200,8 @@ func exitStatus(e jobcontrol.Exit) error {
 	return nil
 }
 
-// cannotRun returns the error for a command that can't be started, with the exit status that a shell
-// would return.
+// cannotRun returns the error for a command that can't be started, with the exit status that a
+// shell would return.
 func cannotRun(command string, err error) error {
 	var e *exec.Error
 	if errors.As(err, &e) {

@@ -416,6 +416,6 @@ database's clock was set back. LAST BEAT is exact, and alone decides whether a l
 // isHeld reports whether the lock is held. A reservation has the token of the previous lock.
 func isHeld(l refdb.LockInfo) bool { return l.Token != 0 && !l.Reserved() }
 
-// hasHeartbeat reports whether a holder has renewed the lock. The heartbeat of a reservation marks the
-// end of a turn.
+// hasHeartbeat reports whether a holder has renewed the lock. The heartbeat of a reservation marks
+// the end of a turn.
 func hasHeartbeat(l refdb.LockInfo) bool { return l.Heartbeat.Unix() > 0 && !l.Reserved() }

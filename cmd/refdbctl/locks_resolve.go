@@ -104,7 +104,8 @@ func (r *resolution) check(a *app, args []string) error {
 	return r.Confirmation.Check(a.Run)
 }
 
-// decision returns the decision on an intent. A counter always takes the new value: see [refs.IsCounter].
+// decision returns the decision on an intent. A counter always takes the new value: see
+// [refs.IsCounter].
 func (r *resolution) decision(in refdb.Intent) refdb.Decision {
 	if r.keepOld && !refs.IsCounter(in.Ref) {
 		return refdb.KeepOld
@@ -218,7 +219,8 @@ func (r *resolution) act(intents []refdb.Intent) cli.Act {
 	return cli.Act{Action: "locks resolve" + choice + cli.ForceSuffix(r.force), Project: r.Project, Detail: "by " + r.by + ": " + output.Enumerate(names), Reason: cli.Reason(r.reason)}
 }
 
-// refuseAlive fails if the daemon of one of the intents' sites is running: the daemon resolves them.
+// refuseAlive fails if the daemon of one of the intents' sites is running: the daemon resolves
+// them.
 func (a *app) refuseAlive(ctx context.Context, db *refdb.DB, intents []refdb.Intent) error {
 	ctx, cancel := a.Limited(ctx)
 	defer cancel()

@@ -15,8 +15,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// varying replaces what differs from run to run: the owner of a DB, and the width of the column that
-// shows it.
+// varying replaces what differs from run to run: the owner of a DB, and the width of the column
+// that shows it.
 func varying(text string) string {
 	text = regexp.MustCompile(`(there|third)/[^\s",]+[0-9A-Z]`).ReplaceAllString(text, "$1/X")
 	text = strings.ReplaceAll(text, cli.Operator(), "anna@host")

@@ -42,8 +42,8 @@ func ForceSuffix(force bool) string {
 // concludeLimit bounds the time for writing the outcome of an act, which Ctrl-C does not interrupt.
 const concludeLimit = 5 * time.Second
 
-// Audited records an act in the database's audit, calls do, and records the outcome that do returns. If
-// the act can't be recorded, Audited does not call do.
+// Audited records an act in the database's audit, calls do, and records the outcome that do
+// returns. If the act can't be recorded, Audited does not call do.
 func (a *Run) Audited(ctx context.Context, db *refdb.DB, what Act, do func() (outcome string, err error)) error {
 	limited, cancel := a.Limited(ctx)
 	entry, err := db.Record(limited, refdb.AuditEntry{

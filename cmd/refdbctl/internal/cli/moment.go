@@ -53,8 +53,8 @@ func (m *Moment) Set(text string) error {
 	return err
 }
 
-// Resolve returns the position. By then the project's changes up to that moment are complete: Resolve
-// waits for transactions in progress, for at most the timeout.
+// Resolve returns the position. By then the project's changes up to that moment are complete:
+// Resolve waits for transactions in progress, for at most the timeout.
 func (m *Moment) Resolve(ctx context.Context, a *Run, db *refdb.DB, project string) (refdb.Position, error) {
 	find := m.findPosition
 	if m.isTime {
@@ -108,8 +108,8 @@ func (m *Moment) findPosition(ctx context.Context, a *Run, db *refdb.DB, project
 	return m.position, nil, nil
 }
 
-// positionAt returns the position at a time and, if a transaction in progress holds it back, a change of
-// the project up to that time that is not complete yet.
+// positionAt returns the position at a time and, if a transaction in progress holds it back, a
+// change of the project up to that time that is not complete yet.
 func (a *Run) positionAt(ctx context.Context, db *refdb.DB, project string, t time.Time) (refdb.Position, *refdb.Change, error) {
 	limited, cancel := a.Limited(ctx)
 	defer cancel()

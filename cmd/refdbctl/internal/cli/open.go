@@ -120,8 +120,8 @@ func (w *watchdog) timeoutError(err error) error {
 	return err
 }
 
-// openingContext returns the context for opening a database. After done, neither the timeout nor ctx
-// ends it: the open connection may continue to use it.
+// openingContext returns the context for opening a database. After done, neither the timeout nor
+// ctx ends it: the open connection may continue to use it.
 func (a *Run) openingContext(ctx context.Context) (_ *watchdog, done func()) {
 	lasting, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stopCancel := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
@@ -132,8 +132,8 @@ func (a *Run) openingContext(ctx context.Context) (_ *watchdog, done func()) {
 	}
 }
 
-// WithRowTimeout iterates over rows, which the library reads page by page. The timeout applies to each
-// wait for the database, not to the caller's processing of the rows.
+// WithRowTimeout iterates over rows, which the library reads page by page. The timeout applies to
+// each wait for the database, not to the caller's processing of the rows.
 func WithRowTimeout[T any](ctx context.Context, a *Run, rows func(context.Context) iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)

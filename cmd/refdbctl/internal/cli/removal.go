@@ -18,8 +18,8 @@ var RemovalColumns = []output.Column[RemovalResult]{
 	{Name: "dry_run", Value: func(r RemovalResult) any { return r.DryRun }},
 }
 
-// PrintRemoval prints how much was removed, and returns err, with which the removal ended. A note of
-// the command has already told people what a dry run would remove.
+// PrintRemoval prints how much was removed, and returns err, with which the removal ended. A note
+// of the command has already told people what a dry run would remove.
 func (a *Run) PrintRemoval(r RemovalResult, noun string, err error) error {
 	removed := output.Count(r.Refs, noun)
 	switch {

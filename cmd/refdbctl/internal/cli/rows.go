@@ -26,8 +26,8 @@ func (a *Run) RequireProject(ctx context.Context, db *refdb.DB, project string) 
 	return exit.With(exit.Failed, "no such project: "+project+" (the database has no ref or lock of it)")
 }
 
-// NoteIfNoProject prints a note if a project whose locks are listed does not exist. This is no error: a
-// project that only ever has locks does not exist while it has none.
+// NoteIfNoProject prints a note if a project whose locks are listed does not exist. This is no
+// error: a project that only ever has locks does not exist while it has none.
 func (a *Run) NoteIfNoProject(ctx context.Context, db *refdb.DB, project string) error {
 	if project == "" {
 		return nil

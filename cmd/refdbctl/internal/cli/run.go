@@ -37,7 +37,8 @@ type Streams struct {
 	Env      func(string) string
 }
 
-// A Run is one run: its streams and the flags that all commands share. Packages of commands embed it.
+// A Run is one run: its streams and the flags that all commands share. Packages of commands embed
+// it.
 type Run struct {
 	Streams
 	OpenDriver func(ctx context.Context, url string) (refdb.Driver, error)

@@ -17,8 +17,9 @@ const dieWait = time.Second
 func DieBySignal(s syscall.Signal) {
 	// This program dumps no core: the command has dumped its own, if dumps are enabled.
 	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
-	// signal.Reset is not enough: the Go runtime would print a trace for SIGQUIT, and ignore SIGUSR1.
-	// A sigaction of all zeros is the default action; it has at most 64 bytes on any architecture.
+	// signal.Reset is not enough: the Go runtime would print a trace for SIGQUIT, and ignore
+	// SIGUSR1. A sigaction of all zeros is the default action; it has at most 64 bytes on any
+	// architecture.
 	var defaultAction [64]byte
 	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&defaultAction)), 0, 8, 0, 0)
 	if unix.Kill(os.Getpid(), s) == nil {

@@ -111,8 +111,8 @@ func Code(err error) int {
 	}
 }
 
-// DeathSignal returns the signal by which the program has to end after err, 0 for none. A shell ends its
-// script only if a signal ended the program.
+// DeathSignal returns the signal by which the program has to end after err, 0 for none. A shell
+// ends its script only if a signal ended the program.
 func DeathSignal(err error) syscall.Signal {
 	var child *Killed
 	var stopped *Interrupted

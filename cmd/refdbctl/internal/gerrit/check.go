@@ -112,8 +112,8 @@ type gerritCheck struct {
 	found        func(sitecheck.Finding)
 }
 
-// run checks the Gerrit. With a nil db it checks nothing in the database. It returns an error if ctx has
-// ended or the database does not respond.
+// run checks the Gerrit. With a nil db it checks nothing in the database. It returns an error if
+// ctx has ended or the database does not respond.
 func (k *gerritCheck) run(ctx context.Context, db *refdb.DB, found func(sitecheck.Finding)) error {
 	k.found = found
 	if err := k.configuration(ctx); err != nil {
@@ -251,7 +251,8 @@ func (k *gerritCheck) session(s client.Status, holder gerrit.Holder) {
 	k.find(gerritUnguarded, k.dir.Path, "Gerrit runs without the guard (process %d): %s", holder.PID, enableAgain)
 }
 
-// sequences checks that each sequence is ahead of the numbers in use, which it would hand out again.
+// sequences checks that each sequence is ahead of the numbers in use, which it would hand out
+// again.
 func (k *gerritCheck) sequences(ctx context.Context) error {
 	var largest gerrit.Numbers
 	repos := map[string]*gitrepo.Repo{}

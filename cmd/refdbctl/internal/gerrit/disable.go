@@ -69,8 +69,8 @@ Fields: ` + output.Names(gerritColumns) + changesHelp,
 			if err := gerritStopped(dir.Path); err != nil { // Gerrit may have been started meanwhile
 				return err
 			}
-			// If the command is interrupted after this, Gerrit has its guard, and is not watched. The opposite order
-			// would raise an alarm.
+			// If the command is interrupted after this, Gerrit has its guard, and is not watched.
+			// The opposite order would raise an alarm.
 			if c, err = a.changeSite(ctx, f, c, edits); err != nil {
 				return err
 			}

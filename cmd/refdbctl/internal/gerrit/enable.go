@@ -83,8 +83,8 @@ repository failed, else 5 if refs differ.`,
 			if err := gerritStopped(dir.Path); err != nil { // Gerrit may have been started meanwhile
 				return err
 			}
-			// If the command is interrupted after this, a Gerrit that is started without the guard raises an
-			// alarm. In the opposite order it would go unnoticed.
+			// If the command is interrupted after this, a Gerrit that is started without the guard
+			// raises an alarm. In the opposite order it would go unnoticed.
 			if e.config, err = a.changeSite(ctx, f.Flags, c, edits); err != nil {
 				return err
 			}
@@ -186,8 +186,8 @@ func (e *gerritEnabling) run(ctx context.Context, db *refdb.DB) error {
 	if err != nil {
 		return err
 	}
-	// In this order a Gerrit that is started after an interruption is harmless: without the jar it does not
-	// start, and in repositories that are not guarded yet it can't move refs.
+	// In this order a Gerrit that is started after an interruption is harmless: without the jar it
+	// does not start, and in repositories that are not guarded yet it can't move refs.
 	if err := e.dir.InstallJar(e.jar); err != nil {
 		return err
 	}
@@ -241,7 +241,8 @@ func (e *gerritEnabling) report(f *site.Bulk, got site.BulkEnabled, summary stri
 	return nil
 }
 
-// projectsToChange are projects whose rules leave out patch sets or drafts, before and after the change.
+// projectsToChange are projects whose rules leave out patch sets or drafts, before and after the
+// change.
 type projectsToChange []struct{ now, next refdb.Project }
 
 // laxRules returns the repositories' projects whose rules leave out refs that Gerrit needs.

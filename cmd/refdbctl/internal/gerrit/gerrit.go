@@ -112,8 +112,8 @@ func jarDirectories() []string {
 // errNoAnswer means that no daemon listens at the socket.
 var errNoAnswer = errors.New("start it: systemctl start refdb-site")
 
-// siteDaemon returns the status of the site's daemon. It fails if the daemon does not respond, or belongs to
-// another site.
+// siteDaemon returns the status of the site's daemon. It fails if the daemon does not respond, or
+// belongs to another site.
 func (a *app) siteDaemon(ctx context.Context, c *config.Config) (client.Status, error) {
 	limited, cancel := a.Limited(ctx)
 	defer cancel()
@@ -141,7 +141,8 @@ func gerritStopped(path string) error {
 	return fmt.Errorf("a Gerrit runs in %s (process %d): stop it first", path, holder.PID)
 }
 
-// sameOwner returns an error unless a directory of Gerrit and the daemon's state belong to the same user.
+// sameOwner returns an error unless a directory of Gerrit and the daemon's state belong to the same
+// user.
 func sameOwner(c *config.Config, path string) error {
 	theirs, err := ownerOf(path)
 	if err != nil {
@@ -165,8 +166,8 @@ func ownerOf(path string) (uid uint32, err error) {
 	return uid, nil
 }
 
-// gerritPatterns are the refs that a Gerrit at several sites needs in addition to those that are guarded by
-// default: patch sets and drafts.
+// gerritPatterns are the refs that a Gerrit at several sites needs in addition to those that are
+// guarded by default: patch sets and drafts.
 var gerritPatterns = []string{"refs/changes/*", "refs/draft-comments/*"}
 
 // unguardedPatterns returns those of gerritPatterns that rules leave out.
@@ -179,9 +180,9 @@ func unguardedPatterns(ruled *config.Config, project string) (missing []string) 
 	return missing
 }
 
-// changeSite changes the site's configuration, which may be writable only by root, makes the daemon reload
-// it, and returns the new configuration. It is called after all checks, so that a refused command does not
-// change whether Gerrit is watched.
+// changeSite changes the site's configuration, which may be writable only by root, makes the daemon
+// reload it, and returns the new configuration. It is called after all checks, so that a refused
+// command does not change whether Gerrit is watched.
 func (a *app) changeSite(ctx context.Context, f site.Flags, c *config.Config, edits []config.Edit) (*config.Config, error) {
 	if len(edits) == 0 {
 		// An earlier run may have been interrupted before the reload.
@@ -286,8 +287,8 @@ func samePath(path, real string) bool {
 	return path == real
 }
 
-// isDaemon reports whether a process is a site daemon: in this PID namespace the daemon's ID may be another
-// process's.
+// isDaemon reports whether a process is a site daemon: in this PID namespace the daemon's ID may be
+// another process's.
 func isDaemon(pid int) bool {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 	return err == nil && strings.Contains(string(text), "\x00site\x00serve")

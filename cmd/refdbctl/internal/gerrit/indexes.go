@@ -9,7 +9,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/gerrit"
 )
 
-// indexes is the result of the last comparison of Gerrit's indexes. Only a running Gerrit compares them.
+// indexes is the result of the last comparison of Gerrit's indexes. Only a running Gerrit compares
+// them.
 type indexes struct {
 	State    string    `json:"state"` // unknown, comparing, cut-off or compared
 	Time     time.Time `json:"time,omitzero"`

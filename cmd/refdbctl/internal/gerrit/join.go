@@ -162,8 +162,8 @@ func (j *gerritJoining) joined(ctx context.Context) bool {
 	return err == nil && len(missing) == 0 && d.CheckRoot(j.config.Root) == nil
 }
 
-// beOwner switches this process to the daemon's user, who owns the directory. Root creates the directory
-// first, because the user may lack the permission.
+// beOwner switches this process to the daemon's user, who owns the directory. Root creates the
+// directory first, because the user may lack the permission.
 func (j *gerritJoining) beOwner() error {
 	if os.Geteuid() == 0 {
 		uid, err := ownerOf(j.config.State)
@@ -210,8 +210,8 @@ func (j *gerritJoining) run(ctx context.Context, db *refdb.DB) error {
 	return j.report()
 }
 
-// goesWithOthers checks that the copy's server ID is that of the other sites, and that the database has
-// Gerrit's projects and their objects.
+// goesWithOthers checks that the copy's server ID is that of the other sites, and that the database
+// has Gerrit's projects and their objects.
 func (j *gerritJoining) goesWithOthers(ctx context.Context, db *refdb.DB) error {
 	own := presence.Server{Instance: gerritInstance(j.config.Site), Server: j.source.ServerID()}
 	if err := presence.CheckServer(ctx, db, j.config.Site, own); err != nil {
@@ -296,8 +296,9 @@ func (j *gerritJoining) clone(ctx context.Context, db *refdb.DB) error {
 // clonesPatience is how long the daemon may take to finish the repositories that it is creating.
 const clonesPatience = 10 * time.Minute
 
-// awaitClones waits until the daemon has finished the repositories that it is creating. Gerrit would take
-// an unfinished repository for a project and, when it vanishes, mark no index as complete.
+// awaitClones waits until the daemon has finished the repositories that it is creating. Gerrit
+// would take an unfinished repository for a project and, when it vanishes, mark no index as
+// complete.
 func (j *gerritJoining) awaitClones(ctx context.Context) error {
 	told := false
 	for deadline := time.Now().Add(j.AwaitDaemon(clonesPatience)); time.Now().Before(deadline); told = true {
@@ -410,8 +411,8 @@ func (j *gerritJoining) runInit(ctx context.Context) error {
 // followPatience is how long a ref may differ from the database because the site is catching up.
 const followPatience = 10 * time.Second
 
-// differ returns the refs of a project that differ from the database. It gives the daemon time to catch up
-// with other sites.
+// differ returns the refs of a project that differ from the database. It gives the daemon time to
+// catch up with other sites.
 func (j *gerritJoining) differ(ctx context.Context, db *refdb.DB, project string) (refs []string, err error) {
 	r, err := j.config.Repository(project)
 	if err != nil {

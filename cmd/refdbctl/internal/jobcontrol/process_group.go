@@ -13,7 +13,8 @@ import (
 	"golang.org/x/term"
 )
 
-// stopWait is how long the kernel may take to stop this process, or to deliver SIGCONT once it runs again.
+// stopWait is how long the kernel may take to stop this process, or to deliver SIGCONT once it runs
+// again.
 const stopWait = time.Second
 
 // processGroup is the process group of a command. It is stopped and continued

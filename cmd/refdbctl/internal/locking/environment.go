@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// maxRefsVar is the maximum number of bytes of refs in a variable: Linux starts no program with a
-	// variable of 128 KiB.
+	// maxRefsVar is the maximum number of bytes of refs in a variable: Linux starts no program with
+	// a variable of 128 KiB.
 	maxRefsVar = 64 << 10
 
 	// UnderVar lists the holds that a command runs under, one per line: owner and token.
@@ -24,8 +24,9 @@ type Environment struct {
 	file string // with the refs, or ""
 }
 
-// EnvironmentOf returns this process's environment with a description of the hold. under is the value of
-// UnderVar; url, unless empty, is the database's. The caller calls Remove after the command's end.
+// EnvironmentOf returns this process's environment with a description of the hold. under is the
+// value of UnderVar; url, unless empty, is the database's. The caller calls Remove after the
+// command's end.
 func EnvironmentOf(h Hold, under, url string) (e Environment, err error) {
 	set := map[string]string{
 		"REFDB_PROJECT": h.Project(),

@@ -53,7 +53,8 @@ type Column[T any] struct {
 	Hidden bool
 }
 
-// Optional returns a column of text that may be missing, which is null in JSON and a dash in a table.
+// Optional returns a column of text that may be missing, which is null in JSON and a dash in a
+// table.
 func Optional[T any](name string, text func(T) string) Column[T] {
 	return Column[T]{Name: name,
 		Value: func(r T) any { return OrNil(text(r) != "", text(r)) },

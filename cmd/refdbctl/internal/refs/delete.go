@@ -56,8 +56,8 @@ somebody changes meanwhile, is left alone and listed (exit status 3 or 5).
 	return cmd
 }
 
-// forceDelete deletes a ref whatever its value is, and returns that value. It fails for a ref that the
-// database does not know: deleting it would only leave a tombstone.
+// forceDelete deletes a ref whatever its value is, and returns that value. It fails for a ref that
+// the database does not know: deleting it would only leave a tombstone.
 func forceDelete(ctx context.Context, db *refdb.DB, project, ref string) (refdb.Value, error) {
 	old, err := db.Get(ctx, project, ref)
 	for err == nil && old != refdb.Unknown {
@@ -118,8 +118,8 @@ type deletion struct {
 	deleted, changed, locked int
 }
 
-// perform asks whether to delete the refs, whose reason is why, deletes them, and calls conclude, also
-// if there are none.
+// perform asks whether to delete the refs, whose reason is why, deletes them, and calls conclude,
+// also if there are none.
 func (d *deletion) perform(ctx context.Context, c cli.Confirmation, act cli.Act, why string, conclude func(error) error) error {
 	if len(d.refs) == 0 {
 		return conclude(nil)
@@ -241,8 +241,8 @@ func (d *deletion) conclude(err error) error {
 	return nil
 }
 
-// minTombstoneAge is the minimum age at which a tombstone may be forgotten. A site that is repaired by
-// hand should not lag behind for longer.
+// minTombstoneAge is the minimum age at which a tombstone may be forgotten. A site that is repaired
+// by hand should not lag behind for longer.
 const minTombstoneAge = 24 * time.Hour
 
 func (a *app) purgeTombstonesCommand() *cobra.Command {

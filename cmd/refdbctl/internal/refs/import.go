@@ -224,8 +224,8 @@ func isPrivate(ref string) bool {
 	return strings.HasPrefix(ref, "refs/remotes/") || ref == "refs/stash"
 }
 
-// incomplete returns the number of refused refs that make the import fail. With --skip-invalid-names
-// refs with invalid names don't count.
+// incomplete returns the number of refused refs that make the import fail. With
+// --skip-invalid-names refs with invalid names don't count.
 func (im *Importer) incomplete() int {
 	if im.skipInvalid {
 		return im.Refused - im.invalidNames

@@ -15,11 +15,11 @@ const (
 	// importBatch is the number of refs in one transaction. For larger batches PostgreSQL's driver
 	// would lock the project rather than its refs, and pushes and other batches would wait.
 	importBatch = 250
-	// batchesInProgress is the number of concurrent transactions. With a single transaction either this
-	// program or the database would be idle.
+	// batchesInProgress is the number of concurrent transactions. With a single transaction either
+	// this program or the database would be idle.
 	batchesInProgress = 4
-	// batchTries is how often a batch is retried after its refs have changed meanwhile, or a reply was
-	// lost.
+	// batchTries is how often a batch is retried after its refs have changed meanwhile, or a reply
+	// was lost.
 	batchTries = 10
 )
 
@@ -46,9 +46,9 @@ type batchOutcome struct {
 	err      error
 }
 
-// Send imports refs in batches, several at a time. It starts no batch after ctx has ended or a batch has
-// failed, and returns when the batches in progress have ended. Unlike config.InParallel it takes refs as
-// they are read, and has only those batches in memory.
+// Send imports refs in batches, several at a time. It starts no batch after ctx has ended or a
+// batch has failed, and returns when the batches in progress have ended. Unlike config.InParallel
+// it takes refs as they are read, and has only those batches in memory.
 func (im *Importer) Send(ctx context.Context, refs iter.Seq2[gitrepo.Ref, error]) (err error) {
 	var underWay []chan batchOutcome
 	next := func() error {
@@ -151,8 +151,8 @@ func (im *Importer) bring(ctx context.Context, batch []gitrepo.Ref) (o batchOutc
 	return o
 }
 
-// compare reads the refs' values in the database. It counts equal refs, reports those that must be left
-// alone, and returns updates for the others.
+// compare reads the refs' values in the database. It counts equal refs, reports those that must be
+// left alone, and returns updates for the others.
 func (im *Importer) compare(ctx context.Context, o *batchOutcome, refs []gitrepo.Ref) ([]refdb.Update, error) {
 	names := make([]string, len(refs))
 	for i, ref := range refs {
@@ -213,7 +213,8 @@ func (o *batchOutcome) count(updates []refdb.Update) {
 	}
 }
 
-// withoutLocked reports the refs that are locked, and returns the updates of the others in a new slice.
+// withoutLocked reports the refs that are locked, and returns the updates of the others in a new
+// slice.
 func (o *batchOutcome) withoutLocked(updates []refdb.Update, locked *refdb.LockedError) []refdb.Update {
 	holders := make(map[string]refdb.LockInfo)
 	for _, h := range locked.Holders {
@@ -236,7 +237,8 @@ func (o *batchOutcome) withoutLocked(updates []refdb.Update, locked *refdb.Locke
 	})
 }
 
-// intentBeside returns the lock of an intent on a ref whose name conflicts with another ref's, if any.
+// intentBeside returns the lock of an intent on a ref whose name conflicts with another ref's, if
+// any.
 func intentBeside(holders map[string]refdb.LockInfo, ref string) (refdb.LockInfo, bool) {
 	for _, h := range holders {
 		if h.Intended() && refdb.Excludes(h.Ref, ref) {
@@ -246,8 +248,8 @@ func intentBeside(holders map[string]refdb.LockInfo, ref string) (refdb.LockInfo
 	return refdb.LockInfo{}, false
 }
 
-// withoutExcluded reports the refs whose names conflict in git with others, and returns the updates of
-// the rest in a new slice.
+// withoutExcluded reports the refs whose names conflict in git with others, and returns the updates
+// of the rest in a new slice.
 func (o *batchOutcome) withoutExcluded(updates []refdb.Update, excluded *refdb.NameConflictError) []refdb.Update {
 	with := make(map[string]string)
 	for _, c := range excluded.Conflicts {

@@ -57,8 +57,8 @@ const changeHelp = `(position: its place in the order of all changes, for --at; 
 process that made it; old, new: null for a ref that the database does not know, a zero ID for a deleted ref; op: the
 operation that the change was part of)`
 
-// abbreviate returns a value as tables of changes show it, with enough digits of an object ID for a large
-// repository.
+// abbreviate returns a value as tables of changes show it, with enough digits of an object ID for a
+// large repository.
 func abbreviate(v refdb.Value) string {
 	const digits = 12
 	switch {
@@ -167,9 +167,9 @@ func (l *refLog) run(ctx context.Context, a *app, db *refdb.DB) error {
 	return l.explainEmpty(ctx, a, db)
 }
 
-// beforeAll returns a position up to which all changes are earlier than a time: a reader that goes back
-// can stop there. It can't stop at the first earlier change, because times don't have the order of
-// positions.
+// beforeAll returns a position up to which all changes are earlier than a time: a reader that goes
+// back can stop there. It can't stop at the first earlier change, because times don't have the
+// order of positions.
 func (a *app) beforeAll(ctx context.Context, db *refdb.DB, t time.Time) (refdb.Position, error) {
 	if t.IsZero() {
 		return math.MinInt64, nil

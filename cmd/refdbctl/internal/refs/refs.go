@@ -1,5 +1,5 @@
-// Package refs has the commands that read, change, import, compare and follow refs: refdbctl refs and
-// watch.
+// Package refs has the commands that read, change, import, compare and follow refs: refdbctl refs
+// and watch.
 package refs
 
 import (

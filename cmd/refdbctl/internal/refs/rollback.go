@@ -211,8 +211,8 @@ func (r *rollback) planBack(ctx context.Context, db *refdb.DB, b backTo) (return
 	return m, fmt.Errorf("%w: %s %s has %s in it", refdb.ErrPruned, r.project, b.ref, output.Count(seen, "change"))
 }
 
-// planAt compares the refs with a past state, in byte order of their names. A ref that changes meanwhile
-// is detected when it is moved.
+// planAt compares the refs with a past state, in byte order of their names. A ref that changes
+// meanwhile is detected when it is moved.
 func (r *rollback) planAt(ctx context.Context, db *refdb.DB, at refdb.Position) (plan []returning, err error) {
 	nextThen, stopThen := iter.Pull2(r.RefsAt(ctx, db, r.project, r.prefix, false, at))
 	defer stopThen()
@@ -247,8 +247,8 @@ func (r *rollback) planAt(ctx context.Context, db *refdb.DB, at refdb.Position) 
 	return plan, err
 }
 
-// confirmObjects checks that the repository of --objects-in, which is required for a guarded project, has
-// the objects of the new values.
+// confirmObjects checks that the repository of --objects-in, which is required for a guarded
+// project, has the objects of the new values.
 func (r *rollback) confirmObjects(ctx context.Context, db *refdb.DB, plan []returning) error {
 	var ids []string
 	for _, m := range plan {
@@ -387,7 +387,8 @@ func (r *rollback) moveAll(ctx context.Context, db *refdb.DB, chunk []returning)
 	return db.Update(limited, r.project, updates)
 }
 
-// refused prints the refs that prevented a chunk from moving, and returns the error of the rollback.
+// refused prints the refs that prevented a chunk from moving, and returns the error of the
+// rollback.
 func (r *rollback) refused(err error, moved, all int, chunk []returning, results *cli.Results[returning]) error {
 	because := make(map[string]string)
 	var mismatch *refdb.MismatchError

@@ -56,8 +56,8 @@ func TestChunksAreAsLargeAsTheDatabaseTakes(t *testing.T) {
 	}
 }
 
-// Chunks are moved one after the other: the first one that is refused ends the rollback, which can be
-// repeated.
+// Chunks are moved one after the other: the first one that is refused ends the rollback, which can
+// be repeated.
 func TestTheFirstChunkThatIsRefusedEndsARollback(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(_ *fixture, d refdb.Driver) refdb.Driver { return atMost{d, 4} })

@@ -124,8 +124,8 @@ func (w *watch) run(ctx context.Context, a *app, db *refdb.DB) (err error) {
 	return nil
 }
 
-// whileRead calls do, which prints. If nobody reads the output any more, as "head" does after some lines, that is
-// its end and no error.
+// whileRead calls do, which prints. If nobody reads the output any more, as "head" does after some
+// lines, that is its end and no error.
 func whileRead(do func() error) error {
 	broken := make(chan os.Signal, 1)
 	exit.Notify(broken, syscall.SIGPIPE) // otherwise a write would end the program

@@ -12,8 +12,8 @@ import (
 // none stands for an absent value on the command line and in messages.
 const none = "none"
 
-// Parse parses a value from the command line: a full object ID, in upper or lower case, or "ref: NAME".
-// With any it accepts other strings, too.
+// Parse parses a value from the command line: a full object ID, in upper or lower case, or "ref:
+// NAME". With any it accepts other strings, too.
 func Parse(s string, any bool) (refdb.Value, error) {
 	v := refdb.Value(s)
 	if lower := refdb.Value(strings.ToLower(s)); lower.IsObjectID() {

@@ -21,8 +21,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/projects"
 )
 
-// bulkLimit is the number of repositories that are changed concurrently. By default an sshd accepts ten
-// concurrent new connections.
+// bulkLimit is the number of repositories that are changed concurrently. By default an sshd accepts
+// ten concurrent new connections.
 const bulkLimit = 8
 
 const allFlagHelp = "all repositories of this site: those below site.root, and those configured"
@@ -74,7 +74,8 @@ type Bulk struct {
 	notes           []string // printed at the end, because they would break the progress bar
 }
 
-// newBulk finds the repositories. As root it switches to the daemon's user, who must own all of them.
+// newBulk finds the repositories. As root it switches to the daemon's user, who must own all of
+// them.
 func (a *App) newBulk(c *config.Config, columns []output.Column[BulkRow]) (*Bulk, error) {
 	if err := BecomeOwner(c.State); err != nil {
 		return nil, err
@@ -102,8 +103,8 @@ type outcome[T any] struct {
 	notes []string
 }
 
-// onAll calls do for all repositories, and each with every result. An error becomes a row. Repositories
-// whose processing was interrupted count as not reached.
+// onAll calls do for all repositories, and each with every result. An error becomes a row.
+// Repositories whose processing was interrupted count as not reached.
 func onAll[T any](ctx context.Context, f *Bulk, do func(ctx context.Context, r config.Repository, note func(string)) (T, error), each func(config.Repository, T)) {
 	if cli.IsTerminal(f.Err) {
 		f.progress.Bar = cli.NewBar(f.Err, "repositories", len(f.Repositories))
@@ -184,7 +185,8 @@ func (a *App) enableAll(ctx context.Context, c *config.Config, hook string, clai
 	})
 }
 
-// BulkEnabled is the result of putting all repositories under guard: numbers of repositories and refs.
+// BulkEnabled is the result of putting all repositories under guard: numbers of repositories and
+// refs.
 type BulkEnabled struct{ Guarded, Differ, Imported int }
 
 // Enable puts all repositories under guard.

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// AsOwner calls do as the user that [BecomeOwner] switches to, and switches back to root: the database may
-// admit only that user.
+// AsOwner calls do as the user that [BecomeOwner] switches to, and switches back to root: the
+// database may admit only that user.
 func AsOwner(path string, do func() error) error {
 	o, another, err := otherOwner(path)
 	if err != nil {
@@ -22,8 +22,8 @@ func AsOwner(path string, do func() error) error {
 		return err
 	}
 	home, gid := os.Getenv("HOME"), os.Getgid()
-	// With root as the saved user, the owner's other processes can't inspect this process, and it can
-	// switch back.
+	// With root as the saved user, the owner's other processes can't inspect this process, and it
+	// can switch back.
 	err = errors.Join(syscall.Setgroups([]int{o.gid}), syscall.Setresgid(o.gid, o.gid, 0))
 	if err == nil {
 		err = syscall.Setresuid(o.uid, o.uid, 0)

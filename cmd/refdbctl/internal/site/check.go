@@ -123,8 +123,8 @@ func siteRepositories(ctx context.Context, c *config.Config, args []string) ([]c
 	return all, nil
 }
 
-// Check checks the repositories after it has called first, and prints the findings of both. first gets a
-// nil DB if the database can't be opened. more are additional fields of the report.
+// Check checks the repositories after it has called first, and prints the findings of both. first
+// gets a nil DB if the database can't be opened. more are additional fields of the report.
 func (a *App) Check(ctx context.Context, c *config.Config, repositories []config.Repository, o sitecheck.Options,
 	first func(context.Context, *refdb.DB, func(sitecheck.Finding)) error, more ...output.Field) error {
 	report := output.NewReport(a.Out, a.Format, a.Palette(a.Out), "findings", FindingColumns)

@@ -103,7 +103,8 @@ Fields: ` + output.Names(cloneColumns),
 	return cmd
 }
 
-// ProjectsToClone returns the projects whose objects the database keeps and that have no repository here.
+// ProjectsToClone returns the projects whose objects the database keeps and that have no repository
+// here.
 func ProjectsToClone(ctx context.Context, c *config.Config, db *refdb.DB) (some []string, err error) {
 	rows, err := db.ProjectsAfter(ctx, 0)
 	for _, row := range rows {
@@ -159,8 +160,8 @@ func (a *App) CloneOne(ctx context.Context, c *config.Config, db *refdb.DB, proj
 	return rep, err
 }
 
-// clonePast makes a copy of a project's past state at a path. Below the root it belongs to the daemon's
-// user, as everything there.
+// clonePast makes a copy of a project's past state at a path. Below the root it belongs to the
+// daemon's user, as everything there.
 func (a *App) clonePast(ctx context.Context, c *config.Config, project string, at *cli.Moment, to, hook string) (err error) {
 	if to, err = filepath.Abs(to); err != nil {
 		return err

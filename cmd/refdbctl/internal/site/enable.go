@@ -126,8 +126,8 @@ func (f *claimFlags) claim() projects.Claim {
 	return projects.NoClaim
 }
 
-// register ensures that the database knows the repository's project. It returns a description of what it
-// did, and the configuration with the project's rules.
+// register ensures that the database knows the repository's project. It returns a description of
+// what it did, and the configuration with the project's rules.
 func register(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, claim projects.Claim) (did string, ruled *config.Config, err error) {
 	if err := db.CheckRights(ctx, "site enable"); err != nil {
 		return "", nil, err
@@ -173,8 +173,8 @@ Fields: ` + output.Names(stepColumns),
 	return cmd
 }
 
-// siteAnd loads the configuration and finds a repository in it, to write to it: as root it switches to the
-// repository's owner, who must be the daemon's user.
+// siteAnd loads the configuration and finds a repository in it, to write to it: as root it switches
+// to the repository's owner, who must be the daemon's user.
 func (a *App) siteAnd(ctx context.Context, f Flags, repo string) (*config.Config, config.Repository, error) {
 	c, err := a.Load(ctx, f)
 	if err != nil {
@@ -203,7 +203,8 @@ func (a *App) siteAndAny(ctx context.Context, f Flags, repo string) (*config.Con
 	return c, r, err
 }
 
-// sameOwner returns an error if a repository belongs to another user than the site's daemon, which could not serve it.
+// sameOwner returns an error if a repository belongs to another user than the site's daemon, which
+// could not serve it.
 func sameOwner(c *config.Config, r config.Repository) error {
 	var uids []uint32
 	for _, path := range []string{c.State, r.Path} {
@@ -222,7 +223,8 @@ func sameOwner(c *config.Config, r config.Repository) error {
 	return nil
 }
 
-// HookOr returns the path of refdb-hook that --hook names, or, if that is empty, the one that [FindHook] returns.
+// HookOr returns the path of refdb-hook that --hook names, or, if that is empty, the one that
+// [FindHook] returns.
 func HookOr(named string) (path string, err error) {
 	if path = named; path == "" {
 		path = FindHook()
@@ -320,7 +322,8 @@ func guardsAny(c *config.Config, r config.Repository) bool {
 	return c.Guards(r.Project, "refs/heads/main") || c.Guards(r.Project, "refs/tags/v1")
 }
 
-// warnOfFetches notes refspecs of remotes that cover guarded refs, unless the project is a mirror that this site fetches.
+// warnOfFetches notes refspecs of remotes that cover guarded refs, unless the project is a mirror
+// that this site fetches.
 func warnOfFetches(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, note func(string)) error {
 	repo, err := gitrepo.Open(ctx, r.Path)
 	if err != nil {
@@ -348,8 +351,8 @@ func warnOfFetches(ctx context.Context, c *config.Config, db *refdb.DB, r config
 	return nil
 }
 
-// importGuarded imports the guarded refs that the database does not know, and notes those that it can't
-// import.
+// importGuarded imports the guarded refs that the database does not know, and notes those that it
+// can't import.
 func (a *App) importGuarded(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, note func(string)) (*refs.Importer, error) {
 	repo, err := gitrepo.Open(ctx, r.Path)
 	if err != nil {

@@ -57,8 +57,8 @@ func (f *Flags) Add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.databaseFile, "database-file", "", "`file` with the database's URL, - for standard input (default: site.databaseFile)")
 }
 
-// file is the value of a flag: a path, which Set makes absolute, because other programs may use it in
-// another directory.
+// file is the value of a flag: a path, which Set makes absolute, because other programs may use it
+// in another directory.
 type file string
 
 func (f *file) String() string { return string(*f) }
@@ -90,8 +90,8 @@ func (a *App) Load(ctx context.Context, f Flags) (*config.Config, error) {
 	return c, err
 }
 
-// WithSiteDB is WithDB for work that sends many requests to the database: the timeout applies to each
-// request that reads rows.
+// WithSiteDB is WithDB for work that sends many requests to the database: the timeout applies to
+// each request that reads rows.
 func (a *App) WithSiteDB(ctx context.Context, do func(*refdb.DB) error) (err error) {
 	db, err := a.openForSite(ctx)
 	if err != nil {
@@ -146,9 +146,9 @@ func (d limitedDriver) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.
 	return d.Driver.Intents(ctx, q)
 }
 
-// BecomeOwner switches this process, if it is root's, to the user who owns path, a repository or the
-// daemon's state: files that it writes there must belong to that user. It is called after the database's
-// address was read, which may be readable only by root.
+// BecomeOwner switches this process, if it is root's, to the user who owns path, a repository or
+// the daemon's state: files that it writes there must belong to that user. It is called after the
+// database's address was read, which may be readable only by root.
 func BecomeOwner(path string) error {
 	o, another, err := otherOwner(path)
 	if err != nil || !another {
@@ -173,8 +173,8 @@ type owner struct {
 	home     string
 }
 
-// otherOwner returns the owner of path. It reports false if this process need not switch to that user: it
-// is not root's, or path belongs to root or does not exist.
+// otherOwner returns the owner of path. It reports false if this process need not switch to that
+// user: it is not root's, or path belongs to root or does not exist.
 func otherOwner(path string) (owner, bool, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {

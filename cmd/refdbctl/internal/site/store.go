@@ -27,8 +27,8 @@ func (a *App) storeCommand() *cobra.Command {
 	return cli.Group("store", "Keep the objects of projects in the database", a.storeStartCommand(), a.storeCompactCommand(), a.storeListCommand(), a.storeVerifyCommand(), a.storePruneCommand())
 }
 
-// storeSettled is the time after a project's change from which on all sites store the objects of the pushes
-// that they accept.
+// storeSettled is the time after a project's change from which on all sites store the objects of
+// the pushes that they accept.
 const storeSettled = projects.RulesSettle + projects.RefreshEvery + 3*time.Second
 
 var baseColumns = []output.Column[storedBase]{
@@ -142,8 +142,8 @@ func (a *App) storeStart(ctx context.Context, db *refdb.DB, r config.Repository,
 	return a.printBase(r, base)
 }
 
-// storeFirst stores the objects that the database lacks of a project that was put under guard, and returns
-// a description of what it did: "" if the database keeps no objects of new projects.
+// storeFirst stores the objects that the database lacks of a project that was put under guard, and
+// returns a description of what it did: "" if the database keeps no objects of new projects.
 func (a *App) storeFirst(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository) (did string, err error) {
 	repo, err := gitrepo.Open(ctx, r.Path)
 	if err != nil {
@@ -246,8 +246,8 @@ func (a *App) storeBase(ctx context.Context, db *refdb.DB, r config.Repository, 
 	return packs.Source{DB: db, Repo: repo, Project: r.Project}.StoreBase(ctx, receive, limits)
 }
 
-// awaitComplete waits until the history is complete up to the project's newest change: a base contains only
-// complete changes.
+// awaitComplete waits until the history is complete up to the project's newest change: a base
+// contains only complete changes.
 func (a *App) awaitComplete(ctx context.Context, db *refdb.DB, project string) error {
 	var newest refdb.Position
 	for c, err := range a.History(ctx, db, project, "") {

@@ -1,5 +1,5 @@
-// Package timespec parses how a command line names a time or a past state: a time, an age, a position in
-// the history, or REF@{N}.
+// Package timespec parses how a command line names a time or a past state: a time, an age, a
+// position in the history, or REF@{N}.
 package timespec
 
 import (
