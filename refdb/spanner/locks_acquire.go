@@ -126,7 +126,7 @@ func (d *Driver) deleteMarkers(ctx context.Context, markers []spanner.Key) {
 	go func() {
 		defer d.finishWork(client)
 		defer close(deleted)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markersTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markersTimeout+d.patience)
 		defer cancel()
 		if d.emulatorMutex.lock(ctx) != nil {
 			return

@@ -103,7 +103,7 @@ func (d *Driver) transact(ctx context.Context, r request, f func(context.Context
 		return time.Time{}, d.translate(ctx, c, r.what, err, false)
 	}
 	defer d.emulatorMutex.unlock()
-	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(r.timeout, d.timeout), errNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(r.timeout, requestTimeout)+d.patience, errNoAnswer)
 	defer cancel()
 
 	options := spanner.TransactionOptions{
