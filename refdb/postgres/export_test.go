@@ -31,7 +31,7 @@ func OpenDialing(ctx context.Context, address string, dial pgconn.DialFunc) (*Dr
 	if err != nil {
 		return nil, err
 	}
-	config.ConnConfig.DialFunc = dial
+	config.ConnConfig.DialFunc = roundtrip.NeverCancel(dial)
 	tune(config, given, roundtrip.Direct)
 	pools, err := roundtrip.Open(ctx, config, roundtrip.Direct)
 	if err != nil {

@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"net"
 	"slices"
@@ -178,7 +177,12 @@ func TestADriverHasNoMoreConnectionsThanItSays(t *testing.T) {
 	listening := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	go func() { _ = d.Listen(ctx, "channel", func() { close(listening) }, func(refdb.Wakeup) {}) }()
+	started := sync.OnceFunc(func() { close(listening) })
+	go func() {
+		for ctx.Err() == nil { // on a busy machine its first notification may be late
+			_ = d.Listen(ctx, "channel", started, func(refdb.Wakeup) {})
+		}
+	}()
 	<-listening
 	c := session(t, db.URL())
 	exec(t, c, `BEGIN`)
@@ -208,35 +212,18 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	if err != nil {
 		return nil, err
 	}
-	return &dialed{Conn: c, dialer: d}, nil
+	now := d.now.Add(1)
+	for most := d.most.Load(); now > most && !d.most.CompareAndSwap(most, now); most = d.most.Load() {
+	}
+	return &dialed{Conn: c, ended: sync.OnceFunc(func() { d.now.Add(-1) })}, nil
 }
 
 type dialed struct {
 	net.Conn
-	dialer *dialer
-	begun  sync.Once // with its first message
-	ended  sync.Once
-	counts bool
-}
-
-func (c *dialed) Write(b []byte) (int, error) {
-	c.begun.Do(func() {
-		const cancelRequest = 80877102 // it is in the place of the protocol's version, and begins no session
-		if c.counts = len(b) < 8 || binary.BigEndian.Uint32(b[4:]) != cancelRequest; c.counts {
-			now := c.dialer.now.Add(1)
-			for most := c.dialer.most.Load(); now > most && !c.dialer.most.CompareAndSwap(most, now); most = c.dialer.most.Load() {
-			}
-		}
-	})
-	return c.Conn.Write(b)
+	ended func()
 }
 
 func (c *dialed) Close() error {
-	c.ended.Do(func() {
-		c.begun.Do(func() {})
-		if c.counts {
-			c.dialer.now.Add(-1)
-		}
-	})
+	c.ended()
 	return c.Conn.Close()
 }
