@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -18,20 +17,11 @@ func run(m *testing.M) int {
 	defer dbtest.Stop()
 	code := m.Run()
 	// OpenCensus, which the client counts with, starts this one for good when it is imported.
-	if err := leaks(goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")); err != nil && code == 0 {
+	if err := dbtest.Leaks(goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
 	return code
-}
-
-// leaks returns an error about the goroutines that never end. Those of gRPC end some time after Close.
-func leaks(o goleak.Option) error {
-	left := goleak.Find(o)
-	for end := time.Now().Add(5 * time.Minute); left != nil && time.Now().Before(end); {
-		left = goleak.Find(o)
-	}
-	return left
 }
 
 func newDatabase(tb testing.TB) refdbtest.Database { return dbtest.Spanner(tb) }

@@ -229,7 +229,7 @@ func TestCloseEndsWhatIsUnderWayAndLeavesNothingBehind(t *testing.T) {
 	if _, err := d.Now(t.Context()); !errors.Is(err, refdb.ErrClosed) {
 		t.Errorf("now: %v", err)
 	}
-	if left := leaks(before); left != nil {
+	if left := dbtest.Leaks(before); left != nil {
 		t.Error(left)
 	}
 }
