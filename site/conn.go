@@ -48,7 +48,7 @@ func (d *Daemon) accept(ctx context.Context, l *net.UnixListener, slots connecti
 			continue
 		}
 		slots <- struct{}{}
-		d.tasks.Go(func() {
+		d.state.Tasks.Go(func() {
 			free := sync.OnceFunc(func() { <-slots })
 			defer free()
 			defer conn.Close()
@@ -93,7 +93,7 @@ func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn, r *bufio.Reade
 	if err != nil {
 		return d.refuse(ctx, wire.Request{}, err)
 	}
-	defer func() { d.metrics.answered(q.State, time.Since(start)) }()
+	defer func() { d.state.Counts.HookAnswered(q.State, time.Since(start)) }()
 	limit := wire.DefaultLimit
 	if q.Limit > 0 {
 		limit = q.Limit
@@ -105,7 +105,7 @@ func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn, r *bufio.Reade
 		// In mode log, too.
 		if err := d.protect(ctx, hook, q); err != nil {
 			if q.State == wire.StatePrepared {
-				d.counters.refused.Add(1)
+				d.state.Counts.Refused.Add(1)
 			}
 			return d.refuse(ctx, q, err)
 		}
@@ -117,14 +117,14 @@ func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn, r *bufio.Reade
 			err = d.prepared(ctx, hook, q)
 		}
 		if err != nil && !d.letThrough(hook, q, err) {
-			d.counters.refused.Add(1)
+			d.state.Counts.Refused.Add(1)
 			return d.refuse(ctx, q, err)
 		}
-		d.counters.prepared.Add(1)
+		d.state.Counts.Prepared.Add(1)
 	case wire.StateCommitted, wire.StateAborted:
 		// Git ignores the answer, but waits for it.
 		if err := d.transactionEnded(ctx, hook, q); err != nil {
-			d.logRefusal(ctx, err)
+			refusal.Log(ctx, d.o.Logger, err)
 			return refusalResponse(err)
 		}
 	case wire.StatePreReceive:
@@ -141,12 +141,12 @@ func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn, r *bufio.Reade
 		}
 	case wire.StateStatus:
 		s := d.status()
-		if all, err := d.config.Load().Repositories(); err == nil {
+		if all, err := d.state.Config().Repositories(); err == nil {
 			s.Repositories = len(all)
 		}
 		text, err := json.Marshal(s)
 		if err != nil {
-			d.logRefusal(ctx, err)
+			refusal.Log(ctx, d.o.Logger, err)
 			return refusalResponse(err)
 		}
 		return wire.Response{OK: true, Lines: []string{string(text)}}
@@ -166,19 +166,12 @@ func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn, r *bufio.Reade
 
 // refuse returns the answer that refuses q because of err, and counts it.
 func (d *Daemon) refuse(ctx context.Context, q wire.Request, err error) wire.Response {
-	d.metrics.refusals.WithLabelValues(string(refusal.ReasonOf(err))).Inc()
+	d.state.Counts.RefusedFor(err)
 	if lines, err := wire.ParseLines(q.Body); err == nil {
-		d.counters.refusedRefs.Add(uint64(len(lines)))
+		d.state.Counts.RefusedRefs.Add(uint64(len(lines)))
 	}
-	d.logRefusal(ctx, err)
+	refusal.Log(ctx, d.o.Logger, err)
 	return refusalResponse(err)
-}
-
-// logRefusal logs an error that has refused something, unless its sentences say all.
-func (d *Daemon) logRefusal(ctx context.Context, err error) {
-	if !errors.As(err, new(refusal.Lines)) {
-		d.o.Logger.InfoContext(ctx, "refused", "class", refdb.ClassOf(err).String())
-	}
 }
 
 // refusalResponse returns the answer that says err.
@@ -190,7 +183,7 @@ func (d *Daemon) letThrough(hook pusher.Hook, q wire.Request, err error) bool {
 	if q.Replica || refusal.IsReserved(err) {
 		return false // our own sync, which will be repeated, or a name that is refused whatever the database says
 	}
-	r, known := d.config.Load().Find(q.Dir)
+	r, known := d.state.Config().Find(q.Dir)
 	lines, parsed := wire.ParseLines(q.Body)
 	rules, logs := d.projects.Logs(r.Project)
 	if errors.Join(known, parsed) != nil || !logs {
@@ -199,7 +192,7 @@ func (d *Daemon) letThrough(hook pusher.Hook, q wire.Request, err error) bool {
 	if q.State != wire.StatePrepared {
 		return true // only the transaction that follows is counted
 	}
-	c := d.config.Load().Under(rules)
+	c := d.state.Config().Under(rules)
 	guarded := slices.DeleteFunc(lines, func(l wire.Line) bool { return !c.Guards(r.Project, l.Ref) })
 	d.noteLetThrough(r.Project, d.pushedBy(c, hook, q.Process), guarded, err)
 	return true
@@ -214,7 +207,7 @@ func (d *Daemon) noteLetThrough(project, by string, guarded []wire.Line, err err
 
 // pushedBy returns the name of who pushes, or "" if nobody says or the push has ended.
 func (d *Daemon) pushedBy(c *config.Config, hook pusher.Hook, said *wire.Process) string {
-	a, err := hook.Agent(c.GitPrograms, said, d.boot)
+	a, err := hook.Agent(c.GitPrograms, said, d.state.Boot)
 	if err != nil {
 		return ""
 	}
@@ -227,7 +220,7 @@ func (d *Daemon) pushedBy(c *config.Config, hook pusher.Hook, said *wire.Process
 
 // guardsAsked says whether a guard may have lock files in the repository that q names.
 func (d *Daemon) guardsAsked(q wire.Request) wire.Response {
-	r, err := d.config.Load().Find(q.Dir)
+	r, err := d.state.Config().Find(q.Dir)
 	if err != nil {
 		return wire.Response{Lines: []string{wire.OneLine(err.Error())}}
 	}
@@ -239,7 +232,7 @@ func (d *Daemon) guardsAsked(q wire.Request) wire.Response {
 
 // readAsked says what the mark of the repository is that q names.
 func (d *Daemon) readAsked(q wire.Request) wire.Response {
-	r, err := d.config.Load().Find(q.Dir)
+	r, err := d.state.Config().Find(q.Dir)
 	if err != nil {
 		return wire.Response{Lines: []string{wire.OneLine(err.Error())}}
 	}
@@ -248,15 +241,15 @@ func (d *Daemon) readAsked(q wire.Request) wire.Response {
 
 // maintainAsked maintains the repository that q names, and tells the client meanwhile what it does.
 func (d *Daemon) maintainAsked(conn *net.UnixConn, q wire.Request) wire.Response {
-	r, err := d.config.Load().Find(q.Dir)
-	if err == nil && !install.IsGuardedBy(d.config.Load(), r) {
+	r, err := d.state.Config().Find(q.Dir)
+	if err == nil && !install.IsGuardedBy(d.state.Config(), r) {
 		err = fmt.Errorf("%s is not guarded by this daemon", q.Dir)
 	}
 	if err != nil {
 		return wire.Response{Lines: []string{wire.OneLine(err.Error())}}
 	}
 	hook := d.waitingHook(conn)
-	ctx, stop := hook.KeepWaiting(d.upkeep)
+	ctx, stop := hook.KeepWaiting(d.state.Upkeep)
 	m, err := d.maintainer.Maintain(ctx, r, hook.Say)
 	stop()
 	var text []byte

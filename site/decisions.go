@@ -46,7 +46,7 @@ func (d *Daemon) applyDecisions(ctx context.Context, c *config.Config, decided [
 		failures = append(failures, err)
 		if ok {
 			d.listHeeded(c, i)
-			d.counters.heeded.Add(1)
+			d.state.Counts.Heeded.Add(1)
 			heeded = append(heeded, i)
 		} else {
 			unheeded = append(unheeded, i)
@@ -59,7 +59,7 @@ func (d *Daemon) applyDecisions(ctx context.Context, c *config.Config, decided [
 		ctx, cancel := context.WithTimeout(ctx, reconcileEvery)
 		defer cancel()
 		err := d.db.Forget(ctx, heeded)
-		d.recordHealth(err)
+		d.state.RecordHealth(err)
 		failures = append(failures, err)
 		if err == nil {
 			d.clearAlarmsOf(heeded)
@@ -116,7 +116,7 @@ func (d *Daemon) applyDecision(ctx context.Context, c *config.Config, i refdb.In
 		return false, err
 	}
 	limited, cancel := context.WithTimeout(ctx, c.Timeout)
-	release, err := d.share(limited, r.Path)
+	release, err := d.pruning.Protect(limited, r.Path)
 	cancel()
 	if err != nil {
 		return false, nil // it is being pruned: the next time
@@ -182,9 +182,9 @@ func (d *Daemon) withoutAbandonedLocks(c *config.Config, i refdb.Intent) bool {
 		ended := make(chan struct{})
 		removal = ended
 		d.removals[intent.KeyOf(i)] = removal
-		d.tasks.Go(func() {
-			<-d.removeAbandoned(d.work, r.Path, files)
-			d.requestReconcile()
+		d.state.Tasks.Go(func() {
+			<-d.removeAbandoned(d.state.Work, r.Path, files)
+			d.state.Reconcile.Request()
 			close(ended)
 		})
 	}

@@ -21,7 +21,7 @@ import (
 // own, and no hook update comes before: then git has locks, and only little could be stored. The objects are still in quarantine, and the
 // repository's own hook pre-receive has agreed. What no ref is moved to is dropped when the push has ended.
 func (d *Daemon) storeHandled(ctx context.Context, hook pusher.Hook, conn *net.UnixConn, q wire.Request) error {
-	c := d.config.Load()
+	c := d.state.Config()
 	r, err := c.Find(q.Dir)
 	if err != nil || q.Replica || !q.Patient() {
 		return err
@@ -41,7 +41,7 @@ func (d *Daemon) storeHandled(ctx context.Context, hook pusher.Hook, conn *net.U
 	if err != nil || len(moves) == 0 {
 		return err
 	}
-	if err := d.awaitServing(ctx); err != nil {
+	if err := d.state.AwaitServing(ctx); err != nil {
 		return err
 	}
 	p, err := d.pushOf(c, hook, q.Process)
@@ -52,7 +52,7 @@ func (d *Daemon) storeHandled(ctx context.Context, hook pusher.Hook, conn *net.U
 		return err
 	}
 	waits := d.waitingHook(conn)
-	ctx, stop := waits.KeepWaiting(d.work)
+	ctx, stop := waits.KeepWaiting(d.state.Work)
 	defer stop()
 	return p.remember(d.storage.StoreIncoming(ctx, c, &p.objects, r, repo, moves, packs.Limits{Bytes: c.PackLimit, Stored: waits.Stored}))
 }

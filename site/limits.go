@@ -16,12 +16,11 @@ type limits struct {
 	fresh     time.Duration // that update answers by what was read when the push began, before it reads again
 	reread    time.Duration // between two times that it reads again
 	rules     time.Duration // that a transaction goes by a look at its project's rules (G4)
-	outage    time.Duration // of the database, in which pushes wait: a restart is over by then
 }
 
 func defaultLimits() limits {
 	return limits{
 		request: 5 * time.Second, answer: 2 * time.Second, lockFiles: gitrepo.LockPatience,
-		snapshot: time.Minute, fresh: 100 * time.Millisecond, reread: time.Second, rules: wire.DefaultLimit, outage: 5 * time.Second,
+		snapshot: time.Minute, fresh: 100 * time.Millisecond, reread: time.Second, rules: wire.DefaultLimit,
 	}
 }

@@ -36,7 +36,7 @@ func (d *Daemon) rulesStand(ctx context.Context, r config.Repository, body []byt
 	if err != nil || now-looked < d.limits.rules {
 		return err
 	}
-	_, again, err := d.guardedLines(ctx, d.config.Load(), r, body)
+	_, again, err := d.guardedLines(ctx, d.state.Config(), r, body)
 	if err == nil && !slices.Equal(again, lines) {
 		err = errors.New(wire.RulesChanged(r.Project, 0))
 	}

@@ -16,7 +16,7 @@ func (d *Daemon) lockFilesOf(moves []*intent.Move) map[string][]gitrepo.LockFile
 	refs, deletes := map[string][]string{}, map[string]bool{}
 	for _, m := range moves {
 		path := m.Path
-		if r, err := d.config.Load().Repository(m.Project); path == "" && err == nil {
+		if r, err := d.state.Config().Repository(m.Project); path == "" && err == nil {
 			path = r.Path
 		}
 		if path != "" {
@@ -39,7 +39,7 @@ func (d *Daemon) removeAbandoned(ctx context.Context, dir string, files []gitrep
 		close(ended)
 		return ended
 	}
-	d.tasks.Go(func() {
+	d.state.Tasks.Go(func() {
 		defer close(ended)
 		removed, err := d.removeAbandonedNow(ctx, dir, files)
 		if err != nil {
@@ -64,7 +64,7 @@ func (d *Daemon) removeAbandonedNow(ctx context.Context, dir string, files []git
 	}
 	defer release()
 	files = lockfiles.There(files)
-	files, unsure, err := pusher.Abandoned(ctx, d.config.Load().GitPrograms, dir, files, until)
+	files, unsure, err := pusher.Abandoned(ctx, d.state.Config().GitPrograms, dir, files, until)
 	if err != nil || unsure {
 		return 0, nil
 	}

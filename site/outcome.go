@@ -23,7 +23,7 @@ import (
 //
 // Only faults of the request are errors: what can't be recorded now is recorded later.
 func (d *Daemon) transactionEnded(ctx context.Context, hook pusher.Hook, q wire.Request) error {
-	c := d.config.Load()
+	c := d.state.Config()
 	r, err := c.Find(q.Dir)
 	if err != nil {
 		return err
@@ -38,11 +38,11 @@ func (d *Daemon) transactionEnded(ctx context.Context, hook pusher.Hook, q wire.
 	var moves []*intent.Move
 	defer func() { d.listUnannounced(r.Path, q, lines, moves) }()
 	select {
-	case <-d.started:
+	case <-d.state.Started():
 	case <-ctx.Done():
 		return nil
 	}
-	a, err := hook.Agent(c.GitPrograms, q.Process, d.boot)
+	a, err := hook.Agent(c.GitPrograms, q.Process, d.state.Boot)
 	if err != nil {
 		return nil // the end of the process resolves
 	}
@@ -102,7 +102,7 @@ func (d *Daemon) end(ctx context.Context, p *push, moves []*intent.Move) error {
 	p.drop(ended)
 	if err != nil {
 		d.o.Logger.WarnContext(ctx, "what became of a push could not be recorded yet", "refs", len(moves)-len(ended), "class", refdb.ClassOf(err).String())
-		d.requestReconcile()
+		d.state.Reconcile.Request()
 	}
 	return err
 }
@@ -138,7 +138,7 @@ type announcement struct {
 func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*intent.Move) (ended []*intent.Move, err error) {
 	path := moves[0].Path
 	if path == "" {
-		r, err := d.config.Load().Repository(of.project)
+		r, err := d.state.Config().Repository(of.project)
 		if err != nil {
 			for _, m := range moves {
 				d.raiseAlarm(ctx, m, "its repository is gone, or not configured any more ("+wire.OneLine(err.Error())+"): bring it back, or run `refdbctl locks resolve`")
@@ -210,10 +210,10 @@ func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*
 			return ended, err
 		}
 		err = d.db.Finish(ctx, p, done, dropped)
-		d.recordHealth(err)
+		d.state.RecordHealth(err)
 		if err == nil {
-			d.counters.updated.Add(uint64(len(done)))
-			d.counters.dropped.Add(uint64(len(dropped)))
+			d.state.Counts.Updated.Add(uint64(len(done)))
+			d.state.Counts.Dropped.Add(uint64(len(dropped)))
 			d.clearAlarms(these)
 			d.noteSettled(ctx, repo, of, these, done)
 			return append(ended, these...), nil
@@ -294,7 +294,7 @@ func (d *Daemon) alarmAbout(ctx context.Context, repo *gitrepo.Repo, moves []*in
 // raiseAlarm records that m is stuck, and logs that once.
 func (d *Daemon) raiseAlarm(ctx context.Context, m *intent.Move, reason string) {
 	d.alarms.Raise(m, reason, func() {
-		d.counters.alarms.Add(1)
+		d.state.Counts.Alarms.Add(1)
 		d.o.Logger.ErrorContext(ctx, "a push can't be resolved: see `refdbctl site status`", "ref", d.digest(m.Project, m.Ref))
 	})
 }
@@ -307,7 +307,7 @@ func (d *Daemon) clearAlarms(moves []*intent.Move) {
 
 // stillPending returns the moves that the database still has as pending intents.
 func (d *Daemon) stillPending(ctx context.Context, moves []*intent.Move) ([]*intent.Move, error) {
-	site := d.config.Load().Site
+	site := d.state.Config().Site
 	f := refdb.IntentFilter{Project: moves[0].Project, Owner: site}
 	if len(moves) == 1 {
 		f.Ref = moves[0].Ref
@@ -315,7 +315,7 @@ func (d *Daemon) stillPending(ctx context.Context, moves []*intent.Move) ([]*int
 	tokens := map[string]refdb.Token{}
 	for i, err := range d.db.Intents(ctx, f) {
 		if err != nil {
-			d.recordHealth(err)
+			d.state.RecordHealth(err)
 			return nil, err
 		}
 		tokens[i.Ref] = i.Token
@@ -366,7 +366,7 @@ func (d *Daemon) noteSettled(ctx context.Context, repo *gitrepo.Repo, of announc
 		return
 	}
 	if d.sizes.Exceeded(dir, size) {
-		d.tasks.Go(func() {
+		d.state.Tasks.Go(func() {
 			if size, err := compare.CompactSettled(dir); err == nil {
 				d.sizes.Compacted(dir, size)
 			}

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
-
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/config"
@@ -24,7 +22,7 @@ import (
 // prepared decides about a transaction of git, which holds the locks of its refs. A nil error lets the
 // transaction through: then the database has an intent for each guarded ref that it may move.
 func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request) error {
-	c := d.config.Load()
+	c := d.state.Config()
 	r, err := c.Find(q.Dir)
 	if err != nil {
 		return err
@@ -38,7 +36,7 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 		return err
 	}
 	if q.Replica {
-		if err := d.awaitInheritance(ctx); err != nil {
+		if err := d.state.AwaitInheritance(ctx); err != nil {
 			return err
 		}
 		moves, err := d.movesOf(ctx, r, lines, true)
@@ -51,7 +49,7 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 		}
 		return d.replicated(ctx, c, p, r, moves)
 	}
-	if err := d.awaitServing(ctx); err != nil {
+	if err := d.state.AwaitServing(ctx); err != nil {
 		return err
 	}
 	p, err := d.pushOf(c, hook, q.Process)
@@ -90,7 +88,7 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 	}
 	announced, err := d.announce(ctx, c, p, stored, hook, r, moves)
 	if refusal.ReasonOf(err) == refusal.Behind {
-		d.lookAgain(r, moves)
+		d.follower.LookAgain(r.Project, moves)
 	}
 	if err != nil {
 		return p.remember(err)
@@ -164,7 +162,7 @@ func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, stored
 	preparation, carried, err := d.storage.Prepare(ctx, c, stored, objects.Announcement{Repo: r, Moves: moves, Agent: p.agent.String(), By: by})
 	if errors.Is(err, refdb.ErrOutcomeUnknown) {
 		d.claims.MarkUnknown(claim, preparation)
-		d.requestReconcile()
+		d.state.Reconcile.Request()
 		return nil, refusal.DatabaseFailed(err)
 	}
 	// Until this push has its answer, no other asks for these refs: git has their locks.
@@ -177,29 +175,4 @@ func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, stored
 	p.add(announced...)
 	d.open.Begin(announced)
 	return announced, nil
-}
-
-// retryLocked repeats a request while refs are locked, for at most c.LockWait; while the database's server is not
-// admitted, which takes as long as a site that is idle needs to notice, a heartbeat; and while the server is away,
-// unless it has been for longer than a restart takes: then it is refused at once.
-func (d *Daemon) retryLocked(ctx context.Context, c *config.Config, request func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-	defer cancel()
-	pause := backoff.NewExponentialBackOff()
-	pause.InitialInterval, pause.MaxInterval = 20*time.Millisecond, 200*time.Millisecond
-	last := time.Now().Add(c.LockWait)
-	for {
-		err := request(ctx)
-		d.recordHealth(err)
-		locked := errors.Is(err, refdb.ErrLocked) && !time.Now().After(last)
-		away := errors.Is(err, refdb.ErrUnavailable) && d.health.failingFor() < d.limits.outage
-		if !locked && !away && !errors.Is(err, refdb.ErrNotAdmitted) {
-			return err
-		}
-		select {
-		case <-time.After(pause.NextBackOff()):
-		case <-ctx.Done():
-			return err
-		}
-	}
 }

@@ -3,7 +3,6 @@ package site
 import (
 	"context"
 	"errors"
-	"path/filepath"
 
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
@@ -18,31 +17,22 @@ type share struct {
 	stale bool
 }
 
-// share keeps a repository from being pruned until release is called.
-func (d *Daemon) share(ctx context.Context, path string) (release func(), err error) {
-	path = filepath.Clean(path)
-	if err := d.pruning.AwaitInherited(ctx, path); err != nil {
-		return nil, err
-	}
-	return d.pruning.Share(ctx, path)
-}
-
 // protect keeps the repository of a hook from being pruned until the process that runs the hook has ended. The process may rely on
 // objects that it found before, and that no ref reaches by now: if the repository was pruned since it began, protect looks
 // whether all that the new values reach is still there.
 //
 // A process that can't be told is left to those who decide about guarded refs.
 func (d *Daemon) protect(ctx context.Context, hook pusher.Hook, q wire.Request) error {
-	c := d.config.Load()
+	c := d.state.Config()
 	r, err := c.Find(q.Dir)
 	if err != nil {
 		return nil
 	}
-	a, err := hook.Agent(c.GitPrograms, q.Process, d.boot)
+	a, err := hook.Agent(c.GitPrograms, q.Process, d.state.Boot)
 	if err != nil {
 		return nil
 	}
-	p, err := d.track(d.work, a)
+	p, err := d.track(d.state.Work, a)
 	if err != nil {
 		return nil
 	}

@@ -214,7 +214,7 @@ func (d *Daemon) track(ctx context.Context, a pusher.Agent) (*push, error) {
 		ps.byAgent = map[pusher.Agent]*push{}
 	}
 	ps.byAgent[a] = p
-	d.tasks.Go(func() { d.awaitEnd(ctx, p) })
+	d.state.Tasks.Go(func() { d.awaitEnd(ctx, p) })
 	return p, nil
 }
 
@@ -238,9 +238,9 @@ func (d *Daemon) awaitEnd(ctx context.Context, p *push) {
 			defer d.removeAbandoned(ctx, dir, files)
 		}
 		if !p.renames {
-			d.counters.deaths.Add(1)
+			d.state.Counts.Deaths.Add(1)
 		}
-		ctx, cancel := context.WithTimeout(ctx, d.config.Load().Timeout)
+		ctx, cancel := context.WithTimeout(ctx, d.state.Config().Timeout)
 		defer cancel()
 		d.end(ctx, p, moves)
 	}
@@ -252,10 +252,10 @@ func (d *Daemon) awaitEnd(ctx context.Context, p *push) {
 // pushOf returns the push that runs the hook, which is watched from now on. If the push met an outage, that is the
 // error.
 func (d *Daemon) pushOf(c *config.Config, hook pusher.Hook, said *wire.Process) (*push, error) {
-	a, err := hook.Agent(c.GitPrograms, said, d.boot)
+	a, err := hook.Agent(c.GitPrograms, said, d.state.Boot)
 	var p *push
 	if err == nil {
-		p, err = d.track(d.work, a)
+		p, err = d.track(d.state.Work, a)
 	}
 	if err == nil {
 		err = hook.RunBy(a)
@@ -312,7 +312,7 @@ func (d *Daemon) mayMove(k refdb.Known) bool {
 // lives reports whether who has announced a move may still make it.
 func (d *Daemon) lives(agent string) bool {
 	if t, ok := pusher.ParseTransaction(agent); ok {
-		return d.guards.MayMove(t, d.boot)
+		return d.guards.MayMove(t, d.state.Boot)
 	}
-	return pusher.Running(agent, d.boot)
+	return pusher.Running(agent, d.state.Boot)
 }

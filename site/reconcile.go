@@ -30,7 +30,7 @@ func (d *Daemon) reconcileLoop(ctx context.Context, err error) {
 	retry := backoff.NewExponentialBackOff()
 	retry.InitialInterval, retry.MaxInterval = 100*time.Millisecond, reconcileEvery/2
 	for {
-		wait, hurry := reconcileEvery, d.reconcileNow
+		wait, hurry := reconcileEvery, d.state.Reconcile.Wanted()
 		if err != nil {
 			d.o.Logger.WarnContext(ctx, "reconciling failed; trying again: see `refdbctl site status`", "class", refdb.ClassOf(err).String())
 			wait, hurry = retry.NextBackOff(), nil
@@ -51,18 +51,18 @@ func (d *Daemon) reconcileLoop(ctx context.Context, err error) {
 // reconcile resolves the intents of this site that belong to no push under way, and carries out what
 // an operator has decided meanwhile.
 func (d *Daemon) reconcile(ctx context.Context) error {
-	if err := d.presence.Lost(); err != nil {
+	if err := d.state.Presence.Lost(); err != nil {
 		return err
 	}
 	// Intents that a server lacks may be lost, not ended.
 	if err := d.witness.MayAct(ctx); err != nil {
 		return err
 	}
-	requested, start := d.reconcileRequested.Load(), time.Now()
+	done, start := d.state.Reconcile.Begin(), time.Now()
 	if err := d.revokeAll(ctx); err != nil {
 		return err
 	}
-	c := d.config.Load()
+	c := d.state.Config()
 	pending, err := d.intents(ctx, refdb.IntentFilter{Owner: c.Site})
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 	d.alarms.Keep(slices.Concat(pending, decided))
 	d.forgetEnded(start, pending)
 	d.open.Found(start, pending)
-	first := !d.inherited.Known()
+	first := !d.state.Inherited()
 	// Before anything is let through, what operators have decided is claimed, and so is what earlier daemons let guards do.
 	d.claims.SetDecided(decided)
 	if err := d.guards.AdoptTransactions(ctx, decided, first); err != nil {
@@ -83,6 +83,9 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 	late, pending, err := d.inherited.Separate(c.State, d.db.Owner(), pending)
 	if err != nil {
 		return err
+	}
+	if first {
+		d.state.Inherit()
 	}
 	byAgent := map[string][]refdb.Intent{}
 	for _, i := range pending {
@@ -97,8 +100,8 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 	failures = append(failures, d.guards.AdoptTransactions(ctx, pending, first))
 	d.guards.SettleTransactions(ctx)
 	d.guards.RecordHeads(ctx)
-	d.tasks.Go(func() { d.guards.SettleCreations(d.work) })
-	d.tasks.Go(func() { d.lifecycle.RemoveDeleted(d.work) })
+	d.state.Tasks.Go(func() { d.guards.SettleCreations(d.state.Work) })
+	d.state.Tasks.Go(func() { d.lifecycle.RemoveDeleted(d.state.Work) })
 	unheeded, err := d.applyDecisions(ctx, c, decided)
 	d.claims.SetDecided(unheeded)
 	d.guards.ForgetSettled(start, slices.Concat(pending, unheeded))
@@ -107,8 +110,8 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 	if err := errors.Join(failures...); err != nil {
 		return err
 	}
-	d.reconcileDone.Store(requested)
-	d.counters.reconciled.Add(1)
+	done()
+	d.state.Counts.Reconciled.Add(1)
 	return nil
 }
 
@@ -118,7 +121,7 @@ func (d *Daemon) dropLate(ctx context.Context, late []refdb.Intent) error {
 	for _, i := range late {
 		p := refdb.Preparation{Project: i.Project, Owner: i.Owner, Token: i.Token, Time: i.Time, Updates: []refdb.Update{{Ref: i.Ref, Old: i.Old, New: i.New}}}
 		err := d.db.Finish(ctx, p, nil, []string{i.Ref})
-		d.recordHealth(err)
+		d.state.RecordHealth(err)
 		if !errors.Is(err, refdb.ErrLockLost) {
 			failures = append(failures, err)
 		}
@@ -136,7 +139,7 @@ func (d *Daemon) revokeAll(ctx context.Context) error {
 func (d *Daemon) revoke(ctx context.Context) error {
 	for _, c := range d.claims.Revocable() {
 		err := d.db.Revoke(ctx, *c.Unknown)
-		d.recordHealth(err)
+		d.state.RecordHealth(err)
 		if err != nil {
 			return err
 		}
@@ -154,22 +157,22 @@ func (d *Daemon) intents(ctx context.Context, f refdb.IntentFilter) (all []refdb
 	defer cancel()
 	for i, err := range d.db.Intents(ctx, f) {
 		if err != nil {
-			d.recordHealth(err)
+			d.state.RecordHealth(err)
 			return nil, err
 		}
 		all = append(all, i)
 	}
-	d.recordHealth(nil)
+	d.state.RecordHealth(nil)
 	return all, nil
 }
 
 // reconcileAgent resolves or adopts the intents of one process.
 func (d *Daemon) reconcileAgent(ctx context.Context, name string, intents []refdb.Intent) error {
 	a, ok := pusher.ParseAgent(name)
-	if !ok || a.Boot != d.boot {
+	if !ok || a.Boot != d.state.Boot {
 		return d.resolveAbandoned(ctx, intents)
 	}
-	p, err := d.track(d.work, a)
+	p, err := d.track(d.state.Work, a)
 	switch {
 	case errors.Is(err, pusher.ErrGone):
 		return d.resolveAbandoned(ctx, intents)
@@ -197,7 +200,7 @@ func (d *Daemon) resolveAbandoned(ctx context.Context, intents []refdb.Intent) e
 	ended, err := d.resolve(ctx, moves)
 	if len(ended) == len(moves) {
 		for dir, files := range leftovers {
-			d.removeAbandoned(d.work, dir, files)
+			d.removeAbandoned(d.state.Work, dir, files)
 		}
 	}
 	return err

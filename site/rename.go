@@ -23,8 +23,8 @@ func (d *Daemon) withNewName(ctx context.Context, hook pusher.Hook, q wire.Reque
 	if at < 0 {
 		return q, nil
 	}
-	c := d.config.Load()
-	a, err := hook.Agent(c.GitPrograms, q.Process, d.boot)
+	c := d.state.Config()
+	a, err := hook.Agent(c.GitPrograms, q.Process, d.state.Boot)
 	if err != nil {
 		return q, nil
 	}

@@ -34,7 +34,7 @@ func (d *Daemon) replicated(ctx context.Context, c *config.Config, p *push, r co
 
 func (d *Daemon) mayReplicate(ctx context.Context, c *config.Config, r config.Repository, moves []refdb.Update) error {
 	if err := d.witness.MayAct(ctx); err != nil {
-		d.recordHealth(err)
+		d.state.RecordHealth(err)
 		return refusal.DatabaseFailed(err)
 	}
 	names := make([]string, len(moves))
@@ -62,7 +62,7 @@ func (d *Daemon) mayReplicate(ctx context.Context, c *config.Config, r config.Re
 // states asks the database for values and locks.
 func (d *Daemon) states(ctx context.Context, c *config.Config, project string, refs []string) ([]refdb.State, error) {
 	var states []refdb.State
-	err := d.retryLocked(ctx, c, func(ctx context.Context) (err error) {
+	err := d.state.RetryLocked(ctx, c, func(ctx context.Context) (err error) {
 		states, err = d.db.States(ctx, project, refs)
 		return err
 	})

@@ -24,7 +24,7 @@ func (d *Daemon) keepProjects(ctx context.Context) {
 		case <-tick.C:
 			d.refreshProjects(ctx)
 			changed := d.projects.Changed()
-			d.findFollowed(changed)
+			d.follower.FindProjects(changed)
 			d.lifecycle.RowsChanged(changed)
 			d.logFailure(ctx, "what this site does about projects that are not enforced could not be written", d.modes.Adopt(ctx))
 			d.logFailure(ctx, "the database could not follow what was let through", d.modes.WriteBack(ctx))
@@ -43,7 +43,7 @@ func (d *Daemon) logFailure(ctx context.Context, what string, err error) {
 func (d *Daemon) refreshProjects(ctx context.Context) {
 	d.projects.Asking.Lock()
 	defer d.projects.Asking.Unlock()
-	limited, cancel := context.WithTimeout(ctx, d.config.Load().Timeout)
+	limited, cancel := context.WithTimeout(ctx, d.state.Config().Timeout)
 	defer cancel()
 	d.logFailure(ctx, "the projects' rules could not be read", d.projects.Refresh(limited, d.db))
 }
@@ -69,7 +69,7 @@ func (d *Daemon) askProjects(ctx context.Context, c *config.Config) error {
 // ruled returns the configuration with the rules that the database has for r's project. The error
 // says why the daemon can't decide about pushes to it now.
 func (d *Daemon) ruled(ctx context.Context, c *config.Config, r config.Repository) (*config.Config, error) {
-	if err := d.awaitInheritance(ctx); err != nil {
+	if err := d.state.AwaitInheritance(ctx); err != nil {
 		return nil, err
 	}
 	if _, free := d.projects.Logs(r.Project); !free {

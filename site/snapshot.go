@@ -98,7 +98,7 @@ func (d *Daemon) snapshotFor(ctx context.Context, c *config.Config, p *push, pro
 // each ref. If that fails, it refuses the push, as update would refuse each ref. If some refs are
 // not guarded, it lets the push go on: update refuses the others.
 func (d *Daemon) preReceive(ctx context.Context, hook pusher.Hook, q wire.Request) error {
-	c := d.config.Load()
+	c := d.state.Config()
 	r, err := c.Find(q.Dir)
 	if err != nil {
 		return err
@@ -143,7 +143,7 @@ func (d *Daemon) preReceive(ctx context.Context, hook pusher.Hook, q wire.Reques
 
 // prefetch takes a snapshot of the moves' refs, which come in git's order, for the push that runs the hook.
 func (d *Daemon) prefetch(ctx context.Context, c *config.Config, hook pusher.Hook, said *wire.Process, project string, moves []refdb.Update, refs []string) error {
-	if err := d.awaitServing(ctx); err != nil {
+	if err := d.state.AwaitServing(ctx); err != nil {
 		return err
 	}
 	p, err := d.pushOf(c, hook, said)

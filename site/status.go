@@ -16,11 +16,11 @@ import (
 
 // status returns what the daemon says about itself.
 func (d *Daemon) status() client.Status {
-	c := d.config.Load()
+	c := d.state.Config()
 	s := client.Status{
 		Site: c.Site, Version: d.o.Version, PID: os.Getpid(),
-		Started: d.began.UTC(), Uptime: time.Since(d.began).Seconds(), SessionVersion: wire.SessionVersion, Stopping: d.stopping.Load(), Gerrit: d.gerrit.Status(),
-		Pushes: []client.Push{}, Sessions: d.guards.Sessions(), Stuck: d.alarms.List(), Counters: d.counters.read(), Unguarded: []client.Unguarded{}, Malformed: []client.Malformed{}, Behind: d.behind(),
+		Started: d.began.UTC(), Uptime: time.Since(d.began).Seconds(), SessionVersion: wire.SessionVersion, Stopping: d.state.Stopping(), Gerrit: d.gerrit.Status(),
+		Pushes: []client.Push{}, Sessions: d.guards.Sessions(), Stuck: d.alarms.List(), Counters: d.state.Counts.Status(), Unguarded: []client.Unguarded{}, Malformed: []client.Malformed{}, Behind: d.behind(),
 	}
 	s.Counters.Followed, s.Counters.Unpacked, _ = d.follower.Stats()
 	s.Readers = append(d.readers.Status(), d.guards.NeverRead(d.readers.Reads, readers.NeverReadFor)...)
@@ -34,15 +34,15 @@ func (d *Daemon) status() client.Status {
 		u.Mode = p.Mode
 		s.Unguarded = append(s.Unguarded, u)
 	}
-	switch err := d.presence.Lost(); {
+	switch err := d.state.Presence.Lost(); {
 	case err != nil:
 		s.PresenceError = err.Error()
-	case !d.inherited.Known():
+	case !d.state.Inherited():
 		s.PresenceError = "it has not learned yet what its predecessor left"
 	default:
 		s.Presence = true
 	}
-	if err := d.health.last(); err == nil {
+	if err := d.state.Health(); err == nil {
 		s.Database = true
 	} else {
 		s.DatabaseError = err.Error()
@@ -84,7 +84,7 @@ func (d *Daemon) behind() []client.Behind {
 // about returns what the daemon says about itself.
 func (d *Daemon) about() presence.About {
 	behind := d.behind()
-	a := presence.About{Version: d.o.Version, Store: cmp.Or(d.config.Load().NewProjectStore, config.StoreNone), Followed: d.follower.Followed(), Behind: len(behind)}
+	a := presence.About{Version: d.o.Version, Store: cmp.Or(d.state.Config().NewProjectStore, config.StoreNone), Followed: d.follower.Followed(), Behind: len(behind)}
 	for _, b := range behind {
 		a.Projects = append(a.Projects, b.Project)
 	}

@@ -19,7 +19,7 @@ import (
 // pusher. It changes no ref and promises nothing. It stores the push's objects in the database if that is to keep
 // them: git has them in place by then, and holds no lock yet.
 func (d *Daemon) update(ctx context.Context, hook pusher.Hook, conn *net.UnixConn, q wire.Request) error {
-	c := d.config.Load()
+	c := d.state.Config()
 	r, err := c.Find(q.Dir)
 	if err != nil {
 		return err
@@ -31,7 +31,7 @@ func (d *Daemon) update(ctx context.Context, hook pusher.Hook, conn *net.UnixCon
 	if err != nil || len(lines) == 0 || q.Replica {
 		return err
 	}
-	if err := d.awaitServing(ctx); err != nil {
+	if err := d.state.AwaitServing(ctx); err != nil {
 		return err
 	}
 	moves, err := d.movesOf(ctx, r, lines, false)
@@ -58,7 +58,7 @@ func (d *Daemon) update(ctx context.Context, hook pusher.Hook, conn *net.UnixCon
 		}
 		if err := d.movable(ctx, c, r.Project, u); err != nil {
 			if refusal.ReasonOf(err) == refusal.Behind {
-				d.lookAgain(r, []refdb.Update{u})
+				d.follower.LookAgain(r.Project, []refdb.Update{u})
 			}
 			return p.remember(err)
 		}
@@ -91,7 +91,7 @@ func placeable(moves []refdb.Update) error {
 // short time.
 func (d *Daemon) movable(ctx context.Context, c *config.Config, project string, u refdb.Update) error {
 	var state refdb.State
-	err := d.retryLocked(ctx, c, func(ctx context.Context) error {
+	err := d.state.RetryLocked(ctx, c, func(ctx context.Context) error {
 		states, err := d.db.States(ctx, project, []string{u.Ref})
 		if err != nil {
 			return err
@@ -122,7 +122,7 @@ func (d *Daemon) storeInUpdate(ctx context.Context, c *config.Config, p *push, r
 	limits := packs.Limits{Bytes: objects.LockedPackLimit}
 	if hook != nil {
 		var stop context.CancelFunc
-		ctx, stop = hook.KeepWaiting(d.work)
+		ctx, stop = hook.KeepWaiting(d.state.Work)
 		defer stop()
 		limits = packs.Limits{Bytes: c.PackLimit, Stored: hook.Stored}
 	}

@@ -22,29 +22,21 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 	"github.com/globalrefdb/globalrefdb/site/internal/lockfiles"
+	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
+	"github.com/globalrefdb/globalrefdb/site/serving"
 )
 
 // retryEvery is the longest pause between attempts to bring refs to their global values.
 const retryEvery = 10 * time.Second
 
-// A Site is what is asked of the daemon.
-type Site interface {
-	// Config returns the configuration as it is now.
-	Config() *config.Config
-	// AwaitInheritance waits until it is known what earlier daemons have left, at most until ctx ends.
-	AwaitInheritance(ctx context.Context) error
-	// Share keeps the repository at path from being pruned until release is called.
-	Share(ctx context.Context, path string) (release func(), err error)
-}
-
 // A Repair repairs what a crash of the machine has left.
 type Repair struct {
-	ID       string        // of the boot
 	Patience time.Duration // with running gits that have lock files
 	DB       *refdb.DB
-	Site     Site
+	State    *serving.State
+	Pruning  *maintenance.Pruning
 	Logger   *slog.Logger
 	// Digest returns what stands for a ref of a project in logs.
 	Digest func(project, ref string) string
@@ -62,11 +54,11 @@ func (b *Repair) Booted(state string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("reading the daemon's state: %w", err)
 	}
-	return strings.TrimSpace(string(text)) != b.ID, nil
+	return strings.TrimSpace(string(text)) != b.State.Boot, nil
 }
 
 func (b *Repair) record(state string) error {
-	return durable.WriteState(bootFile(state), []byte(b.ID+"\n"))
+	return durable.WriteState(bootFile(state), []byte(b.State.Boot+"\n"))
 }
 
 // RemoveLockFiles removes the lock files that no running git can have made. It is called before the
@@ -92,7 +84,7 @@ func (b *Repair) removeLockFilesIn(ctx context.Context, r config.Repository, unt
 	if err != nil || len(files) == 0 {
 		return err
 	}
-	left, unsure, err := pusher.Abandoned(ctx, b.Site.Config().GitPrograms, r.Path, files, until)
+	left, unsure, err := pusher.Abandoned(ctx, b.State.Config().GitPrograms, r.Path, files, until)
 	if err != nil || unsure {
 		return errors.Join(err, errors.New("git can't be told to have ended"))
 	}
@@ -129,7 +121,7 @@ func (b *Repair) CatchUp(ctx context.Context, c *config.Config) {
 
 // catchUpAll catches up in all repositories but those that are done, by their paths. It adds to them.
 func (b *Repair) catchUpAll(ctx context.Context, c *config.Config, done map[string]bool) error {
-	if err := b.Site.AwaitInheritance(ctx); err != nil {
+	if err := b.State.AwaitInheritance(ctx); err != nil {
 		return err
 	}
 	repositories, err := install.GuardedBy(c)
@@ -171,7 +163,7 @@ func (b *Repair) catchUpIn(ctx context.Context, c *config.Config, r config.Repos
 	if err != nil {
 		return err
 	}
-	release, err := b.Site.Share(ctx, r.Path)
+	release, err := b.Pruning.Protect(ctx, r.Path)
 	if err != nil {
 		return err
 	}

@@ -12,64 +12,73 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 	"github.com/globalrefdb/globalrefdb/site/boot"
-	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/site/maintenance"
+	"github.com/globalrefdb/globalrefdb/site/serving"
 )
 
-// A daemon is one of the test's.
-type daemon struct {
-	config           *config.Config
-	inherits, shares func() // called when it is known what earlier daemons have left, and when a repository is repaired
+// A watched driver calls reads before it reads a project.
+type watched struct {
+	refdb.Driver
+	reads func(project string)
 }
 
-func (d daemon) Config() *config.Config { return d.config }
-
-func (d daemon) AwaitInheritance(context.Context) error {
-	d.inherits()
-	return nil
+func (w watched) Projects(ctx context.Context, q refdb.ProjectQuery) ([]refdb.Project, error) {
+	w.reads(q.Project)
+	return w.Driver.Projects(ctx, q)
 }
-
-func (d daemon) Share(context.Context, string) (release func(), err error) { return d.shares, nil }
 
 func TestABootIsNotRecordedBeforeAllRepositoriesAreRepaired(t *testing.T) {
 	t.Parallel()
-	for name, endIn := range map[string]func(d *daemon, end func()){
-		"the daemon ends before the first":    func(d *daemon, end func()) { d.inherits = end },
-		"the daemon ends with the first":      func(d *daemon, end func()) { d.shares = end },
-		"the daemon does not end before that": func(*daemon, func()) {},
+	for name, endsIn := range map[string]string{
+		"the daemon ends with the first":      "a",
+		"the daemon ends after the first":     "b",
+		"the daemon does not end before that": "",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			root := t.TempDir()
-			d := daemon{sitetest.SiteConfig(t, root, ""), func() {}, func() {}}
+			c := sitetest.SiteConfig(t, root, "")
 			for _, project := range []string{"a", "b"} {
 				dir := filepath.Join(root, project+".git")
 				sitetest.GitIn(t, root, "init", "--quiet", "--bare", dir)
 				err := os.Mkdir(filepath.Join(dir, "refdb"), 0o755)
 				if err == nil {
-					err = os.Symlink(d.config.Socket, filepath.Join(dir, "refdb", "socket"))
+					err = os.Symlink(c.Socket, filepath.Join(dir, "refdb", "socket"))
 				}
 				if err != nil {
 					t.Fatal(err)
 				}
 			}
-			db, err := refdb.New(memory.New().Open(), refdb.Options{Site: "b"})
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			db, err := refdb.New(watched{memory.New().Open(), func(project string) {
+				if project == endsIn {
+					cancel(errors.New("the daemon ends"))
+				}
+			}}, refdb.Options{Site: "b"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { db.Close() })
-			ctx, cancel := context.WithCancelCause(t.Context())
-			defer cancel(nil)
-			ended := errors.New("the daemon ends")
-			endIn(&d, func() { cancel(ended) })
 
-			before := boot.Repair{ID: "before", Logger: slog.New(slog.DiscardHandler)}
+			daemon := func(boot string) *serving.State {
+				s := serving.New(c, nil)
+				s.Boot = boot
+				s.Inherit()
+				s.Start()
+				return s
+			}
+			before := boot.Repair{State: daemon("before"), Logger: slog.New(slog.DiscardHandler)}
 			if booted, err := before.Booted(root); booted || err != nil {
 				t.Fatal(booted, err)
 			}
-			r := boot.Repair{ID: "now", Patience: time.Minute, DB: db, Site: d, Logger: slog.New(slog.DiscardHandler), Digest: func(string, string) string { return "" }}
-			r.CatchUp(ctx, d.config)
-			want := context.Cause(ctx) != nil
+			r := boot.Repair{
+				Patience: time.Minute, State: daemon("now"), DB: db, Pruning: &maintenance.Pruning{}, Logger: slog.New(slog.DiscardHandler),
+				Digest: func(string, string) string { return "" },
+			}
+			r.CatchUp(ctx, c)
+			want := endsIn != ""
 			if booted, err := r.Booted(root); booted != want || err != nil {
 				t.Errorf("the next daemon repairs: %t, %v; want %t", booted, err, want)
 			}

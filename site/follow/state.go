@@ -22,7 +22,7 @@ type state struct {
 	Behind []string          `json:"behind"` // to be compared
 }
 
-func (f *Follower) file() string { return filepath.Join(f.o.State, "follow") }
+func (f *Follower) file() string { return filepath.Join(f.o.Dir, "follow") }
 
 // load goes on from what was saved. Without it, or if it can't be read, all repositories are compared.
 func (f *Follower) load(ctx context.Context) {

@@ -52,10 +52,10 @@ func (gs *Guards) createAsked(s *session, m wire.Create) bool {
 		s.send(wire.Refused{TX: m.TX, Kind: wire.Final, Reason: string(refusal.TooMany), Lines: []string{wire.TooManyTransactions}})
 		return true
 	}
-	ctx, cancel := context.WithCancelCause(gs.Site.Work())
+	ctx, cancel := context.WithCancelCause(gs.State.Work)
 	cr := &creation{transaction: id, dir: m.Dir, session: s, cancel: cancel}
 	gs.addCreation(cr)
-	gs.Tasks.Go(func() {
+	gs.State.Tasks.Go(func() {
 		defer cancel(nil)
 		gs.decideCreation(ctx, cr, s, m.Limit)
 	})
@@ -67,6 +67,9 @@ func (gs *Guards) addCreation(cr *creation) {
 		gs.creations = map[pusher.Transaction]*creation{}
 	}
 	gs.creations[cr.transaction] = cr
+	if cr.id != "" {
+		gs.Projects.Creating.Add(cr.repo.Project)
+	}
 }
 
 // decideCreation decides about a creation, and tells the guard. Ctx ends with [errCancelled] if nobody waits for that any more.
@@ -81,23 +84,23 @@ func (gs *Guards) decideCreation(ctx context.Context, cr *creation, s *session, 
 		return
 	}
 	if !cancelled {
-		gs.Counts.Refused(0)
-		gs.Counts.Reason(refusal.ReasonOf(err))
+		gs.State.Counts.Refused.Add(1)
+		gs.State.Counts.RefusedFor(err)
 		s.send(wire.Refused{TX: cr.transaction.TX, Kind: refusal.KindOf(err), Reason: string(refusal.ReasonOf(err)), Lines: refusal.TextOf(err)})
 		cr.session = nil
 	}
 	cr.phase = over
 	gs.unlock()
 	if !cancelled {
-		gs.Site.LogRefusal(ctx, err)
+		refusal.Log(ctx, gs.Logger, err)
 	}
-	gs.settleCreation(gs.Site.Work(), cr)
+	gs.settleCreation(gs.State.Work, cr)
 }
 
 // reserve reserves the name of a project for the site that creates it: after a nil error the database has the project, unless no rule
 // guards it.
 func (gs *Guards) reserve(ctx context.Context, cr *creation, limit time.Duration) error {
-	c := gs.Site.Config()
+	c := gs.State.Config()
 	ctx, cancel := context.WithTimeout(ctx, min(limit-min(answerReserve, limit/4), gs.answerWithin(c)))
 	defer cancel()
 	r, err := c.NewRepository(cr.dir)
@@ -111,7 +114,7 @@ func (gs *Guards) reserve(ctx context.Context, cr *creation, limit time.Duration
 	if gs.Hook == "" {
 		return refusal.Because(refusal.NotConfigured, errors.New(wire.NoHookProgram))
 	}
-	if err := gs.Site.AwaitServing(ctx); err != nil {
+	if err := gs.State.AwaitServing(ctx); err != nil {
 		return err
 	}
 	now, err := projects.Uptime()
@@ -146,6 +149,7 @@ func (gs *Guards) nothingReserved(cr *creation) {
 	gs.lock()
 	defer gs.unlock()
 	cr.id = ""
+	gs.Projects.Creating.Remove(cr.repo.Project)
 }
 
 // noteCreation gives a creation its ID, and notes it durably, if nothing is where the repository is to be.
@@ -164,6 +168,7 @@ func (gs *Guards) noteCreation(cr *creation, r config.Repository) error {
 		return err
 	}
 	cr.repo, cr.id = r, rand.Text()
+	gs.Projects.Creating.Add(r.Project)
 	gs.unlock()
 	err := gs.saveCreations()
 	if err != nil {
@@ -182,18 +187,6 @@ func (gs *Guards) creationAt(path string) *creation {
 	return nil
 }
 
-// IsBeingCreated reports whether a guard makes the repository of a project here.
-func (gs *Guards) IsBeingCreated(project string) bool {
-	gs.lock()
-	defer gs.unlock()
-	for _, cr := range gs.creations {
-		if cr.repo.Project == project && cr.id != "" {
-			return true
-		}
-	}
-	return false
-}
-
 // creationReported takes the report of a creation, if it is one. The guards are locked.
 func (gs *Guards) creationReported(s *session, m wire.Report) bool {
 	cr := gs.creations[pusher.Transaction{Guard: s.guard.id, TX: m.TX}]
@@ -206,7 +199,7 @@ func (gs *Guards) creationReported(s *session, m wire.Report) bool {
 		return true
 	}
 	cr.phase = over
-	gs.Tasks.Go(func() { gs.settleCreation(gs.Site.Work(), cr) })
+	gs.State.Tasks.Go(func() { gs.settleCreation(gs.State.Work, cr) })
 	return true
 }
 

@@ -33,7 +33,7 @@ func (gs *Guards) saveCreations() error {
 	}
 	gs.creationsUnsaved = false
 	gs.unlock()
-	err := durable.SaveState(creationsFile(gs.Site.Config().State), noted)
+	err := durable.SaveState(creationsFile(gs.State.Config().State), noted)
 	if err != nil {
 		gs.lock()
 		gs.creationsUnsaved = true
@@ -55,7 +55,7 @@ func (gs *Guards) LoadCreations(state string) error {
 		}
 		gs.lock()
 		var g *guard
-		if !id.Ended(gs.Site.Boot()) {
+		if !id.Ended(gs.State.Boot) {
 			g = gs.get(id)
 		}
 		gs.addCreation(&creation{

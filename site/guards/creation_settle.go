@@ -59,6 +59,9 @@ func (gs *Guards) settleCreation(ctx context.Context, cr *creation) {
 	cr.settling = false
 	if settled {
 		delete(gs.creations, cr.transaction)
+		if cr.id != "" {
+			gs.Projects.Creating.Remove(r.Project)
+		}
 	}
 	gs.unlock()
 	if settled && r.Path != "" {
@@ -84,15 +87,17 @@ func (gs *Guards) completeOrUndo(ctx context.Context, r config.Repository, id st
 	if gs.OpenIn(r.Path) {
 		return errors.New("a transaction is not settled there")
 	}
-	if err := errors.Join(gs.Site.AwaitServing(ctx), gs.Site.MayAct(ctx)); err != nil {
+	if err := errors.Join(gs.State.AwaitServing(ctx), gs.Witness.MayAct(ctx)); err != nil {
 		return err
 	}
 	used, err := gs.removeUnused(ctx, r, id)
 	if err != nil || used {
 		return err
 	}
-	gs.Lifecycle.Forget(ctx, r.Project)
-	c := gs.Site.Config()
+	if gs.Follower.Knows(r.Project) {
+		gs.Follower.Forget(ctx, r.Project)
+	}
+	c := gs.State.Config()
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	if err := projects.TakeBack(ctx, c, gs.DB, r.Project, id); err != nil {

@@ -20,7 +20,7 @@ func (gs *Guards) watchGuard(g *guard) {
 	if watched {
 		return
 	}
-	if g.id.Ended(gs.Site.Boot()) {
+	if g.id.Ended(gs.State.Boot) {
 		gs.guardDied(g)
 		return
 	}
@@ -32,9 +32,9 @@ func (gs *Guards) watchGuard(g *guard) {
 		gs.unlock()
 		return
 	}
-	gs.Tasks.Go(func() {
+	gs.State.Tasks.Go(func() {
 		defer process.Close()
-		defer context.AfterFunc(gs.Site.Work(), process.Close)()
+		defer context.AfterFunc(gs.State.Work, process.Close)()
 		if process.Wait() == nil {
 			gs.guardDied(g)
 		}
@@ -63,13 +63,13 @@ func (gs *Guards) guardDied(g *guard) {
 	}
 	gs.leaveCreations(g)
 	if len(g.transactions) > 0 {
-		gs.Counts.Died()
-		gs.Logger.WarnContext(gs.Site.Work(), "a guard has died: what it left is settled", "process", g.id.PID, "open", len(g.transactions))
+		gs.State.Counts.Deaths.Add(1)
+		gs.Logger.WarnContext(gs.State.Work, "a guard has died: what it left is settled", "process", g.id.PID, "open", len(g.transactions))
 	}
 	gs.wake()
 	if !g.settling {
 		g.settling = true
-		gs.Tasks.Go(func() { gs.settleDead(gs.Site.Work(), g) })
+		gs.State.Tasks.Go(func() { gs.settleDead(gs.State.Work, g) })
 	}
 }
 
@@ -111,9 +111,9 @@ func (gs *Guards) settleDead(ctx context.Context, g *guard) {
 		gs.logFailure(ctx, "the guards could not be noted", gs.saveGuards())
 	}
 	if gone && server {
-		ctx, cancel := context.WithTimeout(ctx, gs.Site.Config().Timeout)
+		ctx, cancel := context.WithTimeout(ctx, gs.State.Config().Timeout)
 		defer cancel()
-		gs.logFailure(ctx, "the server of this site could not be forgotten", presence.ForgetServer(ctx, gs.DB, gs.Site.Config().Site))
+		gs.logFailure(ctx, "the server of this site could not be forgotten", presence.ForgetServer(ctx, gs.DB, gs.State.Config().Site))
 	}
 }
 
@@ -161,7 +161,7 @@ func (gs *Guards) removeLockFilesOfDead(ctx context.Context, path string, refs [
 	}
 	defer release()
 	there := lockFilesThere(path, refs)
-	left, unsure, err := pusher.Abandoned(ctx, gs.Site.Config().GitPrograms, path, there, time.Now().Add(lockfiles.AbandonedLimit))
+	left, unsure, err := pusher.Abandoned(ctx, gs.State.Config().GitPrograms, path, there, time.Now().Add(lockfiles.AbandonedLimit))
 	if unsure {
 		err = errors.Join(err, errors.New("git can't be told to have ended"))
 	}

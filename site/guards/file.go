@@ -17,7 +17,7 @@ func (gs *Guards) saveGuards() error {
 		}
 	}
 	gs.unlock()
-	if err := pusher.NoteGuards(gs.Site.Config().State, ids); err != nil {
+	if err := pusher.NoteGuards(gs.State.Config().State, ids); err != nil {
 		return err
 	}
 	gs.lock()
@@ -48,7 +48,7 @@ func (gs *Guards) note(g *guard) error {
 func (gs *Guards) LoadGuards(state string) error {
 	noted, err := pusher.NotedGuards(state)
 	for _, id := range noted {
-		if id.Ended(gs.Site.Boot()) {
+		if id.Ended(gs.State.Boot) {
 			continue
 		}
 		gs.lock()

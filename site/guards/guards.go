@@ -1,7 +1,7 @@
 // Package guards serves processes that move refs by themselves, such as a Gerrit: their sessions, the transactions that they announce, the
 // repositories that they make, and what they leave when they die. The rules are in PROTOCOL.md, M1 to M24.
 //
-// Nothing that a guard says blocks. What the guards ask of their daemon is in [Site]; the rest of what they work with is in [Needs].
+// Nothing that a guard says blocks.
 package guards
 
 import (
@@ -25,7 +25,7 @@ import (
 
 // Guards are the processes that move refs by themselves, with their sessions and transactions. The rules are in PROTOCOL.md, M1 to M24.
 type Guards struct {
-	Needs
+	Deps
 
 	mu      sync.Mutex
 	limited Limits

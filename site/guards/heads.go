@@ -52,7 +52,7 @@ func (gs *Guards) RecordHeads(ctx context.Context) {
 	all := maps.Clone(gs.heads.moved)
 	gs.heads.mu.Unlock()
 	for path, moved := range all {
-		if gs.IsBeingCreated(moved.project) {
+		if gs.Projects.Creating.Has(moved.project) {
 			continue // that may come to nothing
 		}
 		err := gs.recordHead(ctx, path, moved)
@@ -70,7 +70,7 @@ func (gs *Guards) recordHead(ctx context.Context, path string, moved movedHead) 
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err := errors.Join(gs.Site.Lost(), gs.Site.MayAct(ctx)); err != nil {
+	if err := errors.Join(gs.State.Presence.Lost(), gs.Witness.MayAct(ctx)); err != nil {
 		return err
 	}
 	repo, err := gitrepo.OpenDir(path)
@@ -81,7 +81,7 @@ func (gs *Guards) recordHead(ctx context.Context, path string, moved movedHead) 
 	if err != nil || refdb.Value(here.Value) != moved.value {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, gs.Site.Config().Timeout)
+	ctx, cancel := context.WithTimeout(ctx, gs.State.Config().Timeout)
 	defer cancel()
 	known, err := gs.DB.Get(ctx, moved.project, head.Ref)
 	if err == nil && known != moved.value {

@@ -76,7 +76,7 @@ func (gs *Guards) adoptTransaction(id pusher.Transaction, intents []refdb.Intent
 		t = &transaction{id: id, guard: g, began: time.Now().Add(-intents[0].Age), phase: granted, mayHaveLocks: true, mayHaveMoved: true, adopted: true}
 		g.transactions[id.TX] = t
 	}
-	if r, err := gs.Site.Config().Repository(intents[0].Project); err == nil && t.repo.Path == "" {
+	if r, err := gs.State.Config().Repository(intents[0].Project); err == nil && t.repo.Path == "" {
 		t.repo = r
 	}
 	var refs []string
@@ -111,7 +111,7 @@ func (gs *Guards) SettleTransactions(ctx context.Context) {
 	for _, g := range all {
 		if g.dead && !g.settling {
 			g.settling = true
-			gs.Tasks.Go(func() { gs.settleDead(gs.Site.Work(), g) })
+			gs.State.Tasks.Go(func() { gs.settleDead(gs.State.Work, g) })
 		}
 		for _, t := range g.transactions {
 			if !g.dead && t.phase == over && len(t.moves) > 0 {

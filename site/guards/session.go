@@ -188,14 +188,14 @@ func (gs *Guards) announced(s *session, m wire.Announce) bool {
 		s.send(wire.Refused{TX: m.TX, Kind: wire.Final, Reason: "too_many", Lines: []string{wire.TooManyTransactions}})
 		return true
 	}
-	ctx, cancel := context.WithCancelCause(gs.Site.Work())
+	ctx, cancel := context.WithCancelCause(gs.State.Work)
 	t := &transaction{
 		id: pusher.Transaction{Guard: g.id, TX: m.TX}, guard: g, dir: m.Dir, lines: m.Lines, by: pusher.CleanName(m.By), began: time.Now(),
 		session: s, cancel: cancel, size: size,
 	}
 	g.announced += size
 	g.transactions[m.TX] = t
-	gs.Tasks.Go(func() {
+	gs.State.Tasks.Go(func() {
 		defer cancel(nil)
 		gs.decide(ctx, t, s, m.Limit)
 	})
@@ -223,7 +223,7 @@ func (gs *Guards) endTransaction(t *transaction) {
 	}
 	t.finish()
 	gs.wake()
-	gs.Tasks.Go(func() { gs.settle(gs.Site.Work(), t) })
+	gs.State.Tasks.Go(func() { gs.settle(gs.State.Work, t) })
 }
 
 // sessionEnded is called when a session is over. What had its OK waits for the guard's next session.
@@ -237,7 +237,7 @@ func (gs *Guards) sessionEnded(s *session) {
 	g.session, g.since = nil, time.Now()
 	gs.leaveCreations(g)
 	if g.noted && len(g.transactions) == 0 {
-		gs.Tasks.Go(func() { gs.logFailure(gs.Site.Work(), "the guards could not be noted", gs.saveGuards()) })
+		gs.State.Tasks.Go(func() { gs.logFailure(gs.State.Work, "the guards could not be noted", gs.saveGuards()) })
 	}
 	for _, t := range g.transactions {
 		if t.session == s {
@@ -252,14 +252,13 @@ func (gs *Guards) sessionEnded(s *session) {
 
 // deletedAsked takes a guard's word that it has deleted a repository. The guards are locked.
 func (gs *Guards) deletedAsked(s *session, m wire.Deleted) {
-	gs.Tasks.Go(func() {
-		if err := gs.Lifecycle.NoteDeletion(m); err != nil {
-			gs.Counts.Reason(refusal.ReasonOf(err))
+	gs.State.Tasks.Go(func() {
+		if err := gs.Deleted(m); err != nil {
+			gs.State.Counts.RefusedFor(err)
 			s.send(wire.Refused{TX: m.TX, Kind: refusal.KindOf(err), Reason: string(refusal.ReasonOf(err)), Lines: refusal.TextOf(err)})
-			gs.Site.LogRefusal(gs.Site.Work(), err)
+			refusal.Log(gs.State.Work, gs.Logger, err)
 			return
 		}
 		s.send(wire.Granted{TX: m.TX})
-		gs.Lifecycle.RemoveDeleted(gs.Site.Work())
 	})
 }

@@ -18,14 +18,14 @@ import (
 // begin lets a session begin, or returns why it is rejected.
 func (gs *Guards) begin(ctx context.Context, s *session, peer pusher.Hook, b wire.Begin) error {
 	select {
-	case <-gs.Site.Started():
+	case <-gs.State.Started():
 	default:
 		return refusal.Rejected{Reason: wire.RejectStarting, Err: errors.New(wire.DaemonStarting)}
 	}
 	if uid := os.Getuid(); int(peer.UID) != uid && peer.UID != 0 {
 		return refusal.Rejected{Reason: wire.RejectGuard, Err: errors.New(wire.AnotherUser(uid, int(peer.UID)))}
 	}
-	c := gs.Site.Config()
+	c := gs.State.Config()
 	root, err := rootOf(c)
 	if err == nil && b.Root != root {
 		err = fmt.Errorf("the guard's repositories are in %s, those of the site in %s (site.root): let both be the same", b.Root, root)
@@ -33,7 +33,7 @@ func (gs *Guards) begin(ctx context.Context, s *session, peer pusher.Hook, b wir
 	if err != nil {
 		return refusal.Rejected{Reason: wire.RejectRoot, Err: err}
 	}
-	id, err := peer.Guard(b.Guard, gs.Site.Boot())
+	id, err := peer.Guard(b.Guard, gs.State.Boot)
 	if err != nil {
 		return refusal.Rejected{Reason: wire.RejectGuard, Err: err}
 	}
@@ -84,10 +84,10 @@ func rootOf(c *config.Config) (string, error) {
 
 // ready returns why pushes can't be decided about now; nil if they can. The daemon has started.
 func (gs *Guards) ready(ctx context.Context) error {
-	if err := gs.Site.AwaitServing(ctx); err != nil {
+	if err := gs.State.AwaitServing(ctx); err != nil {
 		return err
 	}
-	if err := gs.Site.Health(); err != nil {
+	if err := gs.State.Health(); err != nil {
 		return refusal.DatabaseFailed(err)
 	}
 	return nil
@@ -119,7 +119,7 @@ func (gs *Guards) know(id pusher.Guard) error {
 // openSession lets the session be the guard's only one, and takes its list: what is listed goes on, and is to be reported; all else of the guard is
 // settled.
 func (gs *Guards) openSession(ctx context.Context, s *session, id pusher.Guard, b wire.Begin, welcome wire.Welcome) error {
-	c := gs.Site.Config()
+	c := gs.State.Config()
 	gs.lock()
 	defer gs.unlock()
 	g := gs.all[id]

@@ -37,7 +37,7 @@ func (gs *Guards) settleNow(ctx context.Context, t *transaction) {
 	listed := maps.Clone(t.onList)
 	gs.unlock()
 
-	ctx, cancel := context.WithTimeout(ctx, gs.Site.Config().Timeout)
+	ctx, cancel := context.WithTimeout(ctx, gs.State.Config().Timeout)
 	defer cancel()
 	if mayHaveLocks {
 		gs.Marks.Raise(t.repo.Path)
@@ -80,7 +80,7 @@ func (gs *Guards) settleNow(ctx context.Context, t *transaction) {
 		gs.free(t)
 	}
 	if reconcile {
-		gs.Site.RequestReconcile()
+		gs.State.Reconcile.Request()
 	}
 }
 

@@ -17,7 +17,7 @@ func (gs *Guards) RaiseSilence(ctx context.Context) {
 	for _, g := range gs.list() {
 		if g.silent() && !g.alarmed {
 			g.alarmed = true
-			gs.Counts.Alarm()
+			gs.State.Counts.Alarms.Add(1)
 			gs.Logger.ErrorContext(ctx, "a guard lives, and has had no session for a minute: what it was let do waits for it: see `refdbctl site status`",
 				"process", g.id.PID, "open", len(g.transactions))
 		}

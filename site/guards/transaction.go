@@ -46,7 +46,7 @@ func (gs *Guards) decide(ctx context.Context, t *transaction, s *session, limit 
 	if err != nil && !errors.Is(err, errCancelled) && gs.letTransactionThrough(t, err) {
 		err = nil
 	}
-	gs.Counts.Answered(time.Since(start))
+	gs.State.Counts.GuardAnswered(time.Since(start))
 
 	gs.lock()
 	cancelled := ctx.Err() != nil && context.Cause(ctx) == errCancelled
@@ -55,11 +55,12 @@ func (gs *Guards) decide(ctx context.Context, t *transaction, s *session, limit 
 		t.phase, t.mayHaveMoved = granted, true
 		s.send(wire.Granted{TX: t.id.TX})
 		gs.unlock()
-		gs.Counts.Accepted()
+		gs.State.Counts.Prepared.Add(1)
 		return
 	case err != nil && !cancelled:
-		gs.Counts.Refused(len(t.lines))
-		gs.Counts.Reason(refusal.ReasonOf(refused))
+		gs.State.Counts.Refused.Add(1)
+		gs.State.Counts.RefusedRefs.Add(uint64(len(t.lines)))
+		gs.State.Counts.RefusedFor(refused)
 		s.send(wire.Refused{TX: t.id.TX, Kind: refusal.KindOf(err), Reason: string(refusal.ReasonOf(err)), Lines: refusal.TextOf(err)})
 		t.session = nil
 	}
@@ -67,9 +68,9 @@ func (gs *Guards) decide(ctx context.Context, t *transaction, s *session, limit 
 	gs.wake()
 	gs.unlock()
 	if err != nil && !cancelled {
-		gs.Site.LogRefusal(ctx, err)
+		refusal.Log(ctx, gs.Logger, err)
 	}
-	gs.settle(gs.Site.Work(), t)
+	gs.settle(gs.State.Work, t)
 }
 
 // letTransactionThrough reports whether a transaction goes on in spite of err, because the project is in mode log.
@@ -78,7 +79,7 @@ func (gs *Guards) letTransactionThrough(t *transaction, err error) bool {
 	if !logs || refusal.ReasonOf(err) == refusal.Pruning || refusal.IsReserved(err) {
 		return false
 	}
-	c := gs.Site.Config().Under(rules)
+	c := gs.State.Config().Under(rules)
 	guarded := slices.DeleteFunc(slices.Clone(t.lines), func(l wire.Line) bool { return !c.Guards(t.repo.Project, l.Ref) })
 	gs.Site.LetThrough(t.repo.Project, t.by, guarded, err)
 	gs.lock()
@@ -89,7 +90,7 @@ func (gs *Guards) letTransactionThrough(t *transaction, err error) bool {
 
 // permit decides whether the refs of t may move. After a nil error the database has an intent for each that is guarded.
 func (gs *Guards) permit(ctx context.Context, t *transaction, s *session, limit time.Duration) error {
-	c := gs.Site.Config()
+	c := gs.State.Config()
 	deadline := time.Now().Add(limit - min(answerReserve, limit/4))
 	limited, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -103,7 +104,7 @@ func (gs *Guards) permit(ctx context.Context, t *transaction, s *session, limit 
 	if err := gs.note(t.guard); err != nil {
 		return err
 	}
-	if err := gs.Site.AwaitServing(limited); err != nil {
+	if err := gs.State.AwaitServing(limited); err != nil {
 		return err
 	}
 	body := bodyOf(t.lines)
@@ -151,7 +152,7 @@ func (gs *Guards) permit(ctx context.Context, t *transaction, s *session, limit 
 		err := gs.tryPermit(limited, ruled, t, moves, until)
 		switch refusal.ReasonOf(err) {
 		case refusal.Behind:
-			gs.Site.LookAgain(t.repo, moves)
+			gs.Follower.LookAgain(t.repo.Project, moves)
 			fallthrough
 		case refusal.Locked, refusal.Held, refusal.Undecided:
 			// Time mends it. Nothing is claimed meanwhile.
@@ -183,7 +184,7 @@ func (gs *Guards) tryPermit(ctx context.Context, c *config.Config, t *transactio
 		return gs.withoutLocks(t, err)
 	}
 	// What came before may have taken long: another daemon may be this site's by now.
-	if err = gs.Site.AwaitServing(ctx); err == nil {
+	if err = gs.State.AwaitServing(ctx); err == nil {
 		err = gs.compareClaimed(ctx, t, moves)
 	}
 	if err != nil {
@@ -198,7 +199,7 @@ func (gs *Guards) tryPermit(ctx context.Context, c *config.Config, t *transactio
 		t.claim, t.unknown = claim, true
 		gs.unlock()
 		gs.Claims.MarkUnknown(claim, preparation)
-		gs.Site.RequestReconcile()
+		gs.State.Reconcile.Request()
 		return refusal.DatabaseFailed(err)
 	}
 	if err != nil {
@@ -238,7 +239,7 @@ func (gs *Guards) withoutLocks(t *transaction, err error) error {
 
 // compareClaimed compares the announced values with what the repository has, and looks for pushes over git that are not settled.
 func (gs *Guards) compareClaimed(ctx context.Context, t *transaction, moves []refdb.Update) error {
-	if err := gs.Site.AwaitEarlierFollowers(ctx, t.repo.Path); err != nil {
+	if err := gs.EarlierFollowers(ctx, t.repo.Path); err != nil {
 		return err
 	}
 	if err := gs.Site.UnderWay(t.repo.Project, moves); err != nil {
@@ -286,7 +287,7 @@ func (gs *Guards) neverHad(ctx context.Context, t *transaction, moves []refdb.Up
 		}
 	}
 	if refusal.ReasonOf(err) == refusal.UnknownRef {
-		gs.Counts.Alarm()
+		gs.State.Counts.Alarms.Add(1)
 		gs.Logger.ErrorContext(ctx, "a ref is here that the database never had: run `refdbctl site check`", "repository", gs.Digest(t.repo.Project, ""))
 	}
 	return err
@@ -315,7 +316,7 @@ func bodyOf(lines []wire.Line) []byte {
 // protectTransaction keeps the repository from being pruned until t is settled, and looks whether all that the new values reach is
 // there if it may have been pruned since the guard began.
 func (gs *Guards) protectTransaction(ctx context.Context, t *transaction) error {
-	release, err := gs.Site.Share(ctx, t.repo.Path)
+	release, err := gs.Pruning.Protect(ctx, t.repo.Path)
 	if err != nil {
 		return refusal.Because(refusal.Pruning, errors.New(wire.BeingPruned))
 	}

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
@@ -53,17 +52,13 @@ func (h *inheritance) write(state string) error {
 
 // Inherited are the intents of earlier daemons that a push may rely on.
 type Inherited struct {
-	intents atomic.Pointer[map[Key]bool] // nil until they are known
+	intents map[Key]bool // nil until they are known
 }
-
-// Known reports whether it is known what earlier daemons have left.
-func (in *Inherited) Known() bool { return in.intents.Load() != nil }
 
 // Separate separates the intents that came late from those that a push may have been let through
 // on. Owner is this daemon, state its directory. What earlier daemons have left is known after the first call that succeeds.
 func (in *Inherited) Separate(state, owner string, pending []refdb.Intent) (late, others []refdb.Intent, err error) {
-	mine := in.intents.Load()
-	first := mine == nil
+	first := in.intents == nil
 	var answered func(refdb.Intent) bool
 	if first {
 		h, err := readInheritance(state)
@@ -73,7 +68,7 @@ func (in *Inherited) Separate(state, owner string, pending []refdb.Intent) (late
 		stood := h.stood()
 		answered = func(i refdb.Intent) bool { return h == nil || i.Owner == h.Owner || stood[KeyOf(i)] }
 	} else {
-		answered = func(i refdb.Intent) bool { return i.Owner == owner || (*mine)[KeyOf(i)] }
+		answered = func(i refdb.Intent) bool { return i.Owner == owner || in.intents[KeyOf(i)] }
 	}
 	for _, i := range pending {
 		if answered(i) {
@@ -92,8 +87,7 @@ func (in *Inherited) Separate(state, owner string, pending []refdb.Intent) (late
 	if err := h.write(state); err != nil {
 		return nil, nil, err
 	}
-	stood := h.stood()
-	in.intents.Store(&stood)
+	in.intents = h.stood()
 	return late, others, nil
 }
 

@@ -1,10 +1,12 @@
-package maintenance
+package maintainer
 
 import (
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/site/maintenance"
 )
 
 func TestARepositoryIsMaintainedOnceADay(t *testing.T) {
@@ -15,7 +17,7 @@ func TestARepositoryIsMaintainedOnceADay(t *testing.T) {
 	if isDue(dir) {
 		t.Error("a new repository is due at once: all of a site would be")
 	}
-	info, err := os.Stat(File(dir))
+	info, err := os.Stat(maintenance.File(dir))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,6 @@
-package maintenance
+// Package maintainer maintains the guarded repositories of a site, one at a time: on request, and each
+// once a day. What is done in a repository is in package maintenance.
+package maintainer
 
 import (
 	"context"
@@ -13,17 +15,20 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/follow"
+	"github.com/globalrefdb/globalrefdb/site/guards"
 	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/internal/pause"
+	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
+	"github.com/globalrefdb/globalrefdb/site/serving"
 	"github.com/globalrefdb/globalrefdb/site/wire"
+	"github.com/globalrefdb/globalrefdb/site/witness"
 )
 
 const (
-	// PruneWait is how long a prune waits for those that share the repository. New pushes wait meanwhile.
-	PruneWait = 30 * time.Second
 	// keptWait bounds what the database is asked for before.
 	keptWait = 10 * time.Minute
 	// maintainEvery is how often each repository is maintained, if the configuration says so.
@@ -32,45 +37,28 @@ const (
 	lookForDue = 5 * time.Minute
 )
 
-// A Site is what a maintainer asks its daemon for.
-type Site interface {
-	// Config returns the configuration as it is now.
-	Config() *config.Config
-	// AwaitServing waits until the daemon can decide about pushes, at most until ctx ends.
-	AwaitServing(ctx context.Context) error
-	// MayAct returns an error unless what the database says may be acted on.
-	MayAct(ctx context.Context) error
-	// Stopping reports whether the daemon begins to stop.
-	Stopping() bool
-	// Unshared reports whether a guard may move refs in the repository at path that an earlier daemon has let through: nothing keeps
-	// the repository from being pruned then.
-	Unshared(path string) bool
-	// Locked is how long the machine was up when the daemon became the only one of its site.
-	Locked() time.Duration
-	// Receive unpacks all packs that the database has of a project and the repository here lacks.
-	Receive(ctx context.Context, project string) error
-	// Pruned is called when the repository of a project was pruned.
-	Pruned(project string)
+// Deps holds the dependencies of a [Maintainer].
+type Deps struct {
+	State    *serving.State
+	DB       *refdb.DB
+	Projects *projects.Cache
+	Witness  *witness.Witness
+	Pruning  *maintenance.Pruning
+	Follower *follow.Follower
+	Guards   *guards.Guards
+	Logger   *slog.Logger
+	// Digest returns what stands for a ref of a project in logs.
+	Digest func(project, ref string) string
 }
 
 // A Maintainer maintains one repository at a time.
 type Maintainer struct {
-	DB       *refdb.DB
-	Projects *projects.Cache
-	Pruning  *Pruning
-	Site     Site
-	Logger   *slog.Logger
-	// Digest returns what stands for a ref of a project in logs.
-	Digest func(project, ref string) string
-
+	Deps
 	turn chan struct{}
 }
 
-// NewMaintainer returns m, ready to be used.
-func NewMaintainer(m Maintainer) *Maintainer {
-	m.turn = make(chan struct{}, 1)
-	return &m
-}
+// New returns a maintainer.
+func New(deps Deps) *Maintainer { return &Maintainer{Deps: deps, turn: make(chan struct{}, 1)} }
 
 // Enter waits for the turn, until ctx ends. Waiting is called before it waits.
 func (m *Maintainer) Enter(ctx context.Context, waiting func()) error {
@@ -105,7 +93,7 @@ func (m *Maintainer) Maintain(ctx context.Context, r config.Repository, say func
 	}
 	defer m.Leave()
 	defer func() {
-		if err != nil && m.Site.Stopping() {
+		if err != nil && m.State.Stopping() {
 			err = errors.New(wire.DaemonStopping)
 		}
 	}()
@@ -118,17 +106,17 @@ func (m *Maintainer) Maintain(ctx context.Context, r config.Repository, say func
 	say("looking for what other sites may build on")
 	kept, why := m.kept(ctx, r)
 	if why == nil {
-		pins, err := Pin(ctx, repo, kept, false)
+		pins, err := maintenance.Pin(ctx, repo, kept, false)
 		if err != nil {
 			return did, err
 		}
 		did.Kept = pins.All
 	}
-	if did.Peers, err = DropPeers(ctx, repo); err != nil {
+	if did.Peers, err = maintenance.DropPeers(ctx, repo); err != nil {
 		return did, err
 	}
 	say("packing")
-	packed, err := Pack(ctx, repo)
+	packed, err := maintenance.Pack(ctx, repo)
 	did.Packed = string(packed)
 	switch {
 	case err != nil:
@@ -147,7 +135,7 @@ func (m *Maintainer) Maintain(ctx context.Context, r config.Repository, say func
 		return did, nil
 	}
 	say("looking for what can be pruned")
-	n, err := Prunable(ctx, repo)
+	n, err := maintenance.Prunable(ctx, repo)
 	if err != nil || n == 0 {
 		return did, err
 	}
@@ -168,10 +156,10 @@ func (m *Maintainer) Maintain(ctx context.Context, r config.Repository, say func
 func (m *Maintainer) kept(ctx context.Context, r config.Repository) ([]string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, keptWait, errors.New("the database takes too long"))
 	defer cancel()
-	if err := m.Site.AwaitServing(ctx); err != nil {
+	if err := m.State.AwaitServing(ctx); err != nil {
 		return nil, err
 	}
-	if err := m.Site.MayAct(ctx); err != nil {
+	if err := m.Witness.MayAct(ctx); err != nil {
 		return nil, err
 	}
 	p, ok := m.Projects.Get(r.Project)
@@ -186,7 +174,7 @@ func (m *Maintainer) kept(ctx context.Context, r config.Repository) ([]string, e
 	case !packs.Stored(p.Project):
 		return packs.KeptValues(ctx, m.DB, r.Project)
 	}
-	if err := m.Site.Receive(ctx, r.Project); err != nil {
+	if err := m.Follower.Receive(ctx, r.Project); err != nil {
 		return nil, fmt.Errorf("not all that other sites have pushed is here: %w", err)
 	}
 	return packs.Kept(ctx, m.DB, r.Project)
@@ -196,19 +184,19 @@ func (m *Maintainer) kept(ctx context.Context, r config.Repository) ([]string, e
 // too long.
 func (m *Maintainer) prune(ctx context.Context, r config.Repository, repo *gitrepo.Repo, kept []string) (int, error) {
 	// A git that an earlier daemon let through may rely on what no ref reaches.
-	if pusher.RunsSince(m.Site.Locked(), repo.Dir(), m.Site.Config().GitPrograms) {
+	if pusher.RunsSince(m.State.Locked, repo.Dir(), m.State.Config().GitPrograms) {
 		return 0, fmt.Errorf("%w: a git has been running there since before the daemon started", errBusy)
 	}
 	if err := m.mayBePruned(r); err != nil {
 		return 0, err
 	}
-	patience, cancel := context.WithTimeoutCause(ctx, PruneWait, fmt.Errorf("%w: for %s there was always a push or a sync under way", errBusy, PruneWait))
+	patience, cancel := context.WithTimeoutCause(ctx, maintenance.PruneWait, fmt.Errorf("%w: for %s there was always a push or a sync under way", errBusy, maintenance.PruneWait))
 	defer cancel()
 	if err := m.Pruning.AwaitInherited(patience, r.Path); err != nil {
 		return 0, err
 	}
 	// The processes that share the lock may wait for a hook's answer: so it comes first.
-	lock, err := Exclusive(patience, repo.Dir())
+	lock, err := maintenance.Exclusive(patience, repo.Dir())
 	if err != nil {
 		return 0, err
 	}
@@ -222,26 +210,26 @@ func (m *Maintainer) prune(ctx context.Context, r config.Repository, repo *gitre
 		return 0, err
 	}
 	// What was kept by a ref may be left by it since.
-	if _, err := Pin(ctx, repo, kept, true); err != nil {
+	if _, err := maintenance.Pin(ctx, repo, kept, true); err != nil {
 		return 0, err
 	}
 	defer func() {
-		m.Pruning.pruned(r.Path)
-		m.Site.Pruned(r.Project)
+		m.Pruning.Pruned(r.Path)
+		m.Follower.Pruned(r.Project)
 	}()
-	return Prune(ctx, repo, lock)
+	return maintenance.Prune(ctx, repo, lock)
 }
 
 // mayBePruned returns an error while a guard may move refs there that an earlier daemon has let through, to what no ref reaches.
 func (m *Maintainer) mayBePruned(r config.Repository) error {
-	if m.Site.Unshared(r.Path) {
+	if m.Guards.UnsharedIn(r.Path) {
 		return fmt.Errorf("%w: a guard may move refs there since before the daemon started", errBusy)
 	}
 	return nil
 }
 
 func noteMaintained(dir string, at time.Time) error {
-	path := File(dir)
+	path := maintenance.File(dir)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
@@ -258,7 +246,7 @@ func (m *Maintainer) Run(ctx context.Context) {
 
 // MaintainDue maintains the repositories whose time has come, if the configuration says so.
 func (m *Maintainer) MaintainDue(ctx context.Context) {
-	c := m.Site.Config()
+	c := m.State.Config()
 	if !c.Maintain {
 		return
 	}
@@ -281,7 +269,7 @@ func (m *Maintainer) MaintainDue(ctx context.Context) {
 
 // isDue reports whether a repository is to be maintained now. One that never was gets its time of day at random.
 func isDue(dir string) bool {
-	info, err := os.Stat(File(dir))
+	info, err := os.Stat(maintenance.File(dir))
 	if err != nil {
 		noteMaintained(dir, time.Now().Add(-rand.N(maintainEvery)))
 		return false

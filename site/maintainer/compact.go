@@ -1,4 +1,4 @@
-package maintenance
+package maintainer
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/failure"
 	"github.com/globalrefdb/globalrefdb/site/internal/pause"
+	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 )
 
@@ -37,7 +38,7 @@ func (m *Maintainer) compact(ctx context.Context, r config.Repository, repo *git
 		if err != nil {
 			return did, err
 		}
-		site := m.Site.Config().Site
+		site := m.State.Config().Site
 		if err := from.RecordUnpacked(ctx, p.ID, site, mark); err != nil {
 			return did, err
 		}
@@ -72,13 +73,13 @@ func (m *Maintainer) compact(ctx context.Context, r config.Repository, repo *git
 		return did, err
 	}
 	say("storing a base in the database: " + why)
-	release, err := Share(ctx, repo.Dir())
+	release, err := maintenance.Share(ctx, repo.Dir())
 	if err != nil {
 		return did, err
 	}
 	defer release()
 	receive := func(ctx context.Context) (*packs.Mark, error) {
-		if err := m.Site.Receive(ctx, r.Project); err != nil {
+		if err := m.Follower.Receive(ctx, r.Project); err != nil {
 			return nil, err
 		}
 		return packs.ReadMark(repo.Dir())
@@ -113,10 +114,10 @@ func (m *Maintainer) RunLeftLocks(ctx context.Context) {
 
 // endLeftLocks reports whether there are locks that are not stale yet.
 func (m *Maintainer) endLeftLocks(ctx context.Context) (left bool, err error) {
-	if err := m.Site.AwaitServing(ctx); err != nil {
+	if err := m.State.AwaitServing(ctx); err != nil {
 		return true, nil
 	}
-	c := m.Site.Config()
+	c := m.State.Config()
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	var stale []refdb.LockInfo

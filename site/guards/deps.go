@@ -1,0 +1,79 @@
+package guards
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/claims"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/follow"
+	"github.com/globalrefdb/globalrefdb/site/intent"
+	"github.com/globalrefdb/globalrefdb/site/internal/failure"
+	"github.com/globalrefdb/globalrefdb/site/maintenance"
+	"github.com/globalrefdb/globalrefdb/site/modes"
+	"github.com/globalrefdb/globalrefdb/site/moves"
+	"github.com/globalrefdb/globalrefdb/site/objects"
+	"github.com/globalrefdb/globalrefdb/site/projects"
+	"github.com/globalrefdb/globalrefdb/site/serving"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+	"github.com/globalrefdb/globalrefdb/site/witness"
+)
+
+// A Site is what guards ask of the daemon.
+type Site interface {
+	// GuardedLines returns the lines of a transaction whose refs are guarded, and the configuration with the project's rules.
+	GuardedLines(ctx context.Context, c *config.Config, r config.Repository, body []byte) (*config.Config, []wire.Line, error)
+	// UnderWay returns the refusal of moves if a push over git of one of their refs is not settled.
+	UnderWay(project string, moves []refdb.Update) error
+	// LetThrough records lines of a transaction that err would have refused, were its project not in mode log.
+	LetThrough(project, by string, lines []wire.Line, err error)
+	// Resolve ends intents by what the repository has, and returns those that have ended. The caller must know that nobody makes the moves
+	// any more.
+	Resolve(ctx context.Context, moves []*intent.Move) (ended []*intent.Move, err error)
+	// StillPending returns the moves that the database still has as pending intents.
+	StillPending(ctx context.Context, moves []*intent.Move) ([]*intent.Move, error)
+	// ClearAlarms removes the alarms about moves that have ended.
+	ClearAlarms(moves []*intent.Move)
+}
+
+// Deps holds the dependencies of [Guards].
+type Deps struct {
+	State    *serving.State
+	DB       *refdb.DB
+	Projects *projects.Cache
+	Witness  *witness.Witness
+	Follower *follow.Follower
+	Claims   *claims.Claims
+	Intents  *intent.Open
+	Pruning  *maintenance.Pruning
+	Storage  *objects.Storage
+	Moves    *moves.List
+	Marks    *moves.Marks
+	Logged   *modes.Logged
+	Site     Site
+	Logger   *slog.Logger
+	// Deleted is called when a guard has deleted a repository. It returns the reason for refusing that.
+	Deleted func(wire.Deleted) error
+	// EarlierFollowers returns an error while a git that an earlier daemon let through follows the
+	// database in the repository at path. It does not wait long.
+	EarlierFollowers func(ctx context.Context, path string) error
+	// Digest returns what stands for a ref of a project in logs.
+	Digest func(project, ref string) string
+	// Hook is the path of the hook's program; "" if it is not there.
+	Hook string
+}
+
+func (gs *Guards) logFailure(ctx context.Context, what string, err error) {
+	failure.Log(ctx, gs.Logger, what, err)
+}
+
+// Backdate lets all guards have been without a session, or in it, for longer, and have begun their first one earlier: for tests.
+func (gs *Guards) Backdate(by time.Duration) {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	for _, g := range gs.all {
+		g.since, g.first = g.since.Add(-by), g.first.Add(-by)
+	}
+}
