@@ -29,7 +29,6 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/gerrit"
 	"github.com/globalrefdb/globalrefdb/site/guards"
 	"github.com/globalrefdb/globalrefdb/site/hookdir"
-	"github.com/globalrefdb/globalrefdb/site/intent"
 	"github.com/globalrefdb/globalrefdb/site/internal/exporter"
 	"github.com/globalrefdb/globalrefdb/site/internal/socket"
 	"github.com/globalrefdb/globalrefdb/site/internal/systemd"
@@ -39,6 +38,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/modes"
 	"github.com/globalrefdb/globalrefdb/site/moves"
+	"github.com/globalrefdb/globalrefdb/site/moving"
 	"github.com/globalrefdb/globalrefdb/site/objects"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/site/projects"
@@ -75,7 +75,7 @@ type Daemon struct {
 	limits limits
 
 	// inherited are the intents of earlier daemons that a push may rely on; only used by reconcile.
-	inherited intent.Inherited
+	inherited moving.Inherited
 
 	projects projects.Cache
 	logged   modes.Logged
@@ -84,9 +84,9 @@ type Daemon struct {
 	claims   claims.Claims
 	guards   guards.Guards
 	earlier  earlierFollowers
-	alarms   intent.Alarms
+	alarms   moving.Alarms
 	sizes    compare.SettledSizes
-	open     intent.Open
+	open     moving.Open
 	lags     compare.Lags
 	survey   survey
 	moved    moves.Marks
@@ -107,7 +107,7 @@ type Daemon struct {
 	unrecorded  map[string]string // by path, the IDs of projects made for a repository that could not record it yet; for who registers
 
 	// removals are lock-file removals in progress, by resolved intent; only used by reconcile.
-	removals map[intent.Key]<-chan struct{}
+	removals map[moving.Key]<-chan struct{}
 }
 
 // New returns a daemon on db, whose site must be c.Site. The caller closes db
@@ -121,7 +121,7 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 	}
 	d := &Daemon{
 		db: db, o: o, state: serving.New(c, presence.New(db, o.Logger)), began: time.Now(), logged: modes.NewLogged(), moved: moves.NewMarks(),
-		removals: map[intent.Key]<-chan struct{}{}, limits: defaultLimits(),
+		removals: map[moving.Key]<-chan struct{}{}, limits: defaultLimits(),
 		registering: make(chan struct{}, 1), unrecorded: map[string]string{},
 	}
 	d.witness = witness.Witness{DB: db, Journal: o.Journal, Moves: &d.list, State: d.state, Logger: o.Logger}

@@ -13,8 +13,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/config"
-	"github.com/globalrefdb/globalrefdb/site/intent"
 	"github.com/globalrefdb/globalrefdb/site/internal/lockfiles"
+	"github.com/globalrefdb/globalrefdb/site/moving"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -52,8 +52,8 @@ func (d *Daemon) applyDecisions(ctx context.Context, c *config.Config, decided [
 			unheeded = append(unheeded, i)
 		}
 	}
-	maps.DeleteFunc(d.removals, func(k intent.Key, _ <-chan struct{}) bool {
-		return !slices.ContainsFunc(decided, func(i refdb.Intent) bool { return intent.KeyOf(i) == k })
+	maps.DeleteFunc(d.removals, func(k moving.Key, _ <-chan struct{}) bool {
+		return !slices.ContainsFunc(decided, func(i refdb.Intent) bool { return moving.KeyOf(i) == k })
 	})
 	if len(heeded) > 0 {
 		ctx, cancel := context.WithTimeout(ctx, reconcileEvery)
@@ -80,9 +80,9 @@ func (d *Daemon) listHeeded(c *config.Config, i refdb.Intent) {
 
 // clearAlarmsOf removes the alarms about intents that have been resolved.
 func (d *Daemon) clearAlarmsOf(intents []refdb.Intent) {
-	moves := make([]*intent.Move, len(intents))
+	moves := make([]*moving.Move, len(intents))
 	for i, one := range intents {
-		moves[i] = intent.MoveOf(one)
+		moves[i] = moving.MoveOf(one)
 	}
 	d.clearAlarms(moves)
 }
@@ -96,7 +96,7 @@ func (d *Daemon) dropResolved(i refdb.Intent) {
 	}
 	defer p.leave()
 	if m := p.find(i.Project, i.Ref); m != nil && m.Token == i.Token {
-		p.drop([]*intent.Move{m})
+		p.drop([]*moving.Move{m})
 	}
 }
 
@@ -146,7 +146,7 @@ func (d *Daemon) applyDecision(ctx context.Context, c *config.Config, i refdb.In
 	case global.Lock != nil && !global.Lock.Stale():
 		return false, nil // whoever moves it now will be done soon
 	case global.Value == refdb.Unknown && !local.Equivalent(i.New):
-		d.raiseAlarm(ctx, intent.MoveOf(i), "an operator resolved it; it is not in the global database, and has another value here than was announced")
+		d.raiseAlarm(ctx, moving.MoveOf(i), "an operator resolved it; it is not in the global database, and has another value here than was announced")
 		return false, nil
 	}
 	// The hooks needn't be asked: while here and globally differ no push gets through.
@@ -156,7 +156,7 @@ func (d *Daemon) applyDecision(ctx context.Context, c *config.Config, i refdb.In
 	}
 	if err := repo.MoveWithoutHooks(ctx, move, "refdb: the global value"); err != nil {
 		d.o.Logger.WarnContext(ctx, "a ref can't be brought to its global value yet", "ref", d.digest(i.Project, i.Ref))
-		d.raiseAlarm(ctx, intent.MoveOf(i), fmt.Sprintf("an operator resolved it; it can't be brought to %s yet: %s",
+		d.raiseAlarm(ctx, moving.MoveOf(i), fmt.Sprintf("an operator resolved it; it can't be brought to %s yet: %s",
 			global.Value.Abbrev(), wire.OneLine(err.Error())))
 		return false, nil
 	}
@@ -173,15 +173,15 @@ func (d *Daemon) withoutAbandonedLocks(c *config.Config, i refdb.Intent) bool {
 	if _, is := pusher.ParseTransaction(i.Agent); is {
 		return !d.guards.MayHaveLeftLocksIn(r.Path)
 	}
-	files := lockfiles.There(d.lockFilesOf([]*intent.Move{intent.MoveOf(i)})[r.Path])
+	files := lockfiles.There(d.lockFilesOf([]*moving.Move{moving.MoveOf(i)})[r.Path])
 	if len(files) == 0 {
 		return true
 	}
-	removal, begun := d.removals[intent.KeyOf(i)]
+	removal, begun := d.removals[moving.KeyOf(i)]
 	if !begun {
 		ended := make(chan struct{})
 		removal = ended
-		d.removals[intent.KeyOf(i)] = removal
+		d.removals[moving.KeyOf(i)] = removal
 		d.state.Tasks.Go(func() {
 			<-d.removeAbandoned(d.state.Work, r.Path, files)
 			d.state.Reconcile.Request()

@@ -6,7 +6,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/config"
-	"github.com/globalrefdb/globalrefdb/site/intent"
+	"github.com/globalrefdb/globalrefdb/site/moving"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
@@ -36,14 +36,14 @@ func (d host) LetThrough(project, by string, lines []wire.Line, err error) {
 }
 
 // Resolve is part of [guards.Site].
-func (d host) Resolve(ctx context.Context, moves []*intent.Move) (ended []*intent.Move, err error) {
+func (d host) Resolve(ctx context.Context, moves []*moving.Move) (ended []*moving.Move, err error) {
 	return d.resolve(ctx, moves)
 }
 
 // StillPending is part of [guards.Site].
-func (d host) StillPending(ctx context.Context, moves []*intent.Move) ([]*intent.Move, error) {
+func (d host) StillPending(ctx context.Context, moves []*moving.Move) ([]*moving.Move, error) {
 	return d.stillPending(ctx, moves)
 }
 
 // ClearAlarms is part of [guards.Site].
-func (d host) ClearAlarms(moves []*intent.Move) { d.clearAlarms(moves) }
+func (d host) ClearAlarms(moves []*moving.Move) { d.clearAlarms(moves) }

@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
-	"github.com/globalrefdb/globalrefdb/site/intent"
 	"github.com/globalrefdb/globalrefdb/site/internal/lockfiles"
+	"github.com/globalrefdb/globalrefdb/site/moving"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 )
 
 // lockFilesOf returns the lock files of the moves' refs, by repository.
-func (d *Daemon) lockFilesOf(moves []*intent.Move) map[string][]gitrepo.LockFile {
+func (d *Daemon) lockFilesOf(moves []*moving.Move) map[string][]gitrepo.LockFile {
 	refs, deletes := map[string][]string{}, map[string]bool{}
 	for _, m := range moves {
 		path := m.Path

@@ -12,7 +12,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/compare"
-	"github.com/globalrefdb/globalrefdb/site/intent"
+	"github.com/globalrefdb/globalrefdb/site/moving"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -35,7 +35,7 @@ func (d *Daemon) transactionEnded(ctx context.Context, hook pusher.Hook, q wire.
 	d.moved.Raise(r.Path)
 	d.lookAtHead(r, q, lines)
 	defer d.logged.Over(r.Project, lines)
-	var moves []*intent.Move
+	var moves []*moving.Move
 	defer func() { d.listUnannounced(r.Path, q, lines, moves) }()
 	select {
 	case <-d.state.Started():
@@ -73,7 +73,7 @@ func (d *Daemon) transactionEnded(ctx context.Context, hook pusher.Hook, q wire.
 
 // listUnannounced lists what a transaction of git has moved for which there is no intent: nobody finds these moves later. What a follower
 // moves is listed when its git has ended.
-func (d *Daemon) listUnannounced(path string, q wire.Request, lines []wire.Line, announced []*intent.Move) {
+func (d *Daemon) listUnannounced(path string, q wire.Request, lines []wire.Line, announced []*moving.Move) {
 	if q.State != wire.StateCommitted || q.Replica {
 		return
 	}
@@ -94,7 +94,7 @@ func (d *Daemon) listUnannounced(path string, q wire.Request, lines []wire.Line,
 
 // end resolves moves of p whose transaction has ended. What can't be recorded now is left to
 // reconcile: the database has all that p knows.
-func (d *Daemon) end(ctx context.Context, p *push, moves []*intent.Move) error {
+func (d *Daemon) end(ctx context.Context, p *push, moves []*moving.Move) error {
 	for _, m := range moves {
 		m.Over.Store(true)
 	}
@@ -110,8 +110,8 @@ func (d *Daemon) end(ctx context.Context, p *push, moves []*intent.Move) error {
 // resolve ends intents by what the repository has, and returns those that have ended. If a ref has
 // neither its old nor its new value, its intent stays and raises an alarm. The caller must know
 // that the process that announced the moves will not move the refs any more.
-func (d *Daemon) resolve(ctx context.Context, moves []*intent.Move) (ended []*intent.Move, err error) {
-	groups := map[announcement][]*intent.Move{}
+func (d *Daemon) resolve(ctx context.Context, moves []*moving.Move) (ended []*moving.Move, err error) {
+	groups := map[announcement][]*moving.Move{}
 	var order []announcement
 	for _, m := range moves {
 		k := announcement{m.Project, m.Owner, m.Token}
@@ -135,7 +135,7 @@ type announcement struct {
 	token          refdb.Token
 }
 
-func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*intent.Move) (ended []*intent.Move, err error) {
+func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*moving.Move) (ended []*moving.Move, err error) {
 	path := moves[0].Path
 	if path == "" {
 		r, err := d.state.Config().Repository(of.project)
@@ -157,7 +157,7 @@ func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(moves, func(a, b *intent.Move) int { return strings.Compare(a.Ref, b.Ref) })
+	slices.SortFunc(moves, func(a, b *moving.Move) int { return strings.Compare(a.Ref, b.Ref) })
 	for len(moves) > 0 {
 		names := make([]string, len(moves))
 		for i, m := range moves {
@@ -180,7 +180,7 @@ func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*
 		p := refdb.Preparation{Project: of.project, Owner: of.owner, Token: of.token, By: moves[0].By, Op: moves[0].Op, Time: moves[0].Recorded}
 		_, logs := d.projects.Logs(of.project)
 		var done, dropped, moved []string
-		var these, odd []*intent.Move
+		var these, odd []*moving.Move
 		for _, m := range moves {
 			switch local := refdb.Value(values[m.Ref]); {
 			case local.Equivalent(m.New):
@@ -229,7 +229,7 @@ func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*
 		if len(left) == len(these) {
 			return ended, err
 		}
-		these = slices.DeleteFunc(these, func(m *intent.Move) bool { return slices.Contains(left, m) })
+		these = slices.DeleteFunc(these, func(m *moving.Move) bool { return slices.Contains(left, m) })
 		for _, m := range these {
 			m.EndedByOthers.Store(true)
 		}
@@ -246,7 +246,7 @@ func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*
 }
 
 // listResolved lists those moves that were made, unless they are on the list.
-func (d *Daemon) listResolved(path string, moves []*intent.Move, made []string) {
+func (d *Daemon) listResolved(path string, moves []*moving.Move, made []string) {
 	moved := make(map[string]bool, len(made))
 	for _, ref := range made {
 		moved[ref] = true
@@ -263,7 +263,7 @@ func (d *Daemon) listResolved(path string, moves []*intent.Move, made []string) 
 // alarmAbout raises an alarm about each move that is still pending and whose ref has neither value.
 // It returns the moves that have ended. It asks the database first: after a move has ended, other
 // moves may have followed.
-func (d *Daemon) alarmAbout(ctx context.Context, repo *gitrepo.Repo, moves []*intent.Move) (ended []*intent.Move, err error) {
+func (d *Daemon) alarmAbout(ctx context.Context, repo *gitrepo.Repo, moves []*moving.Move) (ended []*moving.Move, err error) {
 	if len(moves) == 0 {
 		return nil, nil
 	}
@@ -292,7 +292,7 @@ func (d *Daemon) alarmAbout(ctx context.Context, repo *gitrepo.Repo, moves []*in
 }
 
 // raiseAlarm records that m is stuck, and logs that once.
-func (d *Daemon) raiseAlarm(ctx context.Context, m *intent.Move, reason string) {
+func (d *Daemon) raiseAlarm(ctx context.Context, m *moving.Move, reason string) {
 	d.alarms.Raise(m, reason, func() {
 		d.state.Counts.Alarms.Add(1)
 		d.o.Logger.ErrorContext(ctx, "a push can't be resolved: see `refdbctl site status`", "ref", d.digest(m.Project, m.Ref))
@@ -300,13 +300,13 @@ func (d *Daemon) raiseAlarm(ctx context.Context, m *intent.Move, reason string) 
 }
 
 // clearAlarms removes the alarms about moves that have ended.
-func (d *Daemon) clearAlarms(moves []*intent.Move) {
+func (d *Daemon) clearAlarms(moves []*moving.Move) {
 	d.open.End(moves)
 	d.alarms.Clear(moves)
 }
 
 // stillPending returns the moves that the database still has as pending intents.
-func (d *Daemon) stillPending(ctx context.Context, moves []*intent.Move) ([]*intent.Move, error) {
+func (d *Daemon) stillPending(ctx context.Context, moves []*moving.Move) ([]*moving.Move, error) {
 	site := d.state.Config().Site
 	f := refdb.IntentFilter{Project: moves[0].Project, Owner: site}
 	if len(moves) == 1 {
@@ -320,11 +320,11 @@ func (d *Daemon) stillPending(ctx context.Context, moves []*intent.Move) ([]*int
 		}
 		tokens[i.Ref] = i.Token
 	}
-	return slices.DeleteFunc(slices.Clone(moves), func(m *intent.Move) bool { return tokens[m.Ref] != m.Token }), nil
+	return slices.DeleteFunc(slices.Clone(moves), func(m *moving.Move) bool { return tokens[m.Ref] != m.Token }), nil
 }
 
 // thatHold returns those of the refs in done that the database has at the new value of their move.
-func (d *Daemon) thatHold(ctx context.Context, project string, moves []*intent.Move, done []string) (held []string, err error) {
+func (d *Daemon) thatHold(ctx context.Context, project string, moves []*moving.Move, done []string) (held []string, err error) {
 	want := map[string]refdb.Value{}
 	for _, m := range moves {
 		if slices.Contains(done, m.Ref) {
@@ -345,7 +345,7 @@ func (d *Daemon) thatHold(ctx context.Context, project string, moves []*intent.M
 
 // noteSettled records the new values of the refs in done. If it fails, these values are not protected from a database
 // that is set back; the push succeeds.
-func (d *Daemon) noteSettled(ctx context.Context, repo *gitrepo.Repo, of announcement, moves []*intent.Move, done []string) {
+func (d *Daemon) noteSettled(ctx context.Context, repo *gitrepo.Repo, of announcement, moves []*moving.Move, done []string) {
 	if len(done) == 0 {
 		return
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/config"
-	"github.com/globalrefdb/globalrefdb/site/intent"
 	"github.com/globalrefdb/globalrefdb/site/internal/lockfiles"
+	"github.com/globalrefdb/globalrefdb/site/moving"
 	"github.com/globalrefdb/globalrefdb/site/objects"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/projects"
@@ -110,7 +110,7 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 // and both announce the same moves. A different move of an announced ref shows that the earlier
 // transaction has ended, because git runs one at a time.
 func (d *Daemon) unannounced(ctx context.Context, p *push, project string, moves []refdb.Update) ([]refdb.Update, error) {
-	var over, again []*intent.Move
+	var over, again []*moving.Move
 	var left []refdb.Update
 	for _, u := range moves {
 		m := p.find(project, u.Ref)
@@ -132,7 +132,7 @@ func (d *Daemon) unannounced(ctx context.Context, p *push, project string, moves
 		}
 		for _, m := range again {
 			if !slices.Contains(still, m) {
-				p.drop([]*intent.Move{m})
+				p.drop([]*moving.Move{m})
 				left = append(left, m.Update)
 			}
 		}
@@ -147,7 +147,7 @@ func (d *Daemon) unannounced(ctx context.Context, p *push, project string, moves
 
 // announce records the moves as intents, with the objects that were stored for them. For a short time it waits for other pushes that have
 // locked the refs.
-func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, stored *objects.Pushed, hook pusher.Hook, r config.Repository, moves []refdb.Update) (announced []*intent.Move, err error) {
+func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, stored *objects.Pushed, hook pusher.Hook, r config.Repository, moves []refdb.Update) (announced []*moving.Move, err error) {
 	claim, err := d.claims.Take(claims.ByPush, r.Project, moves, nil)
 	if err != nil {
 		return nil, err
@@ -171,7 +171,7 @@ func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, stored
 		return nil, err
 	}
 	d.follower.Made(r.Project, r.Path, carried)
-	announced = intent.MovesOf(preparation, r.Path, time.Now())
+	announced = moving.MovesOf(preparation, r.Path, time.Now())
 	p.add(announced...)
 	d.open.Begin(announced)
 	return announced, nil

@@ -13,7 +13,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/config"
-	"github.com/globalrefdb/globalrefdb/site/intent"
+	"github.com/globalrefdb/globalrefdb/site/moving"
 	"github.com/globalrefdb/globalrefdb/site/objects"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
@@ -37,7 +37,7 @@ type push struct {
 	objects objects.Pushed
 
 	mu      sync.Mutex // guards what follows, for readers without the turn
-	pending map[refOf]*intent.Move
+	pending map[refOf]*moving.Move
 	failed  error // nil, or an outage
 	// admitted counts the refs that update let through since the last transaction.
 	admitted int
@@ -103,20 +103,20 @@ func (p *push) resetAdmitted() {
 
 func (p *push) leave() { <-p.turn }
 
-func (p *push) list() []*intent.Move {
+func (p *push) list() []*moving.Move {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Collect(maps.Values(p.pending))
 }
 
-func (p *push) find(project, ref string) *intent.Move {
+func (p *push) find(project, ref string) *moving.Move {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pending[refOf{project, ref}]
 }
 
 // add takes the place of what p had about the same refs.
-func (p *push) add(moves ...*intent.Move) {
+func (p *push) add(moves ...*moving.Move) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, m := range moves {
@@ -124,7 +124,7 @@ func (p *push) add(moves ...*intent.Move) {
 	}
 }
 
-func (p *push) drop(moves []*intent.Move) {
+func (p *push) drop(moves []*moving.Move) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, m := range moves {
@@ -209,7 +209,7 @@ func (d *Daemon) track(ctx context.Context, a pusher.Agent) (*push, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &push{agent: a, process: process, turn: make(chan struct{}, 1), pending: map[refOf]*intent.Move{}}
+	p := &push{agent: a, process: process, turn: make(chan struct{}, 1), pending: map[refOf]*moving.Move{}}
 	if ps.byAgent == nil {
 		ps.byAgent = map[pusher.Agent]*push{}
 	}
@@ -285,7 +285,7 @@ func (p *push) remember(err error) error {
 // unsettledIn returns an error while a push or a guard's transaction in a repository may still move refs, or is not settled.
 func (d *Daemon) unsettledIn(r config.Repository) error {
 	for _, push := range d.pushes.all() {
-		if slices.ContainsFunc(push.list(), func(m *intent.Move) bool { return m.Project == r.Project }) {
+		if slices.ContainsFunc(push.list(), func(m *moving.Move) bool { return m.Project == r.Project }) {
 			return fmt.Errorf("a push to %s is not settled yet", r.Project)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/claims"
-	"github.com/globalrefdb/globalrefdb/site/intent"
 	"github.com/globalrefdb/globalrefdb/site/internal/systemd"
+	"github.com/globalrefdb/globalrefdb/site/moving"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 )
 
@@ -191,9 +191,9 @@ func (d *Daemon) reconcileAgent(ctx context.Context, name string, intents []refd
 
 // resolveAbandoned resolves the intents of a process that has ended.
 func (d *Daemon) resolveAbandoned(ctx context.Context, intents []refdb.Intent) error {
-	moves := make([]*intent.Move, len(intents))
+	moves := make([]*moving.Move, len(intents))
 	for i, one := range intents {
-		moves[i] = intent.MoveOf(one)
+		moves[i] = moving.MoveOf(one)
 	}
 	// Once the intents have ended, others may lock those refs.
 	leftovers := d.lockFilesOf(moves)
@@ -209,20 +209,20 @@ func (d *Daemon) resolveAbandoned(ctx context.Context, intents []refdb.Intent) e
 // adopt adds to p the intents of its process that this daemon does not know: an earlier daemon
 // recorded them, or the reply to the request was lost. It resolves those whose transaction has ended.
 func (d *Daemon) adopt(ctx context.Context, p *push, intents []refdb.Intent) error {
-	var unknown, over []*intent.Move
+	var unknown, over []*moving.Move
 	for _, i := range intents {
 		m := p.find(i.Project, i.Ref)
 		switch {
 		case m == nil || m.Token != i.Token:
-			unknown = append(unknown, intent.MoveOf(i))
+			unknown = append(unknown, moving.MoveOf(i))
 		case m.Over.Load():
 			over = append(over, m)
 		}
 	}
 	// They may have ended since they were listed.
-	slices.SortStableFunc(unknown, func(a, b *intent.Move) int { return strings.Compare(a.Project, b.Project) })
+	slices.SortStableFunc(unknown, func(a, b *moving.Move) int { return strings.Compare(a.Project, b.Project) })
 	for len(unknown) > 0 {
-		n := slices.IndexFunc(unknown, func(m *intent.Move) bool { return m.Project != unknown[0].Project })
+		n := slices.IndexFunc(unknown, func(m *moving.Move) bool { return m.Project != unknown[0].Project })
 		if n < 0 {
 			n = len(unknown)
 		}
@@ -241,15 +241,15 @@ func (d *Daemon) adopt(ctx context.Context, p *push, intents []refdb.Intent) err
 // forgetEnded drops moves that have ended by a request whose reply was lost: the database did not have
 // them when it was asked, after start.
 func (d *Daemon) forgetEnded(start time.Time, intents []refdb.Intent) {
-	still := make(map[intent.Key]bool, len(intents))
+	still := make(map[moving.Key]bool, len(intents))
 	for _, i := range intents {
-		still[intent.KeyOf(i)] = true
+		still[moving.KeyOf(i)] = true
 	}
 	for _, p := range d.pushes.all() {
 		if !p.tryEnter() {
 			continue
 		}
-		p.drop(slices.DeleteFunc(p.list(), func(m *intent.Move) bool {
+		p.drop(slices.DeleteFunc(p.list(), func(m *moving.Move) bool {
 			return !m.Over.Load() || still[m.Key()] || m.Since.After(start)
 		}))
 		p.leave()

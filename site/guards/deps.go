@@ -9,11 +9,11 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/follow"
-	"github.com/globalrefdb/globalrefdb/site/intent"
 	"github.com/globalrefdb/globalrefdb/site/internal/failure"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/modes"
 	"github.com/globalrefdb/globalrefdb/site/moves"
+	"github.com/globalrefdb/globalrefdb/site/moving"
 	"github.com/globalrefdb/globalrefdb/site/objects"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/serving"
@@ -31,11 +31,11 @@ type Site interface {
 	LetThrough(project, by string, lines []wire.Line, err error)
 	// Resolve ends intents by what the repository has, and returns those that have ended. The caller must know that nobody makes the moves
 	// any more.
-	Resolve(ctx context.Context, moves []*intent.Move) (ended []*intent.Move, err error)
+	Resolve(ctx context.Context, moves []*moving.Move) (ended []*moving.Move, err error)
 	// StillPending returns the moves that the database still has as pending intents.
-	StillPending(ctx context.Context, moves []*intent.Move) ([]*intent.Move, error)
+	StillPending(ctx context.Context, moves []*moving.Move) ([]*moving.Move, error)
 	// ClearAlarms removes the alarms about moves that have ended.
-	ClearAlarms(moves []*intent.Move)
+	ClearAlarms(moves []*moving.Move)
 }
 
 // Deps holds the dependencies of [Guards].
@@ -46,7 +46,7 @@ type Deps struct {
 	Witness  *witness.Witness
 	Follower *follow.Follower
 	Claims   *claims.Claims
-	Intents  *intent.Open
+	Intents  *moving.Open
 	Pruning  *maintenance.Pruning
 	Storage  *objects.Storage
 	Moves    *moves.List

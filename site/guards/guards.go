@@ -15,8 +15,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
-	"github.com/globalrefdb/globalrefdb/site/intent"
 	"github.com/globalrefdb/globalrefdb/site/internal/broadcast"
+	"github.com/globalrefdb/globalrefdb/site/moving"
 	"github.com/globalrefdb/globalrefdb/site/objects"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
@@ -94,7 +94,7 @@ type transaction struct {
 	mayHaveMoved bool                    // it has had its OK, or may have had it of an earlier daemon
 	ownWord      bool                    // its guard has reported it: that knows what has moved
 	onList       map[string]bool         // refs that are on the list of moves
-	moves        []*intent.Move          // that have an intent
+	moves        []*moving.Move          // that have an intent
 	claim        *claims.Claim
 	// endedByOthers says that somebody else has ended some of its intents. If that was an operator, the decision is yet to be heeded.
 	endedByOthers bool

@@ -8,7 +8,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/claims"
-	"github.com/globalrefdb/globalrefdb/site/intent"
+	"github.com/globalrefdb/globalrefdb/site/moving"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 )
 
@@ -43,9 +43,9 @@ func (gs *Guards) unsettled(ctx context.Context, id pusher.Transaction, intents 
 	if known || intents[0].Decision != refdb.Pending {
 		return intents, nil
 	}
-	moves := make([]*intent.Move, len(intents))
+	moves := make([]*moving.Move, len(intents))
 	for i, one := range intents {
-		moves[i] = intent.MoveOf(one)
+		moves[i] = moving.MoveOf(one)
 	}
 	still, err := gs.Site.StillPending(ctx, moves)
 	if err != nil {
@@ -86,7 +86,7 @@ func (gs *Guards) adoptTransaction(id pusher.Transaction, intents []refdb.Intent
 		}
 		refs = append(refs, i.Ref)
 		if i.Decision == refdb.Pending {
-			t.moves = append(t.moves, intent.MoveOf(i))
+			t.moves = append(t.moves, moving.MoveOf(i))
 		} else {
 			t.endedByOthers = true
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/site/claims"
-	"github.com/globalrefdb/globalrefdb/site/intent"
+	"github.com/globalrefdb/globalrefdb/site/moving"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
@@ -63,7 +63,7 @@ func (gs *Guards) settleNow(ctx context.Context, t *transaction) {
 	for _, m := range ended {
 		t.endedByOthers = t.endedByOthers || m.EndedByOthers.Load()
 	}
-	t.moves = slices.DeleteFunc(t.moves, func(m *intent.Move) bool { return slices.Contains(ended, m) })
+	t.moves = slices.DeleteFunc(t.moves, func(m *moving.Move) bool { return slices.Contains(ended, m) })
 	settled := len(t.moves) == 0 && !t.endedByOthers && !t.unknown
 	if settled {
 		gs.forget(t)

@@ -12,10 +12,10 @@ import (
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
-	"github.com/globalrefdb/globalrefdb/site/intent"
 	"github.com/globalrefdb/globalrefdb/site/internal/keepalive"
 	"github.com/globalrefdb/globalrefdb/site/internal/pause"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
+	"github.com/globalrefdb/globalrefdb/site/moving"
 	"github.com/globalrefdb/globalrefdb/site/objects"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
@@ -207,7 +207,7 @@ func (gs *Guards) tryPermit(ctx context.Context, c *config.Config, t *transactio
 		return gs.withoutLocks(t, err)
 	}
 	gs.Follower.Made(t.repo.Project, t.repo.Path, carried)
-	announced := intent.MovesOf(preparation, t.repo.Path, time.Now())
+	announced := moving.MovesOf(preparation, t.repo.Path, time.Now())
 	gs.lock()
 	t.claim, t.moves = claim, announced
 	gs.unlock()

@@ -1,6 +1,6 @@
-// Package intent has what a daemon knows of its site's intents: the moves of refs that they announce, those that only an operator can
+// Package moving has what a daemon knows of its site's intents: the moves of refs that they announce, those that only an operator can
 // resolve, and those that earlier daemons have left. It asks no database.
-package intent
+package moving
 
 import (
 	"sync/atomic"
