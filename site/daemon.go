@@ -82,11 +82,9 @@ type Daemon struct {
 	modes    modes.Keeper
 	pushes   pushes
 	claims   claims.Claims
+	moving   moving.Coordinator
 	guards   guards.Guards
 	earlier  earlierFollowers
-	alarms   moving.Alarms
-	sizes    compare.SettledSizes
-	open     moving.Open
 	lags     compare.Lags
 	survey   survey
 	moved    moves.Marks
@@ -139,8 +137,11 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 		List: &d.list, Started: d.state.Started(), Logger: o.Logger, Reset: d.state.Counts.MovesResets.Inc,
 	}
 	d.storage = objects.Storage{DB: db, Projects: &d.projects, State: d.state, Logger: o.Logger}
+	d.moving = moving.Coordinator{Deps: moving.Deps{
+		State: d.state, DB: db, Projects: &d.projects, Logged: &d.logged, Claims: &d.claims, List: &d.list, Logger: o.Logger, Digest: d.digest,
+	}}
 	d.guards = guards.Guards{Deps: guards.Deps{
-		State: d.state, DB: db, Projects: &d.projects, Witness: &d.witness, Follower: d.follower, Claims: &d.claims, Intents: &d.open, Pruning: &d.pruning,
+		State: d.state, DB: db, Projects: &d.projects, Witness: &d.witness, Follower: d.follower, Claims: &d.claims, Moving: &d.moving, Pruning: &d.pruning,
 		Storage: &d.storage, Moves: &d.list, Marks: &d.moved, Logged: &d.logged, Site: host{d}, Deleted: d.deleted, EarlierFollowers: d.awaitEarlierFollowers,
 		Logger: o.Logger, Digest: d.digest, Hook: o.Hook,
 	}}
@@ -303,7 +304,7 @@ func (d *Daemon) stop(connections connections, limit time.Duration) {
 	d.state.Stop()
 	d.endUpkeep()
 	systemd.Stopping()
-	left := func() int { return d.pushes.pending() + d.guards.Open() }
+	left := func() int { return d.moving.Count() + d.guards.Open() }
 	d.o.Logger.Info("stopping", "pushes", left())
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
@@ -311,7 +312,7 @@ func (d *Daemon) stop(connections connections, limit time.Duration) {
 	defer poll.Stop()
 	for {
 		left := left()
-		if d.pushes.pending()+d.guards.Pending() == 0 && connections.idle() && !d.state.Reconcile.Outstanding() {
+		if d.moving.Count()+d.guards.Pending() == 0 && connections.idle() && !d.state.Reconcile.Outstanding() {
 			if left > 0 {
 				d.stoppedWith(left) // of guards without a session: they can't report
 				return

@@ -84,19 +84,19 @@ func (d *Daemon) clearAlarmsOf(intents []refdb.Intent) {
 	for i, one := range intents {
 		moves[i] = moving.MoveOf(one)
 	}
-	d.clearAlarms(moves)
+	d.moving.ClearAlarms(moves)
 }
 
 // dropResolved drops the move of a push whose intent an operator has resolved.
 func (d *Daemon) dropResolved(i refdb.Intent) {
 	a, _ := pusher.ParseAgent(i.Agent)
 	p := d.pushes.get(a)
-	if p == nil || !p.tryEnter() {
+	if p == nil || !p.pending.TryEnter() {
 		return
 	}
-	defer p.leave()
-	if m := p.find(i.Project, i.Ref); m != nil && m.Token == i.Token {
-		p.drop([]*moving.Move{m})
+	defer p.pending.Leave()
+	if m := p.pending.Find(i.Project, i.Ref); m != nil && m.Token == i.Token {
+		p.pending.Drop([]*moving.Move{m})
 	}
 }
 
@@ -146,7 +146,7 @@ func (d *Daemon) applyDecision(ctx context.Context, c *config.Config, i refdb.In
 	case global.Lock != nil && !global.Lock.Stale():
 		return false, nil // whoever moves it now will be done soon
 	case global.Value == refdb.Unknown && !local.Equivalent(i.New):
-		d.raiseAlarm(ctx, moving.MoveOf(i), "an operator resolved it; it is not in the global database, and has another value here than was announced")
+		d.moving.RaiseAlarm(ctx, moving.MoveOf(i), "an operator resolved it; it is not in the global database, and has another value here than was announced")
 		return false, nil
 	}
 	// The hooks needn't be asked: while here and globally differ no push gets through.
@@ -156,7 +156,7 @@ func (d *Daemon) applyDecision(ctx context.Context, c *config.Config, i refdb.In
 	}
 	if err := repo.MoveWithoutHooks(ctx, move, "refdb: the global value"); err != nil {
 		d.o.Logger.WarnContext(ctx, "a ref can't be brought to its global value yet", "ref", d.digest(i.Project, i.Ref))
-		d.raiseAlarm(ctx, moving.MoveOf(i), fmt.Sprintf("an operator resolved it; it can't be brought to %s yet: %s",
+		d.moving.RaiseAlarm(ctx, moving.MoveOf(i), fmt.Sprintf("an operator resolved it; it can't be brought to %s yet: %s",
 			global.Value.Abbrev(), wire.OneLine(err.Error())))
 		return false, nil
 	}

@@ -48,7 +48,7 @@ func (d *Daemon) AgeRules(by time.Duration) { d.projects.Backdate(by) }
 
 // HurryStop bounds how long the daemon waits when it stops, if something is under way that need not end by itself.
 func (d *Daemon) HurryStop(limit time.Duration) {
-	if d.pushes.pending()+d.guards.Pending() > 0 || d.state.Presence.Lost() != nil || d.state.Health() != nil {
+	if d.moving.Count()+d.guards.Pending() > 0 || d.state.Presence.Lost() != nil || d.state.Health() != nil {
 		c := *d.state.Config()
 		c.StopTimeout = min(c.StopTimeout, limit)
 		d.state.SetConfig(&c)

@@ -106,7 +106,7 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	gauge(rootMetric, oneIf(s.RootGone))
 	gauge(stuckMetric, float64(len(s.Stuck)))
 	gauge(activeMetric, float64(len(s.Pushes)))
-	open, oldest := c.open.Count()
+	open, oldest := c.moving.Open.Count()
 	gauge(intentsMetric, float64(open))
 	gauge(oldestMetric, oldest.Seconds())
 	count(transactionsMetric, s.Counters.Prepared, "accepted")

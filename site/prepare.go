@@ -3,7 +3,6 @@ package site
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -57,10 +56,10 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 		return err
 	}
 	p.resetAdmitted()
-	if err := p.enter(ctx); err != nil {
+	if err := p.pending.Enter(ctx); err != nil {
 		return refusal.DatabaseFailed(err)
 	}
-	defer p.leave()
+	defer p.pending.Leave()
 	if p.dead || hook.RunBy(p.agent) != nil {
 		return pusher.ErrGone
 	}
@@ -76,7 +75,7 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 		err = refuseTracking(p.agent, moves)
 	}
 	if err == nil {
-		moves, err = d.unannounced(ctx, p, r.Project, moves)
+		moves, err = d.moving.Unannounced(ctx, p.pending, r.Project, moves)
 	}
 	if err != nil || len(moves) == 0 {
 		return err
@@ -96,53 +95,14 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 	if hook.RunBy(p.agent) != nil {
 		// The hook gave up before it had the answer, and so vetoed. Git may have reported the abort
 		// before there was anything to end.
-		d.end(ctx, p, announced)
+		d.moving.End(ctx, p.pending, announced)
 		return pusher.ErrGone
 	}
 	if err := d.rulesStand(ctx, r, q.Body, lines, looked); err != nil {
-		d.end(ctx, p, announced)
+		d.moving.End(ctx, p.pending, announced)
 		return p.remember(err)
 	}
 	return nil
-}
-
-// unannounced returns the moves that p has not announced yet: git runs transactions within others,
-// and both announce the same moves. A different move of an announced ref shows that the earlier
-// transaction has ended, because git runs one at a time.
-func (d *Daemon) unannounced(ctx context.Context, p *push, project string, moves []refdb.Update) ([]refdb.Update, error) {
-	var over, again []*moving.Move
-	var left []refdb.Update
-	for _, u := range moves {
-		m := p.find(project, u.Ref)
-		switch {
-		case m == nil:
-			left = append(left, u)
-		case m.Over.Load() || m.Adopted || !m.Old.Equivalent(u.Old) || !m.New.Equivalent(u.New):
-			over = append(over, m)
-			left = append(left, u)
-		default:
-			again = append(again, m)
-		}
-	}
-	if len(again) > 0 {
-		// An operator may have ended some of them.
-		still, err := d.stillPending(ctx, again)
-		if err != nil {
-			return nil, refusal.DatabaseFailed(err)
-		}
-		for _, m := range again {
-			if !slices.Contains(still, m) {
-				p.drop([]*moving.Move{m})
-				left = append(left, m.Update)
-			}
-		}
-	}
-	if len(over) > 0 {
-		if err := d.end(ctx, p, over); err != nil {
-			return nil, refusal.DatabaseFailed(err)
-		}
-	}
-	return left, nil
 }
 
 // announce records the moves as intents, with the objects that were stored for them. For a short time it waits for other pushes that have
@@ -172,7 +132,7 @@ func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, stored
 	}
 	d.follower.Made(r.Project, r.Path, carried)
 	announced = moving.MovesOf(preparation, r.Path, time.Now())
-	p.add(announced...)
-	d.open.Begin(announced)
+	p.pending.Add(announced...)
+	d.moving.Open.Begin(announced)
 	return announced, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -25,10 +24,10 @@ import (
 type push struct {
 	agent    pusher.Agent
 	process  *pusher.Watched
-	turn     chan struct{} // held by the goroutine that decides about this push
-	snapshot *snapshot     // guarded by the lock of pushes; nil if there is none
+	pending  *moving.Pending
+	snapshot *snapshot // guarded by the lock of pushes; nil if there is none
 
-	// The holder of the turn changes these.
+	// The holder of the turn of pending changes these.
 	dead    bool
 	dir     string             // of the repository that it asked about last
 	locks   []gitrepo.LockFile // that it may have had there then
@@ -36,9 +35,8 @@ type push struct {
 
 	objects objects.Pushed
 
-	mu      sync.Mutex // guards what follows, for readers without the turn
-	pending map[refOf]*moving.Move
-	failed  error // nil, or an outage
+	mu     sync.Mutex // guards what follows, for readers without the turn
+	failed error      // nil, or an outage
 	// admitted counts the refs that update let through since the last transaction.
 	admitted int
 	overfull bool // it has refused a ref since, because they were too many
@@ -51,29 +49,6 @@ type push struct {
 type followed struct {
 	claim *claims.Claim
 	list  func() // that it has moved
-}
-
-// A refOf names a ref of a project.
-type refOf struct{ project, ref string }
-
-// enter waits for the turn, at most until ctx ends.
-func (p *push) enter(ctx context.Context) error {
-	select {
-	case p.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// tryEnter takes the turn if nobody has it.
-func (p *push) tryEnter() bool {
-	select {
-	case p.turn <- struct{}{}:
-		return true
-	default:
-		return false
-	}
 }
 
 // admit counts n refs that the update hook lets through, and refuses those that are too many for the
@@ -99,39 +74,6 @@ func (p *push) resetAdmitted() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.admitted, p.overfull = 0, false
-}
-
-func (p *push) leave() { <-p.turn }
-
-func (p *push) list() []*moving.Move {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Collect(maps.Values(p.pending))
-}
-
-func (p *push) find(project, ref string) *moving.Move {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.pending[refOf{project, ref}]
-}
-
-// add takes the place of what p had about the same refs.
-func (p *push) add(moves ...*moving.Move) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, m := range moves {
-		p.pending[refOf{m.Project, m.Ref}] = m
-	}
-}
-
-func (p *push) drop(moves []*moving.Move) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, m := range moves {
-		if k := (refOf{m.Project, m.Ref}); p.pending[k] == m {
-			delete(p.pending, k)
-		}
-	}
 }
 
 // pushes are all that this daemon knows of, by their agents.
@@ -188,14 +130,6 @@ func (ps *pushes) all() []*push {
 	return all
 }
 
-// pending counts the moves that are not ended.
-func (ps *pushes) pending() (n int) {
-	for _, p := range ps.all() {
-		n += len(p.list())
-	}
-	return n
-}
-
 // track returns the push of a process, which is watched from now on, until ctx ends. The error is
 // [pusher.ErrGone] if the process has ended.
 func (d *Daemon) track(ctx context.Context, a pusher.Agent) (*push, error) {
@@ -209,7 +143,7 @@ func (d *Daemon) track(ctx context.Context, a pusher.Agent) (*push, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &push{agent: a, process: process, turn: make(chan struct{}, 1), pending: map[refOf]*moving.Move{}}
+	p := &push{agent: a, process: process, pending: d.moving.NewPending()}
 	if ps.byAgent == nil {
 		ps.byAgent = map[pusher.Agent]*push{}
 	}
@@ -222,10 +156,10 @@ func (d *Daemon) track(ctx context.Context, a pusher.Agent) (*push, error) {
 func (d *Daemon) awaitEnd(ctx context.Context, p *push) {
 	defer p.process.Close()
 	defer context.AfterFunc(ctx, p.process.Close)()
-	if p.process.Wait() != nil || p.enter(ctx) != nil {
+	if p.process.Wait() != nil || p.pending.Enter(ctx) != nil {
 		return // the daemon ends: the process may go on
 	}
-	defer p.leave()
+	defer p.pending.Leave()
 	p.dead = true
 	if p.dir != "" {
 		d.moved.Raise(p.dir) // a hook that was killed has told nothing
@@ -233,7 +167,7 @@ func (d *Daemon) awaitEnd(ctx context.Context, p *push) {
 	defer d.endShares(p)
 	defer d.removeAbandoned(ctx, p.dir, p.locks)
 	defer d.storage.DropUnused(&p.objects)
-	if moves := p.list(); len(moves) > 0 {
+	if moves := p.pending.All(); len(moves) > 0 {
 		for dir, files := range d.lockFilesOf(moves) {
 			defer d.removeAbandoned(ctx, dir, files)
 		}
@@ -242,8 +176,9 @@ func (d *Daemon) awaitEnd(ctx context.Context, p *push) {
 		}
 		ctx, cancel := context.WithTimeout(ctx, d.state.Config().Timeout)
 		defer cancel()
-		d.end(ctx, p, moves)
+		d.moving.End(ctx, p.pending, moves)
 	}
+	d.moving.Forget(p.pending)
 	d.pushes.mu.Lock()
 	defer d.pushes.mu.Unlock()
 	delete(d.pushes.byAgent, p.agent)
@@ -285,7 +220,7 @@ func (p *push) remember(err error) error {
 // unsettledIn returns an error while a push or a guard's transaction in a repository may still move refs, or is not settled.
 func (d *Daemon) unsettledIn(r config.Repository) error {
 	for _, push := range d.pushes.all() {
-		if slices.ContainsFunc(push.list(), func(m *moving.Move) bool { return m.Project == r.Project }) {
+		if slices.ContainsFunc(push.pending.All(), func(m *moving.Move) bool { return m.Project == r.Project }) {
 			return fmt.Errorf("a push to %s is not settled yet", r.Project)
 		}
 	}
@@ -302,7 +237,7 @@ func (d *Daemon) mayMove(k refdb.Known) bool {
 	}
 	a, _ := pusher.ParseAgent(k.Agent)
 	if p := d.pushes.get(a); p != nil {
-		if m := p.find(k.Project, k.Ref); m != nil && m.Token == k.Token {
+		if m := p.pending.Find(k.Project, k.Ref); m != nil && m.Token == k.Token {
 			return !m.Over.Load()
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -71,9 +70,9 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.alarms.Keep(slices.Concat(pending, decided))
-	d.forgetEnded(start, pending)
-	d.open.Found(start, pending)
+	d.moving.Alarms.Keep(slices.Concat(pending, decided))
+	d.moving.ForgetEnded(start, pending)
+	d.moving.Open.Found(start, pending)
 	first := !d.state.Inherited()
 	// Before anything is let through, what operators have decided is claimed, and so is what earlier daemons let guards do.
 	d.claims.SetDecided(decided)
@@ -178,15 +177,15 @@ func (d *Daemon) reconcileAgent(ctx context.Context, name string, intents []refd
 		return d.resolveAbandoned(ctx, intents)
 	case err != nil:
 		return err
-	case !p.tryEnter():
+	case !p.pending.TryEnter():
 		// A hook of the push is being answered. What can't be ended then is reconciled later.
 		return nil
 	}
-	defer p.leave()
+	defer p.pending.Leave()
 	if p.dead {
 		return nil
 	}
-	return d.adopt(ctx, p, intents)
+	return d.moving.Adopt(ctx, p.pending, intents)
 }
 
 // resolveAbandoned resolves the intents of a process that has ended.
@@ -197,61 +196,11 @@ func (d *Daemon) resolveAbandoned(ctx context.Context, intents []refdb.Intent) e
 	}
 	// Once the intents have ended, others may lock those refs.
 	leftovers := d.lockFilesOf(moves)
-	ended, err := d.resolve(ctx, moves)
+	ended, err := d.moving.Resolve(ctx, moves)
 	if len(ended) == len(moves) {
 		for dir, files := range leftovers {
 			d.removeAbandoned(d.state.Work, dir, files)
 		}
 	}
 	return err
-}
-
-// adopt adds to p the intents of its process that this daemon does not know: an earlier daemon
-// recorded them, or the reply to the request was lost. It resolves those whose transaction has ended.
-func (d *Daemon) adopt(ctx context.Context, p *push, intents []refdb.Intent) error {
-	var unknown, over []*moving.Move
-	for _, i := range intents {
-		m := p.find(i.Project, i.Ref)
-		switch {
-		case m == nil || m.Token != i.Token:
-			unknown = append(unknown, moving.MoveOf(i))
-		case m.Over.Load():
-			over = append(over, m)
-		}
-	}
-	// They may have ended since they were listed.
-	slices.SortStableFunc(unknown, func(a, b *moving.Move) int { return strings.Compare(a.Project, b.Project) })
-	for len(unknown) > 0 {
-		n := slices.IndexFunc(unknown, func(m *moving.Move) bool { return m.Project != unknown[0].Project })
-		if n < 0 {
-			n = len(unknown)
-		}
-		still, err := d.stillPending(ctx, unknown[:n])
-		if err != nil {
-			return err
-		}
-		p.add(still...)
-		unknown = unknown[n:]
-	}
-	ended, err := d.resolve(ctx, over)
-	p.drop(ended)
-	return err
-}
-
-// forgetEnded drops moves that have ended by a request whose reply was lost: the database did not have
-// them when it was asked, after start.
-func (d *Daemon) forgetEnded(start time.Time, intents []refdb.Intent) {
-	still := make(map[moving.Key]bool, len(intents))
-	for _, i := range intents {
-		still[moving.KeyOf(i)] = true
-	}
-	for _, p := range d.pushes.all() {
-		if !p.tryEnter() {
-			continue
-		}
-		p.drop(slices.DeleteFunc(p.list(), func(m *moving.Move) bool {
-			return !m.Over.Load() || still[m.Key()] || m.Since.After(start)
-		}))
-		p.leave()
-	}
 }

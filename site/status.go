@@ -20,7 +20,7 @@ func (d *Daemon) status() client.Status {
 	s := client.Status{
 		Site: c.Site, Version: d.o.Version, PID: os.Getpid(),
 		Started: d.began.UTC(), Uptime: time.Since(d.began).Seconds(), SessionVersion: wire.SessionVersion, Stopping: d.state.Stopping(), Gerrit: d.gerrit.Status(),
-		Pushes: []client.Push{}, Sessions: d.guards.Sessions(), Stuck: d.alarms.List(), Counters: d.state.Counts.Status(), Unguarded: []client.Unguarded{}, Malformed: []client.Malformed{}, Behind: d.behind(),
+		Pushes: []client.Push{}, Sessions: d.guards.Sessions(), Stuck: d.moving.Alarms.List(), Counters: d.state.Counts.Status(), Unguarded: []client.Unguarded{}, Malformed: []client.Malformed{}, Behind: d.behind(),
 	}
 	s.Counters.Followed, s.Counters.Unpacked, _ = d.follower.Stats()
 	s.Readers = append(d.readers.Status(), d.guards.NeverRead(d.readers.Reads, readers.NeverReadFor)...)
@@ -49,7 +49,7 @@ func (d *Daemon) status() client.Status {
 	}
 	for _, p := range d.pushes.all() {
 		byProject := map[string]client.Push{}
-		for _, m := range p.list() {
+		for _, m := range p.pending.All() {
 			push := byProject[m.Project]
 			byProject[m.Project] = client.Push{
 				Project: m.Project, PID: p.agent.PID, Refs: push.Refs + 1, Age: max(push.Age, time.Since(m.Since).Seconds()),

@@ -25,17 +25,8 @@ import (
 type Site interface {
 	// GuardedLines returns the lines of a transaction whose refs are guarded, and the configuration with the project's rules.
 	GuardedLines(ctx context.Context, c *config.Config, r config.Repository, body []byte) (*config.Config, []wire.Line, error)
-	// UnderWay returns the refusal of moves if a push over git of one of their refs is not settled.
-	UnderWay(project string, moves []refdb.Update) error
 	// LetThrough records lines of a transaction that err would have refused, were its project not in mode log.
 	LetThrough(project, by string, lines []wire.Line, err error)
-	// Resolve ends intents by what the repository has, and returns those that have ended. The caller must know that nobody makes the moves
-	// any more.
-	Resolve(ctx context.Context, moves []*moving.Move) (ended []*moving.Move, err error)
-	// StillPending returns the moves that the database still has as pending intents.
-	StillPending(ctx context.Context, moves []*moving.Move) ([]*moving.Move, error)
-	// ClearAlarms removes the alarms about moves that have ended.
-	ClearAlarms(moves []*moving.Move)
 }
 
 // Deps holds the dependencies of [Guards].
@@ -46,7 +37,7 @@ type Deps struct {
 	Witness  *witness.Witness
 	Follower *follow.Follower
 	Claims   *claims.Claims
-	Intents  *moving.Open
+	Moving   *moving.Coordinator
 	Pruning  *maintenance.Pruning
 	Storage  *objects.Storage
 	Moves    *moves.List

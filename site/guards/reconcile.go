@@ -47,7 +47,7 @@ func (gs *Guards) unsettled(ctx context.Context, id pusher.Transaction, intents 
 	for i, one := range intents {
 		moves[i] = moving.MoveOf(one)
 	}
-	still, err := gs.Site.StillPending(ctx, moves)
+	still, err := gs.Moving.StillPending(ctx, moves)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +148,7 @@ func (gs *Guards) ForgetSettled(start time.Time, intents []refdb.Intent) {
 	}
 	gs.unlock()
 	for _, t := range settled {
-		gs.Site.ClearAlarms(t.moves)
+		gs.Moving.ClearAlarms(t.moves)
 		gs.free(t)
 	}
 }

@@ -49,13 +49,13 @@ func (gs *Guards) settleNow(ctx context.Context, t *transaction) {
 		m.Over.Store(true)
 		m.OnList.Store(listed[m.Ref])
 	}
-	ended, err := gs.Site.Resolve(ctx, moves)
+	ended, err := gs.Moving.Resolve(ctx, moves)
 	gs.logFailure(ctx, "what became of a transaction could not be recorded yet", err)
 	if mayHaveMoved {
 		gs.headMoved(t)
 		gs.RecordHeads(ctx)
 	}
-	gs.Intents.End(ended)
+	gs.Moving.Open.End(ended)
 	gs.Logged.Over(t.repo.Project, t.lines)
 
 	gs.lock()

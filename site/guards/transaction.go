@@ -211,7 +211,7 @@ func (gs *Guards) tryPermit(ctx context.Context, c *config.Config, t *transactio
 	gs.lock()
 	t.claim, t.moves = claim, announced
 	gs.unlock()
-	gs.Intents.Begin(announced)
+	gs.Moving.Open.Begin(announced)
 	return nil
 }
 
@@ -242,7 +242,7 @@ func (gs *Guards) compareClaimed(ctx context.Context, t *transaction, moves []re
 	if err := gs.EarlierFollowers(ctx, t.repo.Path); err != nil {
 		return err
 	}
-	if err := gs.Site.UnderWay(t.repo.Project, moves); err != nil {
+	if err := gs.Moving.UnderWay(t.repo.Project, moves); err != nil {
 		return err
 	}
 	repo, err := gitrepo.OpenDir(t.repo.Path)
