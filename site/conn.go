@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/internal/keepalive"
@@ -177,32 +175,22 @@ func (d *Daemon) refuse(ctx context.Context, q wire.Request, err error) wire.Res
 // refusalResponse returns the answer that says err.
 func refusalResponse(err error) wire.Response { return wire.Response{Lines: refusal.LinesOf(err)} }
 
-// letThrough reports whether a request goes on in spite of err, because the project is in mode log. It records the refusal,
-// and does not ask the database.
+// letThrough reports whether a request goes on in spite of err, because the project is in mode log.
 func (d *Daemon) letThrough(hook pusher.Hook, q wire.Request, err error) bool {
 	if q.Replica || refusal.IsReserved(err) {
 		return false // our own sync, which will be repeated, or a name that is refused whatever the database says
 	}
-	r, known := d.state.Config().Find(q.Dir)
+	c := d.state.Config()
+	r, known := c.Find(q.Dir)
 	lines, parsed := wire.ParseLines(q.Body)
-	rules, logs := d.projects.Logs(r.Project)
-	if errors.Join(known, parsed) != nil || !logs {
+	if errors.Join(known, parsed) != nil {
 		return false
 	}
 	if q.State != wire.StatePrepared {
-		return true // only the transaction that follows is counted
+		_, logs := d.projects.Logs(r.Project)
+		return logs // only the transaction that follows is counted
 	}
-	c := d.state.Config().Under(rules)
-	guarded := slices.DeleteFunc(lines, func(l wire.Line) bool { return !c.Guards(r.Project, l.Ref) })
-	d.noteLetThrough(r.Project, d.pushedBy(c, hook, q.Process), guarded, err)
-	return true
-}
-
-// noteLetThrough records lines of a transaction that err would have refused.
-func (d *Daemon) noteLetThrough(project, by string, guarded []wire.Line, err error) {
-	d.logged.Add(project, by, guarded, err)
-	d.o.Logger.Info("let through what would have been refused: the project's mode is log", "reason", string(refusal.ReasonOf(err)),
-		"project", refdb.Digest(d.o.DigestKey, project, ""), "refs", len(guarded))
+	return d.policy.LetThrough(r.Project, lines, err, func() string { return d.pushedBy(c, hook, q.Process) })
 }
 
 // pushedBy returns the name of who pushes, or "" if nobody says or the push has ended.

@@ -40,6 +40,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/moves"
 	"github.com/globalrefdb/globalrefdb/site/moving"
 	"github.com/globalrefdb/globalrefdb/site/objects"
+	"github.com/globalrefdb/globalrefdb/site/policy"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
@@ -80,6 +81,7 @@ type Daemon struct {
 	projects projects.Cache
 	logged   modes.Logged
 	modes    modes.Keeper
+	policy   *policy.Policy
 	pushes   pushes
 	claims   claims.Claims
 	moving   moving.Coordinator
@@ -101,9 +103,6 @@ type Daemon struct {
 	storage    objects.Storage
 	witness    witness.Witness
 
-	registering chan struct{}     // has an element while a push makes the database or a repository record a project
-	unrecorded  map[string]string // by path, the IDs of projects made for a repository that could not record it yet; for who registers
-
 	// removals are lock-file removals in progress, by resolved intent; only used by reconcile.
 	removals map[moving.Key]<-chan struct{}
 }
@@ -120,7 +119,6 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 	d := &Daemon{
 		db: db, o: o, state: serving.New(c, presence.New(db, o.Logger)), began: time.Now(), logged: modes.NewLogged(), moved: moves.NewMarks(),
 		removals: map[moving.Key]<-chan struct{}{}, limits: defaultLimits(),
-		registering: make(chan struct{}, 1), unrecorded: map[string]string{},
 	}
 	d.witness = witness.Witness{DB: db, Journal: o.Journal, Moves: &d.list, State: d.state, Logger: o.Logger}
 	d.follower = follow.New(db, follow.Options{
@@ -137,12 +135,13 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 		List: &d.list, Started: d.state.Started(), Logger: o.Logger, Reset: d.state.Counts.MovesResets.Inc,
 	}
 	d.storage = objects.Storage{DB: db, Projects: &d.projects, State: d.state, Logger: o.Logger}
+	d.policy = policy.New(policy.Policy{State: d.state, DB: db, Projects: &d.projects, Logged: &d.logged, Logger: o.Logger, Digest: d.digest})
 	d.moving = moving.Coordinator{Deps: moving.Deps{
 		State: d.state, DB: db, Projects: &d.projects, Logged: &d.logged, Claims: &d.claims, List: &d.list, Logger: o.Logger, Digest: d.digest,
 	}}
 	d.guards = guards.Guards{Deps: guards.Deps{
-		State: d.state, DB: db, Projects: &d.projects, Witness: &d.witness, Follower: d.follower, Claims: &d.claims, Moving: &d.moving, Pruning: &d.pruning,
-		Storage: &d.storage, Moves: &d.list, Marks: &d.moved, Logged: &d.logged, Site: host{d}, Deleted: d.deleted, EarlierFollowers: d.awaitEarlierFollowers,
+		State: d.state, DB: db, Projects: &d.projects, Witness: &d.witness, Follower: d.follower, Claims: &d.claims, Moving: &d.moving, Policy: d.policy, Pruning: &d.pruning,
+		Storage: &d.storage, Moves: &d.list, Marks: &d.moved, Logged: &d.logged, Deleted: d.deleted, EarlierFollowers: d.awaitEarlierFollowers,
 		Logger: o.Logger, Digest: d.digest, Hook: o.Hook,
 	}}
 	d.modes = modes.Keeper{DB: db, Projects: &d.projects, Logged: &d.logged, State: d.state, Unsettled: d.unsettledIn}
@@ -253,7 +252,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	if err := d.state.Presence.Begin(ctx, c); err != nil {
 		return err
 	}
-	d.refreshProjects(ctx)
+	d.policy.Refresh(ctx)
 	err = d.reconcile(ctx)
 	d.state.Start()
 	d.state.Tasks.Go(func() { d.keepProjects(work) })

@@ -17,7 +17,7 @@ import (
 func (d *Daemon) BePatient(limit time.Duration) {
 	d.state.Outage = 0 // tests take the database away
 	d.limits = limits{
-		request: limit, answer: limit, lockFiles: limit, snapshot: limit, fresh: limit, reread: limit, rules: d.limits.rules,
+		request: limit, answer: limit, lockFiles: limit, snapshot: limit, fresh: limit, reread: limit,
 	}
 	d.SetSessionLimits(guards.Limits{Decision: 3 * limit, Silence: limit, Write: limit})
 }
@@ -35,7 +35,7 @@ func (d *Daemon) SetOutage(limit time.Duration) { d.state.Outage = limit }
 func (d *Daemon) SetReadersWait(wait time.Duration) { d.readers.Wait = wait }
 
 // SetRulesLook changes for how long a transaction goes by one look at the rules. It is called before Run.
-func (d *Daemon) SetRulesLook(limit time.Duration) { d.limits.rules = limit }
+func (d *Daemon) SetRulesLook(limit time.Duration) { d.policy.Decision = limit }
 
 // LetSnapshotsAge has what was read when a push began be too old for its first update. It is called before Run.
 func (d *Daemon) LetSnapshotsAge() { d.limits.fresh = 0 }

@@ -17,7 +17,7 @@ func (d *Daemon) followAsked(ctx context.Context, q wire.Request) wire.Response 
 	if err != nil {
 		return wire.Response{Lines: []string{wire.OneLine(err.Error())}}
 	}
-	d.refreshProjects(ctx)
+	d.policy.Refresh(ctx)
 	d.follower.FindProjects([]string{r.Project})
 	if p, ok := d.projects.Get(r.Project); !ok || !packs.Stored(p.Project) {
 		d.list.Repository(r.Path) // the follower does not

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
-	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // limits holds the daemon's time limits that no configuration changes. Tests set longer ones.
@@ -15,12 +14,11 @@ type limits struct {
 	snapshot  time.Duration // that a push goes by what was read when it began
 	fresh     time.Duration // that update answers by what was read when the push began, before it reads again
 	reread    time.Duration // between two times that it reads again
-	rules     time.Duration // that a transaction goes by a look at its project's rules (G4)
 }
 
 func defaultLimits() limits {
 	return limits{
 		request: 5 * time.Second, answer: 2 * time.Second, lockFiles: gitrepo.LockPatience,
-		snapshot: time.Minute, fresh: 100 * time.Millisecond, reread: time.Second, rules: wire.DefaultLimit,
+		snapshot: time.Minute, fresh: 100 * time.Millisecond, reread: time.Second,
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/moving"
 	"github.com/globalrefdb/globalrefdb/site/objects"
 	"github.com/globalrefdb/globalrefdb/site/packs"
+	"github.com/globalrefdb/globalrefdb/site/policy"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
@@ -30,7 +31,7 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 	if err != nil {
 		return err
 	}
-	c, lines, err := d.guardedLines(ctx, c, r, q.Body)
+	c, lines, err := d.policy.GuardedLines(ctx, c, r, q.Body)
 	if err != nil || len(lines) == 0 {
 		return err
 	}
@@ -38,7 +39,7 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 		if err := d.state.AwaitInheritance(ctx); err != nil {
 			return err
 		}
-		moves, err := d.movesOf(ctx, r, lines, true)
+		moves, err := policy.MovesOf(ctx, r, lines, true)
 		if err != nil || len(moves) == 0 {
 			return err
 		}
@@ -67,7 +68,7 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 	if all, err := wire.ParseLines(q.Body); err == nil {
 		p.locks = lockfiles.HeldBy(r.Path, all)
 	}
-	moves, err := d.movesOf(ctx, r, lines, true)
+	moves, err := policy.MovesOf(ctx, r, lines, true)
 	if err == nil {
 		err = refusal.Lookalikes(moves)
 	}
@@ -98,7 +99,7 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 		d.moving.End(ctx, p.pending, announced)
 		return pusher.ErrGone
 	}
-	if err := d.rulesStand(ctx, r, q.Body, lines, looked); err != nil {
+	if err := d.policy.RulesStand(ctx, r, q.Body, lines, looked); err != nil {
 		d.moving.End(ctx, p.pending, announced)
 		return p.remember(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/policy"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -111,14 +112,14 @@ func (d *Daemon) preReceive(ctx context.Context, hook pusher.Hook, q wire.Reques
 	if !slices.ContainsFunc(lines, func(l wire.Line) bool { return config.Guardable(l.Ref) }) {
 		return nil
 	}
-	if c, err = d.ruled(ctx, c, r); err != nil && free {
+	if c, err = d.policy.Ruled(ctx, c, r); err != nil && free {
 		return nil
 	} else if err != nil {
 		return err
 	}
 	var moves []refdb.Update
 	for _, l := range lines {
-		if c.Guards(r.Project, l.Ref) && unfit(r.Project, l) == "" {
+		if c.Guards(r.Project, l.Ref) && policy.Unfit(r.Project, l) == "" {
 			moves = append(moves, refdb.Update{Ref: l.Ref, Old: refdb.Value(l.Old), New: refdb.Value(l.New)})
 		}
 	}

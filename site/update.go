@@ -10,6 +10,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/keepalive"
 	"github.com/globalrefdb/globalrefdb/site/objects"
 	"github.com/globalrefdb/globalrefdb/site/packs"
+	"github.com/globalrefdb/globalrefdb/site/policy"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
@@ -27,14 +28,14 @@ func (d *Daemon) update(ctx context.Context, hook pusher.Hook, conn *net.UnixCon
 	if err := refusal.Reserved(q.Body); err != nil {
 		return err
 	}
-	c, lines, err := d.guardedLines(ctx, c, r, q.Body)
+	c, lines, err := d.policy.GuardedLines(ctx, c, r, q.Body)
 	if err != nil || len(lines) == 0 || q.Replica {
 		return err
 	}
 	if err := d.state.AwaitServing(ctx); err != nil {
 		return err
 	}
-	moves, err := d.movesOf(ctx, r, lines, false)
+	moves, err := policy.MovesOf(ctx, r, lines, false)
 	if err == nil {
 		err = refusal.Lookalikes(moves)
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/claims"
-	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/follow"
 	"github.com/globalrefdb/globalrefdb/site/internal/failure"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
@@ -15,19 +14,12 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/moves"
 	"github.com/globalrefdb/globalrefdb/site/moving"
 	"github.com/globalrefdb/globalrefdb/site/objects"
+	"github.com/globalrefdb/globalrefdb/site/policy"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/serving"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 	"github.com/globalrefdb/globalrefdb/site/witness"
 )
-
-// A Site is what guards ask of the daemon.
-type Site interface {
-	// GuardedLines returns the lines of a transaction whose refs are guarded, and the configuration with the project's rules.
-	GuardedLines(ctx context.Context, c *config.Config, r config.Repository, body []byte) (*config.Config, []wire.Line, error)
-	// LetThrough records lines of a transaction that err would have refused, were its project not in mode log.
-	LetThrough(project, by string, lines []wire.Line, err error)
-}
 
 // Deps holds the dependencies of [Guards].
 type Deps struct {
@@ -38,12 +30,12 @@ type Deps struct {
 	Follower *follow.Follower
 	Claims   *claims.Claims
 	Moving   *moving.Coordinator
+	Policy   *policy.Policy
 	Pruning  *maintenance.Pruning
 	Storage  *objects.Storage
 	Moves    *moves.List
 	Marks    *moves.Marks
 	Logged   *modes.Logged
-	Site     Site
 	Logger   *slog.Logger
 	// Deleted is called when a guard has deleted a repository. It returns the reason for refusing that.
 	Deleted func(wire.Deleted) error

@@ -3,7 +3,6 @@ package guards
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
@@ -75,13 +74,9 @@ func (gs *Guards) decide(ctx context.Context, t *transaction, s *session, limit 
 
 // letTransactionThrough reports whether a transaction goes on in spite of err, because the project is in mode log.
 func (gs *Guards) letTransactionThrough(t *transaction, err error) bool {
-	rules, logs := gs.Projects.Logs(t.repo.Project)
-	if !logs || refusal.ReasonOf(err) == refusal.Pruning || refusal.IsReserved(err) {
+	if refusal.ReasonOf(err) == refusal.Pruning || !gs.Policy.LetThrough(t.repo.Project, t.lines, err, func() string { return t.by }) {
 		return false
 	}
-	c := gs.State.Config().Under(rules)
-	guarded := slices.DeleteFunc(slices.Clone(t.lines), func(l wire.Line) bool { return !c.Guards(t.repo.Project, l.Ref) })
-	gs.Site.LetThrough(t.repo.Project, t.by, guarded, err)
 	gs.lock()
 	t.mayHaveLocks = true
 	gs.unlock()
@@ -117,7 +112,7 @@ func (gs *Guards) permit(ctx context.Context, t *transaction, s *session, limit 
 	if err := gs.adoptNew(limited, c, t.repo); err != nil {
 		return err
 	}
-	ruled, lines, err := gs.Site.GuardedLines(limited, c, t.repo, body)
+	ruled, lines, err := gs.Policy.GuardedLines(limited, c, t.repo, body)
 	if err != nil {
 		return err
 	}
@@ -132,7 +127,7 @@ func (gs *Guards) permit(ctx context.Context, t *transaction, s *session, limit 
 		// That may have taken long.
 		limited, cancel = context.WithTimeout(ctx, limit-min(answerReserve, limit/4))
 		defer cancel()
-		if ruled, lines, err = gs.Site.GuardedLines(limited, c, t.repo, body); err != nil {
+		if ruled, lines, err = gs.Policy.GuardedLines(limited, c, t.repo, body); err != nil {
 			return err
 		}
 		moves = announcedMoves(lines)

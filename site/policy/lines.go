@@ -1,4 +1,4 @@
-package site
+package policy
 
 import (
 	"context"
@@ -15,28 +15,29 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// guardedLines returns the lines of a transaction whose refs are guarded, and the configuration with
+// GuardedLines returns the lines of a transaction whose refs are guarded, and the configuration with
 // the project's rules.
-func (d *Daemon) guardedLines(ctx context.Context, c *config.Config, r config.Repository, body []byte) (*config.Config, []wire.Line, error) {
+func (p *Policy) GuardedLines(ctx context.Context, c *config.Config, r config.Repository, body []byte) (*config.Config, []wire.Line, error) {
 	lines, err := wire.ParseLines(body)
 	if err != nil || !slices.ContainsFunc(lines, func(l wire.Line) bool { return config.Guardable(l.Ref) }) {
 		return c, nil, err
 	}
-	if c, err = d.ruled(ctx, c, r); err != nil {
+	if c, err = p.Ruled(ctx, c, r); err != nil {
 		return c, nil, err
 	}
 	lines, err = parseGuarded(c, r.Project, body)
 	return c, lines, err
 }
 
-// rulesStand returns an error if the rules under which these lines are guarded may have expired (G4). It reads the rules again if
-// more time has passed since they were read than G4 allows for a decision.
-func (d *Daemon) rulesStand(ctx context.Context, r config.Repository, body []byte, lines []wire.Line, looked time.Duration) error {
+// RulesStand returns an error if the rules under which these lines are guarded may have expired. It reads
+// the rules again if more time has passed since looked, the machine's uptime when they were read, than
+// G4 allows for a decision.
+func (p *Policy) RulesStand(ctx context.Context, r config.Repository, body []byte, lines []wire.Line, looked time.Duration) error {
 	now, err := projects.Uptime()
-	if err != nil || now-looked < d.limits.rules {
+	if err != nil || now-looked < p.Decision {
 		return err
 	}
-	_, again, err := d.guardedLines(ctx, d.state.Config(), r, body)
+	_, again, err := p.GuardedLines(ctx, p.State.Config(), r, body)
 	if err == nil && !slices.Equal(again, lines) {
 		err = errors.New(wire.RulesChanged(r.Project, 0))
 	}
@@ -55,7 +56,7 @@ func parseGuarded(c *config.Config, project string, body []byte) ([]wire.Line, e
 		if !c.Guards(project, l.Ref) {
 			continue
 		}
-		if reason := unfit(project, l); reason != "" {
+		if reason := Unfit(project, l); reason != "" {
 			why = append(why, reason)
 		}
 		kept = append(kept, l)
@@ -63,8 +64,8 @@ func parseGuarded(c *config.Config, project string, body []byte) ([]wire.Line, e
 	return kept, refusal.Because(refusal.Unguardable, why.OrNil())
 }
 
-// unfit returns why a line can't be guarded, or "".
-func unfit(project string, l wire.Line) string {
+// Unfit returns why a line can't be guarded, or "".
+func Unfit(project string, l wire.Line) string {
 	if err := refdb.CheckKey(project, l.Ref); err != nil {
 		return wire.UnguardableName(l.Ref, err.Error())
 	}
@@ -74,11 +75,11 @@ func unfit(project string, l wire.Line) string {
 	return ""
 }
 
-// movesOf returns the moves that the lines make. It reads the old values in the repository: a zero
-// old value of a line means either that the ref is created, or that its value does not matter. Lines
-// that change nothing are left out. Locked says that git holds the locks of the refs: then a
-// deletion can be told from the removal of a loose file after packing.
-func (d *Daemon) movesOf(ctx context.Context, r config.Repository, lines []wire.Line, locked bool) ([]refdb.Update, error) {
+// MovesOf returns the moves that the lines make. It reads the old values in the repository: a zero old
+// value of a line means either that the ref is created, or that its value does not matter. Lines that
+// change nothing are left out. Locked says that git holds the locks of the refs: then a deletion can be
+// told from the removal of a loose file after packing.
+func MovesOf(ctx context.Context, r config.Repository, lines []wire.Line, locked bool) ([]refdb.Update, error) {
 	repo, err := gitrepo.OpenDir(r.Path)
 	if err != nil {
 		return nil, err
