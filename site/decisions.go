@@ -173,7 +173,7 @@ func (d *Daemon) withoutAbandonedLocks(c *config.Config, i refdb.Intent) bool {
 	if _, is := pusher.ParseTransaction(i.Agent); is {
 		return !d.guards.MayHaveLeftLocksIn(r.Path)
 	}
-	files := lockfiles.There(d.lockFilesOf([]*moving.Move{moving.MoveOf(i)})[r.Path])
+	files := lockfiles.There(d.moving.LockFiles([]*moving.Move{moving.MoveOf(i)})[r.Path])
 	if len(files) == 0 {
 		return true
 	}
@@ -183,7 +183,7 @@ func (d *Daemon) withoutAbandonedLocks(c *config.Config, i refdb.Intent) bool {
 		removal = ended
 		d.removals[moving.KeyOf(i)] = removal
 		d.state.Tasks.Go(func() {
-			<-d.removeAbandoned(d.state.Work, r.Path, files)
+			<-d.guards.RemoveLeft(d.state.Work, r.Path, files)
 			d.state.Reconcile.Request()
 			close(ended)
 		})

@@ -165,11 +165,11 @@ func (d *Daemon) awaitEnd(ctx context.Context, p *push) {
 		d.moved.Raise(p.dir) // a hook that was killed has told nothing
 	}
 	defer d.endShares(p)
-	defer d.removeAbandoned(ctx, p.dir, p.locks)
+	defer d.guards.RemoveLeft(ctx, p.dir, p.locks)
 	defer d.storage.DropUnused(&p.objects)
 	if moves := p.pending.All(); len(moves) > 0 {
-		for dir, files := range d.lockFilesOf(moves) {
-			defer d.removeAbandoned(ctx, dir, files)
+		for dir, files := range d.moving.LockFiles(moves) {
+			defer d.guards.RemoveLeft(ctx, dir, files)
 		}
 		if !p.renames {
 			d.state.Counts.Deaths.Add(1)

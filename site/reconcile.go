@@ -195,11 +195,11 @@ func (d *Daemon) resolveAbandoned(ctx context.Context, intents []refdb.Intent) e
 		moves[i] = moving.MoveOf(one)
 	}
 	// Once the intents have ended, others may lock those refs.
-	leftovers := d.lockFilesOf(moves)
+	leftovers := d.moving.LockFiles(moves)
 	ended, err := d.moving.Resolve(ctx, moves)
 	if len(ended) == len(moves) {
 		for dir, files := range leftovers {
-			d.removeAbandoned(d.state.Work, dir, files)
+			d.guards.RemoveLeft(d.state.Work, dir, files)
 		}
 	}
 	return err

@@ -24,7 +24,6 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/lockfiles"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/projects"
-	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/serving"
 )
 
@@ -75,25 +74,19 @@ func (b *Repair) RemoveLockFiles(ctx context.Context, c *config.Config) {
 }
 
 func (b *Repair) removeLockFilesIn(ctx context.Context, r config.Repository, until time.Time) error {
-	release, err := lockfiles.Exclusive(ctx, r.Path)
-	if err != nil {
-		return err
+	found := 0
+	removed, err := lockfiles.RemoveLeft(ctx, b.State.Config().GitPrograms, r.Path, until, func() ([]gitrepo.LockFile, error) {
+		files, err := gitrepo.LockFiles(r.Path)
+		found = len(files)
+		return files, err
+	})
+	if errors.Is(err, lockfiles.ErrBusy) {
+		err = nil // a git that was started since
 	}
-	defer release()
-	files, err := gitrepo.LockFiles(r.Path)
-	if err != nil || len(files) == 0 {
-		return err
+	if found > 0 && !errors.Is(err, lockfiles.ErrUnsure) {
+		b.Logger.InfoContext(ctx, "after a boot git's lock files were removed", "files", removed, "repository", b.Digest(r.Project, ""))
 	}
-	left, unsure, err := pusher.Abandoned(ctx, b.State.Config().GitPrograms, r.Path, files, until)
-	if err != nil || unsure {
-		return errors.Join(err, errors.New("git can't be told to have ended"))
-	}
-	var failures []error
-	for _, f := range left {
-		failures = append(failures, f.Remove())
-	}
-	b.Logger.InfoContext(ctx, "after a boot git's lock files were removed", "files", len(left), "repository", b.Digest(r.Project, ""))
-	return errors.Join(failures...)
+	return err
 }
 
 // CatchUp moves refs to their global values, if their objects are here, and then records the

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/site/internal/lockfiles"
 	"github.com/globalrefdb/globalrefdb/site/presence"
-	"github.com/globalrefdb/globalrefdb/site/pusher"
 )
 
 // watchGuard watches the process of a guard, once, until ctx ends.
@@ -131,8 +129,7 @@ func (gs *Guards) settleDeadIn(ctx context.Context, path string, all []*transact
 		}
 		// While the dead one's transactions stand, no other gets an OK here.
 		gs.await(ctx, time.Time{}, func() bool { return !gs.livingIn(path) })
-		again, err := gs.removeLockFilesOfDead(ctx, path, refs)
-		if !again || err != nil {
+		if err := gs.removeLeftByDead(ctx, path, refs); !errors.Is(err, lockfiles.ErrBusy) {
 			gs.logFailure(ctx, "lock files of a guard that has died could not be removed: see `refdbctl site check`", err)
 			break
 		}
@@ -146,38 +143,4 @@ func (gs *Guards) settleDeadIn(ctx context.Context, path string, all []*transact
 	for _, t := range all {
 		gs.settleNow(ctx, t)
 	}
-}
-
-// lockFilesThere returns the lock files of refs, and that of packed-refs, which a guard takes for nearly everything.
-func lockFilesThere(path string, refs []string) []gitrepo.LockFile {
-	return lockfiles.There(gitrepo.LocksOf(path, append(refs, "HEAD"), true))
-}
-
-// removeLockFilesOfDead removes lock files once no git runs that may have made them. Again says that one does for too long.
-func (gs *Guards) removeLockFilesOfDead(ctx context.Context, path string, refs []string) (again bool, err error) {
-	release, err := lockfiles.Exclusive(ctx, path)
-	if err != nil {
-		return false, err
-	}
-	defer release()
-	there := lockFilesThere(path, refs)
-	left, unsure, err := pusher.Abandoned(ctx, gs.State.Config().GitPrograms, path, there, time.Now().Add(lockfiles.AbandonedLimit))
-	if unsure {
-		err = errors.Join(err, errors.New("git can't be told to have ended"))
-	}
-	if err != nil {
-		return false, err
-	}
-	if left == nil && len(lockFilesThere(path, refs)) > 0 {
-		return true, nil
-	}
-	var failures []error
-	for _, f := range left {
-		failures = append(failures, f.Remove())
-	}
-	if err := errors.Join(failures...); err != nil {
-		return false, err
-	}
-	gs.Logger.InfoContext(ctx, "the lock files of a guard that has died were removed", "files", len(left))
-	return false, nil
 }
