@@ -137,7 +137,8 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 	d.storage = objects.Storage{DB: db, Projects: &d.projects, State: d.state, Logger: o.Logger}
 	d.policy = policy.New(policy.Policy{State: d.state, DB: db, Projects: &d.projects, Logged: &d.logged, Logger: o.Logger, Digest: d.digest})
 	d.moving = moving.Coordinator{Deps: moving.Deps{
-		State: d.state, DB: db, Projects: &d.projects, Logged: &d.logged, Claims: &d.claims, List: &d.list, Logger: o.Logger, Digest: d.digest,
+		State: d.state, DB: db, Projects: &d.projects, Logged: &d.logged, Claims: &d.claims, Storage: &d.storage, List: &d.list,
+		Logger: o.Logger, Digest: d.digest, Made: d.follower.Made,
 	}}
 	d.guards = guards.Guards{Deps: guards.Deps{
 		State: d.state, DB: db, Projects: &d.projects, Witness: &d.witness, Follower: d.follower, Claims: &d.claims, Moving: &d.moving, Policy: d.policy, Pruning: &d.pruning,

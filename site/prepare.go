@@ -2,11 +2,8 @@ package site
 
 import (
 	"context"
-	"errors"
-	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/lockfiles"
 	"github.com/globalrefdb/globalrefdb/site/moving"
@@ -106,34 +103,20 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 	return nil
 }
 
-// announce records the moves as intents, with the objects that were stored for them. For a short time it waits for other pushes that have
-// locked the refs.
-func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, stored *objects.Pushed, hook pusher.Hook, r config.Repository, moves []refdb.Update) (announced []*moving.Move, err error) {
-	claim, err := d.claims.Take(claims.ByPush, r.Project, moves, nil)
+// announce records the moves as intents, with the objects that were stored for them. For a short time it
+// waits for other sites that have locked the refs.
+func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, stored *objects.Pushed, hook pusher.Hook, r config.Repository, moves []refdb.Update) ([]*moving.Move, error) {
+	announced, claim, err := d.moving.Announce(ctx, c, moving.Announcement{
+		Announcement: objects.Announcement{Repo: r, Moves: moves, Agent: p.agent.String(), By: p.agent.PushedBy(c.PusherEnv)},
+		Objects:      stored,
+		// If git no longer has its locks, others may have moved the refs and moved them back. The
+		// claim keeps others from doing so from here on.
+		Recheck: func(context.Context) error { return hook.RunBy(p.agent) },
+	})
 	if err != nil {
 		return nil, err
 	}
-	by := p.agent.PushedBy(c.PusherEnv)
-	// If git no longer has its locks, others may have moved the refs and moved them back. From here
-	// on, the claim keeps others from that.
-	if err := hook.RunBy(p.agent); err != nil {
-		d.claims.Release(claim)
-		return nil, err
-	}
-	preparation, carried, err := d.storage.Prepare(ctx, c, stored, objects.Announcement{Repo: r, Moves: moves, Agent: p.agent.String(), By: by})
-	if errors.Is(err, refdb.ErrOutcomeUnknown) {
-		d.claims.MarkUnknown(claim, preparation)
-		d.state.Reconcile.Request()
-		return nil, refusal.DatabaseFailed(err)
-	}
-	// Until this push has its answer, no other asks for these refs: git has their locks.
-	defer d.claims.Release(claim)
-	if err != nil {
-		return nil, err
-	}
-	d.follower.Made(r.Project, r.Path, carried)
-	announced = moving.MovesOf(preparation, r.Path, time.Now())
 	p.pending.Add(announced...)
-	d.moving.Open.Begin(announced)
+	d.claims.Release(claim)
 	return announced, nil
 }

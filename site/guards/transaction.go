@@ -168,46 +168,31 @@ func given(ctx context.Context, err error) error {
 	return err
 }
 
-// tryPermit claims all refs, compares what was announced with the repository and the database, and has the intents recorded. After an error
-// nothing is claimed, unless the outcome is unknown.
+// tryPermit claims all refs, compares the announced values with the repository and the database, and has
+// the intents recorded. After an error nothing is claimed, unless the outcome is unknown.
 func (gs *Guards) tryPermit(ctx context.Context, c *config.Config, t *transaction, moves []refdb.Update, until time.Time) error {
 	if err := gs.awaitNoLocksOfDead(ctx, t, until); err != nil {
 		return err
 	}
-	claim, err := gs.Claims.Await(ctx, t.repo.Project, moves, until)
-	if err != nil {
+	announced, claim, err := gs.Moving.Announce(ctx, c, moving.Announcement{
+		Announcement: objects.Announcement{Repo: t.repo, Moves: moves, Agent: t.id.String(), By: t.by},
+		Objects:      &t.objects,
+		Until:        until,
+		Recheck: func(ctx context.Context) error {
+			// Waiting for the claim may have taken long: another daemon may be this site's by now.
+			if err := gs.State.AwaitServing(ctx); err != nil {
+				return err
+			}
+			return gs.compareClaimed(ctx, t, moves)
+		},
+	})
+	if err != nil && claim == nil {
 		return gs.withoutLocks(t, err)
 	}
-	// What came before may have taken long: another daemon may be this site's by now.
-	if err = gs.State.AwaitServing(ctx); err == nil {
-		err = gs.compareClaimed(ctx, t, moves)
-	}
-	if err != nil {
-		gs.Claims.Release(claim)
-		return gs.withoutLocks(t, err)
-	}
-	once := *c
-	once.LockWait = 0 // the caller waits, with nothing claimed
-	preparation, carried, err := gs.Storage.Prepare(ctx, &once, &t.objects, objects.Announcement{Repo: t.repo, Moves: moves, Agent: t.id.String(), By: t.by})
-	if errors.Is(err, refdb.ErrOutcomeUnknown) {
-		gs.lock()
-		t.claim, t.unknown = claim, true
-		gs.unlock()
-		gs.Claims.MarkUnknown(claim, preparation)
-		gs.State.Reconcile.Request()
-		return refusal.DatabaseFailed(err)
-	}
-	if err != nil {
-		gs.Claims.Release(claim)
-		return gs.withoutLocks(t, err)
-	}
-	gs.Follower.Made(t.repo.Project, t.repo.Path, carried)
-	announced := moving.MovesOf(preparation, t.repo.Path, time.Now())
 	gs.lock()
-	t.claim, t.moves = claim, announced
-	gs.unlock()
-	gs.Moving.Open.Begin(announced)
-	return nil
+	defer gs.unlock()
+	t.claim, t.moves, t.unknown = claim, announced, err != nil
+	return err
 }
 
 // awaitNoLocksOfDead waits until no dead guard has left lock files in the repository of t, which may have some itself from then on.

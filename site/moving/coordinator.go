@@ -10,6 +10,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/compare"
 	"github.com/globalrefdb/globalrefdb/site/modes"
 	"github.com/globalrefdb/globalrefdb/site/moves"
+	"github.com/globalrefdb/globalrefdb/site/objects"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/serving"
 )
@@ -21,10 +22,13 @@ type Deps struct {
 	Projects *projects.Cache
 	Logged   *modes.Logged
 	Claims   *claims.Claims
+	Storage  *objects.Storage
 	List     *moves.List
 	Logger   *slog.Logger
 	// Digest returns what stands for a ref of a project in logs.
 	Digest func(project, ref string) string
+	// Made is called when a preparation has used packs that were made of the repository at path.
+	Made func(project, path string, packs []string)
 }
 
 // A Coordinator takes the moves of a site's refs through their life: it announces them to the database
