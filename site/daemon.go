@@ -21,13 +21,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/site/boot"
+	"github.com/globalrefdb/globalrefdb/site/afterboot"
 	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/compare"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/follow"
 	"github.com/globalrefdb/globalrefdb/site/gerrit"
-	"github.com/globalrefdb/globalrefdb/site/guards"
 	"github.com/globalrefdb/globalrefdb/site/hookdir"
 	"github.com/globalrefdb/globalrefdb/site/internal/exporter"
 	"github.com/globalrefdb/globalrefdb/site/internal/socket"
@@ -46,6 +45,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/readers"
 	"github.com/globalrefdb/globalrefdb/site/serving"
+	"github.com/globalrefdb/globalrefdb/site/sessions"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 	"github.com/globalrefdb/globalrefdb/site/witness"
 )
@@ -85,7 +85,7 @@ type Daemon struct {
 	pushes   pushes
 	claims   claims.Claims
 	moving   moving.Coordinator
-	guards   guards.Guards
+	guards   sessions.Guards
 	earlier  earlierFollowers
 	lags     compare.Lags
 	survey   survey
@@ -140,7 +140,7 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 		State: d.state, DB: db, Projects: &d.projects, Logged: &d.logged, Claims: &d.claims, Storage: &d.storage, List: &d.list,
 		Logger: o.Logger, Digest: d.digest, Made: d.follower.Made,
 	}}
-	d.guards = guards.Guards{Deps: guards.Deps{
+	d.guards = sessions.Guards{Deps: sessions.Deps{
 		State: d.state, DB: db, Projects: &d.projects, Witness: &d.witness, Follower: d.follower, Claims: &d.claims, Moving: &d.moving, Policy: d.policy, Pruning: &d.pruning,
 		Storage: &d.storage, Moves: &d.list, Marks: &d.moved, Logged: &d.logged, Deleted: d.deleted, EarlierFollowers: d.awaitEarlierFollowers,
 		Logger: o.Logger, Digest: d.digest, Hook: o.Hook,
@@ -201,7 +201,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	if err := errors.Join(d.guards.LoadGuards(c.State), d.guards.LoadCreations(c.State), d.lifecycle.LoadDeletions(c.State)); err != nil {
 		return err
 	}
-	machine := boot.Repair{Patience: d.limits.lockFiles, State: d.state, DB: d.db, Pruning: &d.pruning, Logger: d.o.Logger, Digest: d.digest}
+	machine := afterboot.Repair{Patience: d.limits.lockFiles, State: d.state, DB: d.db, Pruning: &d.pruning, Logger: d.o.Logger, Digest: d.digest}
 	booted, err := machine.Booted(c.State)
 	if err != nil {
 		return err

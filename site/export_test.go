@@ -9,8 +9,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
-	"github.com/globalrefdb/globalrefdb/site/guards"
 	"github.com/globalrefdb/globalrefdb/site/moves"
+	"github.com/globalrefdb/globalrefdb/site/sessions"
 )
 
 // BePatient lets what others take until the daemon gives them up be so long that only a hang reaches it. It is called before Run.
@@ -19,11 +19,11 @@ func (d *Daemon) BePatient(limit time.Duration) {
 	d.limits = limits{
 		request: limit, answer: limit, lockFiles: limit, snapshot: limit, fresh: limit, reread: limit,
 	}
-	d.SetSessionLimits(guards.Limits{Decision: 3 * limit, Silence: limit, Write: limit})
+	d.SetSessionLimits(sessions.Limits{Decision: 3 * limit, Silence: limit, Write: limit})
 }
 
 // SetSessionLimits changes the limits of sessions that begin from now on.
-func (d *Daemon) SetSessionLimits(l guards.Limits) { d.guards.SetLimits(l) }
+func (d *Daemon) SetSessionLimits(l sessions.Limits) { d.guards.SetLimits(l) }
 
 // SetLockPatience changes how long a boot waits for running gits. It is called before Run.
 func (d *Daemon) SetLockPatience(limit time.Duration) { d.limits.lockFiles = limit }

@@ -11,7 +11,6 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/follow"
-	"github.com/globalrefdb/globalrefdb/site/guards"
 	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/internal/failure"
 	"github.com/globalrefdb/globalrefdb/site/maintainer"
@@ -19,6 +18,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/moves"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/serving"
+	"github.com/globalrefdb/globalrefdb/site/sessions"
 	"github.com/globalrefdb/globalrefdb/site/witness"
 )
 
@@ -29,7 +29,7 @@ type Lifecycle struct {
 	Projects   *projects.Cache
 	Witness    *witness.Witness
 	Follower   *follow.Follower
-	Guards     *guards.Guards
+	Guards     *sessions.Guards
 	Maintainer *maintainer.Maintainer
 	Pruning    *maintenance.Pruning
 	Moves      *moves.List

@@ -16,7 +16,6 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/follow"
-	"github.com/globalrefdb/globalrefdb/site/guards"
 	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/internal/pause"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
@@ -24,6 +23,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/serving"
+	"github.com/globalrefdb/globalrefdb/site/sessions"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 	"github.com/globalrefdb/globalrefdb/site/witness"
 )
@@ -45,7 +45,7 @@ type Deps struct {
 	Witness  *witness.Witness
 	Pruning  *maintenance.Pruning
 	Follower *follow.Follower
-	Guards   *guards.Guards
+	Guards   *sessions.Guards
 	Logger   *slog.Logger
 	// Digest returns what stands for a ref of a project in logs.
 	Digest func(project, ref string) string

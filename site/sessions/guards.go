@@ -1,8 +1,8 @@
-// Package guards serves processes that move refs by themselves, such as a Gerrit: their sessions, the transactions that they announce, the
+// Package sessions serves processes that move refs by themselves, such as a Gerrit: their sessions, the transactions that they announce, the
 // repositories that they make, and what they leave when they die. The rules are in PROTOCOL.md, M1 to M24.
 //
 // Nothing that a guard says blocks.
-package guards
+package sessions
 
 import (
 	"context"

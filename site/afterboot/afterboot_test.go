@@ -1,4 +1,4 @@
-package boot_test
+package afterboot_test
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
-	"github.com/globalrefdb/globalrefdb/site/boot"
+	"github.com/globalrefdb/globalrefdb/site/afterboot"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/serving"
@@ -69,11 +69,11 @@ func TestABootIsNotRecordedBeforeAllRepositoriesAreRepaired(t *testing.T) {
 				s.Start()
 				return s
 			}
-			before := boot.Repair{State: daemon("before"), Logger: slog.New(slog.DiscardHandler)}
+			before := afterboot.Repair{State: daemon("before"), Logger: slog.New(slog.DiscardHandler)}
 			if booted, err := before.Booted(root); booted || err != nil {
 				t.Fatal(booted, err)
 			}
-			r := boot.Repair{
+			r := afterboot.Repair{
 				Patience: time.Minute, State: daemon("now"), DB: db, Pruning: &maintenance.Pruning{}, Logger: slog.New(slog.DiscardHandler),
 				Digest: func(string, string) string { return "" },
 			}

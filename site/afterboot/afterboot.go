@@ -1,6 +1,6 @@
-// Package boot repairs what a crash of the machine has left. It leaves git's lock files behind, and may leave refs at older values than the
+// Package afterboot repairs what a crash of the machine has left. It leaves git's lock files behind, and may leave refs at older values than the
 // database has. The first daemon after a boot repairs both: no git from before the boot runs.
-package boot
+package afterboot
 
 import (
 	"context"
