@@ -11,9 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/install"
-	"github.com/globalrefdb/globalrefdb/site/internal/keepalive"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
@@ -21,7 +19,7 @@ import (
 
 const (
 	maxConnections = 512
-	// reserve is the part of a hook's limit that is left for sending the answer.
+	// reserve is the part of a client's limit that is left for sending the answer.
 	reserve = 200 * time.Millisecond
 )
 
@@ -70,26 +68,26 @@ func (d *Daemon) serve(ctx context.Context, conn *net.UnixConn, free func()) {
 		return
 	}
 	response := d.respond(ctx, conn, r, peer, err)
-	conn.SetWriteDeadline(time.Now().Add(d.limits.answer))
+	conn.SetWriteDeadline(time.Now().Add(d.hooks.Limits.Answer))
 	if err := response.Write(conn); err != nil {
 		// The hook is gone. A hook without an answer vetoes.
 		d.o.Logger.DebugContext(ctx, "an answer was not taken", "error", err)
 	}
 }
 
-// respond answers the request that r has, of a hook; unknown is why its process can't be told.
-func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn, r *bufio.Reader, hook pusher.Hook, unknown error) wire.Response {
+// respond answers the request that r has, of a hook or a command; unknown is why its process can't be identified.
+func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn, r *bufio.Reader, peer pusher.Hook, unknown error) wire.Response {
 	if err := unknown; err != nil {
-		return d.refuse(ctx, wire.Request{}, err)
+		return d.hooks.Refuse(ctx, wire.Request{}, err)
 	}
-	if uid := os.Getuid(); int(hook.UID) != uid && hook.UID != 0 {
-		return d.refuse(ctx, wire.Request{}, refusal.Because(refusal.Pusher,
-			errors.New(wire.AnotherUser(uid, int(hook.UID)))))
+	if uid := os.Getuid(); int(peer.UID) != uid && peer.UID != 0 {
+		return d.hooks.Refuse(ctx, wire.Request{}, refusal.Because(refusal.Pusher,
+			errors.New(wire.AnotherUser(uid, int(peer.UID)))))
 	}
 	start := time.Now()
 	q, err := wire.ReadRequest(r)
 	if err != nil {
-		return d.refuse(ctx, wire.Request{}, err)
+		return d.hooks.Refuse(ctx, wire.Request{}, err)
 	}
 	defer func() { d.state.Counts.HookAnswered(q.State, time.Since(start)) }()
 	limit := wire.DefaultLimit
@@ -99,55 +97,8 @@ func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn, r *bufio.Reade
 	ctx, cancel := context.WithDeadline(ctx, start.Add(limit-min(reserve, limit/4)))
 	defer cancel()
 	switch q.State {
-	case wire.StatePrepared, wire.StatePreReceive, wire.StateUpdate:
-		// In mode log, too.
-		if err := d.protect(ctx, hook, q); err != nil {
-			if q.State == wire.StatePrepared {
-				d.state.Counts.Refused.Add(1)
-			}
-			return d.refuse(ctx, q, err)
-		}
-	}
-	switch q.State {
-	case wire.StatePrepared:
-		q, err := d.withNewName(ctx, hook, q)
-		if err == nil {
-			err = d.prepared(ctx, hook, q)
-		}
-		if err != nil && !d.letThrough(hook, q, err) {
-			d.state.Counts.Refused.Add(1)
-			return d.refuse(ctx, q, err)
-		}
-		d.state.Counts.Prepared.Add(1)
-	case wire.StateCommitted, wire.StateAborted:
-		// Git ignores the answer, but waits for it.
-		if err := d.transactionEnded(ctx, hook, q); err != nil {
-			refusal.Log(ctx, d.o.Logger, err)
-			return refusalResponse(err)
-		}
-	case wire.StatePreReceive:
-		err := d.preReceive(ctx, hook, q)
-		if err == nil {
-			err = d.storeHandled(ctx, hook, conn, q)
-		}
-		if err != nil && !d.letThrough(hook, q, err) {
-			return d.refuse(ctx, q, err)
-		}
-	case wire.StateUpdate:
-		if err := d.update(ctx, hook, conn, q); err != nil && !d.letThrough(hook, q, err) {
-			return d.refuse(ctx, q, err)
-		}
 	case wire.StateStatus:
-		s := d.status()
-		if all, err := d.state.Config().Repositories(); err == nil {
-			s.Repositories = len(all)
-		}
-		text, err := json.Marshal(s)
-		if err != nil {
-			refusal.Log(ctx, d.o.Logger, err)
-			return refusalResponse(err)
-		}
-		return wire.Response{OK: true, Lines: []string{string(text)}}
+		return d.statusAsked(ctx)
 	case wire.StateMaintain:
 		return d.maintainAsked(conn, q)
 	case wire.StateFollow:
@@ -157,53 +108,22 @@ func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn, r *bufio.Reade
 	case wire.StateRead:
 		return d.readAsked(q)
 	default:
-		return d.refuse(ctx, q, errors.New(wire.UnknownState(q.State)))
+		return d.hooks.Respond(ctx, conn, peer, q)
 	}
-	return wire.Response{OK: true}
 }
 
-// refuse returns the answer that refuses q because of err, and counts it.
-func (d *Daemon) refuse(ctx context.Context, q wire.Request, err error) wire.Response {
-	d.state.Counts.RefusedFor(err)
-	if lines, err := wire.ParseLines(q.Body); err == nil {
-		d.state.Counts.RefusedRefs.Add(uint64(len(lines)))
+// statusAsked returns the status of the daemon.
+func (d *Daemon) statusAsked(ctx context.Context) wire.Response {
+	s := d.status()
+	if all, err := d.state.Config().Repositories(); err == nil {
+		s.Repositories = len(all)
 	}
-	refusal.Log(ctx, d.o.Logger, err)
-	return refusalResponse(err)
-}
-
-// refusalResponse returns the answer that says err.
-func refusalResponse(err error) wire.Response { return wire.Response{Lines: refusal.LinesOf(err)} }
-
-// letThrough reports whether a request goes on in spite of err, because the project is in mode log.
-func (d *Daemon) letThrough(hook pusher.Hook, q wire.Request, err error) bool {
-	if q.Replica || refusal.IsReserved(err) {
-		return false // our own sync, which will be repeated, or a name that is refused whatever the database says
-	}
-	c := d.state.Config()
-	r, known := c.Find(q.Dir)
-	lines, parsed := wire.ParseLines(q.Body)
-	if errors.Join(known, parsed) != nil {
-		return false
-	}
-	if q.State != wire.StatePrepared {
-		_, logs := d.projects.Logs(r.Project)
-		return logs // only the transaction that follows is counted
-	}
-	return d.policy.LetThrough(r.Project, lines, err, func() string { return d.pushedBy(c, hook, q.Process) })
-}
-
-// pushedBy returns the name of who pushes, or "" if nobody says or the push has ended.
-func (d *Daemon) pushedBy(c *config.Config, hook pusher.Hook, said *wire.Process) string {
-	a, err := hook.Agent(c.GitPrograms, said, d.state.Boot)
+	text, err := json.Marshal(s)
 	if err != nil {
-		return ""
+		refusal.Log(ctx, d.o.Logger, err)
+		return wire.Response{Lines: refusal.LinesOf(err)}
 	}
-	by := a.PushedBy(c.PusherEnv)
-	if hook.RunBy(a) != nil {
-		return ""
-	}
-	return by
+	return wire.Response{OK: true, Lines: []string{string(text)}}
 }
 
 // guardsAsked says whether a guard may have lock files in the repository that q names.
@@ -236,7 +156,7 @@ func (d *Daemon) maintainAsked(conn *net.UnixConn, q wire.Request) wire.Response
 	if err != nil {
 		return wire.Response{Lines: []string{wire.OneLine(err.Error())}}
 	}
-	hook := d.waitingHook(conn)
+	hook := d.hooks.Waiting(conn)
 	ctx, stop := hook.KeepWaiting(d.state.Upkeep)
 	m, err := d.maintainer.Maintain(ctx, r, hook.Say)
 	stop()
@@ -248,12 +168,4 @@ func (d *Daemon) maintainAsked(conn *net.UnixConn, q wire.Request) wire.Response
 		return wire.Response{Lines: []string{wire.OneLine(err.Error())}}
 	}
 	return wire.Response{OK: true, Lines: []string{string(text)}}
-}
-
-// waitingHook is a hook that waits for its answer.
-func (d *Daemon) waitingHook(conn *net.UnixConn) *keepalive.Client {
-	return keepalive.New(func(text string) error {
-		conn.SetWriteDeadline(time.Now().Add(d.limits.answer))
-		return wire.Wait(conn, text)
-	})
 }

@@ -82,7 +82,7 @@ type Daemon struct {
 	logged   modes.Logged
 	modes    modes.Keeper
 	policy   *policy.Policy
-	pushes   pushes
+	hooks    Hooks
 	claims   claims.Claims
 	moving   moving.Coordinator
 	guards   sessions.Guards
@@ -93,7 +93,7 @@ type Daemon struct {
 	list     moves.List
 	readers  readers.Readers
 	gerrit   gerrit.Watch
-	hooks    *hookdir.Keeper
+	hookdir  *hookdir.Keeper
 
 	follower   *follow.Follower
 	pruning    maintenance.Pruning
@@ -130,20 +130,25 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 		Path: func() string { return d.state.Config().Gerrit }, HasSession: d.guards.HasSession,
 		Alarm: func() { d.state.Counts.Alarms.Add(1) }, Logger: o.Logger,
 	}
-	d.hooks = d.newHooks(c)
+	d.hookdir = d.newHooks(c)
 	d.readers = readers.Readers{
 		List: &d.list, Started: d.state.Started(), Logger: o.Logger, Reset: d.state.Counts.MovesResets.Inc,
 	}
 	d.storage = objects.Storage{DB: db, Projects: &d.projects, State: d.state, Logger: o.Logger}
 	d.policy = policy.New(policy.Policy{State: d.state, DB: db, Projects: &d.projects, Logged: &d.logged, Logger: o.Logger, Digest: d.digest})
 	d.moving = moving.Coordinator{Deps: moving.Deps{
-		State: d.state, DB: db, Projects: &d.projects, Logged: &d.logged, Claims: &d.claims, Storage: &d.storage, List: &d.list,
+		State: d.state, DB: db, Projects: &d.projects, Logged: &d.logged, Claims: &d.claims, Pruning: &d.pruning, Storage: &d.storage, List: &d.list,
 		Logger: o.Logger, Digest: d.digest, Made: d.follower.Made,
 	}}
 	d.guards = sessions.Guards{Deps: sessions.Deps{
 		State: d.state, DB: db, Projects: &d.projects, Witness: &d.witness, Follower: d.follower, Claims: &d.claims, Moving: &d.moving, Policy: d.policy, Pruning: &d.pruning,
 		Storage: &d.storage, Moves: &d.list, Marks: &d.moved, Logged: &d.logged, Deleted: d.deleted, EarlierFollowers: d.awaitEarlierFollowers,
 		Logger: o.Logger, Digest: d.digest, Hook: o.Hook,
+	}}
+	d.hooks = Hooks{Deps: Deps{
+		State: d.state, DB: db, Projects: &d.projects, Policy: d.policy, Witness: &d.witness, Moving: &d.moving, Claims: &d.claims, Follower: d.follower,
+		Guards: &d.guards, Pruning: &d.pruning, Storage: &d.storage, List: &d.list, Marks: &d.moved, Logged: &d.logged, Logger: o.Logger,
+		Limits: DefaultLimits(),
 	}}
 	d.modes = modes.Keeper{DB: db, Projects: &d.projects, Logged: &d.logged, State: d.state, Unsettled: d.unsettledIn}
 	d.maintainer = maintainer.New(maintainer.Deps{
@@ -280,7 +285,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		})
 	})
 	d.state.Tasks.Go(func() { d.gerrit.Run(d.state.Upkeep) })
-	d.state.Tasks.Go(func() { d.hooks.Run(d.state.Upkeep) })
+	d.state.Tasks.Go(func() { d.hookdir.Run(d.state.Upkeep) })
 	d.state.Tasks.Go(func() { d.finishHooks(d.state.Upkeep) })
 	d.state.Tasks.Go(func() { d.reconcileLoop(work, err) })
 	if booted {

@@ -3,20 +3,15 @@ package site
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
 	"maps"
 	"slices"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/lockfiles"
 	"github.com/globalrefdb/globalrefdb/site/moving"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
-	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // applyDecisions moves refs to their global values if an operator has resolved their intents, and then
@@ -41,8 +36,8 @@ func (d *Daemon) applyDecisions(ctx context.Context, c *config.Config, decided [
 			unheeded = append(unheeded, i)
 			continue // the next time
 		}
-		d.dropResolved(i)
-		ok, err := d.applyDecision(ctx, c, i)
+		d.hooks.DropResolved(i)
+		ok, err := d.moving.ApplyDecision(ctx, c, i, d.guards.ClaimOf(i))
 		failures = append(failures, err)
 		if ok {
 			d.listHeeded(c, i)
@@ -85,82 +80,6 @@ func (d *Daemon) clearAlarmsOf(intents []refdb.Intent) {
 		moves[i] = moving.MoveOf(one)
 	}
 	d.moving.ClearAlarms(moves)
-}
-
-// dropResolved drops the move of a push whose intent an operator has resolved.
-func (d *Daemon) dropResolved(i refdb.Intent) {
-	a, _ := pusher.ParseAgent(i.Agent)
-	p := d.pushes.get(a)
-	if p == nil || !p.pending.TryEnter() {
-		return
-	}
-	defer p.pending.Leave()
-	if m := p.pending.Find(i.Project, i.Ref); m != nil && m.Token == i.Token {
-		p.pending.Drop([]*moving.Move{m})
-	}
-}
-
-// applyDecision moves a ref to its global value, and reports whether the ref has it.
-func (d *Daemon) applyDecision(ctx context.Context, c *config.Config, i refdb.Intent) (bool, error) {
-	r, err := c.Repository(i.Project)
-	var repo *gitrepo.Repo
-	if err == nil {
-		repo, err = gitrepo.OpenDir(r.Path)
-	}
-	if errors.Is(err, config.ErrNotConfigured) || errors.Is(err, fs.ErrNotExist) {
-		// Nothing is here that could have another value. If the repository comes back,
-		// its ref differs from the database, and pushes to it are refused.
-		return true, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	limited, cancel := context.WithTimeout(ctx, c.Timeout)
-	release, err := d.pruning.Protect(limited, r.Path)
-	cancel()
-	if err != nil {
-		return false, nil // it is being pruned: the next time
-	}
-	defer release()
-	// The local value is read before the global one: otherwise a push that is acknowledged in
-	// between would be undone.
-	values, err := repo.Values(ctx, []string{i.Ref})
-	if err != nil {
-		return false, err
-	}
-	local := refdb.Value(values[i.Ref])
-	states, err := d.states(ctx, c, i.Project, []string{i.Ref})
-	if err != nil {
-		return false, err
-	}
-	global := states[0]
-	// A push that is about to be announced must not see the ref move and move back.
-	claim, err := d.claims.Take(claims.ByDecision, i.Project, []refdb.Update{{Ref: i.Ref}}, d.guards.ClaimOf(i))
-	if err != nil {
-		return false, nil // the next time
-	}
-	defer d.claims.Release(claim)
-	switch {
-	case local.Equivalent(global.Value):
-		return true, nil
-	case global.Lock != nil && !global.Lock.Stale():
-		return false, nil // whoever moves it now will be done soon
-	case global.Value == refdb.Unknown && !local.Equivalent(i.New):
-		d.moving.RaiseAlarm(ctx, moving.MoveOf(i), "an operator resolved it; it is not in the global database, and has another value here than was announced")
-		return false, nil
-	}
-	// The hooks needn't be asked: while here and globally differ no push gets through.
-	move := gitrepo.Move{Ref: i.Ref, From: string(local)}
-	if !global.Value.IsAbsent() {
-		move.To = string(global.Value)
-	}
-	if err := repo.MoveWithoutHooks(ctx, move, "refdb: the global value"); err != nil {
-		d.o.Logger.WarnContext(ctx, "a ref can't be brought to its global value yet", "ref", d.digest(i.Project, i.Ref))
-		d.moving.RaiseAlarm(ctx, moving.MoveOf(i), fmt.Sprintf("an operator resolved it; it can't be brought to %s yet: %s",
-			global.Value.Abbrev(), wire.OneLine(err.Error())))
-		return false, nil
-	}
-	return true, nil
 }
 
 // withoutAbandonedLocks reports whether lock files are gone that the process which announced i, and has ended, left at its ref, or can't be
@@ -207,4 +126,12 @@ func (d *Daemon) awaitRemovals(ctx context.Context, until time.Time) {
 			return
 		}
 	}
+}
+
+// lives reports whether the process that announced a move may still make it.
+func (d *Daemon) lives(agent string) bool {
+	if t, ok := pusher.ParseTransaction(agent); ok {
+		return d.guards.MayMove(t, d.state.Boot)
+	}
+	return pusher.Running(agent, d.state.Boot)
 }

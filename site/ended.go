@@ -2,10 +2,14 @@ package site
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/head"
 	"github.com/globalrefdb/globalrefdb/site/moving"
+	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -15,8 +19,8 @@ import (
 // because git's inner transactions report like that while the ref still exists.
 //
 // Only faults of the request are errors: reconcile retries whatever can't be recorded now.
-func (d *Daemon) transactionEnded(ctx context.Context, hook pusher.Hook, q wire.Request) error {
-	c := d.state.Config()
+func (h *Hooks) transactionEnded(ctx context.Context, hook pusher.Hook, q wire.Request) error {
+	c := h.State.Config()
 	r, err := c.Find(q.Dir)
 	if err != nil {
 		return err
@@ -25,21 +29,21 @@ func (d *Daemon) transactionEnded(ctx context.Context, hook pusher.Hook, q wire.
 	if err != nil {
 		return err
 	}
-	d.moved.Raise(r.Path)
-	d.lookAtHead(r, q, lines)
-	defer d.logged.Over(r.Project, lines)
+	h.Marks.Raise(r.Path)
+	h.lookAtHead(r, q, lines)
+	defer h.Logged.Over(r.Project, lines)
 	var moves []*moving.Move
-	defer func() { d.listUnannounced(r.Path, q, lines, moves) }()
+	defer func() { h.listUnannounced(r.Path, q, lines, moves) }()
 	select {
-	case <-d.state.Started():
+	case <-h.State.Started():
 	case <-ctx.Done():
 		return nil
 	}
-	a, err := hook.Agent(c.GitPrograms, q.Process, d.state.Boot)
+	a, err := hook.Agent(c.GitPrograms, q.Process, h.State.Boot)
 	if err != nil {
 		return nil // the end of the process resolves
 	}
-	p := d.pushes.get(a)
+	p := h.pushes.get(a)
 	if p == nil || p.pending.Enter(ctx) != nil {
 		return nil
 	}
@@ -60,13 +64,13 @@ func (d *Daemon) transactionEnded(ctx context.Context, hook pusher.Hook, q wire.
 		p.renames = true
 		return nil // the end of the process resolves
 	}
-	d.moving.End(ctx, p.pending, moves)
+	h.Moving.End(ctx, p.pending, moves)
 	return nil
 }
 
 // listUnannounced lists the moves of a git transaction that have no intent: nobody finds these moves
 // later. A follower's moves are listed when its git has ended.
-func (d *Daemon) listUnannounced(path string, q wire.Request, lines []wire.Line, announced []*moving.Move) {
+func (h *Hooks) listUnannounced(path string, q wire.Request, lines []wire.Line, announced []*moving.Move) {
 	if q.State != wire.StateCommitted || q.Replica {
 		return
 	}
@@ -82,5 +86,16 @@ func (d *Daemon) listUnannounced(path string, q wire.Request, lines []wire.Line,
 			refs = append(refs, l.Ref)
 		}
 	}
-	d.list.Moved("", path, refs...)
+	h.List.Moved("", path, refs...)
+}
+
+// lookAtHead has the follower check HEAD of a repository if git has moved it.
+func (h *Hooks) lookAtHead(r config.Repository, q wire.Request, lines []wire.Line) {
+	moved := slices.ContainsFunc(lines, func(l wire.Line) bool { return l.Ref == head.Ref && l.Symbolic() })
+	if !moved || q.State != wire.StateCommitted || q.Replica {
+		return
+	}
+	if p, ok := h.Projects.Get(r.Project); ok && packs.Stored(p.Project) {
+		h.Follower.Look(r.Project, head.Ref)
+	}
 }

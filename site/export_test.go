@@ -16,9 +16,8 @@ import (
 // BePatient lets what others take until the daemon gives them up be so long that only a hang reaches it. It is called before Run.
 func (d *Daemon) BePatient(limit time.Duration) {
 	d.state.Outage = 0 // tests take the database away
-	d.limits = limits{
-		request: limit, answer: limit, lockFiles: limit, snapshot: limit, fresh: limit, reread: limit,
-	}
+	d.limits = limits{request: limit, lockFiles: limit}
+	d.hooks.Limits = Limits{Answer: limit, Snapshot: limit, Fresh: limit, Reread: limit}
 	d.SetSessionLimits(sessions.Limits{Decision: 3 * limit, Silence: limit, Write: limit})
 }
 
@@ -38,7 +37,7 @@ func (d *Daemon) SetReadersWait(wait time.Duration) { d.readers.Wait = wait }
 func (d *Daemon) SetRulesLook(limit time.Duration) { d.policy.Decision = limit }
 
 // LetSnapshotsAge has what was read when a push began be too old for its first update. It is called before Run.
-func (d *Daemon) LetSnapshotsAge() { d.limits.fresh = 0 }
+func (d *Daemon) LetSnapshotsAge() { d.hooks.Limits.Fresh = 0 }
 
 // SetSettle changes for how long pushes are refused after a change of rules. It is called before Run.
 func (d *Daemon) SetSettle(settle time.Duration) { d.projects.Settle = settle }

@@ -2,10 +2,7 @@ package site
 
 import (
 	"context"
-	"slices"
 
-	"github.com/globalrefdb/globalrefdb/site/config"
-	"github.com/globalrefdb/globalrefdb/site/head"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -25,15 +22,4 @@ func (d *Daemon) followAsked(ctx context.Context, q wire.Request) wire.Response 
 		d.follower.Compare(r.Project)
 	}
 	return wire.Response{OK: true}
-}
-
-// lookAtHead has the follower check HEAD of a repository if git has moved it.
-func (d *Daemon) lookAtHead(r config.Repository, q wire.Request, lines []wire.Line) {
-	moved := slices.ContainsFunc(lines, func(l wire.Line) bool { return l.Ref == head.Ref && l.Symbolic() })
-	if !moved || q.State != wire.StateCommitted || q.Replica {
-		return
-	}
-	if p, ok := d.projects.Get(r.Project); ok && packs.Stored(p.Project) {
-		d.follower.Look(r.Project, head.Ref)
-	}
 }

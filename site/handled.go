@@ -20,8 +20,8 @@ import (
 // storeHandled stores the objects of what git hands to the repository's hook proc-receive, such as pushes for review. That hook moves refs of its
 // own, and no hook update comes before: then git has locks, and only little could be stored. The objects are still in quarantine, and the
 // repository's own hook pre-receive has agreed. What no ref is moved to is dropped when the push has ended.
-func (d *Daemon) storeHandled(ctx context.Context, hook pusher.Hook, conn *net.UnixConn, q wire.Request) error {
-	c := d.state.Config()
+func (h *Hooks) storeHandled(ctx context.Context, hook pusher.Hook, conn *net.UnixConn, q wire.Request) error {
+	c := h.State.Config()
 	r, err := c.Find(q.Dir)
 	if err != nil || q.Replica || !q.Patient() {
 		return err
@@ -30,7 +30,7 @@ func (d *Daemon) storeHandled(ctx context.Context, hook pusher.Hook, conn *net.U
 		return nil // what git hands over is refused
 	}
 	incoming := hook.Incoming()
-	if incoming == "" || !d.storage.Keeps(c, r.Project) {
+	if incoming == "" || !h.Storage.Keeps(c, r.Project) {
 		return nil
 	}
 	repo, err := gitrepo.OpenDir(r.Path)
@@ -41,20 +41,20 @@ func (d *Daemon) storeHandled(ctx context.Context, hook pusher.Hook, conn *net.U
 	if err != nil || len(moves) == 0 {
 		return err
 	}
-	if err := d.state.AwaitServing(ctx); err != nil {
+	if err := h.State.AwaitServing(ctx); err != nil {
 		return err
 	}
-	p, err := d.pushOf(c, hook, q.Process)
+	p, err := h.pushOf(c, hook, q.Process)
 	if err != nil {
 		return err
 	}
 	if repo, err = repo.WithIncoming(incoming); err != nil {
 		return err
 	}
-	waits := d.waitingHook(conn)
-	ctx, stop := waits.KeepWaiting(d.state.Work)
+	waits := h.Waiting(conn)
+	ctx, stop := waits.KeepWaiting(h.State.Work)
 	defer stop()
-	return p.remember(d.storage.StoreIncoming(ctx, c, &p.objects, r, repo, moves, packs.Limits{Bytes: c.PackLimit, Stored: waits.Stored}))
+	return p.remember(h.Storage.StoreIncoming(ctx, c, &p.objects, r, repo, moves, packs.Limits{Bytes: c.PackLimit, Stored: waits.Stored}))
 }
 
 // handledMoves returns what a push brings for refs that git hands to the hook proc-receive.
@@ -80,11 +80,11 @@ func handledMoves(ctx context.Context, repo *gitrepo.Repo, body []byte) (moves [
 }
 
 // storedFor returns what knows of the objects of moves: p, or another push that has brought them, such as one whose hook proc-receive runs p.
-func (d *Daemon) storedFor(p *push, r config.Repository, moves []refdb.Update) *objects.Pushed {
+func (h *Hooks) storedFor(p *push, r config.Repository, moves []refdb.Update) *objects.Pushed {
 	if len(p.objects.Lacking(moves)) == 0 {
 		return &p.objects
 	}
-	for _, other := range d.pushes.all() {
+	for _, other := range h.pushes.all() {
 		if other != p && other.objects.Holds(r.Project, moves) {
 			return &other.objects
 		}

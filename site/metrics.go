@@ -168,7 +168,7 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	gauge(movesUnread, float64(unread))
 	gauge(movesOldest, unreadFor)
 	gauge(gerritMetric, oneIf(s.Gerrit != nil && s.Gerrit.State == client.GerritUnguarded))
-	fault, lost := c.hooks.State()
+	fault, lost := c.hookdir.State()
 	gauge(hooksMetric, oneIf(fault != ""))
 	count(hooksLost, lost)
 	bytes, failures := c.follower.Traffic()

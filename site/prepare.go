@@ -18,8 +18,8 @@ import (
 
 // prepared decides about a transaction of git, which holds the locks of its refs. A nil error lets the
 // transaction through: then the database has an intent for each guarded ref that it may move.
-func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request) error {
-	c := d.state.Config()
+func (h *Hooks) prepared(ctx context.Context, hook pusher.Hook, q wire.Request) error {
+	c := h.State.Config()
 	r, err := c.Find(q.Dir)
 	if err != nil {
 		return err
@@ -28,28 +28,28 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 	if err != nil {
 		return err
 	}
-	c, lines, err := d.policy.GuardedLines(ctx, c, r, q.Body)
+	c, lines, err := h.Policy.GuardedLines(ctx, c, r, q.Body)
 	if err != nil || len(lines) == 0 {
 		return err
 	}
 	if q.Replica {
-		if err := d.state.AwaitInheritance(ctx); err != nil {
+		if err := h.State.AwaitInheritance(ctx); err != nil {
 			return err
 		}
 		moves, err := policy.MovesOf(ctx, r, lines, true)
 		if err != nil || len(moves) == 0 {
 			return err
 		}
-		p, err := d.pushOf(c, hook, q.Process)
+		p, err := h.pushOf(c, hook, q.Process)
 		if err != nil {
 			return err
 		}
-		return d.replicated(ctx, c, p, r, moves)
+		return h.replicated(ctx, c, p, r, moves)
 	}
-	if err := d.state.AwaitServing(ctx); err != nil {
+	if err := h.State.AwaitServing(ctx); err != nil {
 		return err
 	}
-	p, err := d.pushOf(c, hook, q.Process)
+	p, err := h.pushOf(c, hook, q.Process)
 	if err != nil {
 		return err
 	}
@@ -73,19 +73,19 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 		err = refuseTracking(p.agent, moves)
 	}
 	if err == nil {
-		moves, err = d.moving.Unannounced(ctx, p.pending, r.Project, moves)
+		moves, err = h.Moving.Unannounced(ctx, p.pending, r.Project, moves)
 	}
 	if err != nil || len(moves) == 0 {
 		return err
 	}
 	// Git runs no update hook for what is no push.
-	stored := d.storedFor(p, r, moves)
-	if err := d.storage.Store(ctx, c, stored, r, moves, packs.Limits{Bytes: objects.LockedPackLimit}); err != nil {
+	stored := h.storedFor(p, r, moves)
+	if err := h.Storage.Store(ctx, c, stored, r, moves, packs.Limits{Bytes: objects.LockedPackLimit}); err != nil {
 		return p.remember(err)
 	}
-	announced, err := d.announce(ctx, c, p, stored, hook, r, moves)
+	announced, err := h.announce(ctx, c, p, stored, hook, r, moves)
 	if refusal.ReasonOf(err) == refusal.Behind {
-		d.follower.LookAgain(r.Project, moves)
+		h.Follower.LookAgain(r.Project, moves)
 	}
 	if err != nil {
 		return p.remember(err)
@@ -93,11 +93,11 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 	if hook.RunBy(p.agent) != nil {
 		// The hook gave up before it had the answer, and so vetoed. Git may have reported the abort
 		// before there was anything to end.
-		d.moving.End(ctx, p.pending, announced)
+		h.Moving.End(ctx, p.pending, announced)
 		return pusher.ErrGone
 	}
-	if err := d.policy.RulesStand(ctx, r, q.Body, lines, looked); err != nil {
-		d.moving.End(ctx, p.pending, announced)
+	if err := h.Policy.RulesStand(ctx, r, q.Body, lines, looked); err != nil {
+		h.Moving.End(ctx, p.pending, announced)
 		return p.remember(err)
 	}
 	return nil
@@ -105,8 +105,8 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 
 // announce records the moves as intents, with the objects that were stored for them. For a short time it
 // waits for other sites that have locked the refs.
-func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, stored *objects.Pushed, hook pusher.Hook, r config.Repository, moves []refdb.Update) ([]*moving.Move, error) {
-	announced, claim, err := d.moving.Announce(ctx, c, moving.Announcement{
+func (h *Hooks) announce(ctx context.Context, c *config.Config, p *push, stored *objects.Pushed, hook pusher.Hook, r config.Repository, moves []refdb.Update) ([]*moving.Move, error) {
+	announced, claim, err := h.Moving.Announce(ctx, c, moving.Announcement{
 		Announcement: objects.Announcement{Repo: r, Moves: moves, Agent: p.agent.String(), By: p.agent.PushedBy(c.PusherEnv)},
 		Objects:      stored,
 		// If git no longer has its locks, others may have moved the refs and moved them back. The
@@ -117,6 +117,6 @@ func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, stored
 		return nil, err
 	}
 	p.pending.Add(announced...)
-	d.claims.Release(claim)
+	h.Claims.Release(claim)
 	return announced, nil
 }

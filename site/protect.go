@@ -22,21 +22,21 @@ type share struct {
 // whether all that the new values reach is still there.
 //
 // A process that can't be told is left to those who decide about guarded refs.
-func (d *Daemon) protect(ctx context.Context, hook pusher.Hook, q wire.Request) error {
-	c := d.state.Config()
+func (h *Hooks) protect(ctx context.Context, hook pusher.Hook, q wire.Request) error {
+	c := h.State.Config()
 	r, err := c.Find(q.Dir)
 	if err != nil {
 		return nil
 	}
-	a, err := hook.Agent(c.GitPrograms, q.Process, d.state.Boot)
+	a, err := hook.Agent(c.GitPrograms, q.Process, h.State.Boot)
 	if err != nil {
 		return nil
 	}
-	p, err := d.track(d.state.Work, a)
+	p, err := h.track(h.State.Work, a)
 	if err != nil {
 		return nil
 	}
-	stale, err := d.sharePush(ctx, p, r.Path, q.Replica)
+	stale, err := h.sharePush(ctx, p, r.Path, q.Replica)
 	if err != nil {
 		return refusal.Because(refusal.Pruning, errors.New(wire.BeingPruned))
 	}
@@ -52,25 +52,25 @@ func (d *Daemon) protect(ctx context.Context, hook pusher.Hook, q wire.Request) 
 
 // sharePush lets a push share a repository, and reports whether that may have been pruned since the process began. A replica may
 // be what a sharer, or a `site sync`, waits for.
-func (d *Daemon) sharePush(ctx context.Context, p *push, path string, replica bool) (stale bool, err error) {
+func (h *Hooks) sharePush(ctx context.Context, p *push, path string, replica bool) (stale bool, err error) {
 	p.mu.Lock()
 	known := p.shares[path]
 	p.mu.Unlock()
 	if known != nil {
 		return known.stale, nil
 	}
-	if err := d.pruning.AwaitInherited(ctx, path); err != nil {
+	if err := h.Pruning.AwaitInherited(ctx, path); err != nil {
 		return false, err
 	}
-	enter := d.pruning.Share
+	enter := h.Pruning.Share
 	if replica {
-		enter = d.pruning.Join
+		enter = h.Pruning.Join
 	}
 	release, err := enter(ctx, path)
 	if err != nil {
 		return false, err
 	}
-	pruned, ever := d.pruning.LastPruned(path)
+	pruned, ever := h.Pruning.LastPruned(path)
 	stale = ever && !p.agent.StartedAfter(pruned)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,7 +86,7 @@ func (d *Daemon) sharePush(ctx context.Context, p *push, path string, replica bo
 }
 
 // endShares is called when the process has ended, and what it left is dealt with.
-func (d *Daemon) endShares(p *push) {
+func (h *Hooks) endShares(p *push) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ended = true
@@ -95,6 +95,6 @@ func (d *Daemon) endShares(p *push) {
 	}
 	for _, f := range p.follows {
 		f.list()
-		d.claims.Release(f.claim)
+		h.Claims.Release(f.claim)
 	}
 }

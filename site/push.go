@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/claims"
+	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/moving"
 	"github.com/globalrefdb/globalrefdb/site/objects"
@@ -132,8 +135,8 @@ func (ps *pushes) all() []*push {
 
 // track returns the push of a process, which is watched from now on, until ctx ends. The error is
 // [pusher.ErrGone] if the process has ended.
-func (d *Daemon) track(ctx context.Context, a pusher.Agent) (*push, error) {
-	ps := &d.pushes
+func (h *Hooks) track(ctx context.Context, a pusher.Agent) (*push, error) {
+	ps := &h.pushes
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if p := ps.byAgent[a]; p != nil {
@@ -143,17 +146,17 @@ func (d *Daemon) track(ctx context.Context, a pusher.Agent) (*push, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &push{agent: a, process: process, pending: d.moving.NewPending()}
+	p := &push{agent: a, process: process, pending: h.Moving.NewPending()}
 	if ps.byAgent == nil {
 		ps.byAgent = map[pusher.Agent]*push{}
 	}
 	ps.byAgent[a] = p
-	d.state.Tasks.Go(func() { d.awaitEnd(ctx, p) })
+	h.State.Tasks.Go(func() { h.awaitEnd(ctx, p) })
 	return p, nil
 }
 
 // awaitEnd waits for the end of the push's process and resolves what it left.
-func (d *Daemon) awaitEnd(ctx context.Context, p *push) {
+func (h *Hooks) awaitEnd(ctx context.Context, p *push) {
 	defer p.process.Close()
 	defer context.AfterFunc(ctx, p.process.Close)()
 	if p.process.Wait() != nil || p.pending.Enter(ctx) != nil {
@@ -162,35 +165,35 @@ func (d *Daemon) awaitEnd(ctx context.Context, p *push) {
 	defer p.pending.Leave()
 	p.dead = true
 	if p.dir != "" {
-		d.moved.Raise(p.dir) // a hook that was killed has told nothing
+		h.Marks.Raise(p.dir) // a hook that was killed has told nothing
 	}
-	defer d.endShares(p)
-	defer d.guards.RemoveLeft(ctx, p.dir, p.locks)
-	defer d.storage.DropUnused(&p.objects)
+	defer h.endShares(p)
+	defer h.Guards.RemoveLeft(ctx, p.dir, p.locks)
+	defer h.Storage.DropUnused(&p.objects)
 	if moves := p.pending.All(); len(moves) > 0 {
-		for dir, files := range d.moving.LockFiles(moves) {
-			defer d.guards.RemoveLeft(ctx, dir, files)
+		for dir, files := range h.Moving.LockFiles(moves) {
+			defer h.Guards.RemoveLeft(ctx, dir, files)
 		}
 		if !p.renames {
-			d.state.Counts.Deaths.Add(1)
+			h.State.Counts.Deaths.Add(1)
 		}
-		ctx, cancel := context.WithTimeout(ctx, d.state.Config().Timeout)
+		ctx, cancel := context.WithTimeout(ctx, h.State.Config().Timeout)
 		defer cancel()
-		d.moving.End(ctx, p.pending, moves)
+		h.Moving.End(ctx, p.pending, moves)
 	}
-	d.moving.Forget(p.pending)
-	d.pushes.mu.Lock()
-	defer d.pushes.mu.Unlock()
-	delete(d.pushes.byAgent, p.agent)
+	h.Moving.Forget(p.pending)
+	h.pushes.mu.Lock()
+	defer h.pushes.mu.Unlock()
+	delete(h.pushes.byAgent, p.agent)
 }
 
 // pushOf returns the push that runs the hook, which is watched from now on. If the push met an outage, that is the
 // error.
-func (d *Daemon) pushOf(c *config.Config, hook pusher.Hook, said *wire.Process) (*push, error) {
-	a, err := hook.Agent(c.GitPrograms, said, d.state.Boot)
+func (h *Hooks) pushOf(c *config.Config, hook pusher.Hook, said *wire.Process) (*push, error) {
+	a, err := hook.Agent(c.GitPrograms, said, h.State.Boot)
 	var p *push
 	if err == nil {
-		p, err = d.track(d.state.Work, a)
+		p, err = h.track(h.State.Work, a)
 	}
 	if err == nil {
 		err = hook.RunBy(a)
@@ -217,26 +220,23 @@ func (p *push) remember(err error) error {
 	return err
 }
 
-// unsettledIn returns an error while a push or a guard's transaction in a repository may still move refs, or is not settled.
-func (d *Daemon) unsettledIn(r config.Repository) error {
-	for _, push := range d.pushes.all() {
-		if slices.ContainsFunc(push.pending.All(), func(m *moving.Move) bool { return m.Project == r.Project }) {
-			return fmt.Errorf("a push to %s is not settled yet", r.Project)
+// Unsettled reports whether a git process has announced moves of a project that are not settled.
+func (h *Hooks) Unsettled(project string) bool {
+	for _, p := range h.pushes.all() {
+		if slices.ContainsFunc(p.pending.All(), func(m *moving.Move) bool { return m.Project == project }) {
+			return true
 		}
 	}
-	if d.guards.OpenIn(r.Path) {
-		return fmt.Errorf("a transaction of a guard in %s is not settled yet", r.Project)
-	}
-	return nil
+	return false
 }
 
-// mayMove reports whether the process that announced a move may still make it.
-func (d *Daemon) mayMove(k refdb.Known) bool {
-	if !d.lives(k.Agent) {
+// MayMove reports whether the git process that announced a move may still make it.
+func (h *Hooks) MayMove(k refdb.Known) bool {
+	if !pusher.Running(k.Agent, h.State.Boot) {
 		return false
 	}
 	a, _ := pusher.ParseAgent(k.Agent)
-	if p := d.pushes.get(a); p != nil {
+	if p := h.pushes.get(a); p != nil {
 		if m := p.pending.Find(k.Project, k.Ref); m != nil && m.Token == k.Token {
 			return !m.Over.Load()
 		}
@@ -244,10 +244,73 @@ func (d *Daemon) mayMove(k refdb.Known) bool {
 	return true
 }
 
-// lives reports whether who has announced a move may still make it.
-func (d *Daemon) lives(agent string) bool {
-	if t, ok := pusher.ParseTransaction(agent); ok {
-		return d.guards.MayMove(t, d.state.Boot)
+// DropResolved drops the move of a push whose intent an operator has resolved.
+func (h *Hooks) DropResolved(i refdb.Intent) {
+	a, _ := pusher.ParseAgent(i.Agent)
+	p := h.pushes.get(a)
+	if p == nil || !p.pending.TryEnter() {
+		return
 	}
-	return pusher.Running(agent, d.state.Boot)
+	defer p.pending.Leave()
+	if m := p.pending.Find(i.Project, i.Ref); m != nil && m.Token == i.Token {
+		p.pending.Drop([]*moving.Move{m})
+	}
+}
+
+// Status returns the pushes with unsettled moves, by their processes and projects.
+func (h *Hooks) Status() []client.Push {
+	all := []client.Push{}
+	for _, p := range h.pushes.all() {
+		byProject := map[string]client.Push{}
+		for _, m := range p.pending.All() {
+			push := byProject[m.Project]
+			byProject[m.Project] = client.Push{
+				Project: m.Project, PID: p.agent.PID, Refs: push.Refs + 1, Age: max(push.Age, time.Since(m.Since).Seconds()),
+			}
+		}
+		for _, project := range slices.Sorted(maps.Keys(byProject)) {
+			all = append(all, byProject[project])
+		}
+	}
+	return all
+}
+
+// Reconcile resolves or adopts the intents of one git process, which name identifies.
+func (h *Hooks) Reconcile(ctx context.Context, name string, intents []refdb.Intent) error {
+	a, ok := pusher.ParseAgent(name)
+	if !ok || a.Boot != h.State.Boot {
+		return h.resolveAbandoned(ctx, intents)
+	}
+	p, err := h.track(h.State.Work, a)
+	switch {
+	case errors.Is(err, pusher.ErrGone):
+		return h.resolveAbandoned(ctx, intents)
+	case err != nil:
+		return err
+	case !p.pending.TryEnter():
+		// A hook of the push is being answered. What can't be ended then is reconciled later.
+		return nil
+	}
+	defer p.pending.Leave()
+	if p.dead {
+		return nil
+	}
+	return h.Moving.Adopt(ctx, p.pending, intents)
+}
+
+// resolveAbandoned resolves the intents of a process that has ended.
+func (h *Hooks) resolveAbandoned(ctx context.Context, intents []refdb.Intent) error {
+	moves := make([]*moving.Move, len(intents))
+	for i, one := range intents {
+		moves[i] = moving.MoveOf(one)
+	}
+	// Once the intents have ended, others may lock those refs.
+	leftovers := h.Moving.LockFiles(moves)
+	ended, err := h.Moving.Resolve(ctx, moves)
+	if len(ended) == len(moves) {
+		for dir, files := range leftovers {
+			h.Guards.RemoveLeft(h.State.Work, dir, files)
+		}
+	}
+	return err
 }

@@ -10,9 +10,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/internal/systemd"
-	"github.com/globalrefdb/globalrefdb/site/moving"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 )
 
@@ -58,15 +56,15 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 		return err
 	}
 	done, start := d.state.Reconcile.Begin(), time.Now()
-	if err := d.revokeAll(ctx); err != nil {
+	if err := d.moving.Revoke(ctx); err != nil {
 		return err
 	}
 	c := d.state.Config()
-	pending, err := d.intents(ctx, refdb.IntentFilter{Owner: c.Site})
+	pending, err := d.moving.Intents(ctx, refdb.IntentFilter{Owner: c.Site})
 	if err != nil {
 		return err
 	}
-	decided, err := d.intents(ctx, refdb.IntentFilter{Owner: c.Site, Decided: true})
+	decided, err := d.moving.Intents(ctx, refdb.IntentFilter{Owner: c.Site, Decided: true})
 	if err != nil {
 		return err
 	}
@@ -92,9 +90,9 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 			byAgent[i.Agent] = append(byAgent[i.Agent], i)
 		}
 	}
-	failures := []error{d.dropLate(ctx, late)}
+	failures := []error{d.moving.DropLate(ctx, late)}
 	for _, name := range slices.Sorted(maps.Keys(byAgent)) {
-		failures = append(failures, d.reconcileAgent(ctx, name, byAgent[name]))
+		failures = append(failures, d.hooks.Reconcile(ctx, name, byAgent[name]))
 	}
 	failures = append(failures, d.guards.AdoptTransactions(ctx, pending, first))
 	d.guards.SettleTransactions(ctx)
@@ -112,95 +110,4 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 	done()
 	d.state.Counts.Reconciled.Add(1)
 	return nil
-}
-
-// dropLate drops intents that came too late: no push relies on them.
-func (d *Daemon) dropLate(ctx context.Context, late []refdb.Intent) error {
-	var failures []error
-	for _, i := range late {
-		p := refdb.Preparation{Project: i.Project, Owner: i.Owner, Token: i.Token, Time: i.Time, Updates: []refdb.Update{{Ref: i.Ref, Old: i.Old, New: i.New}}}
-		err := d.db.Finish(ctx, p, nil, []string{i.Ref})
-		d.state.RecordHealth(err)
-		if !errors.Is(err, refdb.ErrLockLost) {
-			failures = append(failures, err)
-		}
-	}
-	return errors.Join(failures...)
-}
-
-func (d *Daemon) revokeAll(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, reconcileEvery)
-	defer cancel()
-	return d.revoke(ctx)
-}
-
-// revoke makes sure that requests whose reply was lost never take effect.
-func (d *Daemon) revoke(ctx context.Context) error {
-	for _, c := range d.claims.Revocable() {
-		err := d.db.Revoke(ctx, *c.Unknown)
-		d.state.RecordHealth(err)
-		if err != nil {
-			return err
-		}
-		d.claims.Revoked(c)
-		if c.By != claims.ByTransaction {
-			// Of a transaction an operator may have decided meanwhile: see [guards.Guards.ForgetSettled].
-			d.claims.Release(c)
-		}
-	}
-	return nil
-}
-
-func (d *Daemon) intents(ctx context.Context, f refdb.IntentFilter) (all []refdb.Intent, err error) {
-	ctx, cancel := context.WithTimeout(ctx, reconcileEvery)
-	defer cancel()
-	for i, err := range d.db.Intents(ctx, f) {
-		if err != nil {
-			d.state.RecordHealth(err)
-			return nil, err
-		}
-		all = append(all, i)
-	}
-	d.state.RecordHealth(nil)
-	return all, nil
-}
-
-// reconcileAgent resolves or adopts the intents of one process.
-func (d *Daemon) reconcileAgent(ctx context.Context, name string, intents []refdb.Intent) error {
-	a, ok := pusher.ParseAgent(name)
-	if !ok || a.Boot != d.state.Boot {
-		return d.resolveAbandoned(ctx, intents)
-	}
-	p, err := d.track(d.state.Work, a)
-	switch {
-	case errors.Is(err, pusher.ErrGone):
-		return d.resolveAbandoned(ctx, intents)
-	case err != nil:
-		return err
-	case !p.pending.TryEnter():
-		// A hook of the push is being answered. What can't be ended then is reconciled later.
-		return nil
-	}
-	defer p.pending.Leave()
-	if p.dead {
-		return nil
-	}
-	return d.moving.Adopt(ctx, p.pending, intents)
-}
-
-// resolveAbandoned resolves the intents of a process that has ended.
-func (d *Daemon) resolveAbandoned(ctx context.Context, intents []refdb.Intent) error {
-	moves := make([]*moving.Move, len(intents))
-	for i, one := range intents {
-		moves[i] = moving.MoveOf(one)
-	}
-	// Once the intents have ended, others may lock those refs.
-	leftovers := d.moving.LockFiles(moves)
-	ended, err := d.moving.Resolve(ctx, moves)
-	if len(ended) == len(moves) {
-		for dir, files := range leftovers {
-			d.guards.RemoveLeft(d.state.Work, dir, files)
-		}
-	}
-	return err
 }

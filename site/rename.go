@@ -14,7 +14,7 @@ import (
 
 // withNewName adds the new name to the request in which git branch deletes the old name of a branch that it renames: git creates the new one behind the
 // hooks' back, after the deletion. Both are announced together, and stay announced until git has ended ([renames]).
-func (d *Daemon) withNewName(ctx context.Context, hook pusher.Hook, q wire.Request) (wire.Request, error) {
+func (h *Hooks) withNewName(ctx context.Context, hook pusher.Hook, q wire.Request) (wire.Request, error) {
 	lines, err := wire.ParseLines(q.Body)
 	if err != nil || q.Replica {
 		return q, nil // prepared says so
@@ -23,8 +23,8 @@ func (d *Daemon) withNewName(ctx context.Context, hook pusher.Hook, q wire.Reque
 	if at < 0 {
 		return q, nil
 	}
-	c := d.state.Config()
-	a, err := hook.Agent(c.GitPrograms, q.Process, d.state.Boot)
+	c := h.State.Config()
+	a, err := hook.Agent(c.GitPrograms, q.Process, h.State.Boot)
 	if err != nil {
 		return q, nil
 	}

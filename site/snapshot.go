@@ -71,14 +71,14 @@ func (s *snapshot) note(states []refdb.State) {
 // snapshotFor returns the snapshot from which the update of a ref is answered; nil if there is none. When it is not fresh any more, as behind slow hooks
 // of the repository's own, the refs that are left are read again, in one request: what prepared refuses later a pusher does not
 // read as the refusal of a ref, but, over HTTP, as a disconnect.
-func (d *Daemon) snapshotFor(ctx context.Context, c *config.Config, p *push, project, ref string) (*snapshot, error) {
-	s := d.pushes.snapshot(p.agent)
+func (h *Hooks) snapshotFor(ctx context.Context, c *config.Config, p *push, project, ref string) (*snapshot, error) {
+	s := h.pushes.snapshot(p.agent)
 	if s == nil || s.project != project || s.old() {
 		return s, nil
 	}
-	fresh := d.limits.fresh
+	fresh := h.Limits.Fresh
 	if s.reread {
-		fresh = d.limits.reread
+		fresh = h.Limits.Reread
 	}
 	at := slices.Index(s.refs, ref)
 	if at < 0 || time.Since(s.read) < fresh {
@@ -86,20 +86,20 @@ func (d *Daemon) snapshotFor(ctx context.Context, c *config.Config, p *push, pro
 	}
 	again := *s
 	again.reread, again.read, again.values = true, time.Now(), maps.Clone(s.values)
-	states, err := d.states(ctx, c, project, s.refs[at:min(at+snapshotPage, len(s.refs))])
+	states, err := h.Moving.States(ctx, c, project, s.refs[at:min(at+snapshotPage, len(s.refs))])
 	if err != nil {
 		return nil, err
 	}
 	again.note(states)
-	d.pushes.remember(p, &again)
+	h.pushes.remember(p, &again)
 	return &again, nil
 }
 
 // preReceive reads the database's values of all refs of a push, before git runs the update hook for
 // each ref. If that fails, it refuses the push, as update would refuse each ref. If some refs are
 // not guarded, it lets the push go on: update refuses the others.
-func (d *Daemon) preReceive(ctx context.Context, hook pusher.Hook, q wire.Request) error {
-	c := d.state.Config()
+func (h *Hooks) preReceive(ctx context.Context, hook pusher.Hook, q wire.Request) error {
+	c := h.State.Config()
 	r, err := c.Find(q.Dir)
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func (d *Daemon) preReceive(ctx context.Context, hook pusher.Hook, q wire.Reques
 	if !slices.ContainsFunc(lines, func(l wire.Line) bool { return config.Guardable(l.Ref) }) {
 		return nil
 	}
-	if c, err = d.policy.Ruled(ctx, c, r); err != nil && free {
+	if c, err = h.Policy.Ruled(ctx, c, r); err != nil && free {
 		return nil
 	} else if err != nil {
 		return err
@@ -136,24 +136,24 @@ func (d *Daemon) preReceive(ctx context.Context, hook pusher.Hook, q wire.Reques
 	}
 	slices.SortStableFunc(moves, func(a, b refdb.Update) int { return strings.Compare(a.Ref, b.Ref) })
 	moves = slices.CompactFunc(moves, func(a, b refdb.Update) bool { return a.Ref == b.Ref })
-	if err := d.prefetch(ctx, c, hook, q.Process, r.Project, moves, refs); err != nil && !mixed {
+	if err := h.prefetch(ctx, c, hook, q.Process, r.Project, moves, refs); err != nil && !mixed {
 		return err
 	}
 	return nil
 }
 
 // prefetch takes a snapshot of the moves' refs, which come in git's order, for the push that runs the hook.
-func (d *Daemon) prefetch(ctx context.Context, c *config.Config, hook pusher.Hook, said *wire.Process, project string, moves []refdb.Update, refs []string) error {
-	if err := d.state.AwaitServing(ctx); err != nil {
+func (h *Hooks) prefetch(ctx context.Context, c *config.Config, hook pusher.Hook, said *wire.Process, project string, moves []refdb.Update, refs []string) error {
+	if err := h.State.AwaitServing(ctx); err != nil {
 		return err
 	}
-	p, err := d.pushOf(c, hook, said)
+	p, err := h.pushOf(c, hook, said)
 	if err != nil {
 		return err
 	}
 	now := time.Now()
 	s := &snapshot{
-		project: project, taken: now, read: now, lasts: d.limits.snapshot,
+		project: project, taken: now, read: now, lasts: h.Limits.Snapshot,
 		values: map[string]refdb.Value{}, moves: moves[:min(len(moves), snapshotRefs)], refs: refs[:min(len(refs), snapshotRefs)],
 	}
 	// Update asks for what can't be read in time.
@@ -162,12 +162,12 @@ func (d *Daemon) prefetch(ctx context.Context, c *config.Config, hook pusher.Hoo
 		if time.Now().After(enough) {
 			break
 		}
-		states, err := d.states(ctx, c, project, page)
+		states, err := h.Moving.States(ctx, c, project, page)
 		if err != nil {
 			return p.remember(err)
 		}
 		s.note(states)
 	}
-	d.pushes.remember(p, s)
+	h.pushes.remember(p, s)
 	return nil
 }

@@ -2,7 +2,6 @@ package site
 
 import (
 	"cmp"
-	"maps"
 	"os"
 	"slices"
 	"time"
@@ -20,11 +19,11 @@ func (d *Daemon) status() client.Status {
 	s := client.Status{
 		Site: c.Site, Version: d.o.Version, PID: os.Getpid(),
 		Started: d.began.UTC(), Uptime: time.Since(d.began).Seconds(), SessionVersion: wire.SessionVersion, Stopping: d.state.Stopping(), Gerrit: d.gerrit.Status(),
-		Pushes: []client.Push{}, Sessions: d.guards.Sessions(), Stuck: d.moving.Alarms.List(), Counters: d.state.Counts.Status(), Unguarded: []client.Unguarded{}, Malformed: []client.Malformed{}, Behind: d.behind(),
+		Pushes: d.hooks.Status(), Sessions: d.guards.Sessions(), Stuck: d.moving.Alarms.List(), Counters: d.state.Counts.Status(), Unguarded: []client.Unguarded{}, Malformed: []client.Malformed{}, Behind: d.behind(),
 	}
 	s.Counters.Followed, s.Counters.Unpacked, _ = d.follower.Stats()
 	s.Readers = append(d.readers.Status(), d.guards.NeverRead(d.readers.Reads, readers.NeverReadFor)...)
-	s.HooksError, _ = d.hooks.State()
+	s.HooksError, _ = d.hookdir.State()
 	s.RootGone = d.rootGone()
 	if err := d.list.Writable(); err != nil {
 		s.MovesError = err.Error()
@@ -46,18 +45,6 @@ func (d *Daemon) status() client.Status {
 		s.Database = true
 	} else {
 		s.DatabaseError = err.Error()
-	}
-	for _, p := range d.pushes.all() {
-		byProject := map[string]client.Push{}
-		for _, m := range p.pending.All() {
-			push := byProject[m.Project]
-			byProject[m.Project] = client.Push{
-				Project: m.Project, PID: p.agent.PID, Refs: push.Refs + 1, Age: max(push.Age, time.Since(m.Since).Seconds()),
-			}
-		}
-		for _, project := range slices.Sorted(maps.Keys(byProject)) {
-			s.Pushes = append(s.Pushes, byProject[project])
-		}
 	}
 	malformed, _ := d.follower.Malformed()
 	for _, m := range malformed {

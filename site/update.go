@@ -19,8 +19,8 @@ import (
 // update tells a pusher for each ref what prepared would decide: over HTTP only this hook's text reaches the
 // pusher. It changes no ref and promises nothing. It stores the push's objects in the database if that is to keep
 // them: git has them in place by then, and holds no lock yet.
-func (d *Daemon) update(ctx context.Context, hook pusher.Hook, conn *net.UnixConn, q wire.Request) error {
-	c := d.state.Config()
+func (h *Hooks) update(ctx context.Context, hook pusher.Hook, conn *net.UnixConn, q wire.Request) error {
+	c := h.State.Config()
 	r, err := c.Find(q.Dir)
 	if err != nil {
 		return err
@@ -28,11 +28,11 @@ func (d *Daemon) update(ctx context.Context, hook pusher.Hook, conn *net.UnixCon
 	if err := refusal.Reserved(q.Body); err != nil {
 		return err
 	}
-	c, lines, err := d.policy.GuardedLines(ctx, c, r, q.Body)
+	c, lines, err := h.Policy.GuardedLines(ctx, c, r, q.Body)
 	if err != nil || len(lines) == 0 || q.Replica {
 		return err
 	}
-	if err := d.state.AwaitServing(ctx); err != nil {
+	if err := h.State.AwaitServing(ctx); err != nil {
 		return err
 	}
 	moves, err := policy.MovesOf(ctx, r, lines, false)
@@ -45,30 +45,30 @@ func (d *Daemon) update(ctx context.Context, hook pusher.Hook, conn *net.UnixCon
 	if err := placeable(moves); err != nil {
 		return err
 	}
-	p, err := d.pushOf(c, hook, q.Process)
+	p, err := h.pushOf(c, hook, q.Process)
 	if err != nil {
 		return err
 	}
 	var known *snapshot
 	for _, u := range moves {
-		if known, err = d.snapshotFor(ctx, c, p, r.Project, u.Ref); err != nil {
+		if known, err = h.snapshotFor(ctx, c, p, r.Project, u.Ref); err != nil {
 			return p.remember(err)
 		}
 		if known.allows(r.Project, u) {
 			continue
 		}
-		if err := d.movable(ctx, c, r.Project, u); err != nil {
+		if err := h.movable(ctx, c, r.Project, u); err != nil {
 			if refusal.ReasonOf(err) == refusal.Behind {
-				d.follower.LookAgain(r.Project, []refdb.Update{u})
+				h.Follower.LookAgain(r.Project, []refdb.Update{u})
 			}
 			return p.remember(err)
 		}
 	}
 	var waits *keepalive.Client // nil: the hook does not wait on
 	if q.Patient() {
-		waits = d.waitingHook(conn)
+		waits = h.Waiting(conn)
 	}
-	if err := d.storeInUpdate(ctx, c, p, r, moves, known, waits); err != nil {
+	if err := h.storeInUpdate(ctx, c, p, r, moves, known, waits); err != nil {
 		return p.remember(err)
 	}
 	return p.admit(len(moves))
@@ -90,10 +90,10 @@ func placeable(moves []refdb.Update) error {
 
 // movable returns why a ref can't be moved now. If another push has it locked, movable waits for a
 // short time.
-func (d *Daemon) movable(ctx context.Context, c *config.Config, project string, u refdb.Update) error {
+func (h *Hooks) movable(ctx context.Context, c *config.Config, project string, u refdb.Update) error {
 	var state refdb.State
-	err := d.state.RetryLocked(ctx, c, func(ctx context.Context) error {
-		states, err := d.db.States(ctx, project, []string{u.Ref})
+	err := h.State.RetryLocked(ctx, c, func(ctx context.Context) error {
+		states, err := h.DB.States(ctx, project, []string{u.Ref})
 		if err != nil {
 			return err
 		}
@@ -116,16 +116,16 @@ func (d *Daemon) movable(ctx context.Context, c *config.Config, project string, 
 
 // storeInUpdate stores the objects of all refs of a push, as far as it may go on, before git locks any ref. The hook is
 // told to wait, unless it is nil.
-func (d *Daemon) storeInUpdate(ctx context.Context, c *config.Config, p *push, r config.Repository, moves []refdb.Update, s *snapshot, hook *keepalive.Client) error {
-	if !d.storage.Keeps(c, r.Project) || len(p.objects.Lacking(moves)) == 0 {
+func (h *Hooks) storeInUpdate(ctx context.Context, c *config.Config, p *push, r config.Repository, moves []refdb.Update, s *snapshot, hook *keepalive.Client) error {
+	if !h.Storage.Keeps(c, r.Project) || len(p.objects.Lacking(moves)) == 0 {
 		return nil
 	}
 	limits := packs.Limits{Bytes: objects.LockedPackLimit}
 	if hook != nil {
 		var stop context.CancelFunc
-		ctx, stop = hook.KeepWaiting(d.state.Work)
+		ctx, stop = hook.KeepWaiting(h.State.Work)
 		defer stop()
 		limits = packs.Limits{Bytes: c.PackLimit, Stored: hook.Stored}
 	}
-	return d.storage.Store(ctx, c, &p.objects, r, append(moves, s.others(r.Project, moves)...), limits)
+	return h.Storage.Store(ctx, c, &p.objects, r, append(moves, s.others(r.Project, moves)...), limits)
 }

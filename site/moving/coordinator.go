@@ -8,6 +8,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/compare"
+	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/modes"
 	"github.com/globalrefdb/globalrefdb/site/moves"
 	"github.com/globalrefdb/globalrefdb/site/objects"
@@ -22,6 +23,7 @@ type Deps struct {
 	Projects *projects.Cache
 	Logged   *modes.Logged
 	Claims   *claims.Claims
+	Pruning  *maintenance.Pruning
 	Storage  *objects.Storage
 	List     *moves.List
 	Logger   *slog.Logger
