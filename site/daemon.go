@@ -28,6 +28,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/follow"
 	"github.com/globalrefdb/globalrefdb/site/gerrit"
 	"github.com/globalrefdb/globalrefdb/site/hookdir"
+	"github.com/globalrefdb/globalrefdb/site/hooks"
 	"github.com/globalrefdb/globalrefdb/site/internal/exporter"
 	"github.com/globalrefdb/globalrefdb/site/internal/socket"
 	"github.com/globalrefdb/globalrefdb/site/internal/systemd"
@@ -82,7 +83,7 @@ type Daemon struct {
 	logged   modes.Logged
 	modes    modes.Keeper
 	policy   *policy.Policy
-	hooks    Hooks
+	hooks    hooks.Hooks
 	claims   claims.Claims
 	moving   moving.Coordinator
 	guards   sessions.Guards
@@ -145,10 +146,10 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 		Storage: &d.storage, Moves: &d.list, Marks: &d.moved, Logged: &d.logged, Deleted: d.deleted, EarlierFollowers: d.awaitEarlierFollowers,
 		Logger: o.Logger, Digest: d.digest, Hook: o.Hook,
 	}}
-	d.hooks = Hooks{Deps: Deps{
+	d.hooks = hooks.Hooks{Deps: hooks.Deps{
 		State: d.state, DB: db, Projects: &d.projects, Policy: d.policy, Witness: &d.witness, Moving: &d.moving, Claims: &d.claims, Follower: d.follower,
 		Guards: &d.guards, Pruning: &d.pruning, Storage: &d.storage, List: &d.list, Marks: &d.moved, Logged: &d.logged, Logger: o.Logger,
-		Limits: DefaultLimits(),
+		Limits: hooks.DefaultLimits(),
 	}}
 	d.modes = modes.Keeper{DB: db, Projects: &d.projects, Logged: &d.logged, State: d.state, Unsettled: d.unsettledIn}
 	d.maintainer = maintainer.New(maintainer.Deps{

@@ -9,6 +9,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/hooks"
 	"github.com/globalrefdb/globalrefdb/site/moves"
 	"github.com/globalrefdb/globalrefdb/site/sessions"
 )
@@ -17,7 +18,7 @@ import (
 func (d *Daemon) BePatient(limit time.Duration) {
 	d.state.Outage = 0 // tests take the database away
 	d.limits = limits{request: limit, lockFiles: limit}
-	d.hooks.Limits = Limits{Answer: limit, Snapshot: limit, Fresh: limit, Reread: limit}
+	d.hooks.Limits = hooks.Limits{Answer: limit, Snapshot: limit, Fresh: limit, Reread: limit}
 	d.SetSessionLimits(sessions.Limits{Decision: 3 * limit, Silence: limit, Write: limit})
 }
 

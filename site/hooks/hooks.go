@@ -1,4 +1,6 @@
-package site
+// Package hooks answers the hooks that git runs before and after it moves refs, and knows the git processes
+// that run them until they end.
+package hooks
 
 import (
 	"context"
