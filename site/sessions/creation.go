@@ -22,16 +22,10 @@ const maxCreations = 100
 // A creation is a project whose repository a guard makes here, until that is settled. The rules are in PROTOCOL.md, M19 to M22. The lock of
 // guards guards what changes after it has begun.
 type creation struct {
-	transaction pusher.Transaction
-	dir         string
-	repo        config.Repository // without a path until it is known that it can be made
-	id          string            // of the project; "" as long as nothing was reserved
-
-	phase    phase
-	cancel   context.CancelCauseFunc // the decision
-	session  *session                // that is told what becomes of it; nil if there is none
-	reported bool                    // its session waits for the word that it is settled
-	settling bool
+	request
+	dir     string
+	repo    config.Repository // without a path until it is known that it can be made
+	project string            // the ID of the project; "" as long as nothing was reserved
 }
 
 // createAsked takes a guard's question whether it may make a repository. The guards are locked.
@@ -53,7 +47,7 @@ func (gs *Guards) createAsked(s *session, m wire.Create) bool {
 		return true
 	}
 	ctx, cancel := context.WithCancelCause(gs.State.Work)
-	cr := &creation{transaction: id, dir: m.Dir, session: s, cancel: cancel}
+	cr := &creation{request: request{id: id, session: s, cancel: cancel}, dir: m.Dir}
 	gs.addCreation(cr)
 	gs.State.Tasks.Go(func() {
 		defer cancel(nil)
@@ -66,35 +60,17 @@ func (gs *Guards) addCreation(cr *creation) {
 	if gs.creations == nil {
 		gs.creations = map[pusher.Transaction]*creation{}
 	}
-	gs.creations[cr.transaction] = cr
-	if cr.id != "" {
+	gs.creations[cr.id] = cr
+	if cr.project != "" {
 		gs.Projects.Creating.Add(cr.repo.Project)
 	}
 }
 
 // decideCreation decides about a creation, and tells the guard. Ctx ends with [errCancelled] if nobody waits for that any more.
 func (gs *Guards) decideCreation(ctx context.Context, cr *creation, s *session, limit time.Duration) {
-	err := gs.reserve(ctx, cr, limit)
-	gs.lock()
-	cancelled := ctx.Err() != nil && context.Cause(ctx) == errCancelled
-	if err == nil && !cancelled {
-		cr.phase = granted
-		s.send(wire.Granted{TX: cr.transaction.TX})
-		gs.unlock()
-		return
+	if err := gs.reserve(ctx, cr, limit); !gs.answer(ctx, &cr.request, s, 0, err) {
+		gs.settleCreation(gs.State.Work, cr)
 	}
-	if !cancelled {
-		gs.State.Counts.Refused.Add(1)
-		gs.State.Counts.RefusedFor(err)
-		s.send(wire.Refused{TX: cr.transaction.TX, Kind: refusal.KindOf(err), Reason: string(refusal.ReasonOf(err)), Lines: refusal.TextOf(err)})
-		cr.session = nil
-	}
-	cr.phase = over
-	gs.unlock()
-	if !cancelled {
-		refusal.Log(ctx, gs.Logger, err)
-	}
-	gs.settleCreation(gs.State.Work, cr)
 }
 
 // reserve reserves the name of a project for the site that creates it: after a nil error the database has the project, unless no rule
@@ -127,7 +103,7 @@ func (gs *Guards) reserve(ctx context.Context, cr *creation, limit time.Duration
 	if err := gs.noteCreation(cr, r); err != nil {
 		return err
 	}
-	row, err := projects.Create(ctx, c, gs.DB, r.Project, cr.id)
+	row, err := projects.Create(ctx, c, gs.DB, r.Project, cr.project)
 	if err != nil {
 		if refdb.ClassOf(err) != refdb.OutcomeUnknown {
 			gs.nothingReserved(cr)
@@ -148,7 +124,7 @@ func (gs *Guards) reserve(ctx context.Context, cr *creation, limit time.Duration
 func (gs *Guards) nothingReserved(cr *creation) {
 	gs.lock()
 	defer gs.unlock()
-	cr.id = ""
+	cr.project = ""
 	gs.Projects.Creating.Remove(cr.repo.Project)
 }
 
@@ -167,7 +143,7 @@ func (gs *Guards) noteCreation(cr *creation, r config.Repository) error {
 		gs.unlock()
 		return err
 	}
-	cr.repo, cr.id = r, rand.Text()
+	cr.repo, cr.project = r, rand.Text()
 	gs.Projects.Creating.Add(r.Project)
 	gs.unlock()
 	err := gs.saveCreations()
@@ -194,24 +170,17 @@ func (gs *Guards) creationReported(s *session, m wire.Report) bool {
 		return false
 	}
 	cr.session, cr.reported = s, true
-	if cr.phase == deciding {
-		cr.cancel(errCancelled) // whoever decides settles it
-		return true
+	if cr.end() {
+		gs.State.Tasks.Go(func() { gs.settleCreation(gs.State.Work, cr) })
 	}
-	cr.phase = over
-	gs.State.Tasks.Go(func() { gs.settleCreation(gs.State.Work, cr) })
 	return true
 }
 
 // leaveCreations is called when a guard has no session any more, or another one. What was let go on is reported later. gs is locked.
 func (gs *Guards) leaveCreations(g *guard) {
 	for id, cr := range gs.creations {
-		if id.Guard != g.id {
-			continue
-		}
-		cr.session, cr.reported = nil, false
-		if cr.phase == deciding {
-			cr.cancel(errCancelled)
+		if id.Guard == g.id {
+			cr.leave()
 		}
 	}
 }

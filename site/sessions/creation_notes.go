@@ -27,8 +27,8 @@ func (gs *Guards) saveCreations() error {
 	noted := []notedCreation{}
 	gs.lock()
 	for id, cr := range gs.creations {
-		if cr.id != "" {
-			noted = append(noted, notedCreation{id.Guard.String(), id.TX, cr.repo.Project, cr.repo.Path, cr.id})
+		if cr.project != "" {
+			noted = append(noted, notedCreation{id.Guard.String(), id.TX, cr.repo.Project, cr.repo.Path, cr.project})
 		}
 	}
 	gs.creationsUnsaved = false
@@ -59,7 +59,7 @@ func (gs *Guards) LoadCreations(state string) error {
 			g = gs.get(id)
 		}
 		gs.addCreation(&creation{
-			transaction: pusher.Transaction{Guard: id, TX: n.TX}, repo: config.Repository{Project: n.Project, Path: n.Path}, id: n.ID, phase: granted,
+			request: request{id: pusher.Transaction{Guard: id, TX: n.TX}, phase: granted}, repo: config.Repository{Project: n.Project, Path: n.Path}, project: n.ID,
 		})
 		gs.unlock()
 		if g != nil {

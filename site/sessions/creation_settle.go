@@ -15,7 +15,6 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/projects"
-	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // SettleCreations settles the creations that are over, and those of guards that are dead.
@@ -24,7 +23,7 @@ func (gs *Guards) SettleCreations(ctx context.Context) {
 	var ended []*creation
 	for id, cr := range gs.creations {
 		if g := gs.all[id.Guard]; cr.phase != deciding && (g == nil || g.dead) {
-			cr.phase = over
+			cr.finish()
 		}
 		if cr.phase == over {
 			ended = append(ended, cr)
@@ -43,12 +42,12 @@ func (gs *Guards) SettleCreations(ctx context.Context) {
 // settleCreation settles a creation that is over, by what is in the repository. What can't be done now is left to reconcile.
 func (gs *Guards) settleCreation(ctx context.Context, cr *creation) {
 	gs.lock()
-	if cr.phase != over || cr.settling || gs.creations[cr.transaction] != cr {
+	if cr.phase != over || cr.settling || gs.creations[cr.id] != cr {
 		gs.unlock()
 		return
 	}
 	cr.settling = true
-	id, r := cr.id, cr.repo
+	id, r := cr.project, cr.repo
 	gs.unlock()
 	err := error(nil)
 	if id != "" {
@@ -58,8 +57,8 @@ func (gs *Guards) settleCreation(ctx context.Context, cr *creation) {
 	gs.lock()
 	cr.settling = false
 	if settled {
-		delete(gs.creations, cr.transaction)
-		if cr.id != "" {
+		delete(gs.creations, cr.id)
+		if cr.project != "" {
 			gs.Projects.Creating.Remove(r.Project)
 		}
 	}
@@ -69,10 +68,7 @@ func (gs *Guards) settleCreation(ctx context.Context, cr *creation) {
 		gs.RecordHeads(ctx)
 	}
 	gs.lock()
-	if cr.reported {
-		cr.session.send(wire.Settled{TX: cr.transaction.TX})
-		cr.reported = false
-	}
+	cr.tellSettled(nil)
 	gs.unlock()
 	if !settled && !errors.Is(err, projects.ErrNotYet) && ctx.Err() == nil {
 		gs.Logger.InfoContext(ctx, "a creation can't be settled yet; trying again", "repository", gs.Digest(r.Project, ""), "class", refdb.ClassOf(err).String())

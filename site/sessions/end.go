@@ -52,12 +52,8 @@ func (gs *Guards) guardDied(g *guard) {
 		g.session = nil
 	}
 	for _, t := range g.transactions {
-		t.session, t.reported = nil, false
-		if t.phase == deciding {
-			t.cancel(errCancelled)
-		} else {
-			t.finish()
-		}
+		t.leave()
+		t.end()
 	}
 	gs.leaveCreations(g)
 	if len(g.transactions) > 0 {

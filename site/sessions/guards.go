@@ -64,18 +64,9 @@ type guard struct {
 	announced    int // bytes of their refs
 }
 
-// phase is how far a transaction has come.
-type phase int
-
-const (
-	deciding phase = iota // about it: nothing of it moves yet
-	granted               // its refs may move
-	over                  // they can't any more; it is settled as soon as that is possible
-)
-
-// A transaction is one of a guard's that is not settled. The lock of guards guards what changes after it has begun.
+// A transaction moves refs of a repository.
 type transaction struct {
-	id    pusher.Transaction
+	request
 	guard *guard
 	dir   string
 	repo  config.Repository // without a path if there is none at dir
@@ -84,26 +75,19 @@ type transaction struct {
 	size  int // bytes of lines
 	began time.Time
 
-	phase        phase
-	session      *session                // that is told what becomes of it; nil if there is none
-	reported     bool                    // its session waits for the word that it is settled
-	cancel       context.CancelCauseFunc // the decision
-	adopted      bool                    // it was found in the database
-	listed       bool                    // only its guard has said that it had its OK
-	mayHaveLocks bool                    // it may take lock files, or may soon
-	mayHaveMoved bool                    // it has had its OK, or may have had it of an earlier daemon
-	ownWord      bool                    // its guard has reported it: that knows what has moved
-	onList       map[string]bool         // refs that are on the list of moves
-	moves        []*moving.Move          // that have an intent
+	adopted      bool            // it was found in the database
+	listed       bool            // only its guard has said that it had its OK
+	mayHaveLocks bool            // it may take lock files, or may soon
+	ownWord      bool            // its guard has reported it: that knows what has moved
+	onList       map[string]bool // refs that are on the list of moves
+	moves        []*moving.Move  // that have an intent
 	claim        *claims.Claim
 	// endedByOthers says that somebody else has ended some of its intents. If that was an operator, the decision is yet to be heeded.
 	endedByOthers bool
-	unknown       bool // it is not known whether its intents were recorded
-	settling      bool
-	reconciled    bool      // reconciling was asked for since an intent of it has ended
-	unlocked      bool      // its guard is dead, and its lock files are gone, or can't be removed now
-	ended         time.Time // since when it is over
-	release       func()    // of the repository that it shares with others
+	unknown       bool   // it is not known whether its intents were recorded
+	reconciled    bool   // reconciling was asked for since an intent of it has ended
+	unlocked      bool   // its guard is dead, and its lock files are gone, or can't be removed now
+	release       func() // of the repository that it shares with others
 	objects       objects.Pushed
 }
 
@@ -278,13 +262,6 @@ func (gs *Guards) Lives(id string) bool {
 		}
 	}
 	return false
-}
-
-// finish lets a transaction be over. gs is locked.
-func (t *transaction) finish() {
-	if t.phase != over {
-		t.phase, t.ended = over, time.Now()
-	}
 }
 
 // refs returns the names of all refs that it may have locked.

@@ -64,7 +64,7 @@ func (gs *Guards) rowOfNew(ctx context.Context, c *config.Config, r config.Repos
 	gs.lock()
 	reserved := ""
 	if cr := gs.creationAt(r.Path); cr != nil {
-		reserved = cr.id
+		reserved = cr.project
 	}
 	gs.unlock()
 	if reserved == "" {

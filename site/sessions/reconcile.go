@@ -73,7 +73,10 @@ func (gs *Guards) adoptTransaction(id pusher.Transaction, intents []refdb.Intent
 	}
 	isNew := t == nil
 	if isNew {
-		t = &transaction{id: id, guard: g, began: time.Now().Add(-intents[0].Age), phase: granted, mayHaveLocks: true, mayHaveMoved: true, adopted: true}
+		t = &transaction{
+			request: request{id: id, phase: granted, mayHaveMoved: true},
+			guard:   g, began: time.Now().Add(-intents[0].Age), mayHaveLocks: true, adopted: true,
+		}
 		g.transactions[id.TX] = t
 	}
 	if r, err := gs.State.Config().Repository(intents[0].Project); err == nil && t.repo.Path == "" {

@@ -190,8 +190,8 @@ func (gs *Guards) announced(s *session, m wire.Announce) bool {
 	}
 	ctx, cancel := context.WithCancelCause(gs.State.Work)
 	t := &transaction{
-		id: pusher.Transaction{Guard: g.id, TX: m.TX}, guard: g, dir: m.Dir, lines: m.Lines, by: pusher.CleanName(m.By), began: time.Now(),
-		session: s, cancel: cancel, size: size,
+		request: request{id: pusher.Transaction{Guard: g.id, TX: m.TX}, session: s, cancel: cancel},
+		guard:   g, dir: m.Dir, lines: m.Lines, by: pusher.CleanName(m.By), began: time.Now(), size: size,
 	}
 	g.announced += size
 	g.transactions[m.TX] = t
@@ -215,15 +215,12 @@ func (gs *Guards) reported(s *session, m wire.Report) {
 	gs.endTransaction(t)
 }
 
-// endTransaction lets a transaction be over that does not move any more, and settles it. The guards are locked.
+// endTransaction settles a transaction that does not move any more. The guards are locked.
 func (gs *Guards) endTransaction(t *transaction) {
-	if t.phase == deciding {
-		t.cancel(errCancelled) // whoever decides settles it
-		return
+	if t.end() {
+		gs.wake()
+		gs.State.Tasks.Go(func() { gs.settle(gs.State.Work, t) })
 	}
-	t.finish()
-	gs.wake()
-	gs.State.Tasks.Go(func() { gs.settle(gs.State.Work, t) })
 }
 
 // sessionEnded is called when a session is over. What had its OK waits for the guard's next session.
@@ -240,12 +237,7 @@ func (gs *Guards) sessionEnded(s *session) {
 		gs.State.Tasks.Go(func() { gs.logFailure(gs.State.Work, "the guards could not be noted", gs.saveGuards()) })
 	}
 	for _, t := range g.transactions {
-		if t.session == s {
-			t.session, t.reported = nil, false
-		}
-		if t.phase == deciding {
-			t.cancel(errCancelled) // no OK was sent, and none can be any more
-		}
+		t.leave()
 	}
 	gs.wake()
 }

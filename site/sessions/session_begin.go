@@ -157,7 +157,10 @@ func (gs *Guards) openSession(ctx context.Context, s *session, id pusher.Guard, 
 	}
 	for _, o := range listed {
 		// It had its OK of an earlier daemon. If it has intents, reconcile finds them.
-		t := &transaction{id: pusher.Transaction{Guard: id, TX: o.TX}, guard: g, dir: o.Dir, lines: o.Lines, began: time.Now(), phase: granted, mayHaveLocks: true, mayHaveMoved: true, listed: true}
+		t := &transaction{
+			request: request{id: pusher.Transaction{Guard: id, TX: o.TX}, phase: granted, mayHaveMoved: true},
+			guard:   g, dir: o.Dir, lines: o.Lines, began: time.Now(), mayHaveLocks: true, listed: true,
+		}
 		if r, err := c.Find(o.Dir); err == nil {
 			t.repo = r
 		}

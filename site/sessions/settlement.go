@@ -71,10 +71,7 @@ func (gs *Guards) settleNow(ctx context.Context, t *transaction) {
 	// It settles this again: asked for without news, it would do nothing else.
 	reconcile := !settled && (len(ended) > 0 || !t.reconciled)
 	t.reconciled = true
-	if t.reported {
-		t.session.send(wire.Settled{TX: t.id.TX, Values: values})
-		t.reported = false
-	}
+	t.tellSettled(values)
 	gs.unlock()
 	if settled {
 		gs.free(t)

@@ -41,35 +41,15 @@ func (gs *Guards) answerWithin(c *config.Config) time.Duration {
 func (gs *Guards) decide(ctx context.Context, t *transaction, s *session, limit time.Duration) {
 	start := time.Now()
 	err := gs.permit(ctx, t, s, limit)
-	refused := err
 	if err != nil && !errors.Is(err, errCancelled) && gs.letTransactionThrough(t, err) {
 		err = nil
 	}
 	gs.State.Counts.GuardAnswered(time.Since(start))
-
-	gs.lock()
-	cancelled := ctx.Err() != nil && context.Cause(ctx) == errCancelled
-	switch {
-	case err == nil && !cancelled:
-		t.phase, t.mayHaveMoved = granted, true
-		s.send(wire.Granted{TX: t.id.TX})
-		gs.unlock()
+	if gs.answer(ctx, &t.request, s, len(t.lines), err) {
 		gs.State.Counts.Prepared.Add(1)
-		return
-	case err != nil && !cancelled:
-		gs.State.Counts.Refused.Add(1)
-		gs.State.Counts.RefusedRefs.Add(uint64(len(t.lines)))
-		gs.State.Counts.RefusedFor(refused)
-		s.send(wire.Refused{TX: t.id.TX, Kind: refusal.KindOf(err), Reason: string(refusal.ReasonOf(err)), Lines: refusal.TextOf(err)})
-		t.session = nil
+	} else {
+		gs.settle(gs.State.Work, t)
 	}
-	t.finish()
-	gs.wake()
-	gs.unlock()
-	if err != nil && !cancelled {
-		refusal.Log(ctx, gs.Logger, err)
-	}
-	gs.settle(gs.State.Work, t)
 }
 
 // letTransactionThrough reports whether a transaction goes on in spite of err, because the project is in mode log.
