@@ -1,5 +1,6 @@
-// Package afterboot repairs what a crash of the machine has left. It leaves git's lock files behind, and may leave refs at older values than the
-// database has. The first daemon after a boot repairs both: no git from before the boot runs.
+// Package afterboot repairs what a crash of the machine has left. It leaves git's lock files
+// behind, and may leave refs at older values than the database has. The first daemon after a boot
+// repairs both: no git from before the boot runs.
 package afterboot
 
 import (
@@ -89,8 +90,8 @@ func (b *Repair) removeLockFilesIn(ctx context.Context, r config.Repository, unt
 	return err
 }
 
-// CatchUp moves refs to their global values, if their objects are here, and then records the
-// boot. It tries again until the database answers, and where it failed: no repository waits for another.
+// CatchUp moves refs to their global values, if their objects are here, and then records the boot.
+// It tries again until the database answers, and where it failed: no repository waits for another.
 func (b *Repair) CatchUp(ctx context.Context, c *config.Config) {
 	retry := backoff.NewExponentialBackOff()
 	retry.InitialInterval, retry.MaxInterval = 100*time.Millisecond, retryEvery
@@ -112,7 +113,8 @@ func (b *Repair) CatchUp(ctx context.Context, c *config.Config) {
 	}
 }
 
-// catchUpAll catches up in all repositories but those that are done, by their paths. It adds to them.
+// catchUpAll catches up in all repositories but those that are done, by their paths. It adds to
+// them.
 func (b *Repair) catchUpAll(ctx context.Context, c *config.Config, done map[string]bool) error {
 	if err := b.State.AwaitInheritance(ctx); err != nil {
 		return err

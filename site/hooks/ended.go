@@ -14,9 +14,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// transactionEnded handles git's report that it has committed or aborted a transaction. It reads the
-// refs' values from the repository: the lines only name the refs. A line without values ends nothing,
-// because git's inner transactions report like that while the ref still exists.
+// transactionEnded handles git's report that it has committed or aborted a transaction. It reads
+// the refs' values from the repository: the lines only name the refs. A line without values ends
+// nothing, because git's inner transactions report like that while the ref still exists.
 //
 // Only faults of the request are errors: reconcile retries whatever can't be recorded now.
 func (h *Hooks) transactionEnded(ctx context.Context, hook pusher.Hook, q wire.Request) error {
@@ -68,8 +68,8 @@ func (h *Hooks) transactionEnded(ctx context.Context, hook pusher.Hook, q wire.R
 	return nil
 }
 
-// listUnannounced lists the moves of a git transaction that have no intent: nobody finds these moves
-// later. A follower's moves are listed when its git has ended.
+// listUnannounced lists the moves of a git transaction that have no intent: nobody finds these
+// moves later. A follower's moves are listed when its git has ended.
 func (h *Hooks) listUnannounced(path string, q wire.Request, lines []wire.Line, announced []*moving.Move) {
 	if q.State != wire.StateCommitted || q.Replica {
 		return
@@ -80,7 +80,8 @@ func (h *Hooks) listUnannounced(path string, q wire.Request, lines []wire.Line, 
 	}
 	var refs []string
 	for _, l := range lines {
-		// Git's inner transactions have lines without values. A push to the branch that HEAD points to has one of HEAD.
+		// Git's inner transactions have lines without values. A push to the branch that HEAD points
+		// to has one of HEAD.
 		moved := strings.HasPrefix(l.Ref, "refs/") && !(l.OldZero() && l.NewZero()) || l.Ref == "HEAD" && l.Symbolic()
 		if moved && !known[l.Ref] {
 			refs = append(refs, l.Ref)

@@ -17,9 +17,11 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// storeHandled stores the objects of what git hands to the repository's hook proc-receive, such as pushes for review. That hook moves refs of its
-// own, and no hook update comes before: then git has locks, and only little could be stored. The objects are still in quarantine, and the
-// repository's own hook pre-receive has agreed. What no ref is moved to is dropped when the push has ended.
+// storeHandled stores the objects of the refs that git hands to the repository's proc-receive hook,
+// such as pushes for review. That hook moves refs by itself, and git runs no update hook before;
+// then git holds locks, so that only small packs could be stored. The objects are still in
+// quarantine, and the repository's own pre-receive hook has agreed. Objects that no ref is moved to
+// are dropped when the push has ended.
 func (h *Hooks) storeHandled(ctx context.Context, hook pusher.Hook, conn *net.UnixConn, q wire.Request) error {
 	c := h.State.Config()
 	r, err := c.Find(q.Dir)
@@ -57,7 +59,7 @@ func (h *Hooks) storeHandled(ctx context.Context, hook pusher.Hook, conn *net.Un
 	return p.remember(h.Storage.StoreIncoming(ctx, c, &p.objects, r, repo, moves, packs.Limits{Bytes: c.PackLimit, Stored: waits.Stored}))
 }
 
-// handledMoves returns what a push brings for refs that git hands to the hook proc-receive.
+// handledMoves returns the moves of a push whose refs git hands to the proc-receive hook.
 func handledMoves(ctx context.Context, repo *gitrepo.Repo, body []byte) (moves []refdb.Update, err error) {
 	lines, err := wire.ParseLines(body)
 	if err != nil {
@@ -79,7 +81,8 @@ func handledMoves(ctx context.Context, repo *gitrepo.Repo, body []byte) (moves [
 	return moves, nil
 }
 
-// storedFor returns what knows of the objects of moves: p, or another push that has brought them, such as one whose hook proc-receive runs p.
+// storedFor returns the record of the objects stored for moves: that of p, or that of another push
+// which has brought the objects, such as one whose proc-receive hook runs p.
 func (h *Hooks) storedFor(p *push, r config.Repository, moves []refdb.Update) *objects.Pushed {
 	if len(p.objects.Lacking(moves)) == 0 {
 		return &p.objects

@@ -1,5 +1,5 @@
-// Package hooks answers the hooks that git runs before and after it moves refs, and knows the git processes
-// that run them until they end.
+// Package hooks answers the hooks that git runs before and after it moves refs, and knows the git
+// processes that run them until they end.
 package hooks
 
 import (

@@ -16,8 +16,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// prepared decides about a transaction of git, which holds the locks of its refs. A nil error lets the
-// transaction through: then the database has an intent for each guarded ref that it may move.
+// prepared decides about a transaction of git, which holds the locks of its refs. If it returns
+// nil, the database has an intent for each guarded ref that the transaction may move.
 func (h *Hooks) prepared(ctx context.Context, hook pusher.Hook, q wire.Request) error {
 	c := h.State.Config()
 	r, err := c.Find(q.Dir)
@@ -78,7 +78,7 @@ func (h *Hooks) prepared(ctx context.Context, hook pusher.Hook, q wire.Request) 
 	if err != nil || len(moves) == 0 {
 		return err
 	}
-	// Git runs no update hook for what is no push.
+	// Git runs the update hook for pushes only.
 	stored := h.storedFor(p, r, moves)
 	if err := h.Storage.Store(ctx, c, stored, r, moves, packs.Limits{Bytes: objects.LockedPackLimit}); err != nil {
 		return p.remember(err)
@@ -103,8 +103,8 @@ func (h *Hooks) prepared(ctx context.Context, hook pusher.Hook, q wire.Request) 
 	return nil
 }
 
-// announce records the moves as intents, with the objects that were stored for them. For a short time it
-// waits for other sites that have locked the refs.
+// announce records the moves as intents, with the objects that were stored for them. For a short
+// time it waits for other sites that have locked the refs.
 func (h *Hooks) announce(ctx context.Context, c *config.Config, p *push, stored *objects.Pushed, hook pusher.Hook, r config.Repository, moves []refdb.Update) ([]*moving.Move, error) {
 	announced, claim, err := h.Moving.Announce(ctx, c, moving.Announcement{
 		Announcement: objects.Announcement{Repo: r, Moves: moves, Agent: p.agent.String(), By: p.agent.PushedBy(c.PusherEnv)},

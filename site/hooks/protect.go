@@ -13,15 +13,17 @@ import (
 // A share is a repository that a push shares until its process has ended.
 type share struct {
 	release func()
-	// stale says that the repository may have been pruned since the process began: what git found there then may be gone.
+	// stale says that the repository may have been pruned since the process began: objects that
+	// git found there may be gone.
 	stale bool
 }
 
-// protect keeps the repository of a hook from being pruned until the process that runs the hook has ended. The process may rely on
-// objects that it found before, and that no ref reaches by now: if the repository was pruned since it began, protect looks
-// whether all that the new values reach is still there.
+// protect keeps the repository of a hook from being pruned until the process that runs the hook has
+// ended. The process may rely on objects that it found earlier and that no ref reaches by now. If
+// the repository was pruned since the process began, protect therefore checks that everything the
+// new values reach is still there.
 //
-// A process that can't be told is left to those who decide about guarded refs.
+// If the process can't be identified, whoever decides about guarded refs refuses the hook.
 func (h *Hooks) protect(ctx context.Context, hook pusher.Hook, q wire.Request) error {
 	c := h.State.Config()
 	r, err := c.Find(q.Dir)
@@ -50,8 +52,8 @@ func (h *Hooks) protect(ctx context.Context, hook pusher.Hook, q wire.Request) e
 	return maintenance.WholeNew(ctx, r.Path, lines)
 }
 
-// sharePush lets a push share a repository, and reports whether that may have been pruned since the process began. A replica may
-// be what a sharer, or a `site sync`, waits for.
+// sharePush makes a push share a repository, and reports whether the repository may have been
+// pruned since the process began. A sharer, or a `site sync`, may be waiting for a replica.
 func (h *Hooks) sharePush(ctx context.Context, p *push, path string, replica bool) (stale bool, err error) {
 	p.mu.Lock()
 	known := p.shares[path]
@@ -85,7 +87,7 @@ func (h *Hooks) sharePush(ctx context.Context, p *push, path string, replica boo
 	return stale, nil
 }
 
-// endShares is called when the process has ended, and what it left is dealt with.
+// endShares is called when the process has ended and what it left is settled.
 func (h *Hooks) endShares(p *push) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -23,7 +23,7 @@ import (
 )
 
 // A push is what the daemon knows about a git process that moves refs, until the process has ended:
-// what was read for it, and what it announced.
+// what was read for the process, and what it has announced.
 type push struct {
 	agent    pusher.Agent
 	process  *pusher.Watched
@@ -32,9 +32,9 @@ type push struct {
 
 	// The holder of the turn of pending changes these.
 	dead    bool
-	dir     string             // of the repository that it asked about last
-	locks   []gitrepo.LockFile // that it may have had there then
-	renames bool               // it has renamed a branch, which its end settles
+	dir     string             // the repository of its last transaction
+	locks   []gitrepo.LockFile // that it may have had there
+	renames bool               // it has renamed a branch, which is settled when it ends
 
 	objects objects.Pushed
 
@@ -42,22 +42,22 @@ type push struct {
 	failed error      // nil, or an outage
 	// admitted counts the refs that update let through since the last transaction.
 	admitted int
-	overfull bool // it has refused a ref since, because they were too many
+	overfull bool // update has refused a ref since, because there were too many
 	shares   map[string]*share
-	follows  []followed // what it moves as the database has it
-	ended    bool       // the process: nothing is shared any more
+	follows  []followed // moves to the database's values
+	ended    bool       // the process has ended: it shares no repository any more
 }
 
-// followed is what a git moves to what the database has.
+// followed is a set of refs that a git process moves to the database's values.
 type followed struct {
 	claim *claims.Claim
-	list  func() // that it has moved
+	list  func() // lists the moves
 }
 
-// admit counts n refs that the update hook lets through, and refuses those that are too many for the
-// transaction that follows: if the transaction were refused, git would close the connection without a
-// message. Only the first refusal has a text: git says of each ref that it was declined, and
-// thousands of lines would hide that text.
+// admit counts n refs that the update hook lets through, and refuses those that are too many for
+// the transaction that follows: if the transaction were refused, git would close the connection
+// without a message. Only the first refusal has a text: git says of each ref that it was declined,
+// and thousands of lines would hide that text.
 func (p *push) admit(n int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,7 +79,7 @@ func (p *push) resetAdmitted() {
 	p.admitted, p.overfull = 0, false
 }
 
-// pushes are all that this daemon knows of, by their agents.
+// pushes holds all pushes that the daemon knows, by the identities of their processes.
 type pushes struct {
 	mu      sync.Mutex
 	byAgent map[pusher.Agent]*push
@@ -91,8 +91,8 @@ func (ps *pushes) get(a pusher.Agent) *push {
 	return ps.byAgent[a]
 }
 
-// remember keeps a snapshot for a push until the push has ended, unless all snapshots together would
-// have too many refs: then the database is asked for each ref.
+// remember keeps a snapshot for a push until the push has ended, unless all snapshots together
+// would have too many refs: then the database is asked for each ref.
 func (ps *pushes) remember(p *push, s *snapshot) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -187,8 +187,8 @@ func (h *Hooks) awaitEnd(ctx context.Context, p *push) {
 	delete(h.pushes.byAgent, p.agent)
 }
 
-// pushOf returns the push that runs the hook, which is watched from now on. If the push met an outage, that is the
-// error.
+// pushOf returns the push whose process runs the hook, and which is watched from now on. If the
+// push has met an outage, that is the error.
 func (h *Hooks) pushOf(c *config.Config, hook pusher.Hook, said *wire.Process) (*push, error) {
 	a, err := hook.Agent(c.GitPrograms, said, h.State.Boot)
 	var p *push

@@ -12,8 +12,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// withNewName adds the new name to the request in which git branch deletes the old name of a branch that it renames: git creates the new one behind the
-// hooks' back, after the deletion. Both are announced together, and stay announced until git has ended ([renames]).
+// withNewName adds the new name to the request in which `git branch` deletes the old name of a
+// branch that it renames: git creates the new name after the deletion, and runs no hook for it.
+// Both are announced together, and stay announced until git has ended ([renames]).
 func (h *Hooks) withNewName(ctx context.Context, hook pusher.Hook, q wire.Request) (wire.Request, error) {
 	lines, err := wire.ParseLines(q.Body)
 	if err != nil || q.Replica {
@@ -43,7 +44,8 @@ func (h *Hooks) withNewName(ctx context.Context, hook pusher.Hook, q wire.Reques
 	case err != nil:
 		return q, err
 	case values[to] != "":
-		// Git would delete it first: killed then, it would leave what is neither the old nor the new value.
+		// Git would delete it first: killed then, it would leave what is neither the old nor the
+		// new value.
 		return q, refusal.Because(refusal.Other, refusal.Lines{wire.RenameOverAnother(from, to)})
 	case values[from] == "":
 		return q, nil
@@ -52,7 +54,8 @@ func (h *Hooks) withNewName(ctx context.Context, hook pusher.Hook, q wire.Reques
 	return q, nil
 }
 
-// renames reports whether the process makes a ref, after this hook, that was announced with the deletion of another.
+// renames reports whether the process creates a ref, after this hook, that was announced together
+// with the deletion of another.
 func renames(a pusher.Agent) bool {
 	to, err := a.RenamesTo()
 	return err == nil && to != ""

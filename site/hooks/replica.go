@@ -11,8 +11,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// replicated lets moves of p through that give refs their global values, while no push of this site moves them. It
-// writes nothing to the database. The refs are claimed until p has ended: a guard gets its answer before it takes git's lock files. Then they are listed.
+// replicated lets moves of p through that give refs their global values, while no push of this site
+// moves them. It writes nothing to the database. The refs stay claimed until p has ended, because a
+// guard gets its answer before it takes git's lock files. Then they are listed.
 func (h *Hooks) replicated(ctx context.Context, c *config.Config, p *push, r config.Repository, moves []refdb.Update) error {
 	claim, err := h.Claims.Take(claims.ByFollower, r.Project, moves, nil)
 	if err != nil {

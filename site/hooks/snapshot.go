@@ -20,8 +20,8 @@ const (
 	snapshotPage = 1000 // refs per request
 )
 
-// A snapshot has the database's values of a push's refs from when the push began. The update hook is
-// answered from it. That answer promises nothing: prepared finds what has changed since.
+// A snapshot holds the database's values of a push's refs when the push began. The update hook is
+// answered from it. That answer promises nothing: prepared finds whatever has changed since.
 type snapshot struct {
 	project string
 	taken   time.Time
@@ -68,9 +68,10 @@ func (s *snapshot) note(states []refdb.State) {
 	}
 }
 
-// snapshotFor returns the snapshot from which the update of a ref is answered; nil if there is none. When it is not fresh any more, as behind slow hooks
-// of the repository's own, the refs that are left are read again, in one request: what prepared refuses later a pusher does not
-// read as the refusal of a ref, but, over HTTP, as a disconnect.
+// snapshotFor returns the snapshot from which the update hook of a ref is answered; nil if there is
+// none. If the snapshot is no longer fresh, for example behind slow hooks of the repository,
+// snapshotFor reads the remaining refs again, in one request: a ref that only prepared refuses
+// looks to a pusher over HTTP like a lost connection.
 func (h *Hooks) snapshotFor(ctx context.Context, c *config.Config, p *push, project, ref string) (*snapshot, error) {
 	s := h.pushes.snapshot(p.agent)
 	if s == nil || s.project != project || s.old() {
@@ -97,7 +98,7 @@ func (h *Hooks) snapshotFor(ctx context.Context, c *config.Config, p *push, proj
 
 // preReceive reads the database's values of all refs of a push, before git runs the update hook for
 // each ref. If that fails, it refuses the push, as update would refuse each ref. If some refs are
-// not guarded, it lets the push go on: update refuses the others.
+// not guarded, the push goes on, and update refuses the guarded ones.
 func (h *Hooks) preReceive(ctx context.Context, hook pusher.Hook, q wire.Request) error {
 	c := h.State.Config()
 	r, err := c.Find(q.Dir)
@@ -142,7 +143,8 @@ func (h *Hooks) preReceive(ctx context.Context, hook pusher.Hook, q wire.Request
 	return nil
 }
 
-// prefetch takes a snapshot of the moves' refs, which come in git's order, for the push that runs the hook.
+// prefetch takes a snapshot of the refs of moves for the push that runs the hook. Refs are in the
+// order in which git runs the update hook.
 func (h *Hooks) prefetch(ctx context.Context, c *config.Config, hook pusher.Hook, said *wire.Process, project string, moves []refdb.Update, refs []string) error {
 	if err := h.State.AwaitServing(ctx); err != nil {
 		return err
@@ -156,7 +158,7 @@ func (h *Hooks) prefetch(ctx context.Context, c *config.Config, hook pusher.Hook
 		project: project, taken: now, read: now, lasts: h.Limits.Snapshot,
 		values: map[string]refdb.Value{}, moves: moves[:min(len(moves), snapshotRefs)], refs: refs[:min(len(refs), snapshotRefs)],
 	}
-	// Update asks for what can't be read in time.
+	// Update reads the refs that can't be read in time.
 	enough := s.taken.Add(c.Timeout / 2)
 	for page := range slices.Chunk(s.refs, snapshotPage) {
 		if time.Now().After(enough) {

@@ -16,9 +16,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// update tells a pusher for each ref what prepared would decide: over HTTP only this hook's text reaches the
-// pusher. It changes no ref and promises nothing. It stores the push's objects in the database if that is to keep
-// them: git has them in place by then, and holds no lock yet.
+// update tells a pusher for each ref what prepared would decide: over HTTP only this hook's text
+// reaches the pusher. It changes no ref and promises nothing. If the database keeps the project's
+// objects, update stores those of the push: git has them in place by then, and holds no lock yet.
 func (h *Hooks) update(ctx context.Context, hook pusher.Hook, conn *net.UnixConn, q wire.Request) error {
 	c := h.State.Config()
 	r, err := c.Find(q.Dir)
@@ -74,7 +74,8 @@ func (h *Hooks) update(ctx context.Context, hook pusher.Hook, conn *net.UnixConn
 	return p.admit(len(moves))
 }
 
-// placeable refuses to create refs whose names are too long for the files of a repository: another site could not place them.
+// placeable refuses to create refs whose names are too long for the files of a repository: other
+// sites could not place them.
 func placeable(moves []refdb.Update) error {
 	var why refusal.Lines
 	for _, u := range moves {
@@ -88,8 +89,8 @@ func placeable(moves []refdb.Update) error {
 	return refusal.Because(refusal.Unguardable, why.OrNil())
 }
 
-// movable returns why a ref can't be moved now. If another push has it locked, movable waits for a
-// short time.
+// movable returns the reason why a ref can't be moved now. If another push has locked the ref,
+// movable waits for a short time.
 func (h *Hooks) movable(ctx context.Context, c *config.Config, project string, u refdb.Update) error {
 	var state refdb.State
 	err := h.State.RetryLocked(ctx, c, func(ctx context.Context) error {
@@ -114,8 +115,8 @@ func (h *Hooks) movable(ctx context.Context, c *config.Config, project string, u
 	return nil
 }
 
-// storeInUpdate stores the objects of all refs of a push, as far as it may go on, before git locks any ref. The hook is
-// told to wait, unless it is nil.
+// storeInUpdate stores the objects of all refs of a push that may go on, before git locks any ref.
+// Unless hook is nil, it tells the hook to wait.
 func (h *Hooks) storeInUpdate(ctx context.Context, c *config.Config, p *push, r config.Repository, moves []refdb.Update, s *snapshot, hook *keepalive.Client) error {
 	if !h.Storage.Keeps(c, r.Project) || len(p.objects.Lacking(moves)) == 0 {
 		return nil

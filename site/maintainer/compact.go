@@ -16,16 +16,19 @@ import (
 )
 
 const (
-	// compactionRef is a name of the project on which the site that stores a base has a lock: the others need not do it, too.
+	// compactionRef is a name of the project on which the site that stores a base has a lock: the
+	// others need not do it, too.
 	compactionRef = config.OwnPrefix + "base"
 	// partTimeout is how long the database may take for a part of a base.
 	partTimeout = time.Minute
-	// leftEvery is how often a daemon looks for the locks of bases that earlier ones have left, while there are such locks.
+	// leftEvery is how often a daemon looks for the locks of bases that earlier ones have left,
+	// while there are such locks.
 	leftEvery = 10 * time.Second
 )
 
-// compact keeps what the database has of a project's objects in bounds, once that pays: it drops what was in transit, and stores a base
-// in the place of many packs. This site has just unpacked all packs. The errors of the database end neither packing nor pruning.
+// compact keeps what the database has of a project's objects in bounds, once that pays: it drops
+// what was in transit, and stores a base in the place of many packs. This site has just unpacked
+// all packs. The errors of the database end neither packing nor pruning.
 func (m *Maintainer) compact(ctx context.Context, r config.Repository, repo *gitrepo.Repo, say func(string)) (did client.Compacted, err error) {
 	did = client.CompactedNothing
 	p, ok := m.Projects.Get(r.Project)
@@ -100,8 +103,8 @@ func withinPartTimeout(ctx context.Context, request func(context.Context) error)
 	return request(ctx)
 }
 
-// RunLeftLocks ends the locks of bases that earlier daemons of the site were storing when they were killed, once they are stale. Nobody
-// else would before the next base.
+// RunLeftLocks ends the locks of bases that earlier daemons of the site were storing when they were
+// killed, once they are stale. Nobody else would before the next base.
 func (m *Maintainer) RunLeftLocks(ctx context.Context) {
 	for {
 		left, err := m.endLeftLocks(ctx)

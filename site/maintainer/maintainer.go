@@ -1,5 +1,5 @@
-// Package maintainer maintains the guarded repositories of a site, one at a time: on request, and each
-// once a day. What is done in a repository is in package maintenance.
+// Package maintainer maintains the guarded repositories of a site, one at a time: on request, and
+// each once a day. What is done in a repository is in package maintenance.
 package maintainer
 
 import (
@@ -147,12 +147,13 @@ func (m *Maintainer) Maintain(ctx context.Context, r config.Repository, say func
 	return did, err
 }
 
-// kept returns what must be kept in a repository beside what its refs reach. The error says why that is not known: then
-// nothing may be pruned.
+// kept returns what must be kept in a repository beside what its refs reach. The error says why
+// that is not known: then nothing may be pruned.
 //
-// What comes to be needed later is here, too. A value that the database gets from now on comes with a pack, which is unpacked
-// after the prune or is too new to be pruned. What that pack builds on the database held within the hour before it
-// was made: now, or within the last hour, or from now on.
+// What comes to be needed later is here, too. A value that the database gets from now on comes with
+// a pack, which is unpacked after the prune or is too new to be pruned. What that pack builds on
+// the database held within the hour before it was made: now, or within the last hour, or from now
+// on.
 func (m *Maintainer) kept(ctx context.Context, r config.Repository) ([]string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, keptWait, errors.New("the database takes too long"))
 	defer cancel()
@@ -180,8 +181,8 @@ func (m *Maintainer) kept(ctx context.Context, r config.Repository) ([]string, e
 	return packs.Kept(ctx, m.DB, r.Project)
 }
 
-// prune removes what no ref reaches, while nothing else works on the repository. The error wraps errBusy if others did for
-// too long.
+// prune removes what no ref reaches, while nothing else works on the repository. The error wraps
+// errBusy if others did for too long.
 func (m *Maintainer) prune(ctx context.Context, r config.Repository, repo *gitrepo.Repo, kept []string) (int, error) {
 	// A git that an earlier daemon let through may rely on what no ref reaches.
 	if pusher.RunsSince(m.State.Locked, repo.Dir(), m.State.Config().GitPrograms) {
@@ -220,7 +221,8 @@ func (m *Maintainer) prune(ctx context.Context, r config.Repository, repo *gitre
 	return maintenance.Prune(ctx, repo, lock)
 }
 
-// mayBePruned returns an error while a guard may move refs there that an earlier daemon has let through, to what no ref reaches.
+// mayBePruned returns an error while a guard may move refs there that an earlier daemon has let
+// through, to what no ref reaches.
 func (m *Maintainer) mayBePruned(r config.Repository) error {
 	if m.Guards.UnsharedIn(r.Path) {
 		return fmt.Errorf("%w: a guard may move refs there since before the daemon started", errBusy)
@@ -267,7 +269,8 @@ func (m *Maintainer) MaintainDue(ctx context.Context) {
 	}
 }
 
-// isDue reports whether a repository is to be maintained now. One that never was gets its time of day at random.
+// isDue reports whether a repository is to be maintained now. One that never was gets its time of
+// day at random.
 func isDue(dir string) bool {
 	info, err := os.Stat(maintenance.File(dir))
 	if err != nil {

@@ -33,8 +33,9 @@ type Deps struct {
 	Made func(project, path string, packs []string)
 }
 
-// A Coordinator takes the moves of a site's refs through their life: it announces them to the database
-// as intents, and ends the intents by what the repository then holds, never by what a process says.
+// A Coordinator takes the moves of a site's refs through their life: it announces them to the
+// database as intents, and ends the intents by what the repository then holds, never by what a
+// process says.
 type Coordinator struct {
 	Deps
 	Alarms Alarms

@@ -13,9 +13,10 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// ApplyDecision moves the ref of an intent that an operator has resolved to its global value, and reports
-// whether the ref has it. Under is the claim of the transaction that announced the intent, which does not
-// prevent that; nil if there is none. The caller must know that no process makes the move any more.
+// ApplyDecision moves the ref of an intent that an operator has resolved to its global value, and
+// reports whether the ref has it. Under is the claim of the transaction that announced the intent,
+// which does not prevent that; nil if there is none. The caller must know that no process makes the
+// move any more.
 func (co *Coordinator) ApplyDecision(ctx context.Context, c *config.Config, i refdb.Intent, under *claims.Claim) (bool, error) {
 	r, err := c.Repository(i.Project)
 	var repo *gitrepo.Repo

@@ -12,13 +12,13 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 )
 
-// An inheritance is what the daemons of this state directory leave to the next one.
+// An inheritance is what the daemons of a state directory leave to the next one.
 //
-// A daemon that ends may leave requests under way, which the database carries out later. No push
-// was let through because of them, so their intents must be dropped. The repository can't tell:
-// if others have moved the ref and moved it back, it seems to say that the move was carried out. But an
-// intent that a push was let through on is in the database when the next daemon first looks,
-// before that daemon lets any push through.
+// A daemon that ends may leave requests in flight, which the database carries out later. No push
+// was let through because of them, so that their intents must be dropped. The repository can't tell
+// these intents from others: if another process has moved the ref and moved it back, the repository
+// seems to show that the move was carried out. But an intent on which a push was let through is in
+// the database when the next daemon first looks, before that daemon lets any push through.
 type inheritance struct {
 	// Owner is the daemon that wrote this. Pushes may rely on all of its intents.
 	Owner string `json:"owner"`
@@ -55,8 +55,9 @@ type Inherited struct {
 	intents map[Key]bool // nil until they are known
 }
 
-// Separate separates the intents that came late from those that a push may have been let through
-// on. Owner is this daemon, state its directory. What earlier daemons have left is known after the first call that succeeds.
+// Separate separates the intents that came late from those on which a push may have been let
+// through. Owner is this daemon, state its directory. After the first call that succeeds, the
+// daemon knows what its predecessors left.
 func (in *Inherited) Separate(state, owner string, pending []refdb.Intent) (late, others []refdb.Intent, err error) {
 	first := in.intents == nil
 	var answered func(refdb.Intent) bool

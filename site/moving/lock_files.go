@@ -2,7 +2,8 @@ package moving
 
 import "github.com/globalrefdb/globalrefdb/internal/gitrepo"
 
-// LockFiles returns the lock files that are there of the moves' refs, by the paths of the repositories.
+// LockFiles returns the lock files that are there of the moves' refs, by the paths of the
+// repositories.
 func (co *Coordinator) LockFiles(moves []*Move) map[string][]gitrepo.LockFile {
 	refs, deletes := map[string][]string{}, map[string]bool{}
 	for _, m := range moves {

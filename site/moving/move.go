@@ -1,5 +1,7 @@
-// Package moving has what a daemon knows of its site's intents: the moves of refs that they announce, those that only an operator can
-// resolve, and those that earlier daemons have left. It asks no database.
+// Package moving takes moves of refs through their life at a site: it announces them to the
+// database as intents, and ends the intents by what the repository then holds. It knows the moves
+// that are under way, the intents that only an operator can resolve, and those that earlier daemons
+// left.
 package moving
 
 import (
@@ -20,13 +22,14 @@ type Move struct {
 	Recorded time.Time // the intent, by the database's clock
 	Since    time.Time // by the clock of this machine
 
-	// Over says that git's transaction has ended.
+	// Over says that the transaction has ended: its process won't move the ref any more.
 	Over atomic.Bool
-	// EndedByOthers says that it has ended by another request than ours: an operator's, or one of ours whose reply was lost.
+	// EndedByOthers says that another request than this daemon's has ended the intent: an
+	// operator's, or one whose reply was lost.
 	EndedByOthers atomic.Bool
-	// Adopted says that it was found in the database.
+	// Adopted says that the intent was found in the database.
 	Adopted bool
-	// OnList says that it is on the list of moves.
+	// OnList says that the move is on the list of moves.
 	OnList atomic.Bool
 }
 
@@ -40,7 +43,7 @@ func MovesOf(p refdb.Preparation, path string, since time.Time) (moves []*Move) 
 	return moves
 }
 
-// MoveOf returns the move of an intent that was found in the database.
+// MoveOf returns the move that an intent found in the database announces.
 func MoveOf(i refdb.Intent) *Move {
 	return &Move{
 		Project: i.Project, Owner: i.Owner, Token: i.Token, By: i.By, Op: i.Op, Update: refdb.Update{Ref: i.Ref, Old: i.Old, New: i.New},

@@ -7,8 +7,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// Open are the intents of this site in the database, as far as the daemon knows: those that it recorded or
-// found, without those that it ended or did not find again. They are for metrics only.
+// Open holds the site's intents in the database, as far as the daemon knows: those that it recorded
+// or found, without those that it ended or did not find again. They are for metrics only.
 type Open struct {
 	mu    sync.Mutex
 	since map[Key]time.Time
@@ -35,8 +35,8 @@ func (o *Open) End(moves []*Move) {
 	}
 }
 
-// Found replaces the intents by those that the database had at the time start. Intents that were recorded later
-// stay.
+// Found replaces the intents by those that the database had at the time start. Intents that were
+// recorded later stay.
 func (o *Open) Found(start time.Time, intents []refdb.Intent) {
 	now := time.Now()
 	o.mu.Lock()

@@ -117,8 +117,8 @@ func (co *Coordinator) Count() (n int) {
 	return n
 }
 
-// UnderWay returns the refusal of moves if a git process has announced a move of one of their refs that
-// is not settled.
+// UnderWay returns the refusal of moves if a git process has announced a move of one of their refs
+// that is not settled.
 func (co *Coordinator) UnderWay(project string, moves []refdb.Update) error {
 	for _, p := range co.all() {
 		for _, u := range moves {
@@ -130,9 +130,9 @@ func (co *Coordinator) UnderWay(project string, moves []refdb.Update) error {
 	return nil
 }
 
-// Adopt adds to p the intents of its process that this daemon does not know: an earlier daemon recorded
-// them, or the reply to the request was lost. It resolves those whose transaction has ended. The caller
-// has the turn.
+// Adopt adds to p the intents of its process that this daemon does not know: an earlier daemon
+// recorded them, or the reply to the request was lost. It resolves those whose transaction has
+// ended. The caller has the turn.
 func (co *Coordinator) Adopt(ctx context.Context, p *Pending, intents []refdb.Intent) error {
 	var unknown, over []*Move
 	for _, i := range intents {
@@ -163,8 +163,8 @@ func (co *Coordinator) Adopt(ctx context.Context, p *Pending, intents []refdb.In
 	return err
 }
 
-// ForgetEnded drops moves that have ended by a request whose reply was lost: the database did not list
-// them among its intents when it was asked, after start.
+// ForgetEnded drops moves that have ended by a request whose reply was lost: the database did not
+// list them among its intents when it was asked, after start.
 func (co *Coordinator) ForgetEnded(start time.Time, intents []refdb.Intent) {
 	still := make(map[Key]bool, len(intents))
 	for _, i := range intents {
@@ -181,10 +181,10 @@ func (co *Coordinator) ForgetEnded(start time.Time, intents []refdb.Intent) {
 	}
 }
 
-// Unannounced returns the moves that p has not announced yet: git runs transactions within others, and
-// both announce the same moves. A different move of an announced ref shows that the earlier transaction
-// has ended, because git runs one at a time. Unannounced resolves the moves of such a transaction. The
-// caller has the turn.
+// Unannounced returns the moves that p has not announced yet: git runs transactions within others,
+// and both announce the same moves. A different move of an announced ref shows that the earlier
+// transaction has ended, because git runs one at a time. Unannounced resolves the moves of such a
+// transaction. The caller has the turn.
 func (co *Coordinator) Unannounced(ctx context.Context, p *Pending, project string, moves []refdb.Update) ([]refdb.Update, error) {
 	var over, again []*Move
 	var left []refdb.Update

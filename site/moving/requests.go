@@ -38,8 +38,8 @@ func (co *Coordinator) Revoke(ctx context.Context) error {
 		}
 		co.Claims.Revoked(c)
 		if c.By != claims.ByTransaction {
-			// An operator may have decided about a transaction meanwhile: it keeps its claim until it
-			// is settled.
+			// An operator may have decided about a transaction meanwhile: it keeps its claim until
+			// it is settled.
 			co.Claims.Release(c)
 		}
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// Resolve ends intents according to the repository, and returns the moves whose intents have ended. If
-// a ref has neither its old nor its new value, its intent stays and raises an alarm. The caller must
-// know that the process that announced the moves will not move the refs any more.
+// Resolve ends intents according to the repository, and returns the moves whose intents have ended.
+// If a ref has neither its old nor its new value, its intent stays and raises an alarm. The caller
+// must know that the process that announced the moves will not move the refs any more.
 func (co *Coordinator) Resolve(ctx context.Context, moves []*Move) (ended []*Move, err error) {
 	groups := map[announcement][]*Move{}
 	var order []announcement

@@ -15,8 +15,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// GuardedLines returns the lines of a transaction whose refs are guarded, and the configuration with
-// the project's rules.
+// GuardedLines returns the lines of a transaction whose refs are guarded, and the configuration
+// with the project's rules.
 func (p *Policy) GuardedLines(ctx context.Context, c *config.Config, r config.Repository, body []byte) (*config.Config, []wire.Line, error) {
 	lines, err := wire.ParseLines(body)
 	if err != nil || !slices.ContainsFunc(lines, func(l wire.Line) bool { return config.Guardable(l.Ref) }) {
@@ -29,9 +29,9 @@ func (p *Policy) GuardedLines(ctx context.Context, c *config.Config, r config.Re
 	return c, lines, err
 }
 
-// RulesStand returns an error if the rules under which these lines are guarded may have expired. It reads
-// the rules again if more time has passed since looked, the machine's uptime when they were read, than
-// G4 allows for a decision.
+// RulesStand returns an error if the rules under which these lines are guarded may have expired. It
+// reads the rules again if more time has passed since looked, the machine's uptime when they were
+// read, than G4 allows for a decision.
 func (p *Policy) RulesStand(ctx context.Context, r config.Repository, body []byte, lines []wire.Line, looked time.Duration) error {
 	now, err := projects.Uptime()
 	if err != nil || now-looked < p.Decision {
@@ -75,10 +75,10 @@ func Unfit(project string, l wire.Line) string {
 	return ""
 }
 
-// MovesOf returns the moves that the lines make. It reads the old values in the repository: a zero old
-// value of a line means either that the ref is created, or that its value does not matter. Lines that
-// change nothing are left out. Locked says that git holds the locks of the refs: then a deletion can be
-// told from the removal of a loose file after packing.
+// MovesOf returns the moves that the lines make. It reads the old values in the repository: a zero
+// old value of a line means either that the ref is created, or that its value does not matter.
+// Lines that change nothing are left out. Locked says that git holds the locks of the refs: then a
+// deletion can be told from the removal of a loose file after packing.
 func MovesOf(ctx context.Context, r config.Repository, lines []wire.Line, locked bool) ([]refdb.Update, error) {
 	repo, err := gitrepo.OpenDir(r.Path)
 	if err != nil {

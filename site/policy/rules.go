@@ -1,5 +1,5 @@
-// Package policy decides which refs of a repository are guarded, by the rules that the database has for
-// its project, and lets transactions of projects in mode log through.
+// Package policy decides which refs of a repository are guarded, by the rules that the database has
+// for its project, and lets transactions of projects in mode log through.
 package policy
 
 import (
@@ -70,8 +70,8 @@ func (p *Policy) ask(ctx context.Context, c *config.Config) error {
 	return nil
 }
 
-// Ruled returns the configuration with the rules that the database has for r's project. The error says
-// why the daemon can't decide about pushes to it now.
+// Ruled returns the configuration with the rules that the database has for r's project. The error
+// says why the daemon can't decide about pushes to it now.
 func (p *Policy) Ruled(ctx context.Context, c *config.Config, r config.Repository) (*config.Config, error) {
 	if err := p.State.AwaitInheritance(ctx); err != nil {
 		return nil, err
@@ -120,8 +120,8 @@ func (p *Policy) Ruled(ctx context.Context, c *config.Config, r config.Repositor
 	return c.Under(known.Rules), nil
 }
 
-// register finds or creates the project of a repository that no command has registered: its hooks are
-// from before there were projects, or came with git's template.
+// register finds or creates the project of a repository that no command has registered: its hooks
+// are from before there were projects, or came with git's template.
 func (p *Policy) register(ctx context.Context, c *config.Config, r config.Repository, id string) (row refdb.Project, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
@@ -162,9 +162,9 @@ func (p *Policy) register(ctx context.Context, c *config.Config, r config.Reposi
 	return row, err
 }
 
-// LetThrough reports whether a transaction goes on in spite of err, because its project is in mode log.
-// It records the refusal and who pushed, and does not ask the database. Names that are refused whatever
-// the database holds are refused in mode log, too.
+// LetThrough reports whether a transaction goes on in spite of err, because its project is in mode
+// log. It records the refusal and who pushed, and does not ask the database. Names that are refused
+// whatever the database holds are refused in mode log, too.
 func (p *Policy) LetThrough(project string, lines []wire.Line, err error, pushedBy func() string) bool {
 	rules, logs := p.Projects.Logs(project)
 	if !logs || refusal.IsReserved(err) {
