@@ -19,8 +19,8 @@ import (
 // maxCreations bounds the creations of a guard that are not settled.
 const maxCreations = 100
 
-// A creation is a project whose repository a guard makes here, until that is settled. The rules are in PROTOCOL.md, M19 to M22. The lock of
-// guards guards what changes after it has begun.
+// A creation makes a repository of a new project here. The rules are in PROTOCOL.md, M19 to M22.
+// The lock of guards guards what changes after it has begun.
 type creation struct {
 	request
 	dir     string
@@ -66,15 +66,16 @@ func (gs *Guards) addCreation(cr *creation) {
 	}
 }
 
-// decideCreation decides about a creation, and tells the guard. Ctx ends with [errCancelled] if nobody waits for that any more.
+// decideCreation decides about a creation, and tells the guard. Ctx ends with [errCancelled] once
+// nobody waits for the answer.
 func (gs *Guards) decideCreation(ctx context.Context, cr *creation, s *session, limit time.Duration) {
 	if err := gs.reserve(ctx, cr, limit); !gs.answer(ctx, &cr.request, s, 0, err) {
 		gs.settleCreation(gs.State.Work, cr)
 	}
 }
 
-// reserve reserves the name of a project for the site that creates it: after a nil error the database has the project, unless no rule
-// guards it.
+// reserve reserves the name of a project for the site that creates it. If it returns nil, the
+// database has the project, unless no rule guards the project.
 func (gs *Guards) reserve(ctx context.Context, cr *creation, limit time.Duration) error {
 	c := gs.State.Config()
 	ctx, cancel := context.WithTimeout(ctx, min(limit-min(answerReserve, limit/4), gs.answerWithin(c)))
@@ -120,7 +121,7 @@ func (gs *Guards) reserve(ctx context.Context, cr *creation, limit time.Duration
 	return nil
 }
 
-// nothingReserved says that the database has nothing of a creation, and gets nothing of it any more.
+// nothingReserved records that the database has no project of a creation, and won't get one.
 func (gs *Guards) nothingReserved(cr *creation) {
 	gs.lock()
 	defer gs.unlock()
@@ -128,7 +129,8 @@ func (gs *Guards) nothingReserved(cr *creation) {
 	gs.Projects.Creating.Remove(cr.repo.Project)
 }
 
-// noteCreation gives a creation its ID, and notes it durably, if nothing is where the repository is to be.
+// noteCreation gives a creation its project's ID, and records it durably, if nothing is at the
+// repository's path.
 func (gs *Guards) noteCreation(cr *creation, r config.Repository) error {
 	gs.lock()
 	if gs.creationAt(r.Path) != nil {
@@ -153,7 +155,8 @@ func (gs *Guards) noteCreation(cr *creation, r config.Repository) error {
 	return err
 }
 
-// creationAt returns the creation whose repository is made at path; nil if there is none. gs is locked.
+// creationAt returns the creation of the repository at path; nil if there is none. The guards are
+// locked.
 func (gs *Guards) creationAt(path string) *creation {
 	for _, cr := range gs.creations {
 		if cr.repo.Path == path {
@@ -176,7 +179,8 @@ func (gs *Guards) creationReported(s *session, m wire.Report) bool {
 	return true
 }
 
-// leaveCreations is called when a guard has no session any more, or another one. What was let go on is reported later. gs is locked.
+// leaveCreations is called when a guard's session has ended, or another one takes its place. The
+// guard reports the creations that were granted later. The guards are locked.
 func (gs *Guards) leaveCreations(g *guard) {
 	for id, cr := range gs.creations {
 		if id.Guard == g.id {

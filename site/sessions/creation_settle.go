@@ -39,7 +39,8 @@ func (gs *Guards) SettleCreations(ctx context.Context) {
 	}
 }
 
-// settleCreation settles a creation that is over, by what is in the repository. What can't be done now is left to reconcile.
+// settleCreation settles a creation that is over, by what is in the repository. Reconcile retries
+// whatever fails here.
 func (gs *Guards) settleCreation(ctx context.Context, cr *creation) {
 	gs.lock()
 	if cr.phase != over || cr.settling || gs.creations[cr.id] != cr {
@@ -75,7 +76,8 @@ func (gs *Guards) settleCreation(ctx context.Context, cr *creation) {
 	}
 }
 
-// completeOrUndo leaves alone a repository that was made and has a ref. Otherwise it removes it, and takes its project back.
+// completeOrUndo leaves a repository alone that was created and has a ref. Otherwise it removes the
+// repository and its project.
 func (gs *Guards) completeOrUndo(ctx context.Context, r config.Repository, id string) error {
 	if used, err := gs.isUsed(ctx, r, r.Path, id); err != nil || used {
 		return err
@@ -103,7 +105,8 @@ func (gs *Guards) completeOrUndo(ctx context.Context, r config.Repository, id st
 	return nil
 }
 
-// removeUnused removes the repository that was made for a project with that ID, unless it has a ref, while nothing else works on it.
+// removeUnused removes the repository that was created for the project with that ID, unless it has
+// a ref, while nothing else works on it.
 func (gs *Guards) removeUnused(ctx context.Context, r config.Repository, id string) (used bool, err error) {
 	aside := filepath.Join(filepath.Dir(r.Path), config.Unfinished+"creation-"+id) // no clone of a daemon's begins so
 	if used, err := gs.finishRemoval(ctx, r, aside, id); err != nil || used {
@@ -134,8 +137,9 @@ func (gs *Guards) removeUnused(ctx context.Context, r config.Repository, id stri
 	return gs.finishRemoval(ctx, r, aside, id)
 }
 
-// finishRemoval removes the repository that was moved aside, if there is one. What had begun before that may have been faster, and have made a
-// ref: then it takes the repository back.
+// finishRemoval removes the repository that was moved aside, if there is one. A process that had
+// begun before the repository was moved may have created a ref; then finishRemoval moves the
+// repository back.
 func (gs *Guards) finishRemoval(ctx context.Context, r config.Repository, aside, id string) (used bool, err error) {
 	switch _, err := os.Lstat(aside); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -155,7 +159,8 @@ func (gs *Guards) finishRemoval(ctx context.Context, r config.Repository, aside,
 	return used, errors.Join(err, durable.SyncDir(filepath.Dir(aside)))
 }
 
-// isUsed reports whether the repository in dir has a ref, or is a copy of another project than that with the ID. It need not be whole.
+// isUsed reports whether the repository in dir has a ref, or is a copy of another project than the
+// one with that ID. The repository may be incomplete.
 func (gs *Guards) isUsed(ctx context.Context, r config.Repository, dir, id string) (bool, error) {
 	recorded, err := gs.Projects.IDs.Of(ctx, config.Repository{Project: r.Project, Path: dir})
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

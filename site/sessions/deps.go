@@ -37,7 +37,8 @@ type Deps struct {
 	Marks    *moves.Marks
 	Logged   *modes.Logged
 	Logger   *slog.Logger
-	// Deleted is called when a guard has deleted a repository. It returns the reason for refusing that.
+	// Deleted is called when a guard has deleted a repository. It returns the reason for refusing
+	// that.
 	Deleted func(wire.Deleted) error
 	// EarlierFollowers returns an error while a git that an earlier daemon let through follows the
 	// database in the repository at path. It does not wait long.
@@ -52,7 +53,7 @@ func (gs *Guards) logFailure(ctx context.Context, what string, err error) {
 	failure.Log(ctx, gs.Logger, what, err)
 }
 
-// Backdate lets all guards have been without a session, or in it, for longer, and have begun their first one earlier: for tests.
+// Backdate makes the sessions of all guards, or the times since they ended, older, for tests.
 func (gs *Guards) Backdate(by time.Duration) {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()

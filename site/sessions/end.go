@@ -24,7 +24,7 @@ func (gs *Guards) watchGuard(g *guard) {
 	}
 	process, err := g.id.Watch()
 	if err != nil {
-		// It may be in another PID namespace, or have ended just now. reconcile looks again.
+		// It may be in another PID namespace, or have ended just now. Reconcile looks again.
 		gs.lock()
 		g.watched = false
 		gs.unlock()
@@ -67,8 +67,8 @@ func (gs *Guards) guardDied(g *guard) {
 	}
 }
 
-// settleDead settles all that a dead guard has left, repository by repository, and then forgets the guard. What can't be settled now
-// is left to reconcile, which calls it again.
+// settleDead settles everything that a dead guard has left, repository by repository, and then
+// forgets the guard. Reconcile calls it again for whatever can't be settled now.
 func (gs *Guards) settleDead(ctx context.Context, g *guard) {
 	decided := gs.await(ctx, time.Time{}, func() bool {
 		for _, t := range g.transactions {
@@ -111,7 +111,8 @@ func (gs *Guards) settleDead(ctx context.Context, g *guard) {
 	}
 }
 
-// settleDeadIn settles what a dead guard has left in the repository at path, after its lock files are removed there.
+// settleDeadIn removes the lock files of a dead guard in the repository at path, and then settles
+// what the guard has left there.
 func (gs *Guards) settleDeadIn(ctx context.Context, path string, all []*transaction) {
 	for path != "" && ctx.Err() == nil {
 		var refs []string
@@ -123,7 +124,7 @@ func (gs *Guards) settleDeadIn(ctx context.Context, path string, all []*transact
 		if len(lockFilesThere(path, refs)) == 0 {
 			break
 		}
-		// While the dead one's transactions stand, no other gets an OK here.
+		// While the dead guard's transactions stand, no other guard is granted any here.
 		gs.await(ctx, time.Time{}, func() bool { return !gs.livingIn(path) })
 		if err := gs.removeLeftByDead(ctx, path, refs); !errors.Is(err, lockfiles.ErrBusy) {
 			gs.logFailure(ctx, "lock files of a guard that has died could not be removed: see `refdbctl site check`", err)

@@ -1,7 +1,9 @@
-// Package sessions serves processes that move refs by themselves, such as a Gerrit: their sessions, the transactions that they announce, the
-// repositories that they make, and what they leave when they die. The rules are in PROTOCOL.md, M1 to M24.
+// Package sessions serves guards: processes that move refs by themselves, such as a Gerrit. It
+// serves their sessions, decides about the transactions that they announce and the repositories
+// that they create, and settles what they leave when they die. The rules are in PROTOCOL.md, M1 to
+// M24.
 //
-// Nothing that a guard says blocks.
+// No message of a guard blocks.
 package sessions
 
 import (
@@ -23,7 +25,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// Guards are the processes that move refs by themselves, with their sessions and transactions. The rules are in PROTOCOL.md, M1 to M24.
+// Guards are the known guards, with their sessions, transactions and creations.
 type Guards struct {
 	Deps
 
@@ -49,9 +51,11 @@ type guard struct {
 	session *session
 	since   time.Time // that it has a session, or has none
 	first   time.Time // when it began its first session with this daemon
-	// begun says that it has begun a session with this daemon: what it has not listed then can't move any more.
+	// begun says that the guard has begun a session with this daemon: transactions that it has not
+	// listed then can't move refs any more.
 	begun bool
-	// inherited says that an earlier daemon has met it: what that has let it do need not have intents.
+	// inherited says that an earlier daemon knew the guard. Transactions that it granted need not
+	// have intents.
 	inherited bool
 	noted     bool // it is in the file of guards, for later daemons
 	server    bool // it is one that other sites are told of
@@ -82,7 +86,8 @@ type transaction struct {
 	onList       map[string]bool // refs that are on the list of moves
 	moves        []*moving.Move  // that have an intent
 	claim        *claims.Claim
-	// endedByOthers says that somebody else has ended some of its intents. If that was an operator, the decision is yet to be heeded.
+	// endedByOthers says that another process has ended some of its intents. If that was an
+	// operator, the decision has to be applied.
 	endedByOthers bool
 	unknown       bool   // it is not known whether its intents were recorded
 	reconciled    bool   // reconciling was asked for since an intent of it has ended
@@ -91,14 +96,15 @@ type transaction struct {
 	objects       objects.Pushed
 }
 
-// lock locks gs. With unlock it is for those who change more than one guard or transaction.
+// lock locks the guards. Whoever changes more than one guard or transaction uses it with unlock.
 func (gs *Guards) lock()   { gs.mu.Lock() }
 func (gs *Guards) unlock() { gs.mu.Unlock() }
 
-// wake lets those look again who wait for something to end. gs is locked.
+// wake wakes the waiters of await. The guards are locked.
 func (gs *Guards) wake() { gs.changed.Send() }
 
-// await waits until ready says so, which is called with gs locked; until the time until at most, unless that is zero.
+// await waits until ready, which is called with the guards locked, returns true, until a time at
+// most, unless that is zero.
 func (gs *Guards) await(ctx context.Context, until time.Time, ready func() bool) bool {
 	if !until.IsZero() {
 		var cancel context.CancelFunc
@@ -156,13 +162,14 @@ func (gs *Guards) anyTransaction(is func(*transaction) bool) bool {
 	return false
 }
 
-// deadIn reports whether a dead guard may have left lock files in the repository at path. gs is locked.
+// deadIn reports whether a dead guard may have left lock files in the repository at path. The
+// guards are locked.
 func (gs *Guards) deadIn(path string) bool {
 	return gs.anyTransaction(func(t *transaction) bool { return t.guard.dead && !t.unlocked && t.repo.Path == path })
 }
 
-// unlisted reports whether it may do what this daemon does not know of: an earlier one may have let it, and recorded nothing. The
-// guards are locked.
+// unlisted reports whether the guard may carry out transactions that this daemon does not know: an
+// earlier daemon may have granted them and recorded nothing. The guards are locked.
 func (g *guard) unlisted() bool { return g.inherited && !g.begun && !g.dead }
 
 // anyUnlisted reports whether one is. gs is locked.
@@ -175,29 +182,32 @@ func (gs *Guards) anyUnlisted() bool {
 	return false
 }
 
-// UnsharedIn reports whether a transaction may move refs in the repository at path that an earlier daemon has let through: nothing keeps
-// the repository from being pruned then.
+// UnsharedIn reports whether a transaction that an earlier daemon granted may move refs in the
+// repository at path: nothing keeps the repository from being pruned then.
 func (gs *Guards) UnsharedIn(path string) bool {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
 	return gs.anyUnlisted() || gs.anyTransaction(func(t *transaction) bool { return t.repo.Path == path && t.release == nil && t.phase == granted })
 }
 
-// livingIn reports whether a guard that lives may have lock files in the repository at path. gs is locked.
+// livingIn reports whether a living guard may have lock files in the repository at path. The guards
+// are locked.
 func (gs *Guards) livingIn(path string) bool {
 	return gs.anyUnlisted() || gs.anyTransaction(func(t *transaction) bool {
 		return t.repo.Path == path && t.mayHaveLocks && t.phase != over && !t.guard.dead
 	})
 }
 
-// OpenIn reports whether a transaction in the repository at path may still move refs, or is not settled.
+// OpenIn reports whether a transaction in the repository at path may still move refs, or is not
+// settled.
 func (gs *Guards) OpenIn(path string) bool {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
 	return gs.anyUnlisted() || gs.anyTransaction(func(t *transaction) bool { return t.repo.Path == path })
 }
 
-// deadAreSettled reports whether nobody is about to settle what a dead guard has left. gs is locked.
+// deadAreSettled reports whether no goroutine settles what a dead guard has left. The guards are
+// locked.
 func (gs *Guards) deadAreSettled() bool {
 	for _, g := range gs.all {
 		if g.settling {
@@ -288,7 +298,7 @@ func (gs *Guards) forget(t *transaction) {
 	gs.wake()
 }
 
-// free lets others have what a transaction had that is forgotten.
+// free releases what a transaction held that is forgotten.
 func (gs *Guards) free(t *transaction) {
 	gs.Storage.DropUnused(&t.objects)
 	gs.Claims.Release(t.claim)
@@ -297,7 +307,8 @@ func (gs *Guards) free(t *transaction) {
 	}
 }
 
-// announcedMoves returns the moves of lines as they were announced. Lines that change nothing are left out.
+// announcedMoves returns the moves of lines as they were announced. Lines that change nothing are
+// left out.
 func announcedMoves(lines []wire.Line) []refdb.Update {
 	var moves []refdb.Update
 	for _, l := range lines {

@@ -15,8 +15,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/packs"
 )
 
-// heads are what guards have let HEAD point to, by repository, until the database knows. HEAD has no intent: what the
-// database does not know when the daemon ends is lost.
+// heads holds the targets to which guards have moved HEAD, by repository, until they are in the
+// database. HEAD has no intent: targets that are not in the database when the daemon ends are lost.
 type heads struct {
 	mu    sync.Mutex
 	moved map[string]movedHead
@@ -27,7 +27,8 @@ type movedHead struct {
 	value   refdb.Value
 }
 
-// headMoved notes what a transaction that is over may have let HEAD point to, if the project's followers go by the database.
+// headMoved records the target to which a transaction that is over may have moved HEAD, if other
+// sites follow the project.
 func (gs *Guards) headMoved(t *transaction) {
 	p, ok := gs.Projects.Get(t.repo.Project)
 	if !ok || !packs.Stored(p.Project) || t.repo.Path == "" {
@@ -45,8 +46,9 @@ func (gs *Guards) headMoved(t *transaction) {
 	}
 }
 
-// RecordHeads tells the database what HEAD points to where guards have moved it. Followers at the other sites do the rest. Of two sites that
-// move it at once the later one counts. What can't be recorded now is left to reconcile.
+// RecordHeads writes the targets to which guards have moved HEAD to the database, which the other
+// sites follow. If two sites move HEAD at the same time, the later one wins. Reconcile retries
+// whatever fails here.
 func (gs *Guards) RecordHeads(ctx context.Context) {
 	gs.heads.mu.Lock()
 	all := maps.Clone(gs.heads.moved)

@@ -9,9 +9,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/lockfiles"
 )
 
-// RemoveLeft removes lock files that a git which has ended left in a repository, in the background, once
-// no git runs and no guard works there that may have made them. Done is closed once they are gone, or
-// can't be removed now.
+// RemoveLeft removes lock files that a git which has ended left in a repository, in the background,
+// once no git runs and no guard works there that may have made them. Done is closed once they are
+// gone, or can't be removed now.
 func (gs *Guards) RemoveLeft(ctx context.Context, dir string, files []gitrepo.LockFile) (done <-chan struct{}) {
 	ended := make(chan struct{})
 	if len(lockfiles.There(files)) == 0 {
@@ -39,7 +39,8 @@ func (gs *Guards) RemoveLeft(ctx context.Context, dir string, files []gitrepo.Lo
 	return ended
 }
 
-// removeLeftByDead removes the lock files of refs that a dead guard has left in the repository at path.
+// removeLeftByDead removes the lock files of refs that a dead guard has left in the repository at
+// path.
 func (gs *Guards) removeLeftByDead(ctx context.Context, path string, refs []string) error {
 	until := time.Now().Add(lockfiles.AbandonedLimit)
 	removed, err := lockfiles.RemoveLeft(ctx, gs.State.Config().GitPrograms, path, until, func() ([]gitrepo.LockFile, error) {
@@ -51,8 +52,8 @@ func (gs *Guards) removeLeftByDead(ctx context.Context, path string, refs []stri
 	return err
 }
 
-// lockFilesThere returns the lock files that are there of refs and of packed-refs, which a guard locks
-// for nearly everything.
+// lockFilesThere returns the lock files that are there of refs and of packed-refs, which a guard
+// locks for nearly everything.
 func lockFilesThere(path string, refs []string) []gitrepo.LockFile {
 	return lockfiles.There(gitrepo.LocksOf(path, append(refs, "HEAD"), true))
 }

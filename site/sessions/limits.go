@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Limits holds the time limits of sessions and decisions. Zero means the protocol's limit; only tests set others.
+// Limits holds the time limits of sessions and decisions. Zero stands for the protocol's limit;
+// only tests set others.
 type Limits struct {
 	Decision time.Duration // between a look at a project's rules and the answer to an announcement
 	Silence  time.Duration // without a message of the guard

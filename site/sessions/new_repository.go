@@ -12,8 +12,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// adoptNew puts a repository under guard that a guard has just made: it has no refs, and nobody else may know of it. One with refs an
-// administrator has to look at.
+// adoptNew puts a repository under guard that a guard has just created: it has no refs, and nobody
+// else may know it. A repository with refs is left to an administrator.
 func (gs *Guards) adoptNew(ctx context.Context, c *config.Config, r config.Repository) error {
 	if install.IsGuardedBy(c, r) {
 		return nil
@@ -58,8 +58,9 @@ func (gs *Guards) adoptNew(ctx context.Context, c *config.Config, r config.Repos
 	return nil
 }
 
-// rowOfNew returns the project of a repository that a guard has made: the one that was reserved for it or, of a guard that does not ask before
-// it makes repositories, the one that there is of that name, or a new one.
+// rowOfNew returns the project of a repository that a guard has created: the one that was reserved
+// for it. If the guard has not asked before it created the repository, that is the existing project
+// of that name, or a new one.
 func (gs *Guards) rowOfNew(ctx context.Context, c *config.Config, r config.Repository, id string) (row refdb.Project, err error) {
 	gs.lock()
 	reserved := ""

@@ -12,8 +12,10 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 )
 
-// AdoptTransactions gets to know the transactions that have intents, pending or decided, of earlier daemons, or of a request whose reply was
-// lost. What its guard has not listed is over. At the first look nothing can have been settled since the database was asked.
+// AdoptTransactions adopts the transactions of intents, pending or decided, that earlier daemons
+// have recorded, or a request whose reply was lost. A transaction that its guard has not listed is
+// over. First says that the daemon looks for the first time: then nothing can have been settled
+// since the database was asked.
 func (gs *Guards) AdoptTransactions(ctx context.Context, intents []refdb.Intent, first bool) error {
 	byTransaction := map[pusher.Transaction][]refdb.Intent{}
 	for _, i := range intents {
@@ -34,8 +36,8 @@ func (gs *Guards) AdoptTransactions(ctx context.Context, intents []refdb.Intent,
 	return errors.Join(failures...)
 }
 
-// unsettled returns those of a transaction's intents, as they were listed, that stand. If the transaction is not known, and its guard is, it
-// may have been settled since.
+// unsettled returns the intents of a transaction that are still pending. If the transaction is not
+// known and its guard is, the transaction may have been settled since the intents were listed.
 func (gs *Guards) unsettled(ctx context.Context, id pusher.Transaction, intents []refdb.Intent) ([]refdb.Intent, error) {
 	gs.lock()
 	known := gs.find(id) != nil
@@ -131,7 +133,8 @@ func (gs *Guards) SettleTransactions(ctx context.Context) {
 	}
 }
 
-// ForgetSettled forgets the transactions that are over and of which the database had nothing when it was asked, after start.
+// ForgetSettled forgets the transactions that are over and had no intents when the database was
+// asked, after start.
 func (gs *Guards) ForgetSettled(start time.Time, intents []refdb.Intent) {
 	still := map[string]bool{}
 	for _, i := range intents {

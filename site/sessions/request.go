@@ -18,8 +18,8 @@ const (
 	over                  // its guard can't carry it out any more; it is settled as soon as possible
 )
 
-// A request is a transaction, or the creation of a repository, that a guard has asked for and that is not
-// settled. The lock of guards guards what changes after it has begun.
+// A request is a transaction, or the creation of a repository, that a guard has asked for and that
+// is not settled. The lock of guards guards what changes after it has begun.
 type request struct {
 	id       pusher.Transaction
 	phase    phase
@@ -32,8 +32,9 @@ type request struct {
 	settling     bool
 }
 
-// answer tells a guard the outcome of a decision, and reports whether the request is granted. Otherwise it
-// is over, and to be settled. Ctx has ended with [errCancelled] if nobody waits for the answer any more.
+// answer tells a guard the outcome of a decision, and reports whether the request is granted.
+// Otherwise it is over, and to be settled. Ctx has ended with [errCancelled] if nobody waits for
+// the answer any more.
 func (gs *Guards) answer(ctx context.Context, r *request, s *session, refs int, err error) bool {
 	gs.lock()
 	cancelled := ctx.Err() != nil && context.Cause(ctx) == errCancelled
@@ -60,8 +61,8 @@ func (gs *Guards) answer(ctx context.Context, r *request, s *session, refs int, 
 }
 
 // end is called when the guard says, or has shown, that it won't carry out the request any more. It
-// reports whether the request is over. If it is being decided, the goroutine that decides settles it. The
-// guards are locked.
+// reports whether the request is over. If it is being decided, the goroutine that decides settles
+// it. The guards are locked.
 func (r *request) end() bool {
 	if r.phase == deciding {
 		r.cancel(errCancelled)
@@ -86,7 +87,8 @@ func (r *request) leave() {
 	}
 }
 
-// tellSettled tells the session that has reported the request what became of it. The guards are locked.
+// tellSettled tells the session that has reported the request what became of it. The guards are
+// locked.
 func (r *request) tellSettled(values []wire.RefValue) {
 	if r.reported {
 		r.session.send(wire.Settled{TX: r.id.TX, Values: values})

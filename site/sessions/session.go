@@ -15,14 +15,15 @@ import (
 )
 
 const (
-	// maxSessions bounds the sessions at a time, maxTransactions the open transactions of a guard, and maxAnnounced the bytes of
-	// their refs.
+	// maxSessions bounds the sessions at a time, maxTransactions the open transactions of a guard,
+	// and maxAnnounced the bytes of their refs.
 	maxSessions     = 64
 	maxTransactions = 2000
 	maxAnnounced    = 4 * wire.MaxMessage
-	// maxQueued is how many bytes may wait for a guard to read them. A session in which more wait ends.
+	// maxQueued is how many bytes may wait for a guard to read them. Beyond that the session ends.
 	maxQueued = 2 * wire.MaxMessage
-	// sessionSilence is how long a guard may say nothing, sessionWrite how long it may read nothing while something waits.
+	// sessionSilence is how long a guard may send nothing, sessionWrite how long it may read
+	// nothing while messages wait.
 	sessionSilence = 30 * time.Second
 	sessionWrite   = 20 * time.Second
 )
@@ -223,7 +224,8 @@ func (gs *Guards) endTransaction(t *transaction) {
 	}
 }
 
-// sessionEnded is called when a session is over. What had its OK waits for the guard's next session.
+// sessionEnded is called when a session is over. Transactions that were granted wait for the
+// guard's next session.
 func (gs *Guards) sessionEnded(s *session) {
 	gs.lock()
 	defer gs.unlock()
@@ -242,7 +244,7 @@ func (gs *Guards) sessionEnded(s *session) {
 	gs.wake()
 }
 
-// deletedAsked takes a guard's word that it has deleted a repository. The guards are locked.
+// deletedAsked handles a guard's message that it has deleted a repository. The guards are locked.
 func (gs *Guards) deletedAsked(s *session, m wire.Deleted) {
 	gs.State.Tasks.Go(func() {
 		if err := gs.Deleted(m); err != nil {

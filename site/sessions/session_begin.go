@@ -55,8 +55,8 @@ func (gs *Guards) begin(ctx context.Context, s *session, peer pusher.Hook, b wir
 	return nil
 }
 
-// recordServer lets the other sites know of a server, or rejects one that does not go with theirs. If the database does not answer
-// meanwhile, it can't be told.
+// recordServer records a server for the other sites, or rejects a server that does not go with
+// theirs. If the database does not answer in time, recordServer accepts the server.
 func (gs *Guards) recordServer(ctx context.Context, c *config.Config, b wire.Begin) error {
 	if b.Instance == "" && b.Server == "" {
 		return nil
@@ -93,7 +93,7 @@ func (gs *Guards) ready(ctx context.Context) error {
 	return nil
 }
 
-// know gets to know a guard, which is watched from now on.
+// know records a guard, which is watched from now on.
 func (gs *Guards) know(id pusher.Guard) error {
 	gs.lock()
 	sessions := 0
@@ -116,8 +116,8 @@ func (gs *Guards) know(id pusher.Guard) error {
 	return nil
 }
 
-// openSession lets the session be the guard's only one, and takes its list: what is listed goes on, and is to be reported; all else of the guard is
-// settled.
+// openSession makes the session the guard's only one, and takes its list. Listed transactions go
+// on, and the guard will report them; all other transactions of the guard are settled.
 func (gs *Guards) openSession(ctx context.Context, s *session, id pusher.Guard, b wire.Begin, welcome wire.Welcome) error {
 	c := gs.State.Config()
 	gs.lock()

@@ -13,8 +13,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// settle ends a transaction that is over, by what the repository has. What can't be recorded now is left to reconcile. What a dead
-// guard has left is settled after its lock files are gone: see settleDead.
+// settle ends a transaction that is over, by what the repository holds. Reconcile retries whatever
+// fails here. The transactions of a dead guard are settled by settleDead, after the guard's lock
+// files are removed.
 func (gs *Guards) settle(ctx context.Context, t *transaction) {
 	gs.lock()
 	dead := t.guard.dead
@@ -42,7 +43,8 @@ func (gs *Guards) settleNow(ctx context.Context, t *transaction) {
 	if mayHaveLocks {
 		gs.Marks.Raise(t.repo.Path)
 	}
-	// Before the database is told: a daemon that dies in between finds the intents, and lists the moves again.
+	// Before the request to the database: a daemon that dies in between finds the intents, and
+	// lists the moves again.
 	gs.Moves.Moved(who, t.repo.Path, toList...)
 	values := gs.valuesOf(ctx, t, claim)
 	for _, m := range moves {
@@ -81,7 +83,8 @@ func (gs *Guards) settleNow(ctx context.Context, t *transaction) {
 	}
 }
 
-// toList returns the refs of t that are to be listed now, and as whose moves. The guards are locked.
+// toList returns the refs of t that have to be listed now, and the guard as whose moves they are
+// listed. The guards are locked.
 func (t *transaction) toList() (refs []string, who string) {
 	if !t.mayHaveMoved || t.repo.Path == "" {
 		return nil, ""
@@ -101,8 +104,8 @@ func (t *transaction) toList() (refs []string, who string) {
 	return refs, who
 }
 
-// valuesOf returns what the repository holds of the announced refs that t has claimed: others may have been moved by somebody else since t
-// has moved them. Refs that can't be read are left out.
+// valuesOf returns what the repository holds of the announced refs that t has claimed: other refs
+// may have been moved by other processes since. Refs that can't be read are left out.
 func (gs *Guards) valuesOf(ctx context.Context, t *transaction, c *claims.Claim) (values []wire.RefValue) {
 	if c == nil || t.repo.Path == "" {
 		return nil

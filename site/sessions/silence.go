@@ -7,10 +7,12 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/client"
 )
 
-// silenceLimit is for how long a guard that lives may have no session while it has work, before that is an alarm.
+// silenceLimit is how long a living guard with open transactions may have no session before the
+// daemon raises an alarm.
 const silenceLimit = time.Minute
 
-// RaiseSilence raises an alarm about guards that live, have work and no session, once for each.
+// RaiseSilence raises an alarm about living guards that have open transactions and no session, once
+// for each.
 func (gs *Guards) RaiseSilence(ctx context.Context) {
 	gs.lock()
 	defer gs.unlock()
@@ -24,13 +26,15 @@ func (gs *Guards) RaiseSilence(ctx context.Context) {
 	}
 }
 
-// silent reports whether a guard lives, has work and has had no session for too long. The guards are locked.
+// silent reports whether a living guard with open transactions has had no session for too long. The
+// guards are locked.
 func (g *guard) silent() bool {
 	return !g.dead && g.session == nil && len(g.transactions) > 0 && time.Since(g.since) > silenceLimit
 }
 
-// NeverRead returns the servers, such as Gerrits, that have never read the list of moves although their first session began longer ago than
-// after: their indexes and caches follow nothing. Other guards need not keep any. Reads reports whether a guard has read.
+// NeverRead returns the servers, such as Gerrits, that have never read the list of moves although
+// their first session began longer ago than after: their indexes and caches follow nothing. Other
+// guards need not have indexes. Reads reports whether a guard has read the list.
 func (gs *Guards) NeverRead(reads func(guard string) bool, after time.Duration) (all []client.Reader) {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()

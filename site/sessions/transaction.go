@@ -21,7 +21,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// longestDecision bounds the time between a look at a project's rules and the answer: after it no site decides by the old rules (G4).
+// longestDecision bounds the time between a look at a project's rules and the answer: afterwards no
+// site decides by the old rules (G4).
 const longestDecision = 15 * time.Second
 
 // answerReserve is the part of a guard's limit that is left for sending the answer.
@@ -30,14 +31,16 @@ const answerReserve = 200 * time.Millisecond
 // errCancelled says that nobody waits for the answer any more.
 var errCancelled = errors.New(wire.TransactionGivenUp)
 
-// answerWithin is how long an announcement may wait for its answer, objects that are stored aside. However long the
-// configuration lets hooks wait, neither part takes more than a third of the longest decision.
+// answerWithin is how long an announcement may wait for its answer, apart from storing objects.
+// However long the configuration lets hooks wait, neither part takes more than a third of the
+// longest decision.
 func (gs *Guards) answerWithin(c *config.Config) time.Duration {
 	limit := gs.limits().Decision
 	return min(min(c.Timeout, limit/3)+min(c.LockWait, limit/3), limit)
 }
 
-// decide decides about an announcement of a session, and tells the guard. Ctx ends with [errCancelled] if nobody waits for that any more.
+// decide decides about an announcement of a session, and tells the guard. Ctx ends with
+// [errCancelled] once nobody waits for the answer.
 func (gs *Guards) decide(ctx context.Context, t *transaction, s *session, limit time.Duration) {
 	start := time.Now()
 	err := gs.permit(ctx, t, s, limit)
@@ -52,7 +55,8 @@ func (gs *Guards) decide(ctx context.Context, t *transaction, s *session, limit 
 	}
 }
 
-// letTransactionThrough reports whether a transaction goes on in spite of err, because the project is in mode log.
+// letTransactionThrough reports whether a transaction goes on in spite of err, because the project
+// is in mode log.
 func (gs *Guards) letTransactionThrough(t *transaction, err error) bool {
 	if refusal.ReasonOf(err) == refusal.Pruning || !gs.Policy.LetThrough(t.repo.Project, t.lines, err, func() string { return t.by }) {
 		return false
@@ -63,7 +67,8 @@ func (gs *Guards) letTransactionThrough(t *transaction, err error) bool {
 	return true
 }
 
-// permit decides whether the refs of t may move. After a nil error the database has an intent for each that is guarded.
+// permit decides whether the refs of t may move. If it returns nil, the database has an intent for
+// each guarded ref.
 func (gs *Guards) permit(ctx context.Context, t *transaction, s *session, limit time.Duration) error {
 	c := gs.State.Config()
 	deadline := time.Now().Add(limit - min(answerReserve, limit/4))
@@ -130,7 +135,7 @@ func (gs *Guards) permit(ctx context.Context, t *transaction, s *session, limit 
 			gs.Follower.LookAgain(t.repo.Project, moves)
 			fallthrough
 		case refusal.Locked, refusal.Held, refusal.Undecided:
-			// Time mends it. Nothing is claimed meanwhile.
+			// That may be over soon. Nothing is claimed meanwhile.
 			wait := retry.NextBackOff()
 			if time.Now().Add(wait).Before(until) && pause.For(limited, wait) {
 				continue
@@ -148,8 +153,8 @@ func given(ctx context.Context, err error) error {
 	return err
 }
 
-// tryPermit claims all refs, compares the announced values with the repository and the database, and has
-// the intents recorded. After an error nothing is claimed, unless the outcome is unknown.
+// tryPermit claims all refs, compares the announced values with the repository and the database,
+// and has the intents recorded. After an error nothing is claimed, unless the outcome is unknown.
 func (gs *Guards) tryPermit(ctx context.Context, c *config.Config, t *transaction, moves []refdb.Update, until time.Time) error {
 	if err := gs.awaitNoLocksOfDead(ctx, t, until); err != nil {
 		return err
@@ -175,7 +180,8 @@ func (gs *Guards) tryPermit(ctx context.Context, c *config.Config, t *transactio
 	return err
 }
 
-// awaitNoLocksOfDead waits until no dead guard has left lock files in the repository of t, which may have some itself from then on.
+// awaitNoLocksOfDead waits until no dead guard has left lock files in the repository of t. From
+// then on, t may have lock files there.
 func (gs *Guards) awaitNoLocksOfDead(ctx context.Context, t *transaction, until time.Time) error {
 	path := t.repo.Path
 	ok := gs.await(ctx, until, func() bool {
@@ -188,7 +194,7 @@ func (gs *Guards) awaitNoLocksOfDead(ctx context.Context, t *transaction, until 
 	return nil
 }
 
-// withoutLocks says that t has no lock file, and returns err.
+// withoutLocks records that t has no lock files, and returns err.
 func (gs *Guards) withoutLocks(t *transaction, err error) error {
 	gs.lock()
 	defer gs.unlock()
@@ -197,7 +203,8 @@ func (gs *Guards) withoutLocks(t *transaction, err error) error {
 	return err
 }
 
-// compareClaimed compares the announced values with what the repository has, and looks for pushes over git that are not settled.
+// compareClaimed compares the announced values with the repository, and checks that no push over
+// git of these refs is unsettled.
 func (gs *Guards) compareClaimed(ctx context.Context, t *transaction, moves []refdb.Update) error {
 	if err := gs.EarlierFollowers(ctx, t.repo.Path); err != nil {
 		return err
@@ -235,8 +242,8 @@ func (gs *Guards) compareClaimed(ctx context.Context, t *transaction, moves []re
 	return refusal.Because(refusal.Changed, changed.OrNil())
 }
 
-// neverHad returns another refusal than err if a ref has a value here that the database never had, so that waiting does not help, and
-// raises an alarm then.
+// neverHad replaces err if a ref has a value here that the database never had, so that waiting does
+// not help, and raises an alarm then.
 func (gs *Guards) neverHad(ctx context.Context, t *transaction, moves []refdb.Update, err error) error {
 	if refusal.ReasonOf(err) == refusal.Behind {
 		for _, u := range moves {
@@ -253,7 +260,7 @@ func (gs *Guards) neverHad(ctx context.Context, t *transaction, moves []refdb.Up
 	return err
 }
 
-// historyLacks reports whether the history of a ref, from its beginning, lacks the value that it has here.
+// historyLacks reports whether the complete history of a ref lacks the value that it has here.
 func (gs *Guards) historyLacks(ctx context.Context, project string, u refdb.Update) bool {
 	complete := false
 	for change, err := range gs.DB.History(ctx, project, u.Ref) {
@@ -273,8 +280,9 @@ func bodyOf(lines []wire.Line) []byte {
 	return b
 }
 
-// protectTransaction keeps the repository from being pruned until t is settled, and looks whether all that the new values reach is
-// there if it may have been pruned since the guard began.
+// protectTransaction keeps the repository from being pruned until t is settled. If the repository
+// may have been pruned since the guard began, it checks that everything the new values reach is
+// there.
 func (gs *Guards) protectTransaction(ctx context.Context, t *transaction) error {
 	release, err := gs.Pruning.Protect(ctx, t.repo.Path)
 	if err != nil {
@@ -299,7 +307,8 @@ func (gs *Guards) storeForTransaction(ctx context.Context, c *config.Config, t *
 	return err
 }
 
-// waitingGuard is a guard that waits for the answer to an announcement. Of a session that has ended nobody is told.
+// waitingGuard returns a client for a guard that waits for the answer to an announcement. It sends
+// nothing once the session has ended.
 func waitingGuard(s *session, tx string) *keepalive.Client {
 	return keepalive.New(func(text string) error {
 		s.send(wire.WaitOn{TX: tx, Text: text})
