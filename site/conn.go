@@ -53,7 +53,8 @@ func (d *Daemon) accept(ctx context.Context, l *net.UnixListener, slots connecti
 	}
 }
 
-// serve answers a hook, or serves a guard as long as its session lasts, or a reader of moves. Free is called when the connection is no hook's.
+// serve answers a hook or a command, or serves a guard or a reader of moves for as long as the
+// connection lasts. It calls free when a guard or a reader has begun.
 func (d *Daemon) serve(ctx context.Context, conn *net.UnixConn, free func()) {
 	conn.SetReadDeadline(time.Now().Add(d.limits.request))
 	defer context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Unix(1, 0)) })()
@@ -75,7 +76,8 @@ func (d *Daemon) serve(ctx context.Context, conn *net.UnixConn, free func()) {
 	}
 }
 
-// respond answers the request that r has, of a hook or a command; unknown is why its process can't be identified.
+// respond answers the request that r has, of a hook or a command; unknown is why its process can't
+// be identified.
 func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn, r *bufio.Reader, peer pusher.Hook, unknown error) wire.Response {
 	if err := unknown; err != nil {
 		return d.hooks.Refuse(ctx, wire.Request{}, err)
@@ -126,7 +128,7 @@ func (d *Daemon) statusAsked(ctx context.Context) wire.Response {
 	return wire.Response{OK: true, Lines: []string{string(text)}}
 }
 
-// guardsAsked says whether a guard may have lock files in the repository that q names.
+// guardsAsked answers whether a guard may have lock files in the repository that q names.
 func (d *Daemon) guardsAsked(q wire.Request) wire.Response {
 	r, err := d.state.Config().Find(q.Dir)
 	if err != nil {
@@ -138,7 +140,7 @@ func (d *Daemon) guardsAsked(q wire.Request) wire.Response {
 	return wire.Response{OK: true, Lines: []string{wire.NoGuardsWork}}
 }
 
-// readAsked says what the mark of the repository is that q names.
+// readAsked returns the mark of the repository that q names.
 func (d *Daemon) readAsked(q wire.Request) wire.Response {
 	r, err := d.state.Config().Find(q.Dir)
 	if err != nil {
@@ -147,7 +149,7 @@ func (d *Daemon) readAsked(q wire.Request) wire.Response {
 	return wire.Response{OK: true, Lines: []string{d.moved.Mark(r.Path)}}
 }
 
-// maintainAsked maintains the repository that q names, and tells the client meanwhile what it does.
+// maintainAsked maintains the repository that q names, and tells the client its progress.
 func (d *Daemon) maintainAsked(conn *net.UnixConn, q wire.Request) wire.Response {
 	r, err := d.state.Config().Find(q.Dir)
 	if err == nil && !install.IsGuardedBy(d.state.Config(), r) {

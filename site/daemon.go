@@ -1,9 +1,10 @@
-// Package site guards the Git repositories of one site with the global ref
-// database: a daemon that the repositories' hooks ask, and the commands beside it.
+// Package site guards the Git repositories of one site with the global ref database: a daemon that
+// the repositories' hooks ask, and the commands beside it.
 //
 // Before git moves refs, the daemon announces the moves to the database as intents
-// ([refdb.DB.Prepare]). Afterwards it ends the intents by what the repository then has, never by what
-// the hook says. A push whose process has ended is ended the same way, by this daemon or the next.
+// ([refdb.DB.Prepare]). Afterwards it ends the intents by what the repository then has, never by
+// what the hook says. A push whose process has ended is ended the same way, by this daemon or the
+// next.
 package site
 
 import (
@@ -60,9 +61,11 @@ type Options struct {
 	DigestKey []byte
 	// Version of the program, for the status.
 	Version string
-	// Journal is the one that the database was opened with; nil if none: then this site is no witness.
+	// Journal is the one that the database was opened with; nil if none: then this site is no
+	// witness.
 	Journal *journal.Journal
-	// Hook is the path of the hook's program, of which the daemon makes the site's hooks; "" if it is not there.
+	// Hook is the path of the hook's program, which becomes the site's hooks; "" if it is not
+	// there.
 	Hook string
 	// Collectors are exported beside the daemon's own metrics, if site.metrics says where.
 	Collectors []prometheus.Collector
@@ -173,8 +176,8 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 //
 // It returns an error if it can't start: another daemon runs with this state directory, socket or
 // site name, or has served the site since this state directory did, or the directory was copied or
-// moved here (see [presence.TakeOver]). If the database is down, Run starts and refuses pushes until
-// the database is back.
+// moved here (see [presence.TakeOver]). If the database is down, Run starts and refuses pushes
+// until the database is back.
 func (d *Daemon) Run(ctx context.Context) (err error) {
 	c := d.state.Config()
 	if site, _, _ := strings.Cut(d.db.Owner(), "/"); site != c.Site {
@@ -336,8 +339,8 @@ func (d *Daemon) stop(connections connections, limit time.Duration) {
 	}
 }
 
-// stoppedWith is called when the daemon stops with pushes under way. The presence is not released: only a daemon with the same
-// disk may find out what became of them.
+// stoppedWith is called when the daemon stops while pushes are in progress. It does not release the
+// site's name: only a daemon with the same disk may find out what became of the pushes.
 func (d *Daemon) stoppedWith(pushes int) {
 	d.o.Logger.Warn("stopped with pushes under way: the next start resolves them", "pushes", pushes)
 }
@@ -370,7 +373,7 @@ func (d *Daemon) digest(project, ref string) string {
 	return refdb.Digest(d.o.DigestKey, project, ref)
 }
 
-// deleted takes a guard's word that it has deleted a repository.
+// deleted handles a guard's message that it has deleted a repository.
 func (d *Daemon) deleted(m wire.Deleted) error {
 	err := d.lifecycle.NoteDeletion(m)
 	if err == nil {

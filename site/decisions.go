@@ -14,15 +14,15 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 )
 
-// applyDecisions moves refs to their global values if an operator has resolved their intents, and then
-// removes the decisions. A ref whose object is not here yet waits for `refdbctl site sync`. It returns the decisions that are
-// not heeded yet.
+// applyDecisions moves refs to their global values if an operator has resolved their intents, and
+// then removes the decisions. A ref whose object is not here yet waits for `refdbctl site sync`. It
+// returns the decisions that are not applied yet.
 func (d *Daemon) applyDecisions(ctx context.Context, c *config.Config, decided []refdb.Intent) (unheeded []refdb.Intent, err error) {
 	var failures []error
 	var heeded []refdb.Intent
 	for _, i := range decided {
 		if i.Decision == refdb.Revoked {
-			// Ours, not an operator's: it keeps a late request out.
+			// The daemon's own decision, not an operator's: it keeps a late request out.
 			if i.Age-i.DecidedAt.Sub(i.Time) > lateRequests {
 				heeded = append(heeded, i)
 			}
@@ -65,8 +65,9 @@ func (d *Daemon) applyDecisions(ctx context.Context, c *config.Config, decided [
 	return unheeded, errors.Join(failures...)
 }
 
-// listHeeded lists a ref that an operator has decided about, before the database forgets the decision: a daemon that dies in between
-// finds it again. Its transaction may have moved the ref, too.
+// listHeeded lists a ref that an operator has decided about, before the database forgets the
+// decision: a daemon that dies in between finds the decision again. The ref's transaction may have
+// moved it, too.
 func (d *Daemon) listHeeded(c *config.Config, i refdb.Intent) {
 	if r, err := c.Repository(i.Project); err == nil {
 		d.list.Moved("", r.Path, i.Ref)
@@ -82,8 +83,9 @@ func (d *Daemon) clearAlarmsOf(intents []refdb.Intent) {
 	d.moving.ClearAlarms(moves)
 }
 
-// withoutAbandonedLocks reports whether lock files are gone that the process which announced i, and has ended, left at its ref, or can't be
-// removed now: until then git can't move the ref. It has them removed in the background, once.
+// withoutAbandonedLocks reports whether the lock files of the process that announced i are gone, or
+// can't be removed now. That process has ended. Until the lock files are gone, git can't move the
+// ref. They are removed in the background, once.
 func (d *Daemon) withoutAbandonedLocks(c *config.Config, i refdb.Intent) bool {
 	r, err := c.Repository(i.Project)
 	if err != nil {
@@ -115,7 +117,7 @@ func (d *Daemon) withoutAbandonedLocks(c *config.Config, i refdb.Intent) bool {
 	}
 }
 
-// awaitRemovals waits until no lock file is about to be removed of a process whose intent an operator has decided about, until a time at most.
+// awaitRemovals waits for the removals of lock files in progress, until a time at most.
 func (d *Daemon) awaitRemovals(ctx context.Context, until time.Time) {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()

@@ -14,15 +14,15 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 )
 
-// reconcileEvery is how often the daemon reads the site's intents in the database. It also does
-// that whenever something could not be done.
+// reconcileEvery is how often the daemon reads the site's intents in the database. It also does so
+// whenever something failed.
 const reconcileEvery = 10 * time.Second
 
-// lateRequests is how long a request to the database may be under way.
+// lateRequests is the longest time for which a request to the database may be in flight.
 const lateRequests = 24 * time.Hour
 
-// reconcileLoop reconciles the database with the site's pushes until ctx ends: it catches whatever was
-// missed. Err is the result of the first attempt.
+// reconcileLoop reconciles the database with the site's repositories until ctx ends: it retries
+// whatever failed elsewhere. Err is the result of the first attempt.
 func (d *Daemon) reconcileLoop(ctx context.Context, err error) {
 	retry := backoff.NewExponentialBackOff()
 	retry.InitialInterval, retry.MaxInterval = 100*time.Millisecond, reconcileEvery/2
@@ -45,8 +45,8 @@ func (d *Daemon) reconcileLoop(ctx context.Context, err error) {
 	}
 }
 
-// reconcile resolves the intents of this site that belong to no push under way, and carries out what
-// an operator has decided meanwhile.
+// reconcile resolves the intents of this site that belong to no push in progress, and applies the
+// decisions of operators.
 func (d *Daemon) reconcile(ctx context.Context) error {
 	if err := d.state.Presence.Lost(); err != nil {
 		return err
@@ -72,7 +72,8 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 	d.moving.ForgetEnded(start, pending)
 	d.moving.Open.Found(start, pending)
 	first := !d.state.Inherited()
-	// Before anything is let through, what operators have decided is claimed, and so is what earlier daemons let guards do.
+	// Before any push is let through, the refs are claimed that operators have decided about, or
+	// that transactions granted by earlier daemons may move.
 	d.claims.SetDecided(decided)
 	if err := d.guards.AdoptTransactions(ctx, decided, first); err != nil {
 		return err
