@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/modes"
 	"github.com/globalrefdb/globalrefdb/site/moves"
 	"github.com/globalrefdb/globalrefdb/site/moving"
@@ -52,6 +54,8 @@ type rig struct {
 	repo   config.Repository
 	bare   sitetest.Bare
 	made   []string // the projects of which packs were used
+	began  time.Time
+	under  *claims.Claim
 }
 
 func newRig(t *testing.T) *rig {
@@ -61,7 +65,10 @@ func newRig(t *testing.T) *rig {
 	sitetest.GitIn(t, root, "init", "--quiet", "--bare", path)
 	g := &rig{
 		t: t, driver: &flaky{Driver: memory.New().Open()}, config: sitetest.SiteConfig(t, root, ""),
-		repo: config.Repository{Project: project, Path: path}, bare: sitetest.Bare{Dir: path},
+		repo: config.Repository{Project: project, Path: path}, bare: sitetest.Bare{Dir: path}, began: time.Now(),
+	}
+	if err := os.Mkdir(filepath.Join(path, "refdb"), 0o755); err != nil {
+		t.Fatal(err)
 	}
 	g.config.Timeout, g.config.LockWait = time.Minute, 10*time.Second
 	db, err := refdb.New(g.driver, refdb.Options{Site: "b"})
@@ -76,7 +83,7 @@ func newRig(t *testing.T) *rig {
 	list.Open(t.Context(), t.TempDir(), "boot", filepath.Join(t.TempDir(), "note"), logger)
 	t.Cleanup(list.Close)
 	g.Coordinator = &moving.Coordinator{Deps: moving.Deps{
-		State: state, DB: db, Projects: cache, Logged: &logged, Claims: &claims.Claims{}, List: &list, Logger: logger,
+		State: state, DB: db, Projects: cache, Logged: &logged, Claims: &claims.Claims{}, Pruning: &maintenance.Pruning{}, List: &list, Logger: logger,
 		Storage: &objects.Storage{DB: db, Projects: cache, State: state, Logger: logger},
 		Digest:  func(project, ref string) string { return project + " " + ref },
 		Made:    func(project, _ string, _ []string) { g.made = append(g.made, project) },

@@ -219,7 +219,7 @@ func TestOfSeveralFirstPushesOneMakesTheProject(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
 	var pushes sync.WaitGroup
-	for range 4 {
+	for range 60 {
 		pushes.Go(func() {
 			if got, err := g.guarded(body); err != nil || !slices.Equal(got, []string{"refs/heads/main", "refs/tags/v1"}) {
 				t.Errorf("guarded: %v, %v", got, err)
