@@ -57,7 +57,7 @@ func (d *Daemon) applyDecisions(ctx context.Context, c *config.Config, decided [
 		d.state.RecordHealth(err)
 		failures = append(failures, err)
 		if err == nil {
-			d.clearAlarmsOf(heeded)
+			d.moving.ClearAlarms(moving.MovesOfIntents(heeded))
 		} else {
 			unheeded = append(unheeded, heeded...)
 		}
@@ -72,15 +72,6 @@ func (d *Daemon) listHeeded(c *config.Config, i refdb.Intent) {
 	if r, err := c.Repository(i.Project); err == nil {
 		d.list.Moved("", r.Path, i.Ref)
 	}
-}
-
-// clearAlarmsOf removes the alarms about intents that have been resolved.
-func (d *Daemon) clearAlarmsOf(intents []refdb.Intent) {
-	moves := make([]*moving.Move, len(intents))
-	for i, one := range intents {
-		moves[i] = moving.MoveOf(one)
-	}
-	d.moving.ClearAlarms(moves)
 }
 
 // withoutAbandonedLocks reports whether the lock files of the process that announced i are gone, or

@@ -300,10 +300,7 @@ func (h *Hooks) Reconcile(ctx context.Context, name string, intents []refdb.Inte
 
 // resolveAbandoned resolves the intents of a process that has ended.
 func (h *Hooks) resolveAbandoned(ctx context.Context, intents []refdb.Intent) error {
-	moves := make([]*moving.Move, len(intents))
-	for i, one := range intents {
-		moves[i] = moving.MoveOf(one)
-	}
+	moves := moving.MovesOfIntents(intents)
 	// Once the intents have ended, others may lock those refs.
 	leftovers := h.Moving.LockFiles(moves)
 	ended, err := h.Moving.Resolve(ctx, moves)

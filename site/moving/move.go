@@ -51,6 +51,15 @@ func MoveOf(i refdb.Intent) *Move {
 	}
 }
 
+// MovesOfIntents returns the moves of intents that were found in the database.
+func MovesOfIntents(intents []refdb.Intent) []*Move {
+	moves := make([]*Move, len(intents))
+	for i, one := range intents {
+		moves[i] = MoveOf(one)
+	}
+	return moves
+}
+
 // A Key names an intent.
 type Key struct {
 	Project string      `json:"project"`

@@ -80,18 +80,11 @@ func Unfit(project string, l wire.Line) string {
 // Lines that change nothing are left out. Locked says that git holds the locks of the refs: then a
 // deletion can be told from the removal of a loose file after packing.
 func MovesOf(ctx context.Context, r config.Repository, lines []wire.Line, locked bool) ([]refdb.Update, error) {
-	repo, err := gitrepo.OpenDir(r.Path)
-	if err != nil {
-		return nil, err
-	}
-	if repo.Dir() != r.Path {
-		return nil, errors.New(wire.WorkTree(r.Path, repo.Dir()))
-	}
 	names := make([]string, len(lines))
 	for i, l := range lines {
 		names[i] = l.Ref
 	}
-	values, err := repo.Values(ctx, names)
+	repo, values, err := read(ctx, r, names)
 	if err != nil {
 		return nil, err
 	}
@@ -118,4 +111,42 @@ func MovesOf(ctx context.Context, r config.Repository, lines []wire.Line, locked
 		moves = append(moves, refdb.Update{Ref: l.Ref, Old: refdb.Value(local), New: refdb.Value(l.New)})
 	}
 	return moves, refusal.Because(refusal.Unguardable, why.OrNil())
+}
+
+// Compare returns the refusal of moves whose old values the repository does not hold.
+func Compare(ctx context.Context, r config.Repository, moves []refdb.Update) error {
+	names := make([]string, len(moves))
+	for i, u := range moves {
+		names[i] = u.Ref
+	}
+	_, values, err := read(ctx, r, names)
+	if err != nil {
+		return err
+	}
+	var symbolic, changed refusal.Lines
+	for _, u := range moves {
+		local := values[u.Ref]
+		if target, is := strings.CutPrefix(local, "ref: "); is {
+			symbolic = append(symbolic, wire.IsSymbolicRef(u.Ref, target))
+		} else if !u.Old.Equivalent(refdb.Value(local)) {
+			changed = append(changed, wire.ChangedHere(u.Ref, u.Old.Abbrev(), refdb.Value(local).Abbrev()))
+		}
+	}
+	if err := refusal.Because(refusal.Unguardable, symbolic.OrNil()); err != nil {
+		return err
+	}
+	return refusal.Because(refusal.Changed, changed.OrNil())
+}
+
+// read returns a repository and the values that it holds of refs. It refuses a work tree's directory.
+func read(ctx context.Context, r config.Repository, refs []string) (*gitrepo.Repo, map[string]string, error) {
+	repo, err := gitrepo.OpenDir(r.Path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if repo.Dir() != r.Path {
+		return nil, nil, errors.New(wire.WorkTree(r.Path, repo.Dir()))
+	}
+	values, err := repo.Values(ctx, refs)
+	return repo, values, err
 }

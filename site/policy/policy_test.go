@@ -273,3 +273,32 @@ func TestMovesAreReadInTheRepository(t *testing.T) {
 		t.Errorf("a symbolic ref: %v", err)
 	}
 }
+
+func TestMovesFromOtherValuesThanTheRepositoryHoldsAreRefused(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	bare := sitetest.Bare{Dir: g.repo.Path}
+	first, second := refdb.Value(bare.Commit(t, "first")), refdb.Value(bare.Commit(t, "second"))
+	bare.Set(t, "refs/heads/there", string(first))
+	sitetest.GitIn(t, g.repo.Path, "symbolic-ref", "refs/heads/symbolic", "refs/heads/there")
+	for name, c := range map[string]struct {
+		move refdb.Update
+		want refusal.Reason
+	}{
+		"what it holds":                 {refdb.Update{Ref: "refs/heads/there", Old: first, New: second}, ""},
+		"nothing, and there is none":    {refdb.Update{Ref: "refs/heads/none", New: second}, ""},
+		"another value":                 {refdb.Update{Ref: "refs/heads/there", Old: second, New: first}, refusal.Changed},
+		"nothing, and there is a value": {refdb.Update{Ref: "refs/heads/there", New: second}, refusal.Changed},
+		"a symbolic ref":                {refdb.Update{Ref: "refs/heads/symbolic", Old: first, New: second}, refusal.Unguardable},
+	} {
+		err := policy.Compare(t.Context(), g.repo, []refdb.Update{c.move})
+		if (err != nil) != (c.want != "") || err != nil && refusal.ReasonOf(err) != c.want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	worktree := config.Repository{Project: project, Path: filepath.Join(t.TempDir(), "tree")}
+	sitetest.GitIn(t, filepath.Dir(worktree.Path), "init", "--quiet", worktree.Path)
+	if err := policy.Compare(t.Context(), worktree, nil); err == nil || !strings.Contains(err.Error(), worktree.Path) {
+		t.Errorf("in a work tree: %v", err)
+	}
+}

@@ -45,10 +45,7 @@ func (gs *Guards) unsettled(ctx context.Context, id pusher.Transaction, intents 
 	if known || intents[0].Decision != refdb.Pending {
 		return intents, nil
 	}
-	moves := make([]*moving.Move, len(intents))
-	for i, one := range intents {
-		moves[i] = moving.MoveOf(one)
-	}
+	moves := moving.MovesOfIntents(intents)
 	still, err := gs.Moving.StillPending(ctx, moves)
 	if err != nil {
 		return nil, err

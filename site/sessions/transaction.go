@@ -3,12 +3,10 @@ package sessions
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 
-	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/keepalive"
@@ -17,6 +15,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/moving"
 	"github.com/globalrefdb/globalrefdb/site/objects"
 	"github.com/globalrefdb/globalrefdb/site/packs"
+	"github.com/globalrefdb/globalrefdb/site/policy"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -168,7 +167,13 @@ func (gs *Guards) tryPermit(ctx context.Context, c *config.Config, t *transactio
 			if err := gs.State.AwaitServing(ctx); err != nil {
 				return err
 			}
-			return gs.compareClaimed(ctx, t, moves)
+			if err := gs.EarlierFollowers(ctx, t.repo.Path); err != nil {
+				return err
+			}
+			if err := gs.Moving.UnderWay(t.repo.Project, moves); err != nil {
+				return err
+			}
+			return policy.Compare(ctx, t.repo, moves)
 		},
 	})
 	if err != nil && claim == nil {
@@ -201,45 +206,6 @@ func (gs *Guards) withoutLocks(t *transaction, err error) error {
 	t.mayHaveLocks = false
 	gs.wake()
 	return err
-}
-
-// compareClaimed compares the announced values with the repository, and checks that no push over
-// git of these refs is unsettled.
-func (gs *Guards) compareClaimed(ctx context.Context, t *transaction, moves []refdb.Update) error {
-	if err := gs.EarlierFollowers(ctx, t.repo.Path); err != nil {
-		return err
-	}
-	if err := gs.Moving.UnderWay(t.repo.Project, moves); err != nil {
-		return err
-	}
-	repo, err := gitrepo.OpenDir(t.repo.Path)
-	if err != nil {
-		return err
-	}
-	if repo.Dir() != t.repo.Path {
-		return errors.New(wire.WorkTree(t.repo.Path, repo.Dir()))
-	}
-	names := make([]string, len(moves))
-	for i, u := range moves {
-		names[i] = u.Ref
-	}
-	values, err := repo.Values(ctx, names)
-	if err != nil {
-		return err
-	}
-	var symbolic, changed refusal.Lines
-	for _, u := range moves {
-		local := values[u.Ref]
-		if target, is := strings.CutPrefix(local, "ref: "); is {
-			symbolic = append(symbolic, wire.IsSymbolicRef(u.Ref, target))
-		} else if !u.Old.Equivalent(refdb.Value(local)) {
-			changed = append(changed, wire.ChangedHere(u.Ref, u.Old.Abbrev(), refdb.Value(local).Abbrev()))
-		}
-	}
-	if err := refusal.Because(refusal.Unguardable, symbolic.OrNil()); err != nil {
-		return err
-	}
-	return refusal.Because(refusal.Changed, changed.OrNil())
 }
 
 // neverHad replaces err if a ref has a value here that the database never had, so that waiting does
