@@ -124,10 +124,11 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 		db: db, o: o, state: serving.New(c, presence.New(db, o.Logger)), began: time.Now(), logged: modes.NewLogged(), moved: moves.NewMarks(),
 		removals: map[moving.Key]<-chan struct{}{}, limits: defaultLimits(),
 	}
+	d.state.DigestKey = o.DigestKey
 	d.witness = witness.Witness{DB: db, Journal: o.Journal, Moves: &d.list, State: d.state, Logger: o.Logger}
 	d.follower = follow.New(db, follow.Options{
 		State: d.state, Projects: &d.projects, Witness: &d.witness, Pruning: &d.pruning, Moves: &d.list,
-		Dir: c.State, Name: presence.FollowerName(c.Site), Logger: o.Logger, Digest: d.digest, Parallel: max(2, runtime.NumCPU()),
+		Dir: c.State, Name: presence.FollowerName(c.Site), Logger: o.Logger, Digest: d.state.Digest, Parallel: max(2, runtime.NumCPU()),
 		Appeared: func(r config.Repository) { d.list.Repository(r.Path) },
 	})
 	d.gerrit = gerrit.Watch{
@@ -139,15 +140,15 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 		List: &d.list, Started: d.state.Started(), Logger: o.Logger, Reset: d.state.Counts.MovesResets.Inc,
 	}
 	d.storage = objects.Storage{DB: db, Projects: &d.projects, State: d.state, Logger: o.Logger}
-	d.policy = policy.New(policy.Policy{State: d.state, DB: db, Projects: &d.projects, Logged: &d.logged, Logger: o.Logger, Digest: d.digest})
+	d.policy = policy.New(policy.Policy{State: d.state, DB: db, Projects: &d.projects, Logged: &d.logged, Logger: o.Logger})
 	d.moving = moving.Coordinator{Deps: moving.Deps{
 		State: d.state, DB: db, Projects: &d.projects, Logged: &d.logged, Claims: &d.claims, Pruning: &d.pruning, Storage: &d.storage, List: &d.list,
-		Logger: o.Logger, Digest: d.digest, Made: d.follower.Made,
+		Logger: o.Logger, Made: d.follower.Made,
 	}}
 	d.guards = sessions.Guards{Deps: sessions.Deps{
 		State: d.state, DB: db, Projects: &d.projects, Witness: &d.witness, Follower: d.follower, Claims: &d.claims, Moving: &d.moving, Policy: d.policy, Pruning: &d.pruning,
 		Storage: &d.storage, Moves: &d.list, Marks: &d.moved, Logged: &d.logged, Deleted: d.deleted, EarlierFollowers: d.awaitEarlierFollowers,
-		Logger: o.Logger, Digest: d.digest, Hook: o.Hook,
+		Logger: o.Logger, Hook: o.Hook,
 	}}
 	d.hooks = hooks.Hooks{Deps: hooks.Deps{
 		State: d.state, DB: db, Projects: &d.projects, Policy: d.policy, Witness: &d.witness, Moving: &d.moving, Claims: &d.claims, Follower: d.follower,
@@ -157,11 +158,11 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 	d.modes = modes.Keeper{DB: db, Projects: &d.projects, Logged: &d.logged, State: d.state, Unsettled: d.unsettledIn}
 	d.maintainer = maintainer.New(maintainer.Deps{
 		State: d.state, DB: db, Projects: &d.projects, Witness: &d.witness, Pruning: &d.pruning, Follower: d.follower, Guards: &d.guards,
-		Logger: o.Logger, Digest: d.digest,
+		Logger: o.Logger,
 	})
 	d.lifecycle = lifecycle.New(&lifecycle.Lifecycle{
 		State: d.state, DB: db, Projects: &d.projects, Witness: &d.witness, Follower: d.follower, Guards: &d.guards, Maintainer: d.maintainer,
-		Pruning: &d.pruning, Moves: &d.list, Logger: o.Logger, Digest: d.digest, Hook: o.Hook,
+		Pruning: &d.pruning, Moves: &d.list, Logger: o.Logger, Hook: o.Hook,
 	})
 	if o.Journal != nil {
 		o.Journal.SettleWith(func(ctx context.Context, lost []refdb.Known) (settled []refdb.Known, open bool, err error) {
@@ -210,7 +211,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	if err := errors.Join(d.guards.LoadGuards(c.State), d.guards.LoadCreations(c.State), d.lifecycle.LoadDeletions(c.State)); err != nil {
 		return err
 	}
-	machine := afterboot.Repair{Patience: d.limits.lockFiles, State: d.state, DB: d.db, Pruning: &d.pruning, Logger: d.o.Logger, Digest: d.digest}
+	machine := afterboot.Repair{Patience: d.limits.lockFiles, State: d.state, DB: d.db, Pruning: &d.pruning, Logger: d.o.Logger}
 	booted, err := machine.Booted(c.State)
 	if err != nil {
 		return err
@@ -248,7 +249,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 			}
 		})
 		d.state.Tasks.Go(func() { <-work.Done(); metrics.Close() })
-		d.state.Tasks.Go(func() { d.lags.Measure(work, d.state.Config, d.db, d.o.Logger, d.digest) })
+		d.state.Tasks.Go(func() { d.lags.Measure(work, d.state.Config, d.db, d.o.Logger, d.state.Digest) })
 		d.state.Tasks.Go(func() { d.survey.keep(work, d) })
 	}
 
@@ -367,11 +368,6 @@ func (d *Daemon) Reload(c *config.Config) error {
 // NotifyReloading says that the configuration is being read, until the
 // function it returns is called.
 func NotifyReloading() (done func()) { return systemd.Reloading() }
-
-// digest returns what stands for a ref in logs.
-func (d *Daemon) digest(project, ref string) string {
-	return refdb.Digest(d.o.DigestKey, project, ref)
-}
 
 // deleted handles a guard's message that it has deleted a repository.
 func (d *Daemon) deleted(m wire.Deleted) error {

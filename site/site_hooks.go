@@ -61,7 +61,7 @@ func (d *Daemon) compareAll(ctx context.Context) {
 	}
 	for _, r := range guarded {
 		if err := install.RestoreShown(ctx, c, r); err != nil && ctx.Err() == nil {
-			d.o.Logger.ErrorContext(ctx, "a repository may refuse pushes: run `refdbctl site check --repair`", "repository", d.digest(r.Project, ""), "error", wire.OneLine(err.Error()))
+			d.o.Logger.ErrorContext(ctx, "a repository may refuse pushes: run `refdbctl site check --repair`", "repository", d.state.Digest(r.Project, ""), "error", wire.OneLine(err.Error()))
 		}
 		ruled, err := projects.WithRules(ctx, c, d.db, r.Project)
 		differ := 0
@@ -72,10 +72,10 @@ func (d *Daemon) compareAll(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			d.o.Logger.ErrorContext(ctx, "a repository can't be compared with the database: run `refdbctl site check`", "repository", d.digest(r.Project, ""), "class", refdb.ClassOf(err).String())
+			d.o.Logger.ErrorContext(ctx, "a repository can't be compared with the database: run `refdbctl site check`", "repository", d.state.Digest(r.Project, ""), "class", refdb.ClassOf(err).String())
 		case differ > 0:
 			d.state.Counts.Alarms.Add(1)
-			d.o.Logger.ErrorContext(ctx, "refs differ from the database after the site's hooks were damaged: run `refdbctl site check`", "repository", d.digest(r.Project, ""), "refs", differ)
+			d.o.Logger.ErrorContext(ctx, "refs differ from the database after the site's hooks were damaged: run `refdbctl site check`", "repository", d.state.Digest(r.Project, ""), "refs", differ)
 		}
 	}
 }
@@ -90,7 +90,7 @@ func (d *Daemon) finishHooks(ctx context.Context) {
 				continue
 			}
 			if err := install.Finish(ctx, c, r); err != nil && ctx.Err() == nil {
-				d.o.Logger.WarnContext(ctx, "a repository's own hooks can't have their places back: run `refdbctl site enable`", "repository", d.digest(r.Project, ""), "error", wire.OneLine(err.Error()))
+				d.o.Logger.WarnContext(ctx, "a repository's own hooks can't have their places back: run `refdbctl site enable`", "repository", d.state.Digest(r.Project, ""), "error", wire.OneLine(err.Error()))
 			}
 		}
 	}

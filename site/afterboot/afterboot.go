@@ -38,8 +38,6 @@ type Repair struct {
 	State    *serving.State
 	Pruning  *maintenance.Pruning
 	Logger   *slog.Logger
-	// Digest returns what stands for a ref of a project in logs.
-	Digest func(project, ref string) string
 }
 
 func bootFile(state string) string { return filepath.Join(state, "boot") }
@@ -85,7 +83,7 @@ func (b *Repair) removeLockFilesIn(ctx context.Context, r config.Repository, unt
 		err = nil // a git that was started since
 	}
 	if found > 0 && !errors.Is(err, lockfiles.ErrUnsure) {
-		b.Logger.InfoContext(ctx, "after a boot git's lock files were removed", "files", removed, "repository", b.Digest(r.Project, ""))
+		b.Logger.InfoContext(ctx, "after a boot git's lock files were removed", "files", removed, "repository", b.State.Digest(r.Project, ""))
 	}
 	return err
 }
@@ -136,7 +134,7 @@ func (b *Repair) catchUpAll(ctx context.Context, c *config.Config, done map[stri
 			return err // the database does not answer: the others would wait for it, too
 		}
 		if err != nil {
-			b.Logger.WarnContext(ctx, "refs of a repository can't be brought to their global values: see `refdbctl site check`", "repository", b.Digest(r.Project, ""))
+			b.Logger.WarnContext(ctx, "refs of a repository can't be brought to their global values: see `refdbctl site check`", "repository", b.State.Digest(r.Project, ""))
 			failures = append(failures, err)
 		}
 		done[r.Path] = err == nil
@@ -151,7 +149,7 @@ func (b *Repair) catchUpIn(ctx context.Context, c *config.Config, r config.Repos
 	}
 	if err != nil {
 		// It is not tried again: while it can't be read, no ref moves there.
-		b.Logger.WarnContext(ctx, "a repository can't be read: see `refdbctl site check`", "repository", b.Digest(r.Project, ""))
+		b.Logger.WarnContext(ctx, "a repository can't be read: see `refdbctl site check`", "repository", b.State.Digest(r.Project, ""))
 		return nil
 	}
 	ruled, err := projects.WithRules(ctx, c, b.DB, r.Project)
@@ -168,7 +166,7 @@ func (b *Repair) catchUpIn(ctx context.Context, c *config.Config, r config.Repos
 		return err
 	}
 	if n := report.Results; len(n) > 0 {
-		b.Logger.InfoContext(ctx, "refs were brought to their global values, after a boot", "repository", b.Digest(r.Project, ""),
+		b.Logger.InfoContext(ctx, "refs were brought to their global values, after a boot", "repository", b.State.Digest(r.Project, ""),
 			"updated", n[catchup.Updated], "created", n[catchup.Created], "deleted", n[catchup.Deleted],
 			"missing", n[catchup.Missing], "failed", n[catchup.Failed], "ahead", n[catchup.Ahead])
 	}

@@ -75,7 +75,6 @@ func TestABootIsNotRecordedBeforeAllRepositoriesAreRepaired(t *testing.T) {
 			}
 			r := afterboot.Repair{
 				Patience: time.Minute, State: daemon("now"), DB: db, Pruning: &maintenance.Pruning{}, Logger: slog.New(slog.DiscardHandler),
-				Digest: func(string, string) string { return "" },
 			}
 			r.CatchUp(ctx, c)
 			want := endsIn != ""

@@ -61,7 +61,7 @@ func (k *Lifecycle) isToBeCloned(ctx context.Context, c *config.Config, project 
 // cloneOne makes the repository of a project.
 func (k *Lifecycle) cloneOne(ctx context.Context, c *config.Config, project string) {
 	rep, err := k.Clone(ctx, c, project)
-	which := k.Digest(project, "")
+	which := k.State.Digest(project, "")
 	switch {
 	case ctx.Err() != nil:
 	case errors.Is(err, config.ErrExists): // somebody was faster: it is looked at again

@@ -128,7 +128,7 @@ func (k *Lifecycle) RemoveDeleted(ctx context.Context) {
 		}
 		if ctx.Err() == nil && ds.recordResult(one, err) {
 			k.Logger.WarnContext(ctx, "a project whose repository was deleted can't be removed yet; trying again: see `refdbctl site status`",
-				"project", k.Digest(one.Project, ""), "class", refdb.ClassOf(err).String())
+				"project", k.State.Digest(one.Project, ""), "class", refdb.ClassOf(err).String())
 		}
 	}
 }
@@ -169,7 +169,7 @@ func (k *Lifecycle) removeProject(ctx context.Context, one deletion) error {
 	if err := errors.Join(k.State.AwaitServing(ctx), k.Witness.MayAct(ctx)); err != nil {
 		return err
 	}
-	which := k.Digest(one.Project, "")
+	which := k.State.Digest(one.Project, "")
 	row, ok, err := k.DB.Project(ctx, one.Project)
 	switch {
 	case err != nil:

@@ -34,8 +34,6 @@ type Lifecycle struct {
 	Pruning    *maintenance.Pruning
 	Moves      *moves.List
 	Logger     *slog.Logger
-	// Digest returns what stands for a ref of a project in logs.
-	Digest func(project, ref string) string
 	// Hook is the path of the hook's program; "" if it is not there.
 	Hook string
 

@@ -53,7 +53,7 @@ func (k *Lifecycle) RunRemovals(ctx context.Context) {
 	k.removals.run(ctx, lookForRemoved, all, consider, func(project string) {
 		c := k.State.Config()
 		to, err := k.FollowRemoval(ctx, c, project)
-		which := k.Digest(project, "")
+		which := k.State.Digest(project, "")
 		var wait notYet
 		switch {
 		case ctx.Err() != nil:

@@ -61,7 +61,7 @@ func (k *Lifecycle) LookForVanished(ctx context.Context, now time.Time) {
 		}
 		if told[project] = v.told[project] || now.Sub(since[project]) >= vanishedAfter; told[project] && !v.told[project] {
 			k.State.Counts.Alarms.Add(1)
-			k.Logger.ErrorContext(ctx, "a repository has vanished: see `refdbctl site status`", "project", k.Digest(project, ""))
+			k.Logger.ErrorContext(ctx, "a repository has vanished: see `refdbctl site status`", "project", k.State.Digest(project, ""))
 		}
 	}
 	v.since, v.told = since, told

@@ -47,8 +47,6 @@ type Deps struct {
 	Follower *follow.Follower
 	Guards   *sessions.Guards
 	Logger   *slog.Logger
-	// Digest returns what stands for a ref of a project in logs.
-	Digest func(project, ref string) string
 }
 
 // A Maintainer maintains one repository at a time.
@@ -258,7 +256,7 @@ func (m *Maintainer) MaintainDue(ctx context.Context) {
 			continue
 		}
 		did, err := m.Maintain(ctx, r, func(string) {})
-		which := m.Digest(r.Project, "")
+		which := m.State.Digest(r.Project, "")
 		switch {
 		case ctx.Err() != nil:
 		case err != nil || did.Left != "" && did.Left != leftPrecious && !did.Busy:

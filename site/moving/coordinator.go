@@ -27,8 +27,6 @@ type Deps struct {
 	Storage  *objects.Storage
 	List     *moves.List
 	Logger   *slog.Logger
-	// Digest returns what stands for a ref of a project in logs.
-	Digest func(project, ref string) string
 	// Made is called when a preparation has used packs that were made of the repository at path.
 	Made func(project, path string, packs []string)
 }

@@ -71,7 +71,7 @@ func (co *Coordinator) ApplyDecision(ctx context.Context, c *config.Config, i re
 		move.To = string(global.Value)
 	}
 	if err := repo.MoveWithoutHooks(ctx, move, "refdb: the global value"); err != nil {
-		co.Logger.WarnContext(ctx, "a ref can't be brought to its global value yet", "ref", co.Digest(i.Project, i.Ref))
+		co.Logger.WarnContext(ctx, "a ref can't be brought to its global value yet", "ref", co.State.Digest(i.Project, i.Ref))
 		co.RaiseAlarm(ctx, MoveOf(i), fmt.Sprintf("an operator resolved it; it can't be brought to %s yet: %s",
 			global.Value.Abbrev(), wire.OneLine(err.Error())))
 		return false, nil

@@ -85,7 +85,6 @@ func newRig(t *testing.T) *rig {
 	g.Coordinator = &moving.Coordinator{Deps: moving.Deps{
 		State: state, DB: db, Projects: cache, Logged: &logged, Claims: &claims.Claims{}, Pruning: &maintenance.Pruning{}, List: &list, Logger: logger,
 		Storage: &objects.Storage{DB: db, Projects: cache, State: state, Logger: logger},
-		Digest:  func(project, ref string) string { return project + " " + ref },
 		Made:    func(project, _ string, _ []string) { g.made = append(g.made, project) },
 	}}
 	return g

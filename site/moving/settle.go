@@ -146,7 +146,7 @@ func (co *Coordinator) resolveTogether(ctx context.Context, of announcement, mov
 		// An operator may have decided that the database keeps the old value. The database was not
 		// set back then.
 		if done, err = co.thatHold(ctx, of.project, these, done); err != nil {
-			co.Logger.WarnContext(ctx, "what others ended could not be noted in the repository", "repository", co.Digest(of.project, ""), "class", refdb.ClassOf(err).String())
+			co.Logger.WarnContext(ctx, "what others ended could not be noted in the repository", "repository", co.State.Digest(of.project, ""), "class", refdb.ClassOf(err).String())
 			done = nil
 		}
 		co.noteSettled(ctx, repo, of, these, done)
@@ -205,7 +205,7 @@ func (co *Coordinator) alarmAbout(ctx context.Context, repo *gitrepo.Repo, moves
 func (co *Coordinator) RaiseAlarm(ctx context.Context, m *Move, reason string) {
 	co.Alarms.Raise(m, reason, func() {
 		co.State.Counts.Alarms.Add(1)
-		co.Logger.ErrorContext(ctx, "a push can't be resolved: see `refdbctl site status`", "ref", co.Digest(m.Project, m.Ref))
+		co.Logger.ErrorContext(ctx, "a push can't be resolved: see `refdbctl site status`", "ref", co.State.Digest(m.Project, m.Ref))
 	})
 }
 
@@ -272,7 +272,7 @@ func (co *Coordinator) noteSettled(ctx context.Context, repo *gitrepo.Repo, of a
 	dir := repo.Dir()
 	size, err := compare.NoteSettled(dir, values)
 	if err != nil {
-		co.Logger.WarnContext(ctx, "what a push moved could not be noted in the repository", "repository", co.Digest(of.project, ""))
+		co.Logger.WarnContext(ctx, "what a push moved could not be noted in the repository", "repository", co.State.Digest(of.project, ""))
 		return
 	}
 	if co.sizes.Exceeded(dir, size) {

@@ -70,7 +70,6 @@ func newRig(t *testing.T) *rig {
 	logged := modes.NewLogged()
 	g.Policy = policy.New(policy.Policy{
 		State: state, DB: db, Projects: &projects.Cache{}, Logged: &logged, Logger: slog.New(slog.DiscardHandler),
-		Digest: func(project, ref string) string { return project + " " + ref },
 	})
 	return g
 }

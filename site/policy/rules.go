@@ -28,8 +28,6 @@ type Policy struct {
 	Projects *projects.Cache
 	Logged   *modes.Logged
 	Logger   *slog.Logger
-	// Digest returns what stands for a ref of a project in logs.
-	Digest func(project, ref string) string
 	// Decision is how long a transaction may rely on one look at its project's rules (G4).
 	Decision time.Duration
 
@@ -174,6 +172,6 @@ func (p *Policy) LetThrough(project string, lines []wire.Line, err error, pushed
 	guarded := slices.DeleteFunc(slices.Clone(lines), func(l wire.Line) bool { return !c.Guards(project, l.Ref) })
 	p.Logged.Add(project, pushedBy(), guarded, err)
 	p.Logger.Info("let through what would have been refused: the project's mode is log", "reason", string(refusal.ReasonOf(err)),
-		"project", p.Digest(project, ""), "refs", len(guarded))
+		"project", p.State.Digest(project, ""), "refs", len(guarded))
 	return true
 }

@@ -31,6 +31,8 @@ type State struct {
 	Work context.Context
 	// Upkeep ends as soon as the daemon begins to stop: pushes must not wait for a repack.
 	Upkeep context.Context
+	// DigestKey keys the digests that stand for names in logs.
+	DigestKey []byte
 	// Outage is how long requests wait for a database that is away.
 	Outage time.Duration
 
@@ -62,6 +64,9 @@ func (s *State) Config() *config.Config { return s.config.Load() }
 
 // SetConfig replaces the configuration.
 func (s *State) SetConfig(c *config.Config) { s.config.Store(c) }
+
+// Digest returns the digest that stands for a ref of a project in logs.
+func (s *State) Digest(project, ref string) string { return refdb.Digest(s.DigestKey, project, ref) }
 
 // Go runs f in a goroutine that the daemon waits for before it ends.
 func (s *State) Go(f func(work context.Context)) { s.Tasks.Go(func() { f(s.Work) }) }

@@ -72,7 +72,7 @@ func (gs *Guards) settleCreation(ctx context.Context, cr *creation) {
 	cr.tellSettled(nil)
 	gs.unlock()
 	if !settled && !errors.Is(err, projects.ErrNotYet) && ctx.Err() == nil {
-		gs.Logger.InfoContext(ctx, "a creation can't be settled yet; trying again", "repository", gs.Digest(r.Project, ""), "class", refdb.ClassOf(err).String())
+		gs.Logger.InfoContext(ctx, "a creation can't be settled yet; trying again", "repository", gs.State.Digest(r.Project, ""), "class", refdb.ClassOf(err).String())
 	}
 }
 
@@ -101,7 +101,7 @@ func (gs *Guards) completeOrUndo(ctx context.Context, r config.Repository, id st
 	if err := projects.TakeBack(ctx, c, gs.DB, r.Project, id); err != nil {
 		return err
 	}
-	gs.Logger.InfoContext(ctx, "the creation of a project has failed, and was undone", "project", gs.Digest(r.Project, ""))
+	gs.Logger.InfoContext(ctx, "the creation of a project has failed, and was undone", "project", gs.State.Digest(r.Project, ""))
 	return nil
 }
 

@@ -43,8 +43,6 @@ type Deps struct {
 	// EarlierFollowers returns an error while a git that an earlier daemon let through follows the
 	// database in the repository at path. It does not wait long.
 	EarlierFollowers func(ctx context.Context, path string) error
-	// Digest returns what stands for a ref of a project in logs.
-	Digest func(project, ref string) string
 	// Hook is the path of the hook's program; "" if it is not there.
 	Hook string
 }
