@@ -3,7 +3,6 @@ package site_test
 import (
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,26 +18,6 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
-
-// The first pushes to a repository of before come together.
-func TestTheFirstPushesAtOnceRecordOneProject(t *testing.T) {
-	t.Parallel()
-	shared := local.SQLite(t)
-	g := idleGuard(t, shared, "eu-1")
-	g.git("config", "--unset", "refdb.projectid")
-	g.shared.Exec(t, `DELETE FROM projects`)
-	g.start()
-	var all sync.WaitGroup
-	for i := range 60 {
-		all.Go(func() {
-			out, err := exec.Command("git", "--git-dir="+g.repo, "update-ref", fmt.Sprint("refs/heads/x", i), g.commit[0]).CombinedOutput()
-			if err != nil {
-				t.Errorf("push %d: %s", i, out)
-			}
-		})
-	}
-	all.Wait()
-}
 
 // Only those who store a base may say that the database keeps a project's objects: packs would build on what it lacks.
 func TestTheDatabaseKeepsNoObjectsOfAProjectThatAPushRecords(t *testing.T) {

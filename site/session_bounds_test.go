@@ -16,8 +16,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
-	"github.com/globalrefdb/globalrefdb/site/guards"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/site/sessions"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 	"github.com/globalrefdb/globalrefdb/site/wire/wiretest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
@@ -131,7 +131,7 @@ func TestAGuardThatReadsNothing(t *testing.T) {
 	t.Parallel()
 	g := sessionTest(t)
 	slow, other := g.jgitChild(), g.jgit().session()
-	g.daemon.SetSessionLimits(guards.Limits{Write: 100 * time.Millisecond}) // of the session that begins now
+	g.daemon.SetSessionLimits(sessions.Limits{Write: 100 * time.Millisecond}) // of the session that begins now
 	slow.session()
 	pings := strings.Repeat("ping\n\n", 200_000)
 	go io.WriteString(slow.conn, pings) // until it is killed

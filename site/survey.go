@@ -59,7 +59,7 @@ func (s *survey) keep(ctx context.Context, d *Daemon) {
 func (s *survey) take(ctx context.Context, d *Daemon) {
 	s.taking.Lock()
 	defer s.taking.Unlock()
-	states := surveyRepositories(ctx, d.config.Load())
+	states := surveyRepositories(ctx, d.state.Config())
 	limited, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	usage, err := d.db.PackUsage(limited, "")

@@ -21,7 +21,12 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/head"
 	"github.com/globalrefdb/globalrefdb/site/internal/pause"
+	"github.com/globalrefdb/globalrefdb/site/maintenance"
+	"github.com/globalrefdb/globalrefdb/site/moves"
 	"github.com/globalrefdb/globalrefdb/site/packs"
+	"github.com/globalrefdb/globalrefdb/site/projects"
+	"github.com/globalrefdb/globalrefdb/site/serving"
+	"github.com/globalrefdb/globalrefdb/site/witness"
 )
 
 const (
@@ -36,34 +41,22 @@ const (
 	retryNew = time.Second
 )
 
-// A Site is what a [Follower] needs of the site.
-type Site interface {
-	// Followed returns the repositories to keep up: those that are guarded here, of projects whose objects the database keeps.
-	Followed(ctx context.Context) ([]config.Repository, error)
-	// Ruled returns the repository of a project and the configuration with its rules. The error says why it can't be brought
-	// up now; it wraps [config.ErrNotConfigured] if the site does not follow the project.
-	Ruled(ctx context.Context, project string) (*config.Config, config.Repository, error)
-	// MayAct returns an error while the site may not go by what the database says.
-	MayAct(ctx context.Context) error
-	// Share keeps what refs don't reach from being pruned in a repository, until the function is called.
-	Share(ctx context.Context, path string) (release func(), err error)
-	// Appeared is called with a repository that is new here, or took the place of another, before the follower knows it.
-	Appeared(r config.Repository)
-	// MovesHead is called before HEAD moves in the repository at path, and the function that it returns afterwards.
-	MovesHead(path string) (moved func())
-	// BeingCreated reports whether a guard makes the repository of a project here, which may come to nothing.
-	BeingCreated(project string) bool
-}
-
 // Options configure a [Follower].
 type Options struct {
-	Site   Site
-	State  string // the site's directory
-	Name   string // under which it is registered as a reader of changes
-	Logger *slog.Logger
-	Digest func(project, ref string) string // what stands for a ref in logs
+	State    *serving.State
+	Projects *projects.Cache
+	Witness  *witness.Witness
+	Pruning  *maintenance.Pruning
+	Moves    *moves.List
+	Dir      string // the site's directory
+	Name     string // under which it is registered as a reader of changes
+	Logger   *slog.Logger
+	Digest   func(project, ref string) string // what stands for a ref in logs
 	// Parallel is how many repositories are brought up at once.
 	Parallel int
+	// Appeared is called with a repository that is new here, or took the place of another, before
+	// the follower knows it.
+	Appeared func(r config.Repository)
 }
 
 // A Follower brings repositories up. Each is dealt with by itself: one that fails holds up no other.
@@ -172,7 +165,7 @@ func (f *Follower) Receive(ctx context.Context, project string) error {
 		return err
 	}
 	defer f.queue.Release(project)
-	_, r, err := f.o.Site.Ruled(ctx, project)
+	_, r, err := f.ruled(ctx, project)
 	if err != nil {
 		return err
 	}
@@ -362,7 +355,7 @@ func (f *Follower) recordResult(project string, again work, err error) {
 
 // catchUp unpacks what is new for a repository, and moves refs. It returns what is left to do.
 func (f *Follower) catchUp(ctx context.Context, project string, w work) (again work, err error) {
-	c, r, err := f.o.Site.Ruled(ctx, project)
+	c, r, err := f.ruled(ctx, project)
 	if err != nil {
 		return w, err
 	}
@@ -422,10 +415,13 @@ func (f *Follower) catchUp(ctx context.Context, project string, w work) (again w
 
 // open returns a project's repository, which is kept from being pruned until release, and its mark.
 func (f *Follower) open(ctx context.Context, project string, r config.Repository) (repo *gitrepo.Repo, mark *packs.Mark, release func(), err error) {
-	if err := f.o.Site.MayAct(ctx); err != nil {
+	if err := f.o.State.AwaitInheritance(ctx); err != nil {
 		return nil, nil, nil, err
 	}
-	if release, err = f.o.Site.Share(ctx, r.Path); err != nil {
+	if err := f.o.Witness.MayAct(ctx); err != nil {
+		return nil, nil, nil, err
+	}
+	if release, err = f.o.Pruning.Protect(ctx, r.Path); err != nil {
 		return nil, nil, nil, err
 	}
 	if repo, err = gitrepo.OpenDir(r.Path); err == nil {

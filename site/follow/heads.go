@@ -137,7 +137,7 @@ func (f *Follower) settle(ctx context.Context, repo *gitrepo.Repo, r config.Repo
 		}
 		return head.NoteAgreed(repo.Dir(), s.Global)
 	case head.Announce:
-		if f.o.Site.BeingCreated(r.Project) {
+		if f.o.Projects.Creating.Has(r.Project) {
 			return nil // that may come to nothing
 		}
 		err := f.db.Update(ctx, r.Project, []refdb.Update{{Ref: head.Ref, Old: s.Global, New: s.Here}})
@@ -156,6 +156,6 @@ func (f *Follower) settle(ctx context.Context, repo *gitrepo.Repo, r config.Repo
 
 // moveHead lets HEAD point to a ref.
 func (f *Follower) moveHead(ctx context.Context, repo *gitrepo.Repo, r config.Repository, target string) error {
-	defer f.o.Site.MovesHead(r.Path)()
+	defer f.o.Moves.About(r.Path, head.Ref)()
 	return repo.SetHead(ctx, target)
 }

@@ -17,7 +17,7 @@ type state struct {
 	Behind []string          `json:"behind"` // to be compared
 }
 
-func (f *Follower) file() durable.State { return durable.In(f.o.State, "follow") }
+func (f *Follower) file() durable.State { return durable.In(f.o.Dir, "follow") }
 
 // load resumes from the saved state. If there is none, or it can't be read, all repositories are compared.
 func (f *Follower) load(ctx context.Context) {

@@ -47,7 +47,8 @@ type Cache struct {
 
 	changed map[string]bool // projects of which another row was learned since Changed was called
 
-	IDs RepositoryIDs
+	IDs      RepositoryIDs
+	Creating Names // projects whose repository a guard is creating here, which may come to nothing
 }
 
 // Known is a project as a daemon knows it.
