@@ -343,7 +343,7 @@ func (a *app) setProject(ctx context.Context, db *refdb.DB, p, next refdb.Projec
 		defer cancel()
 		return db.PutProject(limited, next)
 	}
-	limited, cancel := context.WithTimeout(ctx, enforceLimit)
+	limited, cancel := context.WithTimeout(ctx, a.AwaitDaemon(enforceLimit))
 	defer cancel()
 	return projects.SetEnforce(limited, db, p, without, func(sites []string) {
 		a.Note("waiting for the report of site %s", strings.Join(sites, ", "))
