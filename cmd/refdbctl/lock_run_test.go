@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -113,6 +114,28 @@ func TestStandardStreamsAreTheCommands(t *testing.T) {
 	if err := cmd.Run(); err != nil || out.String() != "from stdin" || messages.String() != "oops\n" {
 		t.Errorf("%v: %q, %q", err, out.String(), messages.String())
 	}
+}
+
+func TestABackgroundProcessOfTheCommandIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	cmd := w.program(t, "lock", "p", mainRef, "--", "sh", "-c", "sleep 1000 & echo $!")
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Run()
+	text, err := os.ReadFile(out.Name())
+	pid, err2 := strconv.Atoi(strings.TrimSpace(string(text)))
+	if errors.Join(err, err2) != nil || cmd.ProcessState.ExitCode() != exit.OK {
+		t.Fatalf("%v: %s", cmd.ProcessState, text)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Errorf("the background process has not run on: %v", err)
+	}
+	w.isFree(t, mainRef)
 }
 
 func TestALockedRefIsWaitedForOrNot(t *testing.T) {

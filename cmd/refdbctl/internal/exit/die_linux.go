@@ -1,19 +1,15 @@
 package exit
 
 import (
-	"os"
+	"runtime"
 	"syscall"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// dieWait is how long the kernel may take to deliver a signal to this process.
-const dieWait = time.Second
-
-// DieBySignal ends this program by a signal, as its command ended, for the calling shell to see. It
-// returns if the signal does not end the program.
+// DieBySignal ends this program by a signal, so that a shell that runs it sees the
+// same end as the command's. It returns if the signal does not end the program.
 func DieBySignal(s syscall.Signal) {
 	// This program dumps no core: the command has dumped its own, if dumps are enabled.
 	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
@@ -22,7 +18,9 @@ func DieBySignal(s syscall.Signal) {
 	// architecture.
 	var defaultAction [64]byte
 	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&defaultAction)), 0, 8, 0, 0)
-	if unix.Kill(os.Getpid(), s) == nil {
-		time.Sleep(dieWait)
-	}
+	// A thread's signal to itself takes effect before the call returns, unless the thread blocks it. One
+	// to the process might be left to a thread that runs later.
+	runtime.LockOSThread()
+	_ = unix.PthreadSigmask(unix.SIG_SETMASK, &unix.Sigset_t{}, nil)
+	_ = unix.Tgkill(unix.Getpid(), unix.Gettid(), s)
 }

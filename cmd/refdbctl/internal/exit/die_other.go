@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// dieWait is how long the kernel may take to deliver a signal to this process.
-const dieWait = time.Second
+// dieWait is how long the kernel may take to deliver a signal to this process. Only a signal that does not
+// end the program takes so long.
+const dieWait = 10 * time.Second
 
 // DieBySignal ends this program by a signal, as a shell that runs it expects. It
 // returns if the signal does not end the program, or has another effect in Go.

@@ -1,6 +1,7 @@
 package jobcontrol
 
 import (
+	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -15,4 +16,13 @@ func stopped(pid int) bool {
 	var info unix.Siginfo
 	err := unix.Waitid(unix.P_PID, pid, &info, unix.WSTOPPED|unix.WNOHANG, nil)
 	return err == nil && info.Signo == int32(unix.SIGCHLD)
+}
+
+// stopSelf stops this process until it is continued. The kernel ignores that if nobody could continue
+// the process. Either way it is over on return: a thread's signal to itself takes effect before the
+// call returns. One to the process might be left to a thread that runs later.
+func stopSelf() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	_ = unix.Tgkill(unix.Getpid(), unix.Gettid(), stopSignal)
 }

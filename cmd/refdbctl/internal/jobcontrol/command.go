@@ -24,6 +24,9 @@ func ForwardedSignals() []os.Signal {
 const groupPoll = 10 * time.Millisecond
 
 // A Command runs only while a lock is held, in a process group of its own.
+//
+// Background processes that it leaves running are not waited for if Out and Err are files. Run copies
+// what is written to other writers, until the last process that may write has ended.
 type Command struct {
 	Args      []string
 	Env       []string
@@ -79,11 +82,11 @@ func (c *Command) Run() (Exit, error) {
 		case s := <-group.signals:
 			switch {
 			case !group.handle(s):
-			case c.LockHeld():
-				group.resume()
-			default:
+			case !c.LockHeld():
 				// This program was stopped for too long: others may have the lock already.
 				c.KillAfter = 0
+			case group.mayRun(s):
+				group.resume()
 			}
 		}
 	}
@@ -106,8 +109,6 @@ func (c *Command) prepare(command []string) {
 	c.cmd.Env, c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = c.Env, c.In, c.Out, c.Err
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	dieWithParent(c.cmd.SysProcAttr)
-	// A background process of the command may keep its output open: don't wait for that.
-	c.cmd.WaitDelay = time.Second
 }
 
 // isText reports whether a file begins like a script, not like a binary of another system.

@@ -7,15 +7,14 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 )
 
-// stopWait is how long the kernel may take to stop this process, or to deliver SIGCONT once it runs
-// again.
-const stopWait = time.Second
+// stopSignal stops this process. SIGTTIN, like SIGTSTP, stops a process only if somebody can continue
+// it. SIGTSTP itself would not do: Go does not restore a signal's effect once it was caught.
+const stopSignal = syscall.SIGTTIN
 
 // processGroup is the process group of a command. It is stopped and continued
 // together with us, as a shell does with a job. The command must never run
@@ -57,7 +56,7 @@ func isPipe(out io.Writer) bool {
 	return err == nil && info.Mode()&(os.ModeNamedPipe|os.ModeSocket) != 0
 }
 
-// handle handles one of g.signals, and reports whether the command is to be resumed.
+// handle handles one of g.signals, and reports whether we may have been stopped.
 func (g *processGroup) handle(s os.Signal) bool {
 	switch s {
 	case syscall.SIGCHLD:
@@ -72,30 +71,16 @@ func (g *processGroup) handle(s os.Signal) bool {
 		syscall.Kill(0, syscall.SIGTSTP)
 		return false
 	case syscall.SIGTSTP:
-		if !g.stop() {
-			// In the background the command would only be stopped again.
-			return g.terminal < 0 || g.foreground() == g.ownID
-		}
+		syscall.Kill(-g.id, syscall.SIGSTOP)
+		stopSelf()
 	}
 	return true
 }
 
-// stop stops the command and us. It returns true when our shell has continued
-// us, and false if the kernel did not stop us, as there is no shell to continue us.
-func (g *processGroup) stop() bool {
-	syscall.Kill(-g.id, syscall.SIGSTOP)
-	continued := make(chan os.Signal, 1)
-	signal.Notify(continued, syscall.SIGCONT)
-	defer signal.Stop(continued)
-	// SIGTTIN, like SIGTSTP, stops a process only if somebody can continue it. SIGTSTP
-	// itself would not do: Go does not restore a signal's effect once it was caught.
-	syscall.Kill(os.Getpid(), syscall.SIGTTIN)
-	select {
-	case <-continued:
-		return true
-	case <-time.After(stopWait):
-		return false
-	}
+// mayRun reports whether the command can run after a signal that may have stopped us. In the
+// background it would only be stopped again, unless we were continued there.
+func (g *processGroup) mayRun(after os.Signal) bool {
+	return after == syscall.SIGCONT || g.terminal < 0 || g.foreground() == g.ownID
 }
 
 // resume continues the command, in the foreground if we have the terminal.
