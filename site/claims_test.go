@@ -98,7 +98,7 @@ func TestNobodyMovesARefThatIsBeingAnnounced(t *testing.T) {
 		t.Fatal(err)
 	}
 	replica := g.session("REFDB_REPLICA=1")
-	if err := replica.prepare("update refs/heads/x " + b + " " + a); err == nil || !strings.Contains(err.Error(), "not certain yet") {
+	if err := replica.prepare("update refs/heads/x " + b + " " + a); err == nil || !strings.Contains(err.Error(), "not known yet") {
 		t.Errorf("replication: %v", err)
 	}
 	close(answer)

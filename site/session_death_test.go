@@ -360,7 +360,7 @@ func TestASessionWaitsForTheFollowersGit(t *testing.T) {
 				return j.answer(tx) == (wire.Granted{TX: tx})
 			})
 			replica := g.session("REFDB_REPLICA=1")
-			if err := replica.prepare("update " + x + " " + b + " " + a); err == nil || !strings.Contains(err.Error(), "under way here") {
+			if err := replica.prepare("update " + x + " " + b + " " + a); err == nil || !strings.Contains(err.Error(), "in progress here") {
 				t.Errorf("the follower, while a session has the ref: %v", err)
 			}
 			j.report(tx)
