@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 )
 
 // patience is how long tests wait for what must happen.
@@ -75,7 +77,7 @@ func TestTheEndOfACommandIsReported(t *testing.T) {
 	dir := t.TempDir()
 	script, binary := filepath.Join(dir, "script"), filepath.Join(dir, "binary")
 	for name, text := range map[string]string{script: "exit $1\n", binary: "\x7fno program\x00\n"} {
-		if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
+		if err := testprogram.Write(name, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -73,6 +73,7 @@ func (g *processGroup) handle(s os.Signal) bool {
 	case syscall.SIGTSTP:
 		syscall.Kill(-g.id, syscall.SIGSTOP)
 		stopSelf()
+		stopped(g.id) // by us: the SIGCHLD of that must not stop the job again
 	}
 	return true
 }
