@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -18,6 +19,18 @@ import (
 
 // patience is how long tests wait for what must happen.
 const patience = 5 * time.Minute
+
+// The commands of the tests handle signals. They would inherit those that this process was told to
+// ignore, as by nohup, and could not handle them; they don't inherit those that it catches.
+func TestMain(m *testing.M) {
+	caught := make(chan os.Signal, 1)
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGHUP} {
+		if signal.Ignored(s) {
+			signal.Notify(caught, s)
+		}
+	}
+	os.Exit(m.Run())
+}
 
 // running is a command in progress.
 type running struct {
