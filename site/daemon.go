@@ -130,6 +130,7 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 		State: d.state, Projects: &d.projects, Witness: &d.witness, Pruning: &d.pruning, Moves: &d.list,
 		Dir: c.State, Name: presence.FollowerName(c.Site), Logger: o.Logger, Digest: d.state.Digest, Parallel: max(2, runtime.NumCPU()),
 		Appeared: func(r config.Repository) { d.list.Repository(r.Path) },
+		Changed:  func(project, ref string) { d.moving.Wake(project, ref) },
 	})
 	d.gerrit = gerrit.Watch{
 		Path: func() string { return d.state.Config().Gerrit }, HasSession: d.guards.HasSession,

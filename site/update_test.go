@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/site/wire"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
@@ -129,6 +130,80 @@ func TestAPushWaitsALittleForAnother(t *testing.T) {
 		t.Error(said)
 	}
 	east.has("refs/heads/x", east.commit[1], east.commit[1])
+	s.close()
+}
+
+// A push of another site is under way, and whether it is made or not, the ref has another value than
+// the pusher saw: waiting for its end would not help.
+func TestAPushThatCanNotMatchAnyMoreDoesNotWait(t *testing.T) {
+	t.Parallel()
+	shared := local.SQLite(t)
+	east, west := newGuard(t, shared, "east"), newGuard(t, shared, "west")
+	a, b, c := east.commit[0], east.commit[1], east.commit[2]
+	east.set("refs/heads/x", a)
+	west.set("refs/heads/x", a)
+	west.git("update-ref", "refs/heads/x", b)
+	s := west.session()
+	if err := s.prepare("update refs/heads/x " + c + " " + b); err != nil {
+		t.Fatal(err)
+	}
+	behind := "refs/heads/x: this site is behind (global " + b[:7] + ", here " + a[:7] + ")"
+	said, ok := east.client().push("c3:refs/heads/x")
+	if ok || !strings.Contains(said, behind) {
+		t.Errorf("the push was told: %s", said)
+	}
+	if out, err := exec.Command("git", "--git-dir="+east.repo, "update-ref", "refs/heads/x", east.commit[3], a).CombinedOutput(); err == nil || !strings.Contains(string(out), behind) {
+		t.Errorf("without the update hook git was told: %s", out)
+	}
+	s.must("commit")
+	west.has("refs/heads/x", c, c)
+	s.close()
+}
+
+func TestAPushWhoseProcessEndsStopsWaiting(t *testing.T) {
+	t.Parallel()
+	shared := local.SQLite(t)
+	east, west := idleGuard(t, shared, "east"), newGuard(t, shared, "west")
+	asked := &east.listen().asked
+	east.start()
+	s := west.session()
+	if err := s.prepare("create refs/heads/x " + west.commit[0]); err != nil {
+		t.Fatal(err)
+	}
+	waiting := exec.Command("git", "--git-dir="+east.repo, "update-ref", "refs/heads/x", east.commit[1])
+	if err := waiting.Start(); err != nil {
+		t.Fatal(err)
+	}
+	sitetest.Eventually(t, "it waits", func() bool { return asked.prepared.Load() == 1 && asked.states.Load() >= 2 })
+	if err := waiting.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	waiting.Wait()
+	sitetest.Eventually(t, "it is refused while the lock stands", func() bool { return east.status().Counters.Refused == 1 })
+	s.must("abort")
+	s.close()
+}
+
+func TestAStoppingDaemonEndsWaits(t *testing.T) {
+	t.Parallel()
+	shared := local.SQLite(t)
+	east, west := idleGuard(t, shared, "east"), newGuard(t, shared, "west")
+	asked := &east.listen().asked
+	east.start()
+	s := west.session()
+	if err := s.prepare("create refs/heads/x " + west.commit[0]); err != nil {
+		t.Fatal(err)
+	}
+	pushed := make(chan string, 1)
+	client := east.client()
+	go func() {
+		said, _ := client.push("c1:refs/heads/x")
+		pushed <- said
+	}()
+	sitetest.Eventually(t, "it waits", func() bool { return asked.states.Load() >= 2 })
+	east.halt()
+	sitetest.Contains(t, <-pushed, wire.DaemonStopping)
+	s.must("abort")
 	s.close()
 }
 

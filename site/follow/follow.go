@@ -57,6 +57,8 @@ type Options struct {
 	// Appeared is called with a repository that is new here, or took the place of another, before
 	// the follower knows it.
 	Appeared func(r config.Repository)
+	// Changed is called when another process has changed a ref in the database.
+	Changed func(project, ref string)
 }
 
 // A Follower brings repositories up. Each is dealt with by itself: one that fails holds up no other.
@@ -279,6 +281,7 @@ func (f *Follower) read(ctx context.Context) error {
 			// What this daemon has written it has read here.
 			if c.Owner != f.db.Owner() {
 				f.queue.add(c.Project, c.Ref)
+				f.o.Changed(c.Project, c.Ref)
 			}
 		}
 		f.mu.Lock()

@@ -109,6 +109,7 @@ func (h *Hooks) announce(ctx context.Context, c *config.Config, p *push, stored 
 	announced, claim, err := h.Moving.Announce(ctx, c, moving.Announcement{
 		Announcement: objects.Announcement{Repo: r, Moves: moves, Agent: p.agent.String(), By: p.agent.PushedBy(c.PusherEnv)},
 		Objects:      stored,
+		Gone:         p.gone,
 		// If git no longer has its locks, others may have moved the refs and moved them back. The
 		// claim keeps others from doing so from here on.
 		Recheck: func(context.Context) error { return hook.RunBy(p.agent) },

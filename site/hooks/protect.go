@@ -98,5 +98,6 @@ func (h *Hooks) endShares(p *push) {
 	for _, f := range p.follows {
 		f.list()
 		h.Claims.Release(f.claim)
+		h.Moving.Wake(f.project, f.claim.Refs...)
 	}
 }

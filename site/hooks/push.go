@@ -27,6 +27,7 @@ import (
 type push struct {
 	agent    pusher.Agent
 	process  *pusher.Watched
+	gone     chan struct{} // closed when the process has ended
 	pending  *moving.Pending
 	snapshot *snapshot // guarded by the lock of pushes; nil if there is none
 
@@ -50,8 +51,9 @@ type push struct {
 
 // followed is a set of refs that a git process moves to the database's values.
 type followed struct {
-	claim *claims.Claim
-	list  func() // lists the moves
+	project string
+	claim   *claims.Claim
+	list    func() // lists the moves
 }
 
 // admit counts n refs that the update hook lets through, and refuses those that are too many for
@@ -146,7 +148,7 @@ func (h *Hooks) track(ctx context.Context, a pusher.Agent) (*push, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &push{agent: a, process: process, pending: h.Moving.NewPending()}
+	p := &push{agent: a, process: process, gone: make(chan struct{}), pending: h.Moving.NewPending()}
 	if ps.byAgent == nil {
 		ps.byAgent = map[pusher.Agent]*push{}
 	}
@@ -159,8 +161,12 @@ func (h *Hooks) track(ctx context.Context, a pusher.Agent) (*push, error) {
 func (h *Hooks) awaitEnd(ctx context.Context, p *push) {
 	defer p.process.Close()
 	defer context.AfterFunc(ctx, p.process.Close)()
-	if p.process.Wait() != nil || p.pending.Enter(ctx) != nil {
+	if p.process.Wait() != nil {
 		return // the daemon ends: the process may go on
+	}
+	close(p.gone) // before the turn, which a hook has that waits
+	if p.pending.Enter(ctx) != nil {
+		return
 	}
 	defer p.pending.Leave()
 	p.dead = true

@@ -29,7 +29,7 @@ func (h *Hooks) replicated(ctx context.Context, c *config.Config, p *push, r con
 		h.Claims.Release(claim)
 		return pusher.ErrGone
 	}
-	p.follows = append(p.follows, followed{claim, h.List.About(r.Path, claim.Refs...)})
+	p.follows = append(p.follows, followed{r.Project, claim, h.List.About(r.Path, claim.Refs...)})
 	return nil
 }
 

@@ -2,7 +2,6 @@ package hooks
 
 import (
 	"context"
-	"errors"
 	"net"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -57,7 +56,7 @@ func (h *Hooks) update(ctx context.Context, hook pusher.Hook, conn *net.UnixConn
 		if known.allows(r.Project, u) {
 			continue
 		}
-		if err := h.movable(ctx, c, r.Project, u); err != nil {
+		if err := h.Moving.AwaitMovable(ctx, c, r.Project, []refdb.Update{u}, p.gone); err != nil {
 			if refusal.ReasonOf(err) == refusal.Behind {
 				h.Follower.LookAgain(r.Project, []refdb.Update{u})
 			}
@@ -87,32 +86,6 @@ func placeable(moves []refdb.Update) error {
 		}
 	}
 	return refusal.Because(refusal.Unguardable, why.OrNil())
-}
-
-// movable returns the reason why a ref can't be moved now. If another push has locked the ref,
-// movable waits for a short time.
-func (h *Hooks) movable(ctx context.Context, c *config.Config, project string, u refdb.Update) error {
-	var state refdb.State
-	err := h.State.RetryLocked(ctx, c, func(ctx context.Context) error {
-		states, err := h.DB.States(ctx, project, []string{u.Ref})
-		if err != nil {
-			return err
-		}
-		state = states[0]
-		if state.Lock != nil && !state.Lock.Stale() {
-			return &refdb.LockedError{Holders: []refdb.LockInfo{*state.Lock}}
-		}
-		return nil
-	})
-	switch {
-	case errors.Is(err, refdb.ErrLocked):
-		return refusal.Because(refusal.Locked, refusal.Lines{refusal.LockedBy(*state.Lock, c.Site)})
-	case err != nil:
-		return refusal.DatabaseFailed(err)
-	case !u.Old.Equivalent(state.Value):
-		return refusal.Because(refusal.MismatchReason(state.Value), refusal.Lines{refusal.Mismatch(u.Ref, u.Old, state.Value)})
-	}
-	return nil
 }
 
 // storeInUpdate stores the objects of all refs of a push that may go on, before git locks any ref.

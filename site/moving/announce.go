@@ -23,6 +23,8 @@ type Announcement struct {
 	// claim needs them, so that Announce does not wait for claims. It waits for locks in the
 	// database.
 	Until time.Time
+	// Gone is closed when the git process has ended: Announce then stops waiting. Nil: never.
+	Gone <-chan struct{}
 	// Recheck is called once the refs are claimed: only from then on nobody else moves them here.
 	Recheck func(ctx context.Context) error
 }
@@ -36,9 +38,6 @@ func (co *Coordinator) Announce(ctx context.Context, c *config.Config, a Announc
 	if a.Until.IsZero() {
 		claim, err = co.Claims.Take(claims.ByPush, a.Repo.Project, a.Moves, nil)
 	} else {
-		once := *c
-		once.LockWait = 0
-		c = &once
 		claim, err = co.Claims.Await(ctx, a.Repo.Project, a.Moves, a.Until)
 	}
 	if err != nil {
@@ -48,7 +47,7 @@ func (co *Coordinator) Announce(ctx context.Context, c *config.Config, a Announc
 		co.Claims.Release(claim)
 		return nil, nil, err
 	}
-	preparation, packs, err := co.Storage.Prepare(ctx, c, a.Objects, a.Announcement)
+	preparation, packs, err := co.prepare(ctx, c, a)
 	if errors.Is(err, refdb.ErrOutcomeUnknown) {
 		co.Claims.MarkUnknown(claim, preparation)
 		co.State.Reconcile.Request()
@@ -62,4 +61,41 @@ func (co *Coordinator) Announce(ctx context.Context, c *config.Config, a Announc
 	announced = MovesOf(preparation, a.Repo.Path, time.Now())
 	co.Open.Begin(announced)
 	return announced, claim, nil
+}
+
+// prepare records the moves of an announcement as intents. For a git process it waits for a short
+// time while others have locked the refs: git holds its lock files meanwhile. It is refused at once
+// if whoever has the lock can't leave the ref at the expected value.
+func (co *Coordinator) prepare(ctx context.Context, c *config.Config, a Announcement) (p refdb.Preparation, packs []string, err error) {
+	prepare := func() error {
+		p, packs, err = co.Storage.Prepare(ctx, c, a.Objects, a.Announcement)
+		return err
+	}
+	if !a.Until.IsZero() {
+		err = prepare()
+		return p, packs, err
+	}
+	project, moves := a.Repo.Project, a.Moves
+	// A comparison costs the database less than a preparation, but does not find a lock on another
+	// ref whose name excludes one of these.
+	compares, first := true, true
+	w := Wait{Project: project, Moves: moves, Until: time.Now().Add(min(c.LockWait, c.Timeout)), Passes: Locked, Gone: a.Gone}
+	err = co.Await(ctx, w, func() error {
+		if !first && compares {
+			if err := co.compare(ctx, c, project, moves); err != nil {
+				return err
+			}
+		}
+		refused := prepare()
+		if first && Locked(refused) {
+			if err := co.compare(ctx, c, project, moves); err != nil {
+				refused = err
+			} else {
+				compares = false
+			}
+		}
+		first = false
+		return refused
+	})
+	return p, packs, err
 }

@@ -40,6 +40,7 @@ type Coordinator struct {
 	Open   Open
 
 	sizes compare.SettledSizes
+	waits waits
 
 	mu      sync.Mutex
 	pending map[*Pending]bool
@@ -53,6 +54,7 @@ func (co *Coordinator) End(ctx context.Context, p *Pending, moves []*Move) error
 	}
 	ended, err := co.Resolve(ctx, moves)
 	p.Drop(ended)
+	co.wakeFor(ended) // again, for guards: UnderWay refuses them until here
 	if err != nil {
 		co.Logger.WarnContext(ctx, "what became of a push could not be recorded yet", "refs", len(moves)-len(ended), "class", refdb.ClassOf(err).String())
 		co.State.Reconcile.Request()

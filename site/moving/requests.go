@@ -36,12 +36,14 @@ func (co *Coordinator) Revoke(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		revoked := *c.Unknown
 		co.Claims.Revoked(c)
 		if c.By != claims.ByTransaction {
 			// An operator may have decided about a transaction meanwhile: it keeps its claim until
 			// it is settled.
 			co.Claims.Release(c)
 		}
+		co.Wake(revoked.Project, c.Refs...)
 	}
 	return nil
 }

@@ -31,13 +31,25 @@ const (
 	agent   = "a process"
 )
 
-// A flaky driver loses the replies to preparations while lost is set.
+// A flaky driver loses the replies to preparations while lost is set, and counts what a push asks.
 type flaky struct {
 	refdb.Driver
-	lost atomic.Bool
+	lost  atomic.Bool
+	asked atomic.Int64
+}
+
+func (f *flaky) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
+	f.asked.Add(1)
+	return f.Driver.States(ctx, project, refs)
+}
+
+func (f *flaky) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
+	f.asked.Add(1)
+	return f.Driver.Intents(ctx, q)
 }
 
 func (f *flaky) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
+	f.asked.Add(1)
 	reply, err := f.Driver.Prepare(ctx, r)
 	if err == nil && f.lost.Load() {
 		return reply, refdb.ErrOutcomeUnknown
@@ -77,7 +89,7 @@ func newRig(t *testing.T) *rig {
 	}
 	t.Cleanup(func() { db.Close() })
 	state := serving.New(g.config, nil)
-	state.Outage = 0
+	state.Outage, state.Upkeep = 0, t.Context()
 	logged, cache, logger := modes.NewLogged(), &projects.Cache{}, slog.New(slog.DiscardHandler)
 	var list moves.List
 	list.Open(t.Context(), t.TempDir(), "boot", filepath.Join(t.TempDir(), "note"), logger)

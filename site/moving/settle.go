@@ -209,10 +209,12 @@ func (co *Coordinator) RaiseAlarm(ctx context.Context, m *Move, reason string) {
 	})
 }
 
-// ClearAlarms removes the alarms about moves that have ended.
+// ClearAlarms removes the alarms about moves that have ended, and wakes those that wait for the
+// refs.
 func (co *Coordinator) ClearAlarms(moves []*Move) {
 	co.Open.End(moves)
 	co.Alarms.Clear(moves)
+	co.wakeFor(moves)
 }
 
 // StillPending returns the moves that the database still has as pending intents.

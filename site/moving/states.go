@@ -11,7 +11,7 @@ import (
 // States asks the database for values and locks.
 func (co *Coordinator) States(ctx context.Context, c *config.Config, project string, refs []string) ([]refdb.State, error) {
 	var states []refdb.State
-	err := co.State.RetryLocked(ctx, c, func(ctx context.Context) (err error) {
+	err := co.State.Retry(ctx, c, func(ctx context.Context) (err error) {
 		states, err = co.DB.States(ctx, project, refs)
 		return err
 	})

@@ -270,7 +270,7 @@ func (s *Storage) store(ctx context.Context, c *config.Config, o *Pushed, r conf
 	var size int64
 	told := limits.Stored
 	limits.Ask = func(ctx context.Context, request func(context.Context) error) error {
-		return s.State.RetryLocked(ctx, c, func(ctx context.Context) error { return asUnavailable(request(ctx)) })
+		return s.State.Retry(ctx, c, func(ctx context.Context) error { return asUnavailable(request(ctx)) })
 	}
 	limits.Stored = func(bytes int64) error {
 		over := s.unused.Add(bytes-size) > unusedPackQuota

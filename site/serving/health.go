@@ -57,24 +57,21 @@ func (h *health) failingFor() time.Duration {
 	return time.Since(h.since)
 }
 
-// RetryLocked repeats a request, for at most c.Timeout, and records how each attempt ended:
-//   - while refs are locked, for at most c.LockWait;
+// Retry repeats a request, for at most c.Timeout, and records how each attempt ended:
 //   - while the database's server is not admitted. An idle site notices that it is only with its
 //     next heartbeat;
 //   - while the server is away, unless it has been for longer than a restart takes. Then the
 //     request fails at once.
-func (s *State) RetryLocked(ctx context.Context, c *config.Config, request func(context.Context) error) error {
+func (s *State) Retry(ctx context.Context, c *config.Config, request func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 20*time.Millisecond, 200*time.Millisecond
-	last := time.Now().Add(c.LockWait)
 	for {
 		err := request(ctx)
 		s.RecordHealth(err)
-		locked := errors.Is(err, refdb.ErrLocked) && !time.Now().After(last)
 		away := errors.Is(err, refdb.ErrUnavailable) && s.health.failingFor() < s.Outage
-		if !locked && !away && !errors.Is(err, refdb.ErrNotAdmitted) {
+		if !away && !errors.Is(err, refdb.ErrNotAdmitted) {
 			return err
 		}
 		select {

@@ -17,7 +17,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/serving"
 )
 
-var c = &config.Config{Timeout: time.Minute, LockWait: 10 * time.Second}
+var c = &config.Config{Timeout: time.Minute}
 
 func newState(t *testing.T) *serving.State {
 	db, err := refdb.New(memory.New().Open(), refdb.Options{Site: "b"})
@@ -62,12 +62,11 @@ func reasonOf(err error) refusal.Reason {
 }
 
 func TestARequestIsRepeatedWhileThatMayHelp(t *testing.T) {
-	locked := &refdb.LockedError{Holders: []refdb.LockInfo{{Project: "p", Ref: "refs/heads/a"}}}
 	for name, test := range map[string]struct {
 		err       error
 		from, til time.Duration // when it gives up
 	}{
-		"while refs are locked":                {locked, c.LockWait, c.LockWait + time.Second},
+		"not if refs are locked":               {&refdb.LockedError{}, 0, 0},
 		"while the server is not admitted":     {refdb.ErrNotAdmitted, c.Timeout, c.Timeout},
 		"as long as a restart takes":           {refdb.ErrUnavailable, serving.DefaultOutage, serving.DefaultOutage + time.Second},
 		"not if the reply may be lost":         {refdb.ErrOutcomeUnknown, 0, 0},
@@ -78,7 +77,7 @@ func TestARequestIsRepeatedWhileThatMayHelp(t *testing.T) {
 				s := newState(t)
 				start := time.Now()
 				request := func(context.Context) error { return test.err }
-				if err, took := s.RetryLocked(t.Context(), c, request), time.Since(start); !errors.Is(err, test.err) || took < test.from || took > test.til {
+				if err, took := s.Retry(t.Context(), c, request), time.Since(start); !errors.Is(err, test.err) || took < test.from || took > test.til {
 					t.Errorf("after %s: %v", took, err)
 				}
 				attempts := 0
@@ -93,7 +92,7 @@ func TestARequestIsRepeatedWhileThatMayHelp(t *testing.T) {
 				if test.from > 0 {
 					want = nil
 				}
-				if err := s.RetryLocked(t.Context(), c, again); !errors.Is(err, want) {
+				if err := s.Retry(t.Context(), c, again); !errors.Is(err, want) {
 					t.Errorf("once it would succeed: %v", err)
 				}
 			})
@@ -107,7 +106,7 @@ func TestAfterALongOutageRequestsDoNotWait(t *testing.T) {
 		s.RecordHealth(refdb.ErrUnavailable)
 		time.Sleep(serving.DefaultOutage)
 		start := time.Now()
-		if err := s.RetryLocked(t.Context(), c, func(context.Context) error { return refdb.ErrUnavailable }); !errors.Is(err, refdb.ErrUnavailable) || time.Since(start) > 0 {
+		if err := s.Retry(t.Context(), c, func(context.Context) error { return refdb.ErrUnavailable }); !errors.Is(err, refdb.ErrUnavailable) || time.Since(start) > 0 {
 			t.Errorf("after %s: %v", time.Since(start), err)
 		}
 	})

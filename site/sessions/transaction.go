@@ -5,12 +5,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
-
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/keepalive"
-	"github.com/globalrefdb/globalrefdb/site/internal/pause"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/moving"
 	"github.com/globalrefdb/globalrefdb/site/objects"
@@ -125,23 +122,22 @@ func (gs *Guards) permit(ctx context.Context, t *transaction, s *session, limit 
 	if _, logs := gs.Projects.Logs(t.repo.Project); logs {
 		until = time.Now()
 	}
-	retry := backoff.NewExponentialBackOff()
-	retry.InitialInterval, retry.MaxInterval = 20*time.Millisecond, 200*time.Millisecond
-	for {
+	// Nothing is claimed while it waits.
+	err = gs.Moving.Await(limited, moving.Wait{Project: t.repo.Project, Moves: moves, Until: until, Passes: mayPass}, func() error {
 		err := gs.tryPermit(limited, ruled, t, moves, until)
-		switch refusal.ReasonOf(err) {
-		case refusal.Behind:
+		if refusal.ReasonOf(err) == refusal.Behind {
 			gs.Follower.LookAgain(t.repo.Project, moves)
-			fallthrough
-		case refusal.Locked, refusal.Held, refusal.Undecided:
-			// That may be over soon. Nothing is claimed meanwhile.
-			wait := retry.NextBackOff()
-			if time.Now().Add(wait).Before(until) && pause.For(limited, wait) {
-				continue
-			}
 		}
-		return given(ctx, gs.neverHad(limited, t, moves, err))
-	}
+		return err
+	})
+	return given(ctx, gs.neverHad(limited, t, moves, err))
+}
+
+// mayPass reports whether the reason to refuse a transaction may be over soon: the copy catches up,
+// or whoever has the ref is done.
+func mayPass(err error) bool {
+	reason := refusal.ReasonOf(err)
+	return moving.Locked(err) || reason == refusal.Behind || reason == refusal.Undecided
 }
 
 // given returns err, or errCancelled if that is why.
