@@ -76,26 +76,24 @@ func (co *Coordinator) prepare(ctx context.Context, c *config.Config, a Announce
 		return p, packs, err
 	}
 	project, moves := a.Repo.Project, a.Moves
-	// A comparison costs the database less than a preparation, but does not find a lock on another
+	// A comparison costs the database less than a preparation. It does not find a lock on another
 	// ref whose name excludes one of these.
-	compares, first := true, true
+	refused := false
 	w := Wait{Project: project, Moves: moves, Until: time.Now().Add(min(c.LockWait, c.Timeout)), Passes: Locked, Gone: a.Gone}
 	err = co.Await(ctx, w, func() error {
-		if !first && compares {
+		if refused {
 			if err := co.compare(ctx, c, project, moves); err != nil {
 				return err
 			}
 		}
-		refused := prepare()
-		if first && Locked(refused) {
+		err := prepare()
+		if !refused && Locked(err) {
+			refused = true
 			if err := co.compare(ctx, c, project, moves); err != nil {
-				refused = err
-			} else {
-				compares = false
+				return err
 			}
 		}
-		first = false
-		return refused
+		return err
 	})
 	return p, packs, err
 }

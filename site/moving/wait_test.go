@@ -274,26 +274,49 @@ func TestWhatAWaitingPushAsks(t *testing.T) {
 	})
 }
 
-// The end of a move of this site wakes those who wait for its ref.
+// The end of a move of this site wakes those who wait for its ref: pushes, which ask the database,
+// and guards, which are refused for as long as the move is known here.
 func TestTheEndOfALocalMoveWakes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newRig(t)
-		p := g.NewPending()
-		moves := g.announce(value, ref)
-		p.Add(moves...)
-		ended := make(chan error)
-		start := time.Now()
-		go func() {
-			ended <- g.AwaitMovable(t.Context(), g.config, project, []refdb.Update{{Ref: ref, New: second}}, nil)
-		}()
-		synctest.Wait()
-		if err := g.End(t.Context(), p, moves); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-ended; err != nil || time.Since(start) != 0 {
-			t.Errorf("after %s: %v", time.Since(start), err)
-		}
-	})
+	for name, c := range map[string]struct {
+		end func(*rig, *moving.Pending, []*moving.Move) error
+		ask func(*rig, []refdb.Update) error
+	}{
+		"a push": {
+			func(g *rig, _ *moving.Pending, moves []*moving.Move) error {
+				_, err := g.Resolve(g.t.Context(), moves)
+				return err
+			},
+			func(g *rig, moves []refdb.Update) error {
+				return g.AwaitMovable(g.t.Context(), g.config, project, moves, nil)
+			},
+		},
+		"a guard": {
+			func(g *rig, p *moving.Pending, moves []*moving.Move) error { return g.End(g.t.Context(), p, moves) },
+			func(g *rig, moves []refdb.Update) error {
+				w := moving.Wait{Project: project, Moves: moves, Until: time.Now().Add(long), Passes: moving.Locked}
+				return g.Await(g.t.Context(), w, func() error { return g.UnderWay(project, moves) })
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newRig(t)
+				p := g.NewPending()
+				moves := g.announce(value, ref)
+				p.Add(moves...)
+				ended := make(chan error)
+				start := time.Now()
+				go func() { ended <- c.ask(g, []refdb.Update{{Ref: ref, New: second}}) }()
+				synctest.Wait()
+				if err := c.end(g, p, moves); err != nil {
+					t.Fatal(err)
+				}
+				if err := <-ended; err != nil || time.Since(start) != 0 {
+					t.Errorf("after %s: %v", time.Since(start), err)
+				}
+			})
+		})
+	}
 }
 
 // A preparation may be refused because of another ref, whose name excludes that of the new one.
