@@ -10,6 +10,7 @@ import com.google.gerrit.server.change.MergeabilityComputationBehavior;
 import com.google.gerrit.server.config.GerritServerConfig;
 import com.google.gerrit.server.git.GitRepositoryManager;
 import com.google.gerrit.server.index.change.ChangeField;
+import com.google.gerrit.server.index.change.ChangeIndexCollection;
 import com.google.gerrit.server.index.change.ChangeIndexer;
 import com.google.gerrit.server.index.change.StalenessChecker;
 import com.google.gerrit.server.notedb.ChangeNotes;
@@ -27,7 +28,7 @@ import org.eclipse.jgit.errors.RepositoryNotFoundException;
 import org.eclipse.jgit.lib.Config;
 import org.eclipse.jgit.lib.Repository;
 
-/** Changes in the index. What is cached of them looks at the refs whenever it is used. */
+/** Changes in the index, which a replica does not have. What is cached of them looks at the refs whenever it is used. */
 final class Changes {
   private final ChangeIndexer indexer;
   private final ChangeNotes.Factory notes;
@@ -35,6 +36,7 @@ final class Changes {
   private final Provider<InternalChangeQuery> queries;
   private final GitRepositoryManager repositories;
   private final Caches caches;
+  private final ChangeIndexCollection indexes;
   private final boolean mergeability;
 
   @Inject
@@ -45,6 +47,7 @@ final class Changes {
       Provider<InternalChangeQuery> queries,
       GitRepositoryManager repositories,
       Caches caches,
+      ChangeIndexCollection indexes,
       @GerritServerConfig Config config) {
     this.indexer = indexer;
     this.notes = notes;
@@ -52,11 +55,19 @@ final class Changes {
     this.queries = queries;
     this.repositories = repositories;
     this.caches = caches;
+    this.indexes = indexes;
     mergeability = MergeabilityComputationBehavior.fromConfig(config).includeInIndex();
+  }
+
+  private boolean areIndexed() {
+    return indexes.getSearchIndex() != null;
   }
 
   /** A change that is not there is deleted from the index. */
   void index(Project.NameKey project, Change.Id id) throws Exception {
+    if (!areIndexed()) {
+      return;
+    }
     ChangeNotes change;
     try {
       change = notes.createChecked(project, id);
@@ -85,17 +96,17 @@ final class Changes {
 
   /** Of a change that was marked. One that is not in the index has an entry of its own on the list of moves. */
   List<Action> find(Change.Id id) {
-    return moved(queries.get().byLegacyChangeId(id));
+    return areIndexed() ? moved(queries.get().byLegacyChangeId(id)) : List.of();
   }
 
   /** The changes whose index entries say whether they can be merged into that branch. */
   List<Action> dependOn(BranchNameKey branch) {
-    return mergeability ? moved(query().byBranchNew(branch)) : List.of();
+    return mergeability && areIndexed() ? moved(query().byBranchNew(branch)) : List.of();
   }
 
   /** How a project submits, too, decides whether its changes can be merged. */
   List<Action> dependOnConfig(Project.NameKey project) {
-    return mergeability ? moved(query().byProjectOpen(project)) : List.of();
+    return mergeability && areIndexed() ? moved(query().byProjectOpen(project)) : List.of();
   }
 
   private InternalChangeQuery query() {
@@ -106,8 +117,11 @@ final class Changes {
     return changes.stream().<Action>map(change -> new ChangeMoved(change.project(), change.getId())).toList();
   }
 
-  /** All changes that the repository or the index has of a project. */
+  /** All changes that the repository or the index has of a project; none if there is no index to compare. */
   List<Change.Id> all(Project.NameKey project) throws IOException {
+    if (!areIndexed()) {
+      return List.of();
+    }
     Set<Change.Id> ids = new LinkedHashSet<>();
     query().byProject(project).forEach(change -> ids.add(change.getId()));
     try (Repository repository = repositories.openRepository(project)) {

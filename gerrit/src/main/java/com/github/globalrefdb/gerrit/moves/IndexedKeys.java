@@ -18,9 +18,13 @@ final class IndexedKeys {
   private IndexedKeys() {}
 
   /**
+   * @param index null if this Gerrit has none: a replica has that of groups alone
    * @param key a field that is stored
    */
   static <V> List<String> of(Index<?, V> index, IndexConfig config, SchemaField<V, String> key) throws QueryParseException {
+    if (index == null) {
+      return List.of();
+    }
     QueryOptions options = QueryOptions.create(config, 0, MOST, Set.of(key.getName()));
     List<String> keys = new ArrayList<>();
     for (FieldBundle entry : index.getSource(Predicate.any(), options).readRaw()) {
