@@ -104,6 +104,10 @@ final class GerritActions implements ActionRunner {
       accounts.indexIfStale(moved.id());
     } else if (action instanceof KeysMoved) {
       accounts.evictKeys();
+    } else if (action instanceof ConfigMoved moved) {
+      projects.checkConfig(moved.project());
+    } else if (action instanceof RepositoryMoved moved) {
+      projects.checkRepository(moved.project());
     } else if (action instanceof GroupMoved moved) {
       groups.indexIfStale(moved.id());
       groups.evict();

@@ -1,6 +1,9 @@
 package com.github.globalrefdb.gerrit.moves;
 
+import com.github.globalrefdb.gerrit.moves.Action.CheckAgain;
 import com.github.globalrefdb.gerrit.moves.Action.CompareProject;
+import com.github.globalrefdb.gerrit.moves.Action.ConfigMoved;
+import com.github.globalrefdb.gerrit.moves.Action.RepositoryMoved;
 import com.google.gerrit.entities.Project;
 import com.google.gerrit.index.IndexConfig;
 import com.google.gerrit.index.project.ProjectField;
@@ -14,6 +17,8 @@ import com.google.inject.Inject;
 import java.io.File;
 import java.io.IOException;
 import java.util.List;
+import java.util.Set;
+import java.util.stream.Stream;
 import org.eclipse.jgit.errors.RepositoryNotFoundException;
 import org.eclipse.jgit.lib.Repository;
 import org.eclipse.jgit.lib.RepositoryCache;
@@ -50,13 +55,22 @@ final class Projects {
 
   /** The index is made of what the cache loads: the cache comes first. */
   List<Action> indexConfig(Project.NameKey project) {
-    projects.evict(project);
-    indexer.index(project);
-    return changes.dependOnConfig(project);
+    checkConfig(project);
+    return Stream.concat(changes.dependOnConfig(project).stream(), CheckAgain.of(new ConfigMoved(project)).stream()).toList();
   }
 
-  /** What of its changes and its own entry is not right is found by a comparison. */
+  void checkConfig(Project.NameKey project) {
+    projects.evict(project);
+    indexer.index(project);
+  }
+
+  /** Its changes are found by a comparison. */
   List<Action> indexRepository(Project.NameKey project) throws IOException {
+    checkRepository(project);
+    return Stream.concat(Stream.of(new CompareProject(project)), CheckAgain.of(new RepositoryMoved(project)).stream()).toList();
+  }
+
+  void checkRepository(Project.NameKey project) throws IOException {
     if (reopen(project)) {
       projects.evict(project);
       projects.onCreateProject(project); // on the list, and indexed
@@ -64,7 +78,6 @@ final class Projects {
       projects.remove(project); // off the list; evicted
       indexer.index(project);
     }
-    return List.of(new CompareProject(project));
   }
 
   /**
@@ -82,14 +95,24 @@ final class Projects {
     return FileKey.isGitRepository(directory, FS.DETECTED);
   }
 
-  /** Whether it was stale. */
-  boolean indexIfStale(Project.NameKey project) {
+  /** Whether it was stale: the index, or what a cache has of a project without a repository. */
+  boolean indexIfStale(Project.NameKey project) throws IOException, QueryParseException {
+    if (repositories.getRepositoryStatus(project) == GitRepositoryManager.Status.NON_EXISTENT) {
+      boolean known = listed().contains(project) || indexed().contains(project);
+      checkRepository(project);
+      return known;
+    }
     boolean stale = staleness.check(project).isStale();
     if (stale) {
       projects.evict(project);
       indexer.index(project);
     }
     return stale;
+  }
+
+  /** All that Gerrit lists. */
+  Set<Project.NameKey> listed() {
+    return projects.all();
   }
 
   /** All that are in the index, also those that are nowhere else. */
