@@ -189,7 +189,7 @@ func TestEnableReportsWhatDiffers(t *testing.T) {
 // Gerrit's plugin multi-site keeps numbers in the ref database, under names that no repository could hold side by side.
 func TestEnableDropsWhatThePluginMultiSiteHasLeft(t *testing.T) {
 	t.Parallel()
-	for name, args := range map[string][]string{"one": {"--new", "team/app"}, "all": {"--all", "--yes"}} {
+	for name, args := range map[string][]string{"one": {"--new", "team/app"}, "all": {"--all", "--new"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)

@@ -1,14 +1,14 @@
 title "15. A replica at us"
-# A replica has no REST, and no index but that of groups.
+# A replica has no REST, no index but that of groups, and no HTTP unless asked.
 run_replica() {
 	stop_gerrit us
+	rm -f "$work/us/gerrit/data/refdb/moves" # which it has saved: everything is to be compared
 	: >"$work/us/gerrit.log"
-	"$java" "${gerrit_program[@]:1}" daemon --replica --headless --console-log -d "$work/us/gerrit" >>"$work/us/gerrit.log" 2>&1 &
+	"$java" "${gerrit_program[@]:1}" daemon --replica --headless --enable-httpd --console-log -d "$work/us/gerrit" >>"$work/us/gerrit.log" 2>&1 &
 	gerrit[us]=$!
 	processes+=($!)
 	wait_for "Gerrit of us runs as a replica" grep -qs 'Gerrit Code Review .* ready$' "$work/us/gerrit.log"
 }
-rm -f "$work/us/gerrit/data/refdb/moves"
 run_replica
 check "it is guarded" grep -q 'refdb: guarded by the daemon of the site us' "$work/us/gerrit.log"
 wait_for "it compares what it has" grep -q 'refdb: everything was compared' "$work/us/gerrit.log"
