@@ -154,6 +154,8 @@ func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn, r *bufio.Reade
 		return d.maintainAsked(conn, q)
 	case wire.StateFollow:
 		return d.followAsked(ctx, q)
+	case wire.StateCatchUp:
+		return d.catchUpAsked(conn, q)
 	case wire.StateGuards:
 		return d.guardsAsked(q)
 	case wire.StateRead:
@@ -187,8 +189,8 @@ func refusalResponse(err error) wire.Response { return wire.Response{Lines: refu
 // letThrough reports whether a request goes on in spite of err, because the project is in mode log. It records the refusal,
 // and does not ask the database.
 func (d *Daemon) letThrough(hook pusher.Hook, q wire.Request, err error) bool {
-	if q.Replica || refusal.IsReserved(err) {
-		return false // our own sync, which will be repeated, or a name that is refused whatever the database says
+	if refusal.IsReserved(err) {
+		return false // a name that is refused whatever the database says
 	}
 	r, known := d.config.Load().Find(q.Dir)
 	lines, parsed := wire.ParseLines(q.Body)

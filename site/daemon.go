@@ -38,6 +38,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/lifecycle"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/modes"
+	"github.com/globalrefdb/globalrefdb/site/mover"
 	"github.com/globalrefdb/globalrefdb/site/moves"
 	"github.com/globalrefdb/globalrefdb/site/objects"
 	"github.com/globalrefdb/globalrefdb/site/presence"
@@ -85,7 +86,7 @@ type Daemon struct {
 	pushes   pushes
 	claims   claims.Claims
 	guards   guards.Guards
-	earlier  earlierFollowers
+	mover    mover.Mover
 	alarms   intent.Alarms
 	counters counters
 	health   health
@@ -263,17 +264,9 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.tasks.Go(func() { d.presence.Keep(work, c) })
 	d.tasks.Go(func() { d.storage.DropAbandoned(work) })
 	d.tasks.Go(func() { d.maintainer.RunLeftLocks(work) })
-	// Gits whose hooks this daemon answers.
-	following, endFollowing := context.WithCancel(work)
-	defer endFollowing()
-	var followers sync.WaitGroup
-	answered := func(run func()) {
-		followers.Add(1)
-		d.tasks.Go(func() { defer followers.Done(); run() })
-	}
-	answered(func() { d.follower.Run(following) })
+	d.tasks.Go(func() { d.follower.Run(work) })
 	d.tasks.Go(func() { d.maintainer.Run(d.upkeep) })
-	answered(func() { d.lifecycle.RunClones(d.upkeep) })
+	d.tasks.Go(func() { d.lifecycle.RunClones(d.upkeep) })
 	d.tasks.Go(func() { d.lifecycle.RunRemovals(d.upkeep) })
 	d.tasks.Go(func() { d.lifecycle.RunVanished(d.upkeep) })
 	d.tasks.Go(func() { d.lifecycle.RunAbandoned(d.upkeep) })
@@ -287,15 +280,13 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.tasks.Go(func() { d.finishHooks(d.upkeep) })
 	d.tasks.Go(func() { d.reconcileLoop(work, err) })
 	if booted {
-		answered(func() { machine.CatchUp(following, c) })
+		d.tasks.Go(func() { machine.CatchUp(work, c) })
 	}
 	systemd.Ready()
 	d.o.Logger.InfoContext(ctx, "serving", "version", d.o.Version, "presence", d.presence.Lost() == nil)
 
 	<-ctx.Done()
 	d.stop(connections, d.config.Load().StopTimeout)
-	endFollowing()
-	followers.Wait() // while the hooks of their gits are answered: they would wait for the next daemon
 	listener.Close()
 	cancel()
 	d.tasks.Wait()

@@ -15,8 +15,16 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/intent"
 	"github.com/globalrefdb/globalrefdb/site/internal/lockfiles"
+	"github.com/globalrefdb/globalrefdb/site/internal/pause"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+const (
+	// moveLimit is how long git may take to move a ref that an operator has decided about.
+	moveLimit = time.Minute
+	// lockPatience is for how long it is tried again while another process has git's lock file.
+	lockPatience = 10 * time.Second
 )
 
 // applyDecisions moves refs to their global values if an operator has resolved their intents, and then
@@ -135,7 +143,9 @@ func (d *Daemon) applyDecision(ctx context.Context, c *config.Config, i refdb.In
 	}
 	global := states[0]
 	// A push that is about to be announced must not see the ref move and move back.
-	claim, err := d.claims.Take(claims.ByDecision, i.Project, []refdb.Update{{Ref: i.Ref}}, d.guards.ClaimOf(i))
+	limited, cancel = context.WithTimeout(ctx, c.Timeout)
+	claim, err := d.claims.Take(limited, claims.ByDecision, i.Project, []refdb.Update{{Ref: i.Ref}}, d.guards.ClaimOf(i))
+	cancel()
 	if err != nil {
 		return false, nil // the next time
 	}
@@ -154,13 +164,27 @@ func (d *Daemon) applyDecision(ctx context.Context, c *config.Config, i refdb.In
 	if !global.Value.IsAbsent() {
 		move.To = string(global.Value)
 	}
-	if err := repo.MoveWithoutHooks(ctx, move, "refdb: the global value"); err != nil {
+	if err := d.moveDecided(ctx, repo, move); err != nil {
 		d.o.Logger.WarnContext(ctx, "a ref can't be brought to its global value yet", "ref", d.digest(i.Project, i.Ref))
 		d.raiseAlarm(ctx, intent.MoveOf(i), fmt.Sprintf("an operator resolved it; it can't be brought to %s yet: %s",
 			global.Value.Abbrev(), wire.OneLine(err.Error())))
 		return false, nil
 	}
 	return true, nil
+}
+
+// moveDecided moves a ref that is claimed. A push that has git's lock file is refused because of the claim: it ends soon.
+func (d *Daemon) moveDecided(ctx context.Context, repo *gitrepo.Repo, move gitrepo.Move) error {
+	ctx, cancel := context.WithTimeout(ctx, moveLimit)
+	defer cancel()
+	until := time.Now().Add(lockPatience)
+	for {
+		err := d.mover.Refs(ctx, repo, []gitrepo.Move{move}, "refdb: the global value")
+		refused := (*gitrepo.RefusedError)(nil)
+		if !errors.As(err, &refused) || !refused.Locked || time.Now().After(until) || !pause.For(ctx, 50*time.Millisecond) {
+			return err
+		}
+	}
 }
 
 // withoutAbandonedLocks reports whether lock files are gone that the process which announced i, and has ended, left at its ref, or can't be

@@ -6,7 +6,9 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/catchup"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/follow"
 	"github.com/globalrefdb/globalrefdb/site/head"
@@ -103,6 +105,9 @@ func (d followedSite) MayAct(ctx context.Context) error {
 
 // Share is part of [follow.Site].
 func (d followedSite) Share(ctx context.Context, path string) (release func(), err error) {
+	if err := d.awaitEarlierFollowers(ctx, path); err != nil { // HEAD has no claim
+		return nil, err
+	}
 	return d.share(ctx, path)
 }
 
@@ -112,13 +117,21 @@ func (d followedSite) Appeared(r config.Repository) { d.list.Repository(r.Path) 
 // BeingCreated is part of [follow.Site].
 func (d followedSite) BeingCreated(project string) bool { return d.guards.IsBeingCreated(project) }
 
-// MovesHead is part of [follow.Site].
-func (d followedSite) MovesHead(path string) (moved func()) { return d.list.About(path, "HEAD") }
+// Mover is part of [follow.Site].
+func (d followedSite) Mover(r config.Repository, repo *gitrepo.Repo) catchup.Mover {
+	return &followedMoves{d.Daemon, r, repo}
+}
+
+// MoveHead is part of [follow.Site].
+func (d followedSite) MoveHead(ctx context.Context, r config.Repository, repo *gitrepo.Repo, target string) error {
+	defer d.list.About(r.Path, head.Ref)()
+	return d.mover.Head(context.WithoutCancel(ctx), repo, target, catchup.Message)
+}
 
 // lookAtHead lets the follower look at HEAD of a repository if git has moved it.
 func (d *Daemon) lookAtHead(r config.Repository, q wire.Request, lines []wire.Line) {
 	moved := slices.ContainsFunc(lines, func(l wire.Line) bool { return l.Ref == head.Ref && l.Symbolic() })
-	if !moved || q.State != wire.StateCommitted || q.Replica {
+	if !moved || q.State != wire.StateCommitted {
 		return
 	}
 	if p, ok := d.projects.Get(r.Project); ok && packs.Stored(p.Project) {

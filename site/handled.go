@@ -23,7 +23,7 @@ import (
 func (d *Daemon) storeHandled(ctx context.Context, hook pusher.Hook, conn *net.UnixConn, q wire.Request) error {
 	c := d.config.Load()
 	r, err := c.Find(q.Dir)
-	if err != nil || q.Replica || !q.Patient() {
+	if err != nil || !q.Patient() {
 		return err
 	}
 	if !install.HasOwnHook(r.Path, "proc-receive") {

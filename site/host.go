@@ -4,7 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/catchup"
 	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/intent"
@@ -88,6 +90,11 @@ func (d host) Health() error { return d.health.last() }
 // AwaitEarlierFollowers returns an error while a git follows the database at path that an earlier daemon has let through.
 func (d host) AwaitEarlierFollowers(ctx context.Context, path string) error {
 	return d.awaitEarlierFollowers(ctx, path)
+}
+
+// Mover moves refs of a repository to what the database holds.
+func (d host) Mover(r config.Repository, repo *gitrepo.Repo) catchup.Mover {
+	return &followedMoves{d.Daemon, r, repo}
 }
 
 // GuardedLines returns the lines of a transaction whose refs are guarded, and the configuration with the project's rules.

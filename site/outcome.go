@@ -71,10 +71,9 @@ func (d *Daemon) transactionEnded(ctx context.Context, hook pusher.Hook, q wire.
 	return nil
 }
 
-// listUnannounced lists what a transaction of git has moved for which there is no intent: nobody finds these moves later. What a follower
-// moves is listed when its git has ended.
+// listUnannounced lists what a transaction of git has moved for which there is no intent: nobody finds these moves later.
 func (d *Daemon) listUnannounced(path string, q wire.Request, lines []wire.Line, announced []*intent.Move) {
-	if q.State != wire.StateCommitted || q.Replica {
+	if q.State != wire.StateCommitted {
 		return
 	}
 	known := make(map[string]bool, len(announced))

@@ -37,20 +37,6 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 	if err != nil || len(lines) == 0 {
 		return err
 	}
-	if q.Replica {
-		if err := d.awaitInheritance(ctx); err != nil {
-			return err
-		}
-		moves, err := d.movesOf(ctx, r, lines, true)
-		if err != nil || len(moves) == 0 {
-			return err
-		}
-		p, err := d.pushOf(c, hook, q.Process)
-		if err != nil {
-			return err
-		}
-		return d.replicated(ctx, c, p, r, moves)
-	}
 	if err := d.awaitServing(ctx); err != nil {
 		return err
 	}
@@ -150,7 +136,10 @@ func (d *Daemon) unannounced(ctx context.Context, p *push, project string, moves
 // announce records the moves as intents, with the objects that were stored for them. For a short time it waits for other pushes that have
 // locked the refs.
 func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, stored *objects.Pushed, hook pusher.Hook, r config.Repository, moves []refdb.Update) (announced []*intent.Move, err error) {
-	claim, err := d.claims.Take(claims.ByPush, r.Project, moves, nil)
+	if err := d.awaitEarlierFollowers(ctx, r.Path); err != nil {
+		return nil, err
+	}
+	claim, err := d.claims.Take(ctx, claims.ByPush, r.Project, moves, nil)
 	if err != nil {
 		return nil, err
 	}

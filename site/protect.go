@@ -46,7 +46,7 @@ func (d *Daemon) protect(ctx context.Context, hook pusher.Hook, q wire.Request) 
 	if err != nil {
 		return nil
 	}
-	stale, err := d.sharePush(ctx, p, r.Path, q.Replica)
+	stale, err := d.sharePush(ctx, p, r.Path)
 	if err != nil {
 		return refusal.Because(refusal.Pruning, errors.New(wire.BeingPruned))
 	}
@@ -60,9 +60,8 @@ func (d *Daemon) protect(ctx context.Context, hook pusher.Hook, q wire.Request) 
 	return maintenance.WholeNew(ctx, r.Path, lines)
 }
 
-// sharePush lets a push share a repository, and reports whether that may have been pruned since the process began. A replica may
-// be what a sharer, or a `site sync`, waits for.
-func (d *Daemon) sharePush(ctx context.Context, p *push, path string, replica bool) (stale bool, err error) {
+// sharePush lets a push share a repository, and reports whether that may have been pruned since the process began.
+func (d *Daemon) sharePush(ctx context.Context, p *push, path string) (stale bool, err error) {
 	p.mu.Lock()
 	known := p.shares[path]
 	p.mu.Unlock()
@@ -72,11 +71,7 @@ func (d *Daemon) sharePush(ctx context.Context, p *push, path string, replica bo
 	if err := d.pruning.AwaitInherited(ctx, path); err != nil {
 		return false, err
 	}
-	enter := d.pruning.Share
-	if replica {
-		enter = d.pruning.Join
-	}
-	release, err := enter(ctx, path)
+	release, err := d.pruning.Share(ctx, path)
 	if err != nil {
 		return false, err
 	}
@@ -102,9 +97,5 @@ func (d *Daemon) endShares(p *push) {
 	p.ended = true
 	for _, s := range p.shares {
 		s.release()
-	}
-	for _, f := range p.follows {
-		f.list()
-		d.claims.Release(f.claim)
 	}
 }

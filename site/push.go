@@ -11,7 +11,6 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/intent"
 	"github.com/globalrefdb/globalrefdb/site/objects"
@@ -43,14 +42,7 @@ type push struct {
 	admitted int
 	overfull bool // it has refused a ref since, because they were too many
 	shares   map[string]*share
-	follows  []followed // what it moves as the database has it
-	ended    bool       // the process: nothing is shared any more
-}
-
-// followed is what a git moves to what the database has.
-type followed struct {
-	claim *claims.Claim
-	list  func() // that it has moved
+	ended    bool // the process: nothing is shared any more
 }
 
 // A refOf names a ref of a project.

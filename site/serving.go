@@ -3,12 +3,12 @@ package site
 import (
 	"context"
 	"errors"
-	"sync"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/install"
-	"github.com/globalrefdb/globalrefdb/site/pusher"
+	"github.com/globalrefdb/globalrefdb/site/mover"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -45,23 +45,21 @@ func (d *Daemon) awaitServing(ctx context.Context) error {
 	return nil
 }
 
-// earlierFollowers are the repositories in which no git follows the database any more that an earlier daemon has let through.
-type earlierFollowers struct{ ended sync.Map }
+// earlierPatience is how long a move waits for a git of an earlier daemon. Such a git ends within milliseconds, unless it stands still.
+const earlierPatience = time.Second
 
-// awaitEarlierFollowers returns an error while a git moves refs to what the database holds that an earlier daemon has let through. It does
-// not wait long.
+// awaitEarlierFollowers returns an error while a git of an earlier daemon may move refs in the repository at path. It does not wait long.
 func (d *Daemon) awaitEarlierFollowers(ctx context.Context, path string) error {
-	if _, none := d.earlier.ended.Load(path); none {
-		return nil
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if pusher.FollowsSince(d.locked, path, d.config.Load().GitPrograms) {
+	limited, cancel := context.WithTimeout(ctx, earlierPatience)
+	defer cancel()
+	err := d.mover.AwaitEarlier(limited, path)
+	if errors.Is(err, mover.ErrEarlier) {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		return refusal.Because(refusal.Locked, refusal.Lines{wire.EarlierFollower})
 	}
-	d.earlier.ended.Store(path, true)
-	return nil
+	return err
 }
 
 // openMoves opens the list of moves. It is called before anything can move.
@@ -72,18 +70,15 @@ func (d *Daemon) openMoves(ctx context.Context, c *config.Config) {
 	}
 }
 
-// recordEarlier records the repositories in which a git follows the database that an earlier daemon has let through: what it moves was recorded
-// in the list before. It is called before readers are told to compare everything.
+// recordEarlier records the repositories in which a git of an earlier daemon may move refs: these moves were on the list that was lost. It is
+// called before readers are told to compare everything.
 func (d *Daemon) recordEarlier(ctx context.Context, c *config.Config) {
-	if !pusher.AnyFollowsSince(d.locked, c.GitPrograms) {
-		return
-	}
 	repositories, err := install.GuardedBy(c)
 	if err != nil {
-		d.o.Logger.WarnContext(ctx, "not all repositories could be looked at for gits that an earlier daemon has let through")
+		d.o.Logger.WarnContext(ctx, "not all repositories could be looked at for gits that an earlier daemon has started")
 	}
 	for _, r := range repositories {
-		if pusher.FollowsSince(d.locked, r.Path, c.GitPrograms) {
+		if runs, err := d.mover.HasEarlier(r.Path); runs || err != nil {
 			d.list.Inherit(r.Path)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
+	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
@@ -122,7 +123,7 @@ func (d *Daemon) preReceive(ctx context.Context, hook pusher.Hook, q wire.Reques
 			moves = append(moves, refdb.Update{Ref: l.Ref, Old: refdb.Value(l.Old), New: refdb.Value(l.New)})
 		}
 	}
-	if len(moves) == 0 || q.Replica {
+	if len(moves) == 0 {
 		return nil
 	}
 	mixed := len(moves) < len(lines)
@@ -169,4 +170,17 @@ func (d *Daemon) prefetch(ctx context.Context, c *config.Config, hook pusher.Hoo
 	}
 	d.pushes.remember(p, s)
 	return nil
+}
+
+// states asks the database for values and locks.
+func (d *Daemon) states(ctx context.Context, c *config.Config, project string, refs []string) ([]refdb.State, error) {
+	var states []refdb.State
+	err := d.retryLocked(ctx, c, func(ctx context.Context) (err error) {
+		states, err = d.db.States(ctx, project, refs)
+		return err
+	})
+	if err != nil {
+		return nil, refusal.DatabaseFailed(err)
+	}
+	return states, nil
 }

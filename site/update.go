@@ -28,7 +28,7 @@ func (d *Daemon) update(ctx context.Context, hook pusher.Hook, conn *net.UnixCon
 		return err
 	}
 	c, lines, err := d.guardedLines(ctx, c, r, q.Body)
-	if err != nil || len(lines) == 0 || q.Replica {
+	if err != nil || len(lines) == 0 {
 		return err
 	}
 	if err := d.awaitServing(ctx); err != nil {

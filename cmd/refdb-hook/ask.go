@@ -14,6 +14,9 @@ import (
 const (
 	socket      = "refdb/socket" // below the common Git directory; a link to the daemon's
 	retryPeriod = 50 * time.Millisecond
+	// earlierFollower is set in the environment of a git that a daemon of an earlier version let follow the database. It may have been
+	// replaced since by one of this version. To that one the move would be a push, which brings an earlier value back.
+	earlierFollower = "REFDB_REPLICA"
 )
 
 // ask lets the daemon decide, and returns the status.
@@ -32,7 +35,10 @@ func (c call) ask() int {
 			return c.failed(reason)
 		}
 	}
-	q := wire.Request{State: c.state, Dir: dir, Replica: os.Getenv(wire.ReplicaVariable) != "", Process: &c.process, Body: c.body}
+	if os.Getenv(earlierFollower) != "" && c.state == wire.StatePrepared {
+		return c.failed(wire.FollowsForEarlier)
+	}
+	q := wire.Request{State: c.state, Dir: dir, Process: &c.process, Body: c.body}
 	answer, err := exchange(q, deadline, limit)
 	if err != nil {
 		reason := explain(err, dir, limit)

@@ -45,7 +45,7 @@ func TestTheDaemonDecidesEachState(t *testing.T) {
 				}
 				return
 			}
-			if len(got) != 1 || got[0].State != c.state || got[0].Dir != s.dir || string(got[0].Body) != lines || got[0].Replica {
+			if len(got) != 1 || got[0].State != c.state || got[0].Dir != s.dir || string(got[0].Body) != lines {
 				t.Fatalf("the daemon was asked %+v", got)
 			}
 			if l := got[0].Limit; l <= 5*time.Second || l > patience {
@@ -63,14 +63,16 @@ func TestAnEmptyTransactionNeedsNoDaemon(t *testing.T) {
 	}
 }
 
-func TestReplicationIsMarked(t *testing.T) {
+// A daemon before this version let git follow the database with hooks, and marked it. To the daemon of this version such a move would be a push, which
+// may bring an earlier value back to the database.
+func TestAGitOfAnEarlierVersionsFollowerIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	d := s.serve("ok\n")
 	r := s.transaction("prepared", lines)
 	r.env = append(r.env, "REFDB_REPLICA=1")
-	r.do().is(0)
-	if got := d.requests(); len(got) != 1 || !got[0].Replica {
+	r.do().is(1, wire.FollowsForEarlier)
+	if got := d.requests(); len(got) != 0 {
 		t.Errorf("the daemon was asked %+v", got)
 	}
 }

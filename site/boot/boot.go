@@ -37,6 +37,8 @@ type Site interface {
 	AwaitInheritance(ctx context.Context) error
 	// Share keeps the repository at path from being pruned until release is called.
 	Share(ctx context.Context, path string) (release func(), err error)
+	// Mover moves refs of a repository to what the database holds.
+	Mover(r config.Repository, repo *gitrepo.Repo) catchup.Mover
 }
 
 // A Repair repairs what a crash of the machine has left.
@@ -176,7 +178,7 @@ func (b *Repair) catchUpIn(ctx context.Context, c *config.Config, r config.Repos
 		return err
 	}
 	defer release()
-	report, err := catchup.SyncLocal(ctx, ruled, b.DB, repo, r.Project, nil, nil)
+	report, err := catchup.Copy{Config: ruled, DB: b.DB, Repo: repo, Project: r.Project, Mover: b.Site.Mover(r, repo), Patient: true}.All(ctx)
 	if err != nil {
 		return err
 	}

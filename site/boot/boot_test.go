@@ -9,9 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 	"github.com/globalrefdb/globalrefdb/site/boot"
+	"github.com/globalrefdb/globalrefdb/site/catchup"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 )
@@ -30,6 +32,8 @@ func (d daemon) AwaitInheritance(context.Context) error {
 }
 
 func (d daemon) Share(context.Context, string) (release func(), err error) { return d.shares, nil }
+
+func (d daemon) Mover(config.Repository, *gitrepo.Repo) catchup.Mover { return nil } // nothing differs
 
 func TestABootIsNotRecordedBeforeAllRepositoriesAreRepaired(t *testing.T) {
 	t.Parallel()

@@ -32,6 +32,8 @@ const (
 	// retryFirst and retryLast are the pauses after a repository could not be brought up.
 	retryFirst = 50 * time.Millisecond
 	retryLast  = 30 * time.Second
+	// heldFor is for how long a process that goes on may have git's lock file of a ref.
+	heldFor = 10 * time.Second
 	// retryNew is the longest pause once something else has changed.
 	retryNew = time.Second
 )
@@ -49,8 +51,10 @@ type Site interface {
 	Share(ctx context.Context, path string) (release func(), err error)
 	// Appeared is called with a repository that is new here, or took the place of another, before the follower knows it.
 	Appeared(r config.Repository)
-	// MovesHead is called before HEAD moves in the repository at path, and the function that it returns afterwards.
-	MovesHead(path string) (moved func())
+	// Mover moves refs of a repository to what the database holds.
+	Mover(r config.Repository, repo *gitrepo.Repo) catchup.Mover
+	// MoveHead lets HEAD of a repository point to a ref, as the database has it.
+	MoveHead(ctx context.Context, r config.Repository, repo *gitrepo.Repo, target string) error
 	// BeingCreated reports whether a guard makes the repository of a project here, which may come to nothing.
 	BeingCreated(project string) bool
 }
@@ -96,7 +100,7 @@ type Failure struct {
 	Project  string
 	Reason   string
 	Since    time.Time
-	Unplaced int    // refs that git, or a hook, refuses to move
+	Unplaced int    // refs that git refuses to move
 	Pack     string // the ID of the pack that can't be unpacked, if that is why
 }
 
@@ -360,6 +364,16 @@ func (f *Follower) recordResult(project string, again work, err error) {
 	f.failed[project] = Failure{project, err.Error(), before.Since, again.unplaced, packs.HeldBy(err)}
 }
 
+// behindFor returns for how long a repository has been behind.
+func (f *Follower) behindFor(project string) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if failure, behind := f.failed[project]; behind {
+		return time.Since(failure.Since)
+	}
+	return 0
+}
+
 // catchUp unpacks what is new for a repository, and moves refs. It returns what is left to do.
 func (f *Follower) catchUp(ctx context.Context, project string, w work) (again work, err error) {
 	c, r, err := f.o.Site.Ruled(ctx, project)
@@ -371,10 +385,11 @@ func (f *Follower) catchUp(ctx context.Context, project string, w work) (again w
 		return w, err
 	}
 	defer release()
+	here := catchup.Copy{Config: c, DB: f.db, Repo: repo, Project: project, Mover: f.o.Site.Mover(r, repo), Whole: mark.IsWhole}
 	refs := w.guarded(c, project)
 	err = f.receive(ctx, project, repo, mark, refs)
 	if err != nil && ctx.Err() == nil {
-		if mended, failed := catchup.MendBroken(ctx, c, f.db, repo, project); failed == nil && mended {
+		if mended, failed := here.MendBroken(ctx); failed == nil && mended {
 			err = f.receive(ctx, project, repo, mark, refs)
 		}
 	}
@@ -382,7 +397,7 @@ func (f *Follower) catchUp(ctx context.Context, project string, w work) (again w
 		return w, err
 	}
 	startOver := false
-	each := func(s catchup.Synced) {
+	here.Each = func(s catchup.Synced) {
 		switch s.Result {
 		case catchup.Created, catchup.Updated, catchup.Deleted:
 			f.moved.Add(1)
@@ -396,16 +411,16 @@ func (f *Follower) catchUp(ctx context.Context, project string, w work) (again w
 				startOver = w.missing
 				again.missing = true
 			}
-			if s.Result == catchup.Failed {
+			if s.Result == catchup.Failed || s.Result == catchup.Held && f.behindFor(project) > heldFor {
 				again.unplaced++
 			}
 			again.add(s.Ref, s.Ref+": "+s.Detail)
 		}
 	}
 	if w.all {
-		_, err = catchup.SyncLocal(ctx, c, f.db, repo, project, mark.IsWhole, each)
+		_, err = here.All(ctx)
 	} else if len(refs) > 0 {
-		err = catchup.SyncRefs(ctx, c, f.db, repo, project, refs, mark.IsWhole, each)
+		err = here.Refs(ctx, refs)
 	}
 	if err == nil && startOver {
 		_, err = f.receiver(ctx, project, repo, mark, nil).StartOver(ctx)

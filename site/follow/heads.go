@@ -132,7 +132,7 @@ func (f *Follower) settle(ctx context.Context, repo *gitrepo.Repo, r config.Repo
 			return err // it has just changed here, and is looked at again
 		}
 		target, _ := s.Global.Target()
-		if err := f.moveHead(ctx, repo, r, target); err != nil {
+		if err := f.o.Site.MoveHead(ctx, r, repo, target); err != nil {
 			return err
 		}
 		return head.NoteAgreed(repo.Dir(), s.Global)
@@ -152,10 +152,4 @@ func (f *Follower) settle(ctx context.Context, repo *gitrepo.Repo, r config.Repo
 		f.o.Logger.WarnContext(ctx, "HEAD here is not what the database says, and nobody knows which one counts: see `refdbctl site check`", "project", f.o.Digest(r.Project, ""))
 	}
 	return nil
-}
-
-// moveHead lets HEAD point to a ref.
-func (f *Follower) moveHead(ctx context.Context, repo *gitrepo.Repo, r config.Repository, target string) error {
-	defer f.o.Site.MovesHead(r.Path)()
-	return repo.SetHead(ctx, target)
 }

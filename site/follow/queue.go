@@ -18,7 +18,7 @@ type work struct {
 	reason string // why refs are left
 	// missing: the last attempt lacked objects of some.
 	missing bool
-	// unplaced is how many refs git, or a hook, refused to move in the last attempt.
+	// unplaced is how many refs git refused to move in the last attempt.
 	unplaced int
 }
 

@@ -102,6 +102,7 @@ const (
 	DatabaseNotCompared     = "the global ref database's server was replaced, and not all sites have compared it yet: nothing was changed, retry in a few seconds; if that stays, the administrator runs `refdbctl recover --status`"
 	AnotherPIDNamespace     = "the hook runs in another PID namespace than the site daemon: nothing was changed; let both have the same one"
 	GuardInAnotherNamespace = "the guard runs in another PID namespace than the site daemon, which can't see when it ends: let both have the same one"
+	FollowsForEarlier       = "the site's daemon has another version than the one that started this git: nothing was changed"
 	EarlierFollower         = "refs of the repository are being moved to what the database holds: nothing was changed, retry in a few seconds"
 	GuardDied               = "a guard of this site has died, and what it left in the repository is not settled yet: nothing was changed, retry in a few seconds"
 	GuardChanged            = "another process has begun sessions with this ID: each run of a guard needs a random one"
@@ -282,16 +283,6 @@ func PushUnderWay(site string) string {
 func Locked(ref, how string, since time.Time, held time.Duration) string {
 	return Printable(ref) + ": " + how + " since " + since.UTC().Format("15:04:05 MST") + " (" + held.Round(100*time.Millisecond).String() +
 		"): retry; if it stays, the administrator runs `refdbctl locks list`"
-}
-
-// ReplicaNotInDatabase says that replication meets a ref that the database does not have.
-func ReplicaNotInDatabase(ref string) string {
-	return Printable(ref) + ": it is not in the global database: replication leaves it alone"
-}
-
-// ReplicaDiffers says that replication brings another value than the database's. The values are abbreviated.
-func ReplicaDiffers(ref, global, value string) string {
-	return Printable(ref) + ": replication moves it to what it is globally only (global " + global + ", not " + value + ")"
 }
 
 // WorkTree says that the repository at path is a work tree of another one.
