@@ -25,58 +25,70 @@ func TestAFollowerThatIsKilledBetweenUnpackingAndMovingGoesOn(t *testing.T) {
 	c := newCluster(t, g, design{h: newHistory(t, g, "sha1", 3, 0), extra: storing})
 	c.eu.pushed(c.h.a + ":refs/heads/main")
 	c.us.follows(project)
+	for i, git := range movedBy {
+		c.us.killWhileItFollows(git, fmt.Sprint(i), func() {
+			c.eu.pushed("--force", c.h.leaves[i]+":refs/heads/main", c.h.leaves[i]+fmt.Sprintf(":refs/heads/%d", i))
+		}, func() {
+			c.us.git("cat-file", "-e", c.h.leaves[i])
+			if value := c.us.refs(project)["refs/heads/main"]; value == c.h.leaves[i] {
+				t.Errorf("main is %s", value)
+			}
+		})
+		c.us.follows(project)
+	}
+}
+
+// movedBy is what becomes of a git whose daemon is killed.
+var movedBy = []string{"goes on", "is killed, too", "goes on once the next daemon runs"}
+
+// killWhileItFollows kills a daemon while its git moves main, and starts the next one. Push has another site move main and create a branch; look is
+// called while git moves.
+func (s *server) killWhileItFollows(git, branch string, push, look func()) {
+	t := s.c
+	t.Helper()
 	// Git stands still when it opens this, with its lock files.
-	reflog := filepath.Join(c.us.repo(project), "logs/refs/heads/main")
-	if err := os.MkdirAll(filepath.Dir(reflog), 0o755); err != nil {
+	reflog := filepath.Join(s.repo(project), "logs/refs/heads/main")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(reflog), 0o755), os.RemoveAll(reflog), syscall.Mkfifo(reflog, 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	for i, git := range []string{"goes on", "is killed, too", "goes on once the next daemon runs"} {
-		if err := errors.Join(os.RemoveAll(reflog), syscall.Mkfifo(reflog, 0o644)); err != nil {
+	push()
+	eventually(t, "git moves main", func() error {
+		_, err := os.Lstat(filepath.Join(s.repo(project), "refs/heads/main.lock"))
+		return err
+	})
+	look()
+	s.kill()
+	pid := moverOf(t, s.repo(project))
+	goOn := func() {
+		f, err := os.OpenFile(reflog, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+		if err != nil {
 			t.Fatal(err)
 		}
-		c.eu.pushed("--force", c.h.leaves[i]+":refs/heads/main", c.h.leaves[i]+fmt.Sprintf(":refs/heads/%d", i))
-		eventually(t, "git moves main", func() error {
-			_, err := os.Lstat(filepath.Join(c.us.repo(project), "refs/heads/main.lock"))
-			return err
-		})
-		c.us.git("cat-file", "-e", c.h.leaves[i])
-		if value := c.us.refs(project)["refs/heads/main"]; value == c.h.leaves[i] {
-			t.Errorf("main is %s", value)
+		t.Cleanup(func() { f.Close() }) // git writes to it
+	}
+	remove := func() { // no other git is to stand still
+		if err := os.Remove(reflog); err != nil {
+			t.Fatal(err)
 		}
-		c.us.kill()
-		pid := moverOf(t, c.us.repo(project))
-		goOn := func() {
-			f, err := os.OpenFile(reflog, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { f.Close() }) // git writes to it
-		}
-		remove := func() { // no other git is to stand still
-			if err := os.Remove(reflog); err != nil {
+	}
+	switch git {
+	case "goes on":
+		goOn()
+		remove()
+		s.start()
+	case "is killed, too": // as on a machine that is short of memory
+		kill9(t, pid)
+		for _, name := range []string{"HEAD", "refs/heads/main", "refs/heads/" + branch} { // as `site check --repair` does
+			if err := os.Remove(filepath.Join(s.repo(project), name+".lock")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				t.Fatal(err)
 			}
 		}
-		switch git {
-		case "goes on":
-			goOn()
-			remove()
-			c.us.start()
-		case "is killed, too": // as on a machine that is short of memory
-			kill9(t, pid)
-			for _, name := range []string{"HEAD", "refs/heads/main", fmt.Sprintf("refs/heads/%d", i)} { // as `site check --repair` does
-				if err := os.Remove(filepath.Join(c.us.repo(project), name+".lock")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-					t.Fatal(err)
-				}
-			}
-			remove()
-			c.us.start()
-		default:
-			c.us.start()
-			goOn()
-			remove()
-		}
-		c.us.follows(project)
+		remove()
+		s.start()
+	default:
+		s.start()
+		goOn()
+		remove()
 	}
 }
 
