@@ -9,7 +9,8 @@ export GORACE ?= atexit_sleep_ms=50
 LONGEST := ./test/sites ./refdb/postgres ./refdb/spanner ./site ./test ./refdb/sqlite ./cmd/refdbctl
 # What goroutines share is in these packages: make test has the race detector for them, and spares the others the time.
 RACED   := ./heartbeat ./lease ./refdb ./refdb/internal/... ./refdb/memory ./refdb/postgres/internal/... \
-	./site/claims ./site/follow ./site/guards ./site/internal/... ./site/modes ./site/moves ./site/objects ./site/packs ./site/readers ./site/wire
+	./site/claims ./site/follow ./site/hooks ./site/internal/... ./site/modes ./site/moves ./site/moving ./site/objects ./site/packs ./site/policy \
+	./site/readers ./site/serving ./site/sessions ./site/wire
 # Many tests wait: one package more at a time than there are processors keeps these busy.
 AT_ONCE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # Without the tables of debuggers a program is linked in half the time.

@@ -37,11 +37,18 @@ func TestALeaseThatNobodyElseWantsTakesFourRoundTripsToHoldAndToRelease(t *testi
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := refdb.New(driver, refdb.Options{Heartbeat: time.Hour, StaleAfter: 24 * time.Hour}) // no beat is counted
+	// Neither beats nor checks of the schema are counted.
+	db, err := refdb.New(struct{ refdb.Driver }{driver}, refdb.Options{Heartbeat: time.Hour, StaleAfter: 24 * time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
+	spares := func() (used uint64) {
+		for _, p := range driver.Stats().Pools[1:] {
+			used += p.Acquired
+		}
+		return used
+	}
 	for what, ask := range asks() {
 		for _, mode := range []lease.Mode{lease.Shared, lease.Exclusive} {
 			trips := func() int64 {
@@ -55,12 +62,15 @@ func TestALeaseThatNobodyElseWantsTakesFourRoundTripsToHoldAndToRelease(t *testi
 				}
 				return wire.RoundTrips.Load() - before
 			}
-			trips() // prepares the statements
-			start := time.Now()
-			n := trips()
-			for n != 4 && time.Since(start) >= 2*time.Second { // TryAcquire may have given up and been repeated
-				start = time.Now()
+			var n int64
+			for range 20 {
+				start, before := time.Now(), spares()
+				trips() // prepares the statements
 				n = trips()
+				// On a busy machine TryAcquire may give up and be repeated, and a release may take a spare connection, which has no statements yet.
+				if disturbed := time.Since(start) >= 2*time.Second || spares() > before; !disturbed {
+					break
+				}
 			}
 			if n != 4 {
 				t.Errorf("%s, %s: %d round trips", what, mode, n)

@@ -2,6 +2,7 @@ package migrations_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,13 +19,23 @@ const childVariable = "MIGRATIONS_TEST_CHILD"
 
 func TestMain(m *testing.M) {
 	if url := os.Getenv(childVariable); url != "" {
-		if err := schema.Up(context.Background(), url); err != nil {
+		if err := migrate(context.Background(), url); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		os.Exit(0)
 	}
 	dbtest.Main(m)
+}
+
+// migrate is [schema.Up], as patient as a test.
+func migrate(ctx context.Context, url string) error {
+	m, err := schema.Open(ctx, url)
+	if err != nil {
+		return err
+	}
+	m.BePatient()
+	return errors.Join(m.Up(ctx), m.Close())
 }
 
 func kind(t *testing.T, d migrations.Dialect) dbtest.Kind {

@@ -26,7 +26,8 @@ const (
 //
 // When ctx ends, the step under way is finished and no other is begun.
 type Migrator struct {
-	dialect Dialect
+	dialect  Dialect
+	lockWait time.Duration // lockWait, or longer where a test's machine may be busy
 	// driver returns the database for one operation, which ends with ctx.
 	driver func(ctx context.Context) database.Driver
 	close  func() error
@@ -45,7 +46,7 @@ func NewFor(d Dialect, driver func(ctx context.Context) database.Driver, close f
 	if Latest(d) == 0 {
 		return nil, fmt.Errorf("no migrations for dialect %q", d)
 	}
-	return &Migrator{dialect: d, driver: driver, close: close}, nil
+	return &Migrator{dialect: d, lockWait: lockWait, driver: driver, close: close}, nil
 }
 
 // NewSQL returns a Migrator for PostgreSQL or SQLite that does each operation in
@@ -56,13 +57,11 @@ func NewSQL(d Dialect, db *sql.DB, settle func(context.Context, *sql.Conn) error
 	if !ok {
 		return nil, fmt.Errorf("no transactional migrations for dialect %q", d)
 	}
-	return &Migrator{
-		dialect: d,
-		driver: func(ctx context.Context) database.Driver {
-			return &sqlDriver{ctx: ctx, db: db, statements: statements, settle: settle}
-		},
-		close: db.Close,
-	}, nil
+	m := &Migrator{dialect: d, lockWait: lockWait, close: db.Close}
+	m.driver = func(ctx context.Context) database.Driver {
+		return &sqlDriver{ctx: ctx, db: db, statements: statements, settle: settle, lockWait: m.lockWait}
+	}
+	return m, nil
 }
 
 // Up brings the schema to the latest version. If it is there already, nothing
@@ -187,7 +186,7 @@ func (m *Migrator) Close() error { return m.close() }
 
 // run calls do, again while another process is faster.
 func (m *Migrator) run(ctx context.Context, locks LockPolicy, do func(*migrate.Migrate) error) error {
-	for deadline := time.Now().Add(lockWait); ; {
+	for deadline := time.Now().Add(m.lockWait); ; {
 		err := m.try(ctx, deadline, locks, do)
 		if !errors.Is(err, database.ErrLocked) || time.Now().After(deadline) {
 			return err
@@ -212,7 +211,7 @@ func (m *Migrator) try(ctx context.Context, deadline time.Time, locks LockPolicy
 		return fmt.Errorf("migrate: %w", err)
 	}
 	// Drivers give up first: golang-migrate's own timeout leaves a goroutine behind.
-	g.LockTimeout = 2 * lockWait
+	g.LockTimeout = 2 * m.lockWait
 	if err := do(g); err != nil && !errors.Is(err, migrate.ErrNoChange) {
 		return fmt.Errorf("migrate%s: %w", d.step, err)
 	}

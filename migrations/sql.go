@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/golang-migrate/migrate/v4/database"
 
@@ -24,9 +25,10 @@ type sqlDriver struct {
 	db         *sql.DB
 	statements statements
 	settle     func(context.Context, *sql.Conn) error // nil, or what each transaction begins with
-	conn       *sql.Conn                              // between Lock and Unlock
-	table      string                                 // of versions, between Lock and Unlock
-	hadTable   bool                                   // Lock found that table, and did not make it
+	lockWait   time.Duration
+	conn       *sql.Conn // between Lock and Unlock
+	table      string    // of versions, between Lock and Unlock
+	hadTable   bool      // Lock found that table, and did not make it
 	failed     bool
 }
 
@@ -74,7 +76,7 @@ func statementsOf(d Dialect) (statements, bool) {
 
 // Lock begins the transaction, as soon as no other process has one.
 func (d *sqlDriver) Lock() error {
-	ctx, cancel := context.WithTimeoutCause(d.ctx, lockWait, errors.New("another process has been migrating for too long"))
+	ctx, cancel := context.WithTimeoutCause(d.ctx, d.lockWait, errors.New("another process has been migrating for too long"))
 	defer cancel()
 	conn, err := d.begin(ctx, d.statements.begin)
 	for busy(err) {
@@ -290,7 +292,7 @@ func (d *sqlDriver) Unlock() error {
 		end = "ROLLBACK"
 	}
 	// The end of d.ctx must not undo a finished step.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), lockWait)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), d.lockWait)
 	defer cancel()
 	if _, err := conn.ExecContext(ctx, end); err != nil {
 		discard(conn)

@@ -64,8 +64,8 @@ func (db *DB) requestLocks(ctx context.Context, r AcquireRequest) (Acquired, err
 		return Acquired{}, err
 	}
 	var mayHold, unconfirmed bool // mayHold: the database may have granted the locks
-	a, err := retry(ctx, db, func() (Acquired, error) {
-		a, err := db.driver.Acquire(ctx, r)
+	a, err := retry(ctx, db, func(d Driver) (Acquired, error) {
+		a, err := d.Acquire(ctx, r)
 		unconfirmed = errors.Is(err, ErrUnconfirmed)
 		if errors.Is(err, ErrOutcomeUnknown) && !unconfirmed {
 			// Rows with our nonce are ours: the next request finds them.
@@ -127,8 +127,8 @@ func (db *DB) abandon(r AcquireRequest) {
 	try := func() error {
 		ctx, cancel := db.attemptContext(db.ctx)
 		defer cancel()
-		_, err := retry(ctx, db, func() (struct{}, error) {
-			err := db.driver.Abandon(ctx, AbandonRequest{Project: r.Project, Refs: r.Refs, Owner: r.Owner, Nonce: r.Nonce})
+		_, err := retry(ctx, db, func(d Driver) (struct{}, error) {
+			err := d.Abandon(ctx, AbandonRequest{Project: r.Project, Refs: r.Refs, Owner: r.Owner, Nonce: r.Nonce})
 			return struct{}{}, repeatable(err)
 		})
 		return err

@@ -50,9 +50,9 @@ type AuditPage struct {
 // there may be two entries, one of them without an outcome.
 func (db *DB) Record(ctx context.Context, e AuditEntry) (AuditEntry, error) {
 	e.Outcome, e.Ended = "", time.Time{}
-	at, err := retry(ctx, db, func() (time.Time, error) {
+	at, err := retry(ctx, db, func(d Driver) (time.Time, error) {
 		e.ID = rand.Text()
-		return db.driver.Record(ctx, e)
+		return d.Record(ctx, e)
 	})
 	if err != nil {
 		return AuditEntry{}, fmt.Errorf("recording %s for the audit: %w", e.Action, err)
@@ -63,7 +63,7 @@ func (db *DB) Record(ctx context.Context, e AuditEntry) (AuditEntry, error) {
 
 // Conclude writes the outcome of an entry, unless it has one already.
 func (db *DB) Conclude(ctx context.Context, e AuditEntry, outcome string) error {
-	there, err := retry(ctx, db, func() (bool, error) { return db.driver.Conclude(ctx, e.Cursor(), outcome) })
+	there, err := retry(ctx, db, func(d Driver) (bool, error) { return d.Conclude(ctx, e.Cursor(), outcome) })
 	if err == nil && !there {
 		err = fmt.Errorf("the entry of %s is gone", e.Time.UTC().Format(time.RFC3339))
 	}
@@ -81,8 +81,8 @@ type AuditFilter struct {
 
 // Audit iterates over the entries that f selects, ordered by time.
 func (db *DB) Audit(ctx context.Context, f AuditFilter) iter.Seq2[AuditEntry, error] {
-	return pages(ctx, db, "the audit", func(after AuditCursor) ([]AuditEntry, AuditCursor, error) {
-		page, err := db.driver.Audit(ctx, AuditQuery{Project: f.Project, Since: f.Since, After: after, Limit: pageSize})
+	return pages(ctx, db, "the audit", func(d Driver, after AuditCursor) ([]AuditEntry, AuditCursor, error) {
+		page, err := d.Audit(ctx, AuditQuery{Project: f.Project, Since: f.Since, After: after, Limit: pageSize})
 		return page.Entries, page.Next, err
 	})
 }

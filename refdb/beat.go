@@ -20,10 +20,14 @@ func (db *DB) beat(ctx context.Context, locks []*Lock) ([]heartbeat.Result, erro
 		}
 	}
 	start := time.Now()
-	rows, err := db.driver.Beat(ctx, ids)
+	var rows []BeatResult
+	d, err := db.driver.get()
+	if err == nil {
+		rows, err = d.Beat(ctx, ids)
+	}
 	if errors.Is(err, ErrNotAdmitted) {
 		if a, compareErr := db.Compare(ctx); compareErr == nil && a.Admitted {
-			rows, err = db.driver.Beat(ctx, ids)
+			rows, err = d.Beat(ctx, ids)
 		}
 	}
 	if errors.Is(ctx.Err(), context.Canceled) {

@@ -59,8 +59,8 @@ func (db *DB) HistoryEnd(ctx context.Context) (Cursor, error) {
 		newest Change
 		state  HistoryState
 	}
-	e, err := retry(ctx, db, func() (e end, err error) {
-		e.newest, e.state, err = db.driver.Newest(ctx)
+	e, err := retry(ctx, db, func(d Driver) (e end, err error) {
+		e.newest, e.state, err = d.Newest(ctx)
 		return e, err
 	})
 	if err != nil {
@@ -186,8 +186,8 @@ func (r *changeReader) read(ctx context.Context) ([]Change, error) {
 func (r *changeReader) page(ctx context.Context) ([]Change, error) {
 	request := ChangesRequest{Project: r.query.Project, Prefix: r.query.Prefix, After: r.cursor.begin(), Last: r.cursor.last, Limit: changesPage}
 	start := time.Now()
-	page, err := retry(ctx, r.db, func() (page ChangesPage, err error) {
-		page, err = r.db.driver.Changes(ctx, request)
+	page, err := retry(ctx, r.db, func(d Driver) (page ChangesPage, err error) {
+		page, err = d.Changes(ctx, request)
 		if err == nil && !page.State.Admitted {
 			err = ErrNotAdmitted
 		}

@@ -142,8 +142,8 @@ func (db *DB) report(ctx context.Context, r Report) (Admission, error) {
 	if err := db.schemaError(); err != nil {
 		return Admission{}, err
 	}
-	return retryPlain(ctx, db, func() (Admission, error) {
-		a, err := db.driver.Report(ctx, r)
+	return retryPlain(ctx, db, func(d Driver) (Admission, error) {
+		a, err := d.Report(ctx, r)
 		return a, repeatable(err)
 	})
 }
@@ -204,7 +204,7 @@ func (db *DB) missing(ctx context.Context, r *Report, known []Known) (lost []Kno
 	for first := true; first && r.Server == "" || len(known) > 0; first = false {
 		chunk := known[:min(len(known), lookAtOnce)]
 		known = known[len(chunk):]
-		looked, err := retryPlain(ctx, db, func() (Looked, error) { return db.driver.Look(ctx, r.Witness, chunk) })
+		looked, err := retryPlain(ctx, db, func(d Driver) (Looked, error) { return d.Look(ctx, r.Witness, chunk) })
 		if err != nil {
 			return nil, err
 		}
@@ -221,7 +221,7 @@ func (db *DB) missing(ctx context.Context, r *Report, known []Known) (lost []Kno
 
 // Admission returns whether the database may be written, and who has compared its server.
 func (db *DB) Admission(ctx context.Context) (Admission, error) {
-	a, err := retry(ctx, db, func() (Admission, error) { return db.driver.Admission(ctx) })
+	a, err := retry(ctx, db, func(d Driver) (Admission, error) { return d.Admission(ctx) })
 	if err != nil {
 		return Admission{}, fmt.Errorf("reading which server is admitted: %w", err)
 	}
@@ -331,9 +331,9 @@ func (db *DB) Recover(ctx context.Context, o RecoverOptions) (Recovered, error) 
 	}
 	defer db.feeds.hint()
 	for {
-		step, err := retryPlain(ctx, db, func() (Recovered, error) {
+		step, err := retryPlain(ctx, db, func(d Driver) (Recovered, error) {
 			r.Epoch = rand.Text() // one may have begun with the ID before, although the reply was lost
-			step, err := db.driver.Recover(ctx, r)
+			step, err := d.Recover(ctx, r)
 			return step, repeatable(err)
 		})
 		if err != nil {
@@ -353,8 +353,8 @@ func (db *DB) Recover(ctx context.Context, o RecoverOptions) (Recovered, error) 
 // LostChanges iterates over the changes that witnesses know and the database lost, in byte order of project, ref and operation:
 // those that nobody has decided about or, if decided, all. An error ends it.
 func (db *DB) LostChanges(ctx context.Context, decided bool) iter.Seq2[LostChange, error] {
-	return pages(ctx, db, "lost changes", func(after LostCursor) ([]LostChange, LostCursor, error) {
-		page, err := db.driver.LostChanges(ctx, LostQuery{Decided: decided, After: after, Limit: pageSize})
+	return pages(ctx, db, "lost changes", func(d Driver, after LostCursor) ([]LostChange, LostCursor, error) {
+		page, err := d.LostChanges(ctx, LostQuery{Decided: decided, After: after, Limit: pageSize})
 		return page.Lost, page.Next, err
 	})
 }

@@ -17,7 +17,7 @@ import (
 // A DB is a global ref database: it holds the value of every ref of every
 // project, and the locks on them. Its methods may be called concurrently.
 type DB struct {
-	driver  Driver
+	driver  *opening
 	opts    Options
 	owner   string
 	channel string // on which the driver wakes this process's waiters
@@ -48,12 +48,20 @@ func New(d Driver, o Options) (*DB, error) {
 	if v := reflect.ValueOf(d); d == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, fmt.Errorf("%w driver: nil was given: open one, as with drivers.Open, and check its error", ErrInvalid)
 	}
-	return newDB(d, o, nil)
+	return newDB(opened(d), o, nil)
 }
 
-// newDB is New with a clock for leases; nil is the system's clock that counts
-// suspend.
-func newDB(d Driver, o Options, now func() heartbeat.Instant) (*DB, error) {
+// Open returns a DB on a database that may be down at first. It calls open until that succeeds, and
+// returns after the first attempt or after a second, whichever comes first. Until the driver is
+// open, every request fails with [ErrUnavailable] and the reason. The context of open lasts until
+// the DB is closed. If an option can't work, the error wraps [ErrInvalid] and open is not called.
+func Open(open func(context.Context) (Driver, error), o Options) (*DB, error) {
+	return newDB(&opening{open: open}, o, nil)
+}
+
+// newDB starts the opening of d, and returns a DB on it. now is a clock for leases; nil is the
+// system's clock that counts suspend.
+func newDB(d *opening, o Options, now func() heartbeat.Instant) (*DB, error) {
 	hostname, err := os.Hostname()
 	if err != nil && o.Site == "" {
 		return nil, fmt.Errorf("finding a name for this site: %w: set Options.Site", err)
@@ -89,8 +97,9 @@ func newDB(d Driver, o Options, now func() heartbeat.Instant) (*DB, error) {
 		db.cancel()
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	if c, ok := RoleOf[SchemaChecker](d); ok {
-		db.inBackground(func() { db.watchSchema(c) })
+	d.start(o.Logger)
+	if _, ok, err := roleOf[SchemaChecker](d); ok || err != nil {
+		db.inBackground(db.watchSchema)
 	}
 	return db, nil
 }
@@ -109,7 +118,7 @@ func (db *DB) Close() error {
 		db.background.Wait()
 		grace.Stop()
 		db.cancel()
-		db.closeErr = db.driver.Close()
+		db.closeErr = db.driver.close()
 	})
 	return db.closeErr
 }
@@ -140,15 +149,15 @@ func (db *DB) Owner() string { return db.owner }
 
 // Now returns the database's time.
 func (db *DB) Now(ctx context.Context) (time.Time, error) {
-	return retry(ctx, db, func() (time.Time, error) { return db.driver.Now(ctx) })
+	return retry(ctx, db, func(d Driver) (time.Time, error) { return d.Now(ctx) })
 }
 
 // Diagnose checks the settings of the database that this package's promises
 // rest on. It returns nothing for a driver that has none to check.
 func (db *DB) Diagnose(ctx context.Context) ([]Diagnosis, error) {
-	d, ok := RoleOf[Diagnoser](db.driver)
+	d, ok, err := roleOf[Diagnoser](db.driver)
 	if !ok {
-		return nil, nil
+		return nil, err
 	}
 	return d.Diagnose(ctx)
 }
@@ -156,11 +165,11 @@ func (db *DB) Diagnose(ctx context.Context) ([]Diagnosis, error) {
 // CheckRights returns an error if the database is known to refuse this user a step of a command of refdbctl. A command of several
 // steps asks before its first one.
 func (db *DB) CheckRights(ctx context.Context, command string) error {
-	c, ok := RoleOf[RightsChecker](db.driver)
-	if !ok {
-		return nil
+	c, ok, err := roleOf[RightsChecker](db.driver)
+	if ok {
+		err = c.CheckRights(ctx, command)
 	}
-	if err := c.CheckRights(ctx, command); err != nil {
+	if err != nil {
 		return fmt.Errorf("nothing was done: %w", err)
 	}
 	return nil
@@ -184,11 +193,14 @@ type SchemaChecker interface {
 
 // watchSchema checks the schema until the DB is closed. While it does not fit nothing new is
 // begun: rows that this program writes might lack what a newer schema requires, or be in no history.
-func (db *DB) watchSchema(c SchemaChecker) {
+func (db *DB) watchSchema() {
 	for sleep(db.closing, schemaPoll); db.closing.Err() == nil; sleep(db.closing, schemaPoll) {
-		ctx, cancel := db.attemptContext(db.closing)
-		err := c.CheckSchema(ctx)
-		cancel()
+		c, ok, err := roleOf[SchemaChecker](db.driver)
+		if ok {
+			ctx, cancel := db.attemptContext(db.closing)
+			err = c.CheckSchema(ctx)
+			cancel()
+		}
 		switch unfit := errors.Is(err, ErrSchema); {
 		case unfit:
 			if db.schemaErr.Swap(&err) == nil {

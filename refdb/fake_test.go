@@ -208,7 +208,7 @@ func inBubble(t *testing.T, o Options, f *fake, d Driver, test func(t *testing.T
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f.start = time.Now()
-		db, err := newDB(d, o, func() heartbeat.Instant { return heartbeat.Instant(time.Hour + time.Since(f.start)) })
+		db, err := newDB(opened(d), o, func() heartbeat.Instant { return heartbeat.Instant(time.Hour + time.Since(f.start)) })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -303,6 +303,7 @@ func TestWhileAllReadersAreBusyTheDatabaseIsNotAsked(t *testing.T) {
 		other := follow(t, db, refdb.ChangeQuery{})
 		settle()
 		create(t, db, "refs/heads/b")
+		time.Sleep(100 * time.Millisecond) // the feed may have looked in this very moment, and waits a few milliseconds between two looks
 		synctest.Wait()
 		if got := other.refs(); got != "ab" {
 			t.Errorf("a new reader got %q", got)

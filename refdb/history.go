@@ -221,7 +221,7 @@ var (
 
 // HistoryState returns what the history holds now.
 func (db *DB) HistoryState(ctx context.Context) (HistoryState, error) {
-	s, err := retry(ctx, db, func() (HistoryState, error) { return db.driver.HistoryState(ctx) })
+	s, err := retry(ctx, db, func(d Driver) (HistoryState, error) { return d.HistoryState(ctx) })
 	if err != nil {
 		return HistoryState{}, fmt.Errorf("reading the history: %w", err)
 	}
@@ -239,8 +239,8 @@ func (db *DB) History(ctx context.Context, project, ref string) iter.Seq2[Change
 	if err != nil {
 		return failedListing[Change]("changes", err)
 	}
-	return pages(ctx, db, "changes of "+project, func(before ChangeKey) ([]Change, ChangeKey, error) {
-		page, err := db.driver.Log(ctx, LogRequest{Project: project, Ref: ref, Before: before, Limit: pageSize})
+	return pages(ctx, db, "changes of "+project, func(d Driver, before ChangeKey) ([]Change, ChangeKey, error) {
+		page, err := d.Log(ctx, LogRequest{Project: project, Ref: ref, Before: before, Limit: pageSize})
 		return page.Changes, page.Next, err
 	})
 }
@@ -258,10 +258,10 @@ func (db *DB) RefsAt(ctx context.Context, project, prefix string, at Position, o
 	if err != nil {
 		return failedListing[Ref]("refs of the past", err)
 	}
-	return pages(ctx, db, "refs of "+project+" in the past", func(after string) ([]Ref, string, error) {
+	return pages(ctx, db, "refs of "+project+" in the past", func(d Driver, after string) ([]Ref, string, error) {
 		q := q
 		q.After = after
-		page, err := db.driver.Past(ctx, PastRequest{RefQuery: q, At: at})
+		page, err := d.Past(ctx, PastRequest{RefQuery: q, At: at})
 		if err == nil {
 			err = page.State.checkPast(at)
 		}
@@ -288,8 +288,8 @@ func (db *DB) PositionAt(ctx context.Context, t time.Time) (Position, error) {
 		at    Position
 		state HistoryState
 	}
-	a, err := retry(ctx, db, func() (a answer, err error) {
-		a.at, a.state, err = db.driver.PositionAt(ctx, t)
+	a, err := retry(ctx, db, func(d Driver) (a answer, err error) {
+		a.at, a.state, err = d.PositionAt(ctx, t)
 		return a, err
 	})
 	if err != nil {
@@ -333,8 +333,8 @@ func (db *DB) PruneHistory(ctx context.Context, o PruneOptions) (total int, err 
 		return 0, fmt.Errorf("pruning the history: %w", err)
 	}
 	bound := func(age time.Duration) (Position, error) {
-		return retry(ctx, db, func() (Position, error) {
-			at, _, err := db.driver.PositionAt(ctx, now.Add(-age))
+		return retry(ctx, db, func(d Driver) (Position, error) {
+			at, _, err := d.PositionAt(ctx, now.Add(-age))
 			return at, err
 		})
 	}
@@ -349,7 +349,7 @@ func (db *DB) PruneHistory(ctx context.Context, o PruneOptions) (total int, err 
 	}
 	for err == nil {
 		var p Pruned
-		p, err = retry(ctx, db, func() (Pruned, error) { return db.driver.Prune(ctx, r) })
+		p, err = retry(ctx, db, func(d Driver) (Pruned, error) { return d.Prune(ctx, r) })
 		total += p.Deleted
 		if err == nil && p.Next == (ChangeKey{}) {
 			return total, nil
@@ -372,7 +372,7 @@ func CheckFollower(name string) error {
 
 // Followers returns all registered followers, in byte order of their names.
 func (db *DB) Followers(ctx context.Context) ([]Follower, error) {
-	all, err := retry(ctx, db, func() ([]Follower, error) { return db.driver.Followers(ctx) })
+	all, err := retry(ctx, db, func(d Driver) ([]Follower, error) { return d.Followers(ctx) })
 	if err != nil {
 		return nil, fmt.Errorf("listing followers: %w", err)
 	}
@@ -386,7 +386,7 @@ func (db *DB) PutFollower(ctx context.Context, name string, read Cursor) error {
 		return fmt.Errorf("recording a follower: %w", err)
 	}
 	f := Follower{Name: name, Cursor: read.String(), Read: read.Position()}
-	if _, err := retry(ctx, db, func() (struct{}, error) { return struct{}{}, db.driver.PutFollower(ctx, f) }); err != nil {
+	if _, err := retry(ctx, db, func(d Driver) (struct{}, error) { return struct{}{}, d.PutFollower(ctx, f) }); err != nil {
 		return fmt.Errorf("recording follower %q: %w", name, err)
 	}
 	return nil
@@ -398,7 +398,7 @@ func (db *DB) RemoveFollower(ctx context.Context, name string) (bool, error) {
 	if err := CheckFollower(name); err != nil {
 		return false, fmt.Errorf("removing a follower: %w", err)
 	}
-	found, err := retry(ctx, db, func() (bool, error) { return db.driver.RemoveFollower(ctx, name) })
+	found, err := retry(ctx, db, func(d Driver) (bool, error) { return d.RemoveFollower(ctx, name) })
 	if err != nil {
 		return false, fmt.Errorf("removing follower %q: %w", name, err)
 	}

@@ -125,9 +125,7 @@ func (db *DB) Prepare(ctx context.Context, project string, updates []Update, age
 		err = checkBy(r.By)
 	}
 	if err == nil && len(r.Packs) > 0 {
-		if _, err = db.packStore(); err == nil {
-			err = r.checkParts()
-		}
+		err = r.checkParts()
 	}
 	if err != nil {
 		return Preparation{}, fmt.Errorf("preparing: %w", err)
@@ -146,7 +144,14 @@ func (db *DB) Prepare(ctx context.Context, project string, updates []Update, age
 		if err := db.schemaError(); err != nil {
 			return Prepared{}, err
 		}
-		return retry(ctx, db, func() (Prepared, error) { return db.driver.Prepare(ctx, r) })
+		return retry(ctx, db, func(d Driver) (Prepared, error) {
+			if len(r.Packs) > 0 {
+				if _, err := packStoreOf(d); err != nil {
+					return Prepared{}, err
+				}
+			}
+			return d.Prepare(ctx, r)
+		})
 	}
 	p = Preparation{Project: project, Owner: db.owner, Updates: u.Updates, By: r.By, Op: r.Nonce, request: r}
 	prepared, err = prepare()
@@ -184,7 +189,7 @@ func (db *DB) Revoke(ctx context.Context, p Preparation) error {
 	if p.request.Nonce == "" {
 		return fmt.Errorf("revoking: %w: this preparation was not asked for by this process", ErrInvalid)
 	}
-	_, err := retry(ctx, db, func() (struct{}, error) { return struct{}{}, db.driver.Revoke(ctx, p.request) })
+	_, err := retry(ctx, db, func(d Driver) (struct{}, error) { return struct{}{}, d.Revoke(ctx, p.request) })
 	if err != nil {
 		return fmt.Errorf("revoking: %w", err)
 	}
@@ -226,7 +231,7 @@ func (db *DB) Finish(ctx context.Context, p Preparation, done, dropped []string)
 	defer func() { db.observe(e, start, err) }()
 	w := write{project: r.Project, id: r.ID, updates: r.Done}
 	w.send = func() error {
-		_, err := retry(ctx, db, func() (struct{}, error) { return struct{}{}, db.driver.Finish(ctx, r) })
+		_, err := retry(ctx, db, func(d Driver) (struct{}, error) { return struct{}{}, d.Finish(ctx, r) })
 		return err
 	}
 	// The first request to be carried out ends the intents: a second one does nothing.
@@ -345,8 +350,8 @@ func (db *DB) Intents(ctx context.Context, f IntentFilter) iter.Seq2[Intent, err
 	if err := check.check(); err != nil {
 		return failedListing[Intent]("intents", err)
 	}
-	return pages(ctx, db, "intents", func(after IntentCursor) ([]Intent, IntentCursor, error) {
-		page, err := db.driver.Intents(ctx, IntentQuery{IntentFilter: f, After: after, Limit: pageSize})
+	return pages(ctx, db, "intents", func(d Driver, after IntentCursor) ([]Intent, IntentCursor, error) {
+		page, err := d.Intents(ctx, IntentQuery{IntentFilter: f, After: after, Limit: pageSize})
 		return page.Intents, page.Next, err
 	})
 }
@@ -379,7 +384,7 @@ func (db *DB) Resolve(ctx context.Context, intents []Intent, d Decision, by, rea
 	for chunk := range slices.Chunk(intents, pageSize) {
 		r := ResolveRequest{Origin: db.origin(), Intents: intentIDs(chunk), Decision: d, Reason: reason}
 		r.By = by
-		ended, err := retry(ctx, db, func() ([]bool, error) { return db.driver.Resolve(ctx, r) })
+		ended, err := retry(ctx, db, func(d Driver) ([]bool, error) { return d.Resolve(ctx, r) })
 		if err != nil {
 			return resolved, fmt.Errorf("resolving: %w", err)
 		}
@@ -404,7 +409,7 @@ func (db *DB) Forget(ctx context.Context, intents []Intent) error {
 				return fmt.Errorf("forgetting intents: %w", err)
 			}
 		}
-		_, err := retry(ctx, db, func() (struct{}, error) { return struct{}{}, db.driver.Forget(ctx, intentIDs(chunk)) })
+		_, err := retry(ctx, db, func(d Driver) (struct{}, error) { return struct{}{}, d.Forget(ctx, intentIDs(chunk)) })
 		if err = db.restoreIntents(known, err); err != nil {
 			return fmt.Errorf("forgetting intents: %w", err)
 		}
@@ -431,7 +436,7 @@ func (db *DB) States(ctx context.Context, project string, refs []string) (states
 		if err != nil {
 			return nil, fmt.Errorf("reading refs: %w", err)
 		}
-		page, err := retry(ctx, db, func() ([]State, error) { return db.driver.States(ctx, project, sorted) })
+		page, err := retry(ctx, db, func(d Driver) ([]State, error) { return d.States(ctx, project, sorted) })
 		if err != nil {
 			return nil, fmt.Errorf("reading refs of %s: %w", project, err)
 		}

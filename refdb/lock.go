@@ -288,8 +288,8 @@ func (l *Lock) release(ctx context.Context) (err error) {
 // calls lostReply, and asks again: deleting by token again is harmless.
 func (l *Lock) deleteRows(ctx context.Context, refs []string, next Waiter, lostReply func()) (missing []string, err error) {
 	r := ReleaseRequest{Project: l.project, Refs: refs, Owner: l.db.owner, Token: l.token, Next: next}
-	released, err := retry(ctx, l.db, func() (Released, error) {
-		released, err := l.db.driver.Release(ctx, r)
+	released, err := retry(ctx, l.db, func(d Driver) (Released, error) {
+		released, err := d.Release(ctx, r)
 		if errors.Is(err, ErrOutcomeUnknown) {
 			lostReply()
 		}

@@ -44,7 +44,7 @@ func (db *DB) Orphans(ctx context.Context) iter.Seq2[LockInfo, error] {
 
 func (db *DB) lockOn(ctx context.Context, project, ref string) ([]LockInfo, error) {
 	q := LockQuery{LockFilter: LockFilter{Project: project, Ref: ref}, Limit: 1}
-	page, err := retry(ctx, db, func() (LockPage, error) { return db.driver.Locks(ctx, q) })
+	page, err := retry(ctx, db, func(d Driver) (LockPage, error) { return d.Locks(ctx, q) })
 	return page.Locks, err
 }
 
@@ -52,10 +52,10 @@ func (db *DB) locks(ctx context.Context, q LockQuery) iter.Seq2[LockInfo, error]
 	if err := q.LockFilter.check(); err != nil {
 		return failedListing[LockInfo]("locks", err)
 	}
-	return pages(ctx, db, "locks", func(after LockCursor) ([]LockInfo, LockCursor, error) {
+	return pages(ctx, db, "locks", func(d Driver, after LockCursor) ([]LockInfo, LockCursor, error) {
 		q := q
 		q.After = after
-		page, err := db.driver.Locks(ctx, q)
+		page, err := d.Locks(ctx, q)
 		return page.Locks, page.Next, err
 	})
 }
@@ -128,7 +128,7 @@ func (db *DB) Purge(ctx context.Context, locks []LockInfo, opts ...PurgeOption) 
 				standing[i].Heartbeat = l.Heartbeat
 			}
 		}
-		gone, err := retry(ctx, db, func() ([]bool, error) { return db.driver.Purge(ctx, standing) })
+		gone, err := retry(ctx, db, func(d Driver) ([]bool, error) { return d.Purge(ctx, standing) })
 		if err != nil {
 			return removed, fmt.Errorf("purging locks: %w", err)
 		}

@@ -142,12 +142,12 @@ type Meter interface {
 	Stats() DriverStats
 }
 
-// Stats returns the present state, without a request to the database. Driver is zero if the
-// driver is no [Meter].
+// Stats returns the present state, without a request to the database. Driver is zero before the
+// driver is open, and if it is no [Meter].
 func (db *DB) Stats() Stats {
 	k := db.keeper.Stats()
 	s := Stats{Locks: k.Leases, Left: k.Left, Waiting: db.queues.count()}
-	if m, ok := RoleOf[Meter](db.driver); ok {
+	if m, ok, _ := roleOf[Meter](db.driver); ok {
 		s.Driver = m.Stats()
 	}
 	return s

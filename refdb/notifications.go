@@ -19,17 +19,23 @@ type notifications struct {
 
 // startListening starts to receive notifications, once, if the driver has any.
 func (db *DB) startListening() {
-	notifier, ok := RoleOf[Notifier](db.driver)
+	if _, ok, err := roleOf[Notifier](db.driver); !ok && err == nil {
+		return
+	}
+	db.notifications.start.Do(func() { db.inBackground(db.listen) })
+}
+
+// listen receives notifications until the DB is closed. It waits until the driver is open, and
+// reconnects after a lost connection.
+func (db *DB) listen() {
+	select {
+	case <-db.driver.done:
+	case <-db.closing.Done():
+	}
+	n, ok, _ := roleOf[Notifier](db.driver)
 	if !ok {
 		return
 	}
-	db.notifications.start.Do(func() {
-		db.inBackground(func() { db.listen(notifier) })
-	})
-}
-
-// listen receives notifications until the DB is closed. It reconnects after a lost connection.
-func (db *DB) listen(n Notifier) {
 	pause := newBackOff(100*time.Millisecond, 5*time.Second)
 	for db.closing.Err() == nil {
 		err := n.Listen(db.closing, db.channel, func() {
@@ -95,7 +101,11 @@ func (db *DB) withdraw(project string, refs []string, waiter string) {
 		ctx, cancel := db.attemptContext(db.ctx)
 		defer cancel()
 		r := AbandonRequest{Project: project, Refs: refs, Owner: db.owner, Waiter: waiter}
-		if err := db.driver.Abandon(ctx, r); err != nil {
+		d, err := db.driver.get()
+		if err == nil {
+			err = d.Abandon(ctx, r)
+		}
+		if err != nil {
 			db.opts.Logger.Debug("a waiter that gave up could not be taken out of its queue", "lock", db.digest(project, refs), "class", ClassOf(err).String())
 		}
 	})

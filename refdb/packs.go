@@ -168,9 +168,9 @@ func WithPack(p PackPart, bases ...RefValue) PrepareOption {
 	}
 }
 
-// packStore returns an error that wraps errors.ErrUnsupported if the driver keeps no packs.
-func (db *DB) packStore() (PackStore, error) {
-	if s, ok := RoleOf[PackStore](db.driver); ok {
+// packStoreOf returns an error that wraps errors.ErrUnsupported if d keeps no packs.
+func packStoreOf(d Driver) (PackStore, error) {
+	if s, ok := RoleOf[PackStore](d); ok {
 		return s, nil
 	}
 	return nil, fmt.Errorf("this database keeps no packs: %w", errors.ErrUnsupported)
@@ -326,12 +326,14 @@ func (db *DB) dropPacks(ctx context.Context, chunk func(PackStore) (int, error))
 }
 
 func packRequest[T any](ctx context.Context, db *DB, request func(PackStore) (T, error)) (none T, err error) {
-	s, err := db.packStore()
-	if err != nil {
-		return none, err
-	}
 	if err := db.schemaError(); err != nil {
 		return none, err
 	}
-	return retry(ctx, db, func() (T, error) { return request(s) })
+	return retry(ctx, db, func(d Driver) (T, error) {
+		s, err := packStoreOf(d)
+		if err != nil {
+			return none, err
+		}
+		return request(s)
+	})
 }

@@ -87,7 +87,7 @@ func (db *DB) ProjectsAfter(ctx context.Context, revision int64) (all []Project,
 }
 
 func (db *DB) projects(ctx context.Context, q ProjectQuery) ([]Project, error) {
-	rows, err := retry(ctx, db, func() ([]Project, error) { return db.driver.Projects(ctx, q) })
+	rows, err := retry(ctx, db, func(d Driver) ([]Project, error) { return d.Projects(ctx, q) })
 	if err != nil {
 		return nil, fmt.Errorf("reading projects: %w", err)
 	}
@@ -118,11 +118,11 @@ func (db *DB) PutProject(ctx context.Context, p Project) (Project, error) {
 		return Project{}, fmt.Errorf("writing project %s: %w", p.Project, err)
 	}
 	r := ProjectRequest{Project: p.Project, ID: p.ID, Rules: p.Rules, Mode: p.Mode, Store: p.Store, Revision: p.Revision, Op: op}
-	row, err := retry(ctx, db, func() (Project, error) {
-		row, err := db.driver.PutProject(ctx, r)
+	row, err := retry(ctx, db, func(d Driver) (Project, error) {
+		row, err := d.PutProject(ctx, r)
 		// A second request finds by the row's Op whether the first one wrote it.
 		for tries := 1; errors.Is(err, ErrOutcomeUnknown) && !errors.Is(err, ErrUnconfirmed) && tries < retryTries && ctx.Err() == nil; tries++ {
-			row, err = db.driver.PutProject(ctx, r)
+			row, err = d.PutProject(ctx, r)
 			if err != nil && !errors.Is(err, ErrOutcomeUnknown) {
 				err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 			}
@@ -142,8 +142,8 @@ const projectPageSize = 100
 // lock, in byte order of their names. It reads page by page, each as of its own point
 // in time. To count, the database reads each ref once. An error ends it.
 func (db *DB) Projects(ctx context.Context) iter.Seq2[ProjectSummary, error] {
-	return pages(ctx, db, "projects", func(after string) ([]ProjectSummary, string, error) {
-		page, err := db.driver.Summaries(ctx, SummaryQuery{After: after, Limit: projectPageSize})
+	return pages(ctx, db, "projects", func(d Driver, after string) ([]ProjectSummary, string, error) {
+		page, err := d.Summaries(ctx, SummaryQuery{After: after, Limit: projectPageSize})
 		return page.Summaries, page.Next, err
 	})
 }

@@ -36,12 +36,12 @@ func (db *DB) Refs(ctx context.Context, project, prefix string, opts ...ListOpti
 	if err != nil {
 		return failedListing[Ref]("refs", err)
 	}
-	return pages(ctx, db, "refs of "+project, func(after string) ([]Ref, string, error) {
+	return pages(ctx, db, "refs of "+project, func(d Driver, after string) ([]Ref, string, error) {
 		q := q
 		if after != "" {
 			q.After = after
 		}
-		page, err := db.driver.List(ctx, q)
+		page, err := d.List(ctx, q)
 		return page.Refs, page.Next, err
 	})
 }
@@ -61,7 +61,7 @@ func (db *DB) RemoveProject(ctx context.Context, project string, opts ...RemoveO
 	for _, o := range opts {
 		o(&r)
 	}
-	n, err := db.remove(ctx, project, func() (int, error) { return db.driver.Remove(ctx, r) })
+	n, err := db.remove(ctx, project, func(d Driver) (int, error) { return d.Remove(ctx, r) })
 	if err != nil {
 		return n, err
 	}
@@ -81,11 +81,11 @@ func (db *DB) PurgeTombstones(ctx context.Context, project string, olderThan tim
 		return 0, fmt.Errorf("%w age %s: it can't be negative", ErrInvalid, olderThan)
 	}
 	r := TombstoneRequest{Project: project, Limit: pageSize, OlderThan: olderThan}
-	return db.remove(ctx, project, func() (int, error) { return db.driver.PurgeTombstones(ctx, r) })
+	return db.remove(ctx, project, func(d Driver) (int, error) { return d.PurgeTombstones(ctx, r) })
 }
 
 // remove calls chunk, which removes some refs of a project, until none are left.
-func (db *DB) remove(ctx context.Context, project string, chunk func() (int, error)) (total int, err error) {
+func (db *DB) remove(ctx context.Context, project string, chunk func(Driver) (int, error)) (total int, err error) {
 	if err := CheckProject(project); err != nil {
 		return 0, fmt.Errorf("removing refs: %w", err)
 	}
@@ -119,14 +119,14 @@ func checkPrefix(prefix string) error {
 
 // pages iterates over a listing, page by page. read returns the page after a cursor, and the
 // cursor of the next page, zero if there is none. what names the listing in errors.
-func pages[T any, C comparable](ctx context.Context, db *DB, what string, read func(after C) (page []T, next C, err error)) iter.Seq2[T, error] {
+func pages[T any, C comparable](ctx context.Context, db *DB, what string, read func(d Driver, after C) (page []T, next C, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var after, none C
 		for {
 			var next C
 			start := time.Now()
-			page, err := retry(ctx, db, func() (page []T, err error) {
-				page, next, err = read(after)
+			page, err := retry(ctx, db, func(d Driver) (page []T, err error) {
+				page, next, err = read(d, after)
 				return page, err
 			})
 			db.observe(Event{Op: OpList, Refs: len(page)}, start, err)
@@ -175,7 +175,7 @@ func (db *DB) GetAll(ctx context.Context, project string, refs ...string) (rows 
 	}
 	start := time.Now()
 	defer func() { db.observe(Event{Op: OpGet, Refs: len(refs)}, start, err) }()
-	rows, err = retry(ctx, db, func() ([]Ref, error) { return db.driver.Get(ctx, project, refs) })
+	rows, err = retry(ctx, db, func(d Driver) ([]Ref, error) { return d.Get(ctx, project, refs) })
 	if err != nil {
 		return nil, fmt.Errorf("getting refs of %s: %w", project, err)
 	}

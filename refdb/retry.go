@@ -22,15 +22,16 @@ const (
 
 // retry repeats op while it fails with ErrUnavailable, which says that it was
 // not carried out, a few times within a fraction of a second: enough for a
-// dropped connection or a deadlock, not for an outage.
+// dropped connection or a deadlock, not for an outage. A driver that is not open yet counts as
+// a failure of op.
 //
 // If ctx ends in between, the error wraps ctx's error and op's last one. It never
 // wraps ctx's cause, which may be the loss of a lock that op has nothing to do with.
 //
 // While the server is not admitted it compares what this process knows with what the server has.
-func retry[T any](ctx context.Context, db *DB, op func() (T, error)) (T, error) {
-	return retryPlain(ctx, db, func() (T, error) {
-		v, err := op()
+func retry[T any](ctx context.Context, db *DB, op func(Driver) (T, error)) (T, error) {
+	return retryPlain(ctx, db, func(d Driver) (T, error) {
+		v, err := op(d)
 		if !errors.Is(err, ErrNotAdmitted) {
 			return v, err
 		}
@@ -39,20 +40,21 @@ func retry[T any](ctx context.Context, db *DB, op func() (T, error)) (T, error) 
 		case compareErr != nil:
 			return v, errors.Join(err, compareErr)
 		case a.Admitted:
-			return op()
+			return op(d)
 		}
 		return v, a.Err()
 	})
 }
 
 // retryPlain is retry of what may be done at every server.
-func retryPlain[T any](ctx context.Context, db *DB, op func() (T, error)) (v T, err error) {
+func retryPlain[T any](ctx context.Context, db *DB, op func(Driver) (T, error)) (v T, err error) {
 	again := false
 	_, _ = backoff.Retry(ctx, func() (struct{}, error) {
+		var d Driver
 		if db.ctx.Err() != nil {
 			err = ErrClosed
-		} else {
-			v, err = op()
+		} else if d, err = db.driver.get(); err == nil {
+			v, err = op(d)
 		}
 		again = errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrOutcomeUnknown)
 		if err != nil && (!again || ctx.Err() != nil) {

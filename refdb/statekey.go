@@ -41,8 +41,8 @@ func (db *DB) StateKey(ctx context.Context, project string) (StateKey, error) {
 	if err := CheckProject(project); err != nil {
 		return StateKey{}, fmt.Errorf("reading the state of a project: %w", err)
 	}
-	tip, err := retry(ctx, db, func() (Tip, error) {
-		tip, err := db.driver.Tip(ctx, project)
+	tip, err := retry(ctx, db, func(d Driver) (Tip, error) {
+		tip, err := d.Tip(ctx, project)
 		if err == nil && !tip.State.Admitted {
 			err = ErrNotAdmitted
 		}
@@ -80,8 +80,8 @@ func (db *DB) ChangedBetween(ctx context.Context, from, to StateKey, limit int) 
 	if !from.Settled() || same != to || from.newest > to.newest {
 		return nil, false, nil
 	}
-	page, err := retry(ctx, db, func() (LogPage, error) {
-		return db.driver.Log(ctx, LogRequest{Project: to.project, Before: ChangeKey{Position: to.newest + 1}, Limit: limit + 1})
+	page, err := retry(ctx, db, func(d Driver) (LogPage, error) {
+		return d.Log(ctx, LogRequest{Project: to.project, Before: ChangeKey{Position: to.newest + 1}, Limit: limit + 1})
 	})
 	if err != nil {
 		return nil, false, fmt.Errorf("reading what has changed: %w", err)

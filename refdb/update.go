@@ -232,7 +232,7 @@ func (db *DB) update(ctx context.Context, r UpdateRequest, lock *Lock) (err erro
 	}()
 	w := write{project: r.Project, id: r.ID, updates: r.Updates}
 	w.send = func() error {
-		_, err := retry(ctx, db, func() (struct{}, error) { return struct{}{}, db.driver.Update(ctx, r) })
+		_, err := retry(ctx, db, func(d Driver) (struct{}, error) { return struct{}{}, d.Update(ctx, r) })
 		return err
 	}
 	// Nobody else writes refs that are locked.
@@ -301,7 +301,7 @@ func (db *DB) carriedOut(ctx context.Context, w write) (bool, error) {
 	for i, u := range w.updates {
 		names[i] = u.Ref
 	}
-	rows, err := retry(ctx, db, func() ([]Ref, error) { return db.driver.Get(ctx, w.project, names) })
+	rows, err := retry(ctx, db, func(d Driver) ([]Ref, error) { return d.Get(ctx, w.project, names) })
 	return slices.ContainsFunc(rows, func(r Ref) bool { return r.Op == w.id }), err
 }
 

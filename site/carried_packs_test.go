@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
@@ -327,7 +328,7 @@ func TestManyPacksForOneTransaction(t *testing.T) {
 	shell, err := os.ReadFile("/bin/sh")
 	git := filepath.Join(t.TempDir(), "git")
 	if err == nil {
-		err = sitetest.WriteProgram(git, shell)
+		err = testprogram.Write(git, shell)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -3,54 +3,70 @@ package site
 import (
 	"context"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
-	"github.com/globalrefdb/globalrefdb/site/guards"
+	"github.com/globalrefdb/globalrefdb/site/hooks"
 	"github.com/globalrefdb/globalrefdb/site/moves"
+	"github.com/globalrefdb/globalrefdb/site/projects"
+	"github.com/globalrefdb/globalrefdb/site/sessions"
 )
 
 // BePatient lets what others take until the daemon gives them up be so long that only a hang reaches it. It is called before Run.
 func (d *Daemon) BePatient(limit time.Duration) {
-	d.limits = limits{ // outage: none, as tests take the database away
-		request: limit, answer: limit, lockFiles: limit, snapshot: limit, fresh: limit, reread: limit, rules: d.limits.rules,
-	}
-	d.SetSessionLimits(guards.Limits{Decision: 3 * limit, Silence: limit, Write: limit})
+	d.state.Outage = 0 // tests take the database away
+	d.limits = limits{request: limit, lockFiles: limit}
+	d.hooks.Limits = hooks.Limits{Answer: limit, Snapshot: limit, Fresh: limit, Reread: limit}
+	d.SetSessionLimits(sessions.Limits{Decision: 3 * limit, Silence: limit, Write: limit})
 }
 
 // SetSessionLimits changes the limits of sessions that begin from now on.
-func (d *Daemon) SetSessionLimits(l guards.Limits) { d.guards.SetLimits(l) }
+func (d *Daemon) SetSessionLimits(l sessions.Limits) { d.guards.SetLimits(l) }
 
 // SetLockPatience changes how long a boot waits for running gits. It is called before Run.
 func (d *Daemon) SetLockPatience(limit time.Duration) { d.limits.lockFiles = limit }
 
 // SetOutage changes in how long an outage of the database pushes wait. It is called before Run.
-func (d *Daemon) SetOutage(limit time.Duration) { d.limits.outage = limit }
+func (d *Daemon) SetOutage(limit time.Duration) { d.state.Outage = limit }
 
 // SetReadersWait changes after how long a reader of moves is answered if nothing moves. It is called before Run.
 func (d *Daemon) SetReadersWait(wait time.Duration) { d.readers.Wait = wait }
 
 // SetRulesLook changes for how long a transaction goes by one look at the rules. It is called before Run.
-func (d *Daemon) SetRulesLook(limit time.Duration) { d.limits.rules = limit }
+func (d *Daemon) SetRulesLook(limit time.Duration) { d.policy.Decision = limit }
 
 // LetSnapshotsAge has what was read when a push began be too old for its first update. It is called before Run.
-func (d *Daemon) LetSnapshotsAge() { d.limits.fresh = 0 }
+func (d *Daemon) LetSnapshotsAge() { d.hooks.Limits.Fresh = 0 }
 
 // SetSettle changes for how long pushes are refused after a change of rules. It is called before Run.
 func (d *Daemon) SetSettle(settle time.Duration) { d.projects.Settle = settle }
 
-// AgeRules lets what is known of the projects be older.
-func (d *Daemon) AgeRules(by time.Duration) { d.projects.Backdate(by) }
+// A Clock is ahead of the machine's clocks by as much as a test says.
+type Clock struct{ ahead atomic.Int64 }
+
+// Advance sets the clock forward.
+func (c *Clock) Advance(by time.Duration) { c.ahead.Add(int64(by)) }
+
+// UseClock makes the ages of sessions, of the site's Gerrit and of the known rules those of a clock. It is called before Run.
+func (d *Daemon) UseClock(c *Clock) {
+	now := func() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+	d.guards.Now, d.gerrit.Now = now, now
+	d.projects.Clock = func() (time.Duration, error) {
+		up, err := projects.Uptime()
+		return up + time.Duration(c.ahead.Load()), err
+	}
+}
 
 // HurryStop bounds how long the daemon waits when it stops, if something is under way that need not end by itself.
 func (d *Daemon) HurryStop(limit time.Duration) {
-	if d.pushes.pending()+d.guards.Pending() > 0 || d.presence.Lost() != nil || d.health.last() != nil {
-		c := *d.config.Load()
+	if d.moving.Count()+d.guards.Pending() > 0 || d.state.Presence.Lost() != nil || d.state.Health() != nil {
+		c := *d.state.Config()
 		c.StopTimeout = min(c.StopTimeout, limit)
-		d.config.Store(&c)
+		d.state.SetConfig(&c)
 	}
 }
 
@@ -61,14 +77,11 @@ func PatientRepair(ctx context.Context, c *config.Config, db *refdb.DB, limit ti
 	return d.repair(ctx, c)
 }
 
-// AgeSessions lets all guards have been without a session, or in it, for longer.
-func (d *Daemon) AgeSessions(by time.Duration) { d.guards.Backdate(by) }
-
 // WaitingForClaims counts the transactions that wait for others.
 func (d *Daemon) WaitingForClaims() int { return d.claims.Waiting() }
 
 // MaintainDue does what a daemon does every few minutes.
-func (d *Daemon) MaintainDue() { d.maintainer.MaintainDue(d.upkeep) }
+func (d *Daemon) MaintainDue() { d.maintainer.MaintainDue(d.state.Upkeep) }
 
 // Maintaining holds the turn of maintenance until the function is called that it returns.
 func (d *Daemon) Maintaining() (end func()) {
@@ -84,41 +97,35 @@ func (d *Daemon) SurveyNow(ctx context.Context) { d.survey.take(ctx, d) }
 
 // BreakMoves lets moves not be listed until mend is called.
 func (d *Daemon) BreakMoves() (mend func(), err error) {
-	dir := moves.Dir(d.config.Load().State)
-	d.list.Close()
+	dir := moves.Dir(d.state.Config().State)
 	if err := os.Rename(dir, dir+".away"); err != nil {
 		return nil, err
 	}
-	return func() { os.Remove(dir) }, os.WriteFile(dir, nil, 0o600)
+	err = os.WriteFile(dir, nil, 0o600)
+	d.list.Close() // last: the daemon opens it again by itself where it can
+	return func() { os.Remove(dir) }, err
 }
 
 // FollowRemoval moves the repository of a project aside, if it is to be, and returns where to.
 func (d *Daemon) FollowRemoval(ctx context.Context, project string) (to string, err error) {
-	return d.lifecycle.FollowRemoval(ctx, d.config.Load(), project)
+	return d.lifecycle.FollowRemoval(ctx, d.state.Config(), project)
 }
 
-// LookAtGerrit looks at the site's Gerrit after it has been as it is for longer.
-func (d *Daemon) LookAtGerrit(ctx context.Context, longer time.Duration) {
-	d.gerrit.Look(ctx)
-	d.gerrit.Backdate(longer)
-	d.gerrit.Look(ctx)
-}
+// LookAtGerrit looks at the site's Gerrit.
+func (d *Daemon) LookAtGerrit(ctx context.Context) { d.gerrit.Look(ctx) }
 
 // CloneNow clones a project as the daemon does by itself.
 func (d *Daemon) CloneNow(ctx context.Context, project string) error {
-	_, err := d.lifecycle.Clone(ctx, d.config.Load(), project)
+	_, err := d.lifecycle.Clone(ctx, d.state.Config(), project)
 	return err
 }
 
 // LookForVanished looks for repositories that are gone, as at a time.
-func (d *Daemon) LookForVanished(now time.Time) { d.lifecycle.LookForVanished(d.work, now) }
-
-// HoldDeletions keeps projects from being removed until the function is called that it returns.
-func (d *Daemon) HoldDeletions() (release func()) { return d.lifecycle.HoldDeletions() }
+func (d *Daemon) LookForVanished(now time.Time) { d.lifecycle.LookForVanished(d.state.Work, now) }
 
 // Share keeps a repository from being had alone until the function is called that it returns.
 func (d *Daemon) Share(ctx context.Context, path string) (release func(), err error) {
-	return d.share(ctx, path)
+	return d.pruning.Protect(ctx, path)
 }
 
 // AwaitedAlone reports whether somebody waits to have a repository alone.

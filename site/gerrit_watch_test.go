@@ -22,7 +22,7 @@ func TestAGerritWithoutTheGuardIsAnAlarm(t *testing.T) {
 
 	promise := func(what, state string, pid int, after time.Duration) {
 		t.Helper()
-		g.daemon.LookAtGerrit(t.Context(), after)
+		g.looksAtGerrit(after)
 		s := g.status()
 		if s.Gerrit == nil || s.Gerrit.State != state || s.Gerrit.PID != pid || s.Gerrit.Path != dir {
 			t.Errorf("%s: %+v, want it %s with process %d", what, s.Gerrit, state, pid)
@@ -45,7 +45,7 @@ func TestAGerritWithoutTheGuardIsAnAlarm(t *testing.T) {
 		t.Error("one that starts is logged")
 	}
 	promise("a Gerrit without a session", client.GerritUnguarded, pid, minute)
-	g.daemon.LookAtGerrit(t.Context(), minute)
+	g.looksAtGerrit(minute)
 	if n := logged(); n != 1 {
 		t.Errorf("it is logged %d times, not once", n)
 	}
@@ -75,11 +75,19 @@ func TestAGerritWithoutTheGuardIsAnAlarm(t *testing.T) {
 	}
 }
 
+// looksAtGerrit has the daemon look at the site's Gerrit, and again after some time.
+func (g *guard) looksAtGerrit(after time.Duration) {
+	g.tb.Helper()
+	g.daemon.LookAtGerrit(g.tb.Context())
+	g.clock.Advance(after)
+	g.daemon.LookAtGerrit(g.tb.Context())
+}
+
 // Without site.gerrit nothing is looked at.
 func TestWithoutAGerritNothingIsSaidOfIt(t *testing.T) {
 	t.Parallel()
 	g := newGuard(t, local.SQLite(t), "eu-1")
-	g.daemon.LookAtGerrit(t.Context(), time.Minute)
+	g.looksAtGerrit(time.Minute)
 	if s := g.status(); s.Gerrit != nil || !s.OK() {
 		t.Errorf("%+v", s)
 	}

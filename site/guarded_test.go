@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/metrics"
 	"github.com/globalrefdb/globalrefdb/site"
@@ -53,6 +54,7 @@ type guard struct {
 	log    *sitetest.Buffer
 	driver func(refdb.Driver) refdb.Driver // around the daemon's
 	stale  time.Duration                   // of its locks
+	clock  *site.Clock                     // the daemon's
 
 	options func(*site.Options) // unless nil, changes the daemon's
 	limits  func(*site.Daemon)  // unless nil, changes the daemon's limits, which only a hang reaches otherwise
@@ -76,6 +78,7 @@ func idleGuard(tb testing.TB, shared *local.Database, name string, settings ...s
 		config: filepath.Join(dir, "site.config"),
 		log:    &sitetest.Buffer{},
 		stale:  leases,
+		clock:  new(site.Clock),
 	}
 	db, err := refdb.New(shared.Open(tb), refdb.Options{Site: "test", StaleAfter: leases})
 	if err != nil {
@@ -246,6 +249,7 @@ func (g *guard) tryStart() error {
 	}
 	g.daemon, g.stop, g.ended = site.New(c, db, options), stop, make(chan error, 1)
 	g.daemon.BePatient(sitetest.Patience)
+	g.daemon.UseClock(g.clock)
 	if g.limits != nil {
 		g.limits(g.daemon)
 	}
@@ -292,6 +296,7 @@ func (g *guard) halt() error {
 	g.stop()
 	err := <-g.ended
 	g.ended <- err
+	testprogram.AwaitForks()
 	for _, name := range append([]string{"refs/", "team/", g.owner}, g.commit...) { // P9
 		if strings.Contains(g.log.String(), name) {
 			g.tb.Errorf("the log names %s", name)

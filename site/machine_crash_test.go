@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
@@ -36,6 +37,7 @@ func (g *guard) onDisk() disk {
 		}
 	}
 	sitetest.Run(g.tb, dir, "cp", "-a", filepath.Join(g.dir, "git")+"/.", "mnt")
+	testprogram.AwaitForks()
 	sitetest.Run(g.tb, dir, "umount", "mnt")
 	d.mount(d.image, filepath.Join(g.dir, "git"))
 	return d
@@ -47,7 +49,10 @@ func (d disk) mount(image, at string) {
 		d.tb.Fatal(err)
 	}
 	sitetest.Run(d.tb, "", "mount", "-o", "loop,commit=300", image, at)
-	d.tb.Cleanup(func() { sitetest.Run(d.tb, "", "umount", at) })
+	d.tb.Cleanup(func() {
+		testprogram.AwaitForks()
+		sitetest.Run(d.tb, "", "umount", at)
+	})
 }
 
 // crashed returns where the disk is as the machine finds it if it crashes now.

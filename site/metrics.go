@@ -3,56 +3,12 @@ package site
 import (
 	"io"
 	"os"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
-	"github.com/globalrefdb/globalrefdb/site/refusal"
-	"github.com/globalrefdb/globalrefdb/site/wire"
 )
-
-// daemonMetrics are what a daemon counts for metrics alone.
-type daemonMetrics struct {
-	refusals *prometheus.CounterVec
-	hooks    *prometheus.HistogramVec
-
-	announcements prometheus.Histogram
-	movesResets   prometheus.Counter
-}
-
-func newDaemonMetrics() daemonMetrics {
-	m := daemonMetrics{
-		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "refdb_site_refusals_total",
-			Help: "Requests of hooks that were refused, by reason. A push that is refused ref by ref counts once for each ref.",
-		}, []string{"reason"}),
-		hooks: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "refdb_site_hook_duration_seconds", Help: "Time that hooks waited for the daemon's answer, in seconds.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2, 3, 4, 5},
-		}, []string{"hook"}),
-		announcements: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "refdb_site_announcement_duration_seconds", Help: "Time that guards with sessions waited for the answer to an announcement, in seconds.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2, 3, 4, 5},
-		}),
-		movesResets: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "refdb_site_moves_resets_total", Help: "Times that a reader of the list of moves had to start over and compare everything.",
-		}),
-	}
-	for _, r := range refusal.Reasons {
-		m.refusals.WithLabelValues(string(r))
-	}
-	return m
-}
-
-// answered notes how long a hook waited. What it calls its state is whatever its process says.
-func (m daemonMetrics) answered(state string, took time.Duration) {
-	switch state {
-	case wire.StatePrepared, wire.StateCommitted, wire.StateAborted, wire.StatePreReceive, wire.StateUpdate:
-		m.hooks.WithLabelValues(state).Observe(took.Seconds())
-	}
-}
 
 var (
 	infoMetric         = describe("info", "Always 1; the label has the daemon's version.", "version")
@@ -124,20 +80,18 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 type collector struct{ *Daemon }
 
 func (c collector) Describe(descriptions chan<- *prometheus.Desc) {
-	c.metrics.refusals.Describe(descriptions)
-	c.metrics.hooks.Describe(descriptions)
-	c.metrics.announcements.Describe(descriptions)
-	c.metrics.movesResets.Describe(descriptions)
+	for _, counted := range c.state.Counts.Collectors() {
+		counted.Describe(descriptions)
+	}
 	for _, d := range daemonMeasures {
 		descriptions <- d
 	}
 }
 
 func (c collector) Collect(metrics chan<- prometheus.Metric) {
-	c.metrics.refusals.Collect(metrics)
-	c.metrics.hooks.Collect(metrics)
-	c.metrics.announcements.Collect(metrics)
-	c.metrics.movesResets.Collect(metrics)
+	for _, counted := range c.state.Counts.Collectors() {
+		counted.Collect(metrics)
+	}
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		metrics <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
@@ -152,14 +106,14 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	gauge(rootMetric, oneIf(s.RootGone))
 	gauge(stuckMetric, float64(len(s.Stuck)))
 	gauge(activeMetric, float64(len(s.Pushes)))
-	open, oldest := c.open.Count()
+	open, oldest := c.moving.Open.Count()
 	gauge(intentsMetric, float64(open))
 	gauge(oldestMetric, oldest.Seconds())
 	count(transactionsMetric, s.Counters.Prepared, "accepted")
 	count(transactionsMetric, s.Counters.Refused, "refused")
 	count(refsMetric, s.Counters.Updated, "moved")
 	count(refsMetric, s.Counters.Dropped, "kept")
-	count(refsMetric, c.counters.refusedRefs.Load(), "refused")
+	count(refsMetric, c.state.Counts.RefusedRefs.Load(), "refused")
 	count(wouldRefuseMetric, c.logged.Total())
 	count(alarmsMetric, s.Counters.Alarms)
 	count(deathsMetric, s.Counters.Deaths)
@@ -214,7 +168,7 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	gauge(movesUnread, float64(unread))
 	gauge(movesOldest, unreadFor)
 	gauge(gerritMetric, oneIf(s.Gerrit != nil && s.Gerrit.State == client.GerritUnguarded))
-	fault, lost := c.hooks.State()
+	fault, lost := c.hookdir.State()
 	gauge(hooksMetric, oneIf(fault != ""))
 	count(hooksLost, lost)
 	bytes, failures := c.follower.Traffic()
@@ -237,7 +191,7 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 
 // rootGone reports whether the directory of the repositories is away, such as with its disk. The site's hooks alone are nothing.
 func (d *Daemon) rootGone() bool {
-	root := d.config.Load().Root
+	root := d.state.Config().Root
 	if root == "" {
 		return false
 	}

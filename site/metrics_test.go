@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
@@ -269,6 +270,7 @@ func TestMetricsAreServedAtAnAddressAndNothingElseIs(t *testing.T) {
 		t.Errorf("an address that is taken: %v", err)
 	}
 	l.Close()
+	testprogram.AwaitForks()
 	taken.start()
 	if code, text := get(t, at, "/metrics"); code != http.StatusOK || !strings.Contains(text, "# TYPE refdb_site_serving gauge\n") {
 		t.Errorf("%d: %s", code, text)

@@ -111,7 +111,7 @@ func TestInModeLogTheDatabaseMayBeDown(t *testing.T) {
 	s.close()
 	g.git("update-ref", "refs/heads/x", g.commit[2])
 	g.git("update-ref", "refs/heads/y", b)
-	g.daemon.AgeRules(time.Hour)
+	g.clock.Advance(time.Hour)
 	g.git("update-ref", "refs/heads/z", b)
 	down.Store(false)
 	for ref, value := range map[string]string{"refs/heads/x": g.commit[2], "refs/heads/y": b, "refs/heads/z": b} {

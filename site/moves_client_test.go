@@ -11,6 +11,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/wire"
+	"github.com/globalrefdb/globalrefdb/site/wire/wiretest"
 )
 
 // A movesReader reads the list of moves.
@@ -72,14 +73,14 @@ func (m *movesReader) dial() {
 
 func (m *movesReader) say(message wire.Message) {
 	m.g.tb.Helper()
-	if err := wire.WriteMessage(m.conn, message); err != nil {
+	if err := wiretest.Write(m.conn, message); err != nil {
 		m.g.tb.Fatal(err)
 	}
 }
 
 func (m *movesReader) hear() wire.Message {
 	m.g.tb.Helper()
-	answer, err := wire.ReadMoves(m.r)
+	answer, err := wiretest.ReadMoves(m.r)
 	if err != nil {
 		m.g.tb.Fatalf("waiting for moves: %v", err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/site/wire"
+	"github.com/globalrefdb/globalrefdb/site/wire/wiretest"
 )
 
 func (m *movesReader) raw(text string) {
@@ -32,7 +33,7 @@ func (m *movesReader) raw(text string) {
 // ended checks that the daemon has closed the connection. The kernel resets one of which it has not read all.
 func (m *movesReader) ended(what string) {
 	m.g.tb.Helper()
-	if answer, err := wire.ReadMoves(m.r); err != io.EOF && !errors.Is(err, syscall.ECONNRESET) {
+	if answer, err := wiretest.ReadMoves(m.r); err != io.EOF && !errors.Is(err, syscall.ECONNRESET) {
 		m.g.tb.Errorf("%s: the connection goes on: %+v, %v", what, answer, err)
 	}
 }
@@ -229,11 +230,11 @@ func TestAServerThatNeverReadsMoves(t *testing.T) {
 	if answer, is := j.begin(func(b *wire.Begin) { b.Server = "gerrit" }).(wire.Welcome); !is {
 		t.Fatalf("%+v", answer)
 	}
-	g.daemon.AgeSessions(2 * time.Minute) // a slow machine adds to that
+	g.clock.Advance(2 * time.Minute) // a slow machine adds to that
 	if s := g.status(); !s.OK() || len(s.Readers) > 0 {
 		t.Errorf("after two minutes: %+v", s.Readers)
 	}
-	g.daemon.AgeSessions(4 * time.Minute)
+	g.clock.Advance(4 * time.Minute)
 	if s := g.status(); s.OK() || len(s.Readers) != 1 || s.Readers[0].Guard != j.id || !s.Readers[0].Never || metric(t, at, oldest) < 360 {
 		t.Errorf("after six: %+v", s.Readers)
 	}

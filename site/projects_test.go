@@ -143,11 +143,15 @@ func TestOldRulesEndWithoutTheDatabase(t *testing.T) {
 	g := idleGuard(t, local.SQLite(t), "eu-1", "[guard]\n\tref = refs/heads/*")
 	down := g.unplug()
 	g.start()
-	g.git("update-ref", "refs/tags/before", g.commit[0])
-	down.Store(true)
-	g.git("update-ref", "refs/tags/soon", g.commit[0])
+	sitetest.Eventually(t, "what rules leave out goes on while they are young", func() bool {
+		down.Store(false)
+		_, before := g.tries("refs/tags/")
+		down.Store(true)
+		_, after := g.tries("refs/tags/")
+		return before && after
+	})
 	sitetest.Eventually(t, "what rules leave out is refused", func() bool {
-		g.daemon.AgeRules(time.Hour)
+		g.clock.Advance(time.Hour)
 		return exec.Command("git", "--git-dir="+g.repo, "update-ref", "refs/tags/"+rand.Text(), g.commit[0]).Run() != nil
 	})
 	sitetest.Contains(t, g.fails("update-ref", "refs/tags/late", g.commit[0]), "does not answer: nothing was changed")
@@ -273,7 +277,7 @@ func TestRulesThatChangeDuringALongDecisionApplyToIt(t *testing.T) {
 	}()
 	<-asked
 	g.setRules("ref refs/*")
-	g.daemon.AgeRules(time.Hour)
+	g.clock.Advance(time.Hour)
 	close(answer)
 	if err := <-prepared; err == nil || !strings.Contains(err.Error(), justChanged) {
 		t.Errorf("it was let through by rules that are over: %v", err)

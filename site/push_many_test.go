@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
@@ -74,7 +74,7 @@ func TestOfAPushOfTooManyRefsToALaterGitTheFirstGoOn(t *testing.T) {
 	shell, err := os.ReadFile("/bin/sh")
 	git := filepath.Join(t.TempDir(), "git")
 	if err == nil {
-		err = sitetest.WriteProgram(git, shell)
+		err = testprogram.Write(git, shell)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
@@ -36,7 +37,7 @@ func TestAWrappedGitPushesIfTheConfigurationNamesIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	wrapped := filepath.Join(t.TempDir(), ".vcs-wrapped")
-	if err := sitetest.WriteProgram(wrapped, program); err != nil {
+	if err := testprogram.Write(wrapped, program); err != nil {
 		t.Fatal(err)
 	}
 	shared := local.SQLite(t)

@@ -5,32 +5,29 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/site/claims"
-	"github.com/globalrefdb/globalrefdb/site/intent"
 	"github.com/globalrefdb/globalrefdb/site/internal/systemd"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 )
 
-// reconcileEvery is how often the daemon reads the site's intents in the database. It also does
-// that whenever something could not be done.
+// reconcileEvery is how often the daemon reads the site's intents in the database. It also does so
+// whenever something failed.
 const reconcileEvery = 10 * time.Second
 
-// lateRequests is how long a request to the database may be under way.
+// lateRequests is the longest time for which a request to the database may be in flight.
 const lateRequests = 24 * time.Hour
 
-// reconcileLoop reconciles the database with the site's pushes until ctx ends: it catches whatever was
-// missed. Err is the result of the first attempt.
+// reconcileLoop reconciles the database with the site's repositories until ctx ends: it retries
+// whatever failed elsewhere. Err is the result of the first attempt.
 func (d *Daemon) reconcileLoop(ctx context.Context, err error) {
 	retry := backoff.NewExponentialBackOff()
 	retry.InitialInterval, retry.MaxInterval = 100*time.Millisecond, reconcileEvery/2
 	for {
-		wait, hurry := reconcileEvery, d.reconcileNow
+		wait, hurry := reconcileEvery, d.state.Reconcile.Wanted()
 		if err != nil {
 			d.o.Logger.WarnContext(ctx, "reconciling failed; trying again: see `refdbctl site status`", "class", refdb.ClassOf(err).String())
 			wait, hurry = retry.NextBackOff(), nil
@@ -48,34 +45,35 @@ func (d *Daemon) reconcileLoop(ctx context.Context, err error) {
 	}
 }
 
-// reconcile resolves the intents of this site that belong to no push under way, and carries out what
-// an operator has decided meanwhile.
+// reconcile resolves the intents of this site that belong to no push in progress, and applies the
+// decisions of operators.
 func (d *Daemon) reconcile(ctx context.Context) error {
-	if err := d.presence.Lost(); err != nil {
+	if err := d.state.Presence.Lost(); err != nil {
 		return err
 	}
 	// Intents that a server lacks may be lost, not ended.
 	if err := d.witness.MayAct(ctx); err != nil {
 		return err
 	}
-	requested, start := d.reconcileRequested.Load(), time.Now()
-	if err := d.revokeAll(ctx); err != nil {
+	done, start := d.state.Reconcile.Begin(), time.Now()
+	if err := d.moving.Revoke(ctx); err != nil {
 		return err
 	}
-	c := d.config.Load()
-	pending, err := d.intents(ctx, refdb.IntentFilter{Owner: c.Site})
+	c := d.state.Config()
+	pending, err := d.moving.Intents(ctx, refdb.IntentFilter{Owner: c.Site})
 	if err != nil {
 		return err
 	}
-	decided, err := d.intents(ctx, refdb.IntentFilter{Owner: c.Site, Decided: true})
+	decided, err := d.moving.Intents(ctx, refdb.IntentFilter{Owner: c.Site, Decided: true})
 	if err != nil {
 		return err
 	}
-	d.alarms.Keep(slices.Concat(pending, decided))
-	d.forgetEnded(start, pending)
-	d.open.Found(start, pending)
-	first := !d.inherited.Known()
-	// Before anything is let through, what operators have decided is claimed, and so is what earlier daemons let guards do.
+	d.moving.Alarms.Keep(slices.Concat(pending, decided))
+	d.moving.ForgetEnded(start, pending)
+	d.moving.Open.Found(start, pending)
+	first := !d.state.Inherited()
+	// Before any push is let through, the refs are claimed that operators have decided about, or
+	// that transactions granted by earlier daemons may move.
 	d.claims.SetDecided(decided)
 	if err := d.guards.AdoptTransactions(ctx, decided, first); err != nil {
 		return err
@@ -84,21 +82,24 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if first {
+		d.state.Inherit()
+	}
 	byAgent := map[string][]refdb.Intent{}
 	for _, i := range pending {
 		if _, is := pusher.ParseTransaction(i.Agent); !is {
 			byAgent[i.Agent] = append(byAgent[i.Agent], i)
 		}
 	}
-	failures := []error{d.dropLate(ctx, late)}
+	failures := []error{d.moving.DropLate(ctx, late)}
 	for _, name := range slices.Sorted(maps.Keys(byAgent)) {
-		failures = append(failures, d.reconcileAgent(ctx, name, byAgent[name]))
+		failures = append(failures, d.hooks.Reconcile(ctx, name, byAgent[name]))
 	}
 	failures = append(failures, d.guards.AdoptTransactions(ctx, pending, first))
 	d.guards.SettleTransactions(ctx)
 	d.guards.RecordHeads(ctx)
-	d.tasks.Go(func() { d.guards.SettleCreations(d.work) })
-	d.tasks.Go(func() { d.lifecycle.RemoveDeleted(d.work) })
+	d.state.Tasks.Go(func() { d.guards.SettleCreations(d.state.Work) })
+	d.state.Tasks.Go(func() { d.lifecycle.RemoveDeleted(d.state.Work) })
 	unheeded, err := d.applyDecisions(ctx, c, decided)
 	d.claims.SetDecided(unheeded)
 	d.guards.ForgetSettled(start, slices.Concat(pending, unheeded))
@@ -107,148 +108,7 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 	if err := errors.Join(failures...); err != nil {
 		return err
 	}
-	d.reconcileDone.Store(requested)
-	d.counters.reconciled.Add(1)
+	done()
+	d.state.Counts.Reconciled.Add(1)
 	return nil
-}
-
-// dropLate drops intents that came too late: no push relies on them.
-func (d *Daemon) dropLate(ctx context.Context, late []refdb.Intent) error {
-	var failures []error
-	for _, i := range late {
-		p := refdb.Preparation{Project: i.Project, Owner: i.Owner, Token: i.Token, Time: i.Time, Updates: []refdb.Update{{Ref: i.Ref, Old: i.Old, New: i.New}}}
-		err := d.db.Finish(ctx, p, nil, []string{i.Ref})
-		d.recordHealth(err)
-		if !errors.Is(err, refdb.ErrLockLost) {
-			failures = append(failures, err)
-		}
-	}
-	return errors.Join(failures...)
-}
-
-func (d *Daemon) revokeAll(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, reconcileEvery)
-	defer cancel()
-	return d.revoke(ctx)
-}
-
-// revoke makes sure that requests whose reply was lost never take effect.
-func (d *Daemon) revoke(ctx context.Context) error {
-	for _, c := range d.claims.Revocable() {
-		err := d.db.Revoke(ctx, *c.Unknown)
-		d.recordHealth(err)
-		if err != nil {
-			return err
-		}
-		d.claims.Revoked(c)
-		if c.By != claims.ByTransaction {
-			// Of a transaction an operator may have decided meanwhile: see [guards.Guards.ForgetSettled].
-			d.claims.Release(c)
-		}
-	}
-	return nil
-}
-
-func (d *Daemon) intents(ctx context.Context, f refdb.IntentFilter) (all []refdb.Intent, err error) {
-	ctx, cancel := context.WithTimeout(ctx, reconcileEvery)
-	defer cancel()
-	for i, err := range d.db.Intents(ctx, f) {
-		if err != nil {
-			d.recordHealth(err)
-			return nil, err
-		}
-		all = append(all, i)
-	}
-	d.recordHealth(nil)
-	return all, nil
-}
-
-// reconcileAgent resolves or adopts the intents of one process.
-func (d *Daemon) reconcileAgent(ctx context.Context, name string, intents []refdb.Intent) error {
-	a, ok := pusher.ParseAgent(name)
-	if !ok || a.Boot != d.boot {
-		return d.resolveAbandoned(ctx, intents)
-	}
-	p, err := d.track(d.work, a)
-	switch {
-	case errors.Is(err, pusher.ErrGone):
-		return d.resolveAbandoned(ctx, intents)
-	case err != nil:
-		return err
-	case !p.tryEnter():
-		// A hook of the push is being answered. What can't be ended then is reconciled later.
-		return nil
-	}
-	defer p.leave()
-	if p.dead {
-		return nil
-	}
-	return d.adopt(ctx, p, intents)
-}
-
-// resolveAbandoned resolves the intents of a process that has ended.
-func (d *Daemon) resolveAbandoned(ctx context.Context, intents []refdb.Intent) error {
-	moves := make([]*intent.Move, len(intents))
-	for i, one := range intents {
-		moves[i] = intent.MoveOf(one)
-	}
-	// Once the intents have ended, others may lock those refs.
-	leftovers := d.lockFilesOf(moves)
-	ended, err := d.resolve(ctx, moves)
-	if len(ended) == len(moves) {
-		for dir, files := range leftovers {
-			d.removeAbandoned(d.work, dir, files)
-		}
-	}
-	return err
-}
-
-// adopt adds to p the intents of its process that this daemon does not know: an earlier daemon
-// recorded them, or the reply to the request was lost. It resolves those whose transaction has ended.
-func (d *Daemon) adopt(ctx context.Context, p *push, intents []refdb.Intent) error {
-	var unknown, over []*intent.Move
-	for _, i := range intents {
-		m := p.find(i.Project, i.Ref)
-		switch {
-		case m == nil || m.Token != i.Token:
-			unknown = append(unknown, intent.MoveOf(i))
-		case m.Over.Load():
-			over = append(over, m)
-		}
-	}
-	// They may have ended since they were listed.
-	slices.SortStableFunc(unknown, func(a, b *intent.Move) int { return strings.Compare(a.Project, b.Project) })
-	for len(unknown) > 0 {
-		n := slices.IndexFunc(unknown, func(m *intent.Move) bool { return m.Project != unknown[0].Project })
-		if n < 0 {
-			n = len(unknown)
-		}
-		still, err := d.stillPending(ctx, unknown[:n])
-		if err != nil {
-			return err
-		}
-		p.add(still...)
-		unknown = unknown[n:]
-	}
-	ended, err := d.resolve(ctx, over)
-	p.drop(ended)
-	return err
-}
-
-// forgetEnded drops moves that have ended by a request whose reply was lost: the database did not have
-// them when it was asked, after start.
-func (d *Daemon) forgetEnded(start time.Time, intents []refdb.Intent) {
-	still := make(map[intent.Key]bool, len(intents))
-	for _, i := range intents {
-		still[intent.KeyOf(i)] = true
-	}
-	for _, p := range d.pushes.all() {
-		if !p.tryEnter() {
-			continue
-		}
-		p.drop(slices.DeleteFunc(p.list(), func(m *intent.Move) bool {
-			return !m.Over.Load() || still[m.Key()] || m.Since.After(start)
-		}))
-		p.leave()
-	}
 }

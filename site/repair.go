@@ -28,7 +28,7 @@ func (d *Daemon) repair(ctx context.Context, c *config.Config) (s client.Status,
 	if site, _, _ := strings.Cut(db.Owner(), "/"); site != c.Site {
 		return s, fmt.Errorf("the database was opened for site %q, not %q", site, c.Site)
 	}
-	if d.boot, err = pusher.BootID(); err != nil {
+	if d.state.Boot, err = pusher.BootID(); err != nil {
 		return s, err
 	}
 	lock, err := presence.LockState(c.State)
@@ -36,7 +36,7 @@ func (d *Daemon) repair(ctx context.Context, c *config.Config) (s client.Status,
 		return s, err
 	}
 	defer lock.Close()
-	if d.locked, err = projects.Uptime(); err != nil {
+	if d.state.Locked, err = projects.Uptime(); err != nil {
 		return s, err
 	}
 	if err := presence.CheckLocation(c); err != nil {
@@ -45,21 +45,21 @@ func (d *Daemon) repair(ctx context.Context, c *config.Config) (s client.Status,
 	d.openMoves(ctx, c)
 	defer d.list.Close() // after all that may list something
 	work, cancel := context.WithCancel(ctx)
-	defer d.tasks.Wait()
+	defer d.state.Tasks.Wait()
 	defer cancel()
-	d.work = work
+	d.state.Work = work
 	if err := d.guards.LoadGuards(c.State); err != nil {
 		return s, err
 	}
-	if err := d.presence.Acquire(ctx, c); err != nil {
+	if err := d.state.Presence.Acquire(ctx, c); err != nil {
 		return s, err
 	}
-	defer d.presence.End()
+	defer d.state.Presence.End()
 	err = d.reconcile(ctx)
 	until := time.Now().Add(d.limits.lockFiles)
 	d.guards.AwaitDead(ctx, until)
 	d.awaitRemovals(ctx, until)
-	if err == nil && d.reconcileDone.Load() != d.reconcileRequested.Load() {
+	if err == nil && d.state.Reconcile.Outstanding() {
 		err = d.reconcile(ctx) // decisions that had to wait for lock files
 	}
 	return d.status(), err

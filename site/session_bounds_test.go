@@ -16,9 +16,10 @@ import (
 	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
-	"github.com/globalrefdb/globalrefdb/site/guards"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/site/sessions"
 	"github.com/globalrefdb/globalrefdb/site/wire"
+	"github.com/globalrefdb/globalrefdb/site/wire/wiretest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
@@ -103,7 +104,7 @@ func TestASessionThatBreaksWithinAMessage(t *testing.T) {
 		io.WriteString(j.conn, text)
 		j.conn.(*net.UnixConn).CloseWrite()
 		for {
-			if _, err := wire.ReadFromDaemon(j.r); err != nil {
+			if _, err := wiretest.ReadFromDaemon(j.r); err != nil {
 				break
 			}
 		}
@@ -130,7 +131,7 @@ func TestAGuardThatReadsNothing(t *testing.T) {
 	t.Parallel()
 	g := sessionTest(t)
 	slow, other := g.jgitChild(), g.jgit().session()
-	g.daemon.SetSessionLimits(guards.Limits{Write: 100 * time.Millisecond}) // of the session that begins now
+	g.daemon.SetSessionLimits(sessions.Limits{Write: 100 * time.Millisecond}) // of the session that begins now
 	slow.session()
 	pings := strings.Repeat("ping\n\n", 200_000)
 	go io.WriteString(slow.conn, pings) // until it is killed
@@ -190,7 +191,7 @@ func TestAStopWaitsForTransactionsOfSessions(t *testing.T) {
 	if strings.Contains(g.log.String(), "stopped with pushes under way") {
 		t.Error("it did not wait")
 	}
-	if _, err := wire.ReadFromDaemon(j.r); err == nil {
+	if _, err := wiretest.ReadFromDaemon(j.r); err == nil {
 		t.Error("the session goes on")
 	}
 	g.has(x, b, b)

@@ -17,6 +17,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/wire"
+	"github.com/globalrefdb/globalrefdb/site/wire/wiretest"
 )
 
 // A jgit plays a process that moves refs by itself. It is the test's own process, or a child that hands on what it reads and writes.
@@ -126,7 +127,7 @@ func (j *jgit) begin(change ...func(*wire.Begin)) wire.Message {
 		c(&b)
 	}
 	j.say(b)
-	m, err := wire.ReadWelcome(j.r)
+	m, err := wiretest.ReadWelcome(j.r)
 	if err != nil {
 		j.g.tb.Fatalf("the daemon said %v", err)
 	}
@@ -144,7 +145,7 @@ func (j *jgit) session() *jgit {
 
 func (j *jgit) say(m wire.Message) {
 	j.g.tb.Helper()
-	if err := wire.WriteMessage(j.conn, m); err != nil {
+	if err := wiretest.Write(j.conn, m); err != nil {
 		j.g.tb.Fatal(err)
 	}
 }
@@ -159,7 +160,7 @@ func (j *jgit) hear(tx string) wire.Message {
 		}
 	}
 	for {
-		m, err := wire.ReadFromDaemon(j.r)
+		m, err := wiretest.ReadFromDaemon(j.r)
 		if err != nil {
 			j.g.tb.Fatalf("waiting for a word about %s: %v", tx, err)
 		}

@@ -434,7 +434,7 @@ func TestAGuardThatIsSilent(t *testing.T) {
 	if s := g.status(); !s.OK() {
 		t.Error("that is an alarm at once")
 	}
-	g.daemon.AgeSessions(2 * time.Minute)
+	g.clock.Advance(2 * time.Minute)
 	g.reconciled()
 	if s := g.status(); s.OK() || s.Sessions[0].State != client.SessionSilent || s.Counters.Alarms != 1 {
 		t.Errorf("after a minute: %+v", s)

@@ -11,6 +11,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/wire"
+	"github.com/globalrefdb/globalrefdb/site/wire/wiretest"
 )
 
 const x = "refs/heads/x"
@@ -148,10 +149,10 @@ func TestALaterSessionEndsTheEarlierOne(t *testing.T) {
 	j := g.jgit().session()
 	first, r := j.conn, j.r
 	j.session()
-	if m, err := wire.ReadFromDaemon(r); err == nil {
+	if m, err := wiretest.ReadFromDaemon(r); err == nil {
 		t.Errorf("the earlier session goes on: %+v", m)
 	}
-	wire.WriteMessage(first, wire.Announce{TX: "old", Limit: sitetest.Patience, Dir: g.repo, Lines: []wire.Line{line(x, "", a)}})
+	wiretest.Write(first, wire.Announce{TX: "old", Limit: sitetest.Patience, Dir: g.repo, Lines: []wire.Line{line(x, "", a)}})
 	tx := j.granted(line("refs/heads/y", "", a))
 	if agents := g.agents(); len(agents) != 1 || !strings.HasSuffix(agents[0], ":"+tx) {
 		t.Errorf("intents of %v stand", agents)

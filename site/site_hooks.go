@@ -24,7 +24,7 @@ const finishEvery = time.Minute
 // newHooks returns what keeps the site's hooks whole.
 func (d *Daemon) newHooks(c *config.Config) *hookdir.Keeper {
 	k := &hookdir.Keeper{
-		Dir: hookdir.Dir(c.Hooks), Needed: d.needsHooks, Compare: d.compareAll, Alarm: host{d}.Alarm, Logger: d.o.Logger,
+		Dir: hookdir.Dir(c.Hooks), Needed: d.needsHooks, Compare: d.compareAll, Alarm: func() { d.state.Counts.Alarms.Add(1) }, Logger: d.o.Logger,
 	}
 	if d.o.Hook != "" {
 		program, err := install.ReadHook(d.o.Hook)
@@ -38,7 +38,7 @@ func (d *Daemon) newHooks(c *config.Config) *hookdir.Keeper {
 
 // needsHooks reports whether a repository that is there leads git to the directory of the site's hooks.
 func (d *Daemon) needsHooks() bool {
-	c := d.config.Load()
+	c := d.state.Config()
 	if inside, err := filepath.Rel(c.Root, c.Hooks); c.Root != "" && err == nil && filepath.IsLocal(inside) {
 		if _, err := os.Stat(c.Root); err != nil {
 			return false // the root's disk is away: the hooks come back with it
@@ -54,14 +54,14 @@ func (d *Daemon) needsHooks() bool {
 // compareAll restores what the site's hooks have for each guarded repository, and compares it with the database, after a time in which refs
 // may have moved that no hook was asked about.
 func (d *Daemon) compareAll(ctx context.Context) {
-	c := d.config.Load()
+	c := d.state.Config()
 	guarded, err := install.GuardedBy(c)
 	if err != nil {
 		d.o.Logger.ErrorContext(ctx, "not all repositories can be compared with the database: run `refdbctl site check`")
 	}
 	for _, r := range guarded {
 		if err := install.RestoreShown(ctx, c, r); err != nil && ctx.Err() == nil {
-			d.o.Logger.ErrorContext(ctx, "a repository may refuse pushes: run `refdbctl site check --repair`", "repository", d.digest(r.Project, ""), "error", wire.OneLine(err.Error()))
+			d.o.Logger.ErrorContext(ctx, "a repository may refuse pushes: run `refdbctl site check --repair`", "repository", d.state.Digest(r.Project, ""), "error", wire.OneLine(err.Error()))
 		}
 		ruled, err := projects.WithRules(ctx, c, d.db, r.Project)
 		differ := 0
@@ -72,10 +72,10 @@ func (d *Daemon) compareAll(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			d.o.Logger.ErrorContext(ctx, "a repository can't be compared with the database: run `refdbctl site check`", "repository", d.digest(r.Project, ""), "class", refdb.ClassOf(err).String())
+			d.o.Logger.ErrorContext(ctx, "a repository can't be compared with the database: run `refdbctl site check`", "repository", d.state.Digest(r.Project, ""), "class", refdb.ClassOf(err).String())
 		case differ > 0:
-			host{d}.Alarm()
-			d.o.Logger.ErrorContext(ctx, "refs differ from the database after the site's hooks were damaged: run `refdbctl site check`", "repository", d.digest(r.Project, ""), "refs", differ)
+			d.state.Counts.Alarms.Add(1)
+			d.o.Logger.ErrorContext(ctx, "refs differ from the database after the site's hooks were damaged: run `refdbctl site check`", "repository", d.state.Digest(r.Project, ""), "refs", differ)
 		}
 	}
 }
@@ -83,14 +83,14 @@ func (d *Daemon) compareAll(ctx context.Context) {
 // finishHooks gives repositories' own hooks their places back that an earlier version has taken, once no git needs ours there any more.
 func (d *Daemon) finishHooks(ctx context.Context) {
 	for pause.For(ctx, finishEvery) {
-		c := d.config.Load()
+		c := d.state.Config()
 		guarded, _ := install.GuardedBy(c) // those that can't be listed have their time later
 		for _, r := range guarded {
 			if _, err := os.Lstat(filepath.Join(r.Path, wire.ChainedHooks)); err != nil {
 				continue
 			}
 			if err := install.Finish(ctx, c, r); err != nil && ctx.Err() == nil {
-				d.o.Logger.WarnContext(ctx, "a repository's own hooks can't have their places back: run `refdbctl site enable`", "repository", d.digest(r.Project, ""), "error", wire.OneLine(err.Error()))
+				d.o.Logger.WarnContext(ctx, "a repository's own hooks can't have their places back: run `refdbctl site enable`", "repository", d.state.Digest(r.Project, ""), "error", wire.OneLine(err.Error()))
 			}
 		}
 	}

@@ -59,7 +59,7 @@ func TestTheDaemonFindsWhatMovedWhileItsHooksWereGone(t *testing.T) {
 		sitetest.Eventually(t, "the hooks are restored", func() bool { return len(hookdir.Dir(r.Config.Hooks).Faults(nil)) == 0 })
 		if r.Get(t, ref) == refdb.Unknown {
 			past = ref
-			sitetest.Eventually(t, "alarms: each time the hooks, and what moved", func() bool { return status().Counters.Alarms == uint64(n)+1 })
+			sitetest.Eventually(t, "alarms: each time the hooks, and what moved", func() bool { return status().Counters.Alarms >= uint64(n)+1 }) // the comparison of the time before may find it, too
 		}
 	}
 	if s := status(); s.HooksError != "" {

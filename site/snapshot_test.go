@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
@@ -91,8 +92,7 @@ func (g *guard) pause() (stopped func(), cont func()) {
 	dir := g.tb.TempDir()
 	script := fmt.Sprintf("#!/bin/sh\ntouch %[1]s/here\nuntil [ -e %[1]s/go ]; do sleep 0.01; done\n", dir)
 	path := filepath.Join(g.repo, "hooks/update")
-	// Renamed, so that no process that is being forked has it open for writing.
-	if err := os.WriteFile(path+".new", []byte(script), 0o755); err != nil {
+	if err := testprogram.Write(path+".new", []byte(script)); err != nil {
 		g.tb.Fatal(err)
 	}
 	if err := os.Rename(path+".new", path); err != nil {

@@ -2,7 +2,6 @@ package site
 
 import (
 	"cmp"
-	"maps"
 	"os"
 	"slices"
 	"time"
@@ -16,15 +15,15 @@ import (
 
 // status returns what the daemon says about itself.
 func (d *Daemon) status() client.Status {
-	c := d.config.Load()
+	c := d.state.Config()
 	s := client.Status{
 		Site: c.Site, Version: d.o.Version, PID: os.Getpid(),
-		Started: d.began.UTC(), Uptime: time.Since(d.began).Seconds(), SessionVersion: wire.SessionVersion, Stopping: d.stopping.Load(), Gerrit: d.gerrit.Status(),
-		Pushes: []client.Push{}, Sessions: d.guards.Sessions(), Stuck: d.alarms.List(), Counters: d.counters.read(), Unguarded: []client.Unguarded{}, Malformed: []client.Malformed{}, Behind: d.behind(),
+		Started: d.began.UTC(), Uptime: time.Since(d.began).Seconds(), SessionVersion: wire.SessionVersion, Stopping: d.state.Stopping(), Gerrit: d.gerrit.Status(),
+		Pushes: d.hooks.Status(), Sessions: d.guards.Sessions(), Stuck: d.moving.Alarms.List(), Counters: d.state.Counts.Status(), Unguarded: []client.Unguarded{}, Malformed: []client.Malformed{}, Behind: d.behind(),
 	}
 	s.Counters.Followed, s.Counters.Unpacked, _ = d.follower.Stats()
 	s.Readers = append(d.readers.Status(), d.guards.NeverRead(d.readers.Reads, readers.NeverReadFor)...)
-	s.HooksError, _ = d.hooks.State()
+	s.HooksError, _ = d.hookdir.State()
 	s.RootGone = d.rootGone()
 	if err := d.list.Writable(); err != nil {
 		s.MovesError = err.Error()
@@ -34,30 +33,18 @@ func (d *Daemon) status() client.Status {
 		u.Mode = p.Mode
 		s.Unguarded = append(s.Unguarded, u)
 	}
-	switch err := d.presence.Lost(); {
+	switch err := d.state.Presence.Lost(); {
 	case err != nil:
 		s.PresenceError = err.Error()
-	case !d.inherited.Known():
+	case !d.state.Inherited():
 		s.PresenceError = "it has not learned yet what its predecessor left"
 	default:
 		s.Presence = true
 	}
-	if err := d.health.last(); err == nil {
+	if err := d.state.Health(); err == nil {
 		s.Database = true
 	} else {
 		s.DatabaseError = err.Error()
-	}
-	for _, p := range d.pushes.all() {
-		byProject := map[string]client.Push{}
-		for _, m := range p.list() {
-			push := byProject[m.Project]
-			byProject[m.Project] = client.Push{
-				Project: m.Project, PID: p.agent.PID, Refs: push.Refs + 1, Age: max(push.Age, time.Since(m.Since).Seconds()),
-			}
-		}
-		for _, project := range slices.Sorted(maps.Keys(byProject)) {
-			s.Pushes = append(s.Pushes, byProject[project])
-		}
 	}
 	malformed, _ := d.follower.Malformed()
 	for _, m := range malformed {
@@ -84,7 +71,7 @@ func (d *Daemon) behind() []client.Behind {
 // about returns what the daemon says about itself.
 func (d *Daemon) about() presence.About {
 	behind := d.behind()
-	a := presence.About{Version: d.o.Version, Store: cmp.Or(d.config.Load().NewProjectStore, config.StoreNone), Followed: d.follower.Followed(), Behind: len(behind)}
+	a := presence.About{Version: d.o.Version, Store: cmp.Or(d.state.Config().NewProjectStore, config.StoreNone), Followed: d.follower.Followed(), Behind: len(behind)}
 	for _, b := range behind {
 		a.Projects = append(a.Projects, b.Project)
 	}

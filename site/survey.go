@@ -33,6 +33,7 @@ var repositoryStates = []string{repositoryGuarded, repositoryOpen, repositoryDis
 
 // A survey is what a daemon counts now and then: a forge makes repositories, and writes their configuration, at any time.
 type survey struct {
+	taking sync.Mutex // held while one is taken, so that no older one takes the place of a newer
 	mu     sync.Mutex
 	states map[string]int   // repositories by state; nil: not surveyed yet
 	packs  *refdb.PackUsage // of all projects; nil if the database has not said it, or keeps no packs
@@ -56,7 +57,9 @@ func (s *survey) keep(ctx context.Context, d *Daemon) {
 }
 
 func (s *survey) take(ctx context.Context, d *Daemon) {
-	states := surveyRepositories(ctx, d.config.Load())
+	s.taking.Lock()
+	defer s.taking.Unlock()
+	states := surveyRepositories(ctx, d.state.Config())
 	limited, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	usage, err := d.db.PackUsage(limited, "")

@@ -2,11 +2,11 @@ package site_test
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
@@ -17,7 +17,7 @@ func (g *guard) backup(fetch, script string) {
 	dir := filepath.Join(g.dir, "backup.git")
 	sitetest.Run(g.tb, "", "git", "init", "--quiet", "--bare", dir) // or leaves it
 	text := fmt.Sprintf("#!/bin/sh\nexec </dev/null\nunset GIT_DIR GIT_QUARANTINE_PATH GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES\n%s\n", script)
-	if err := os.WriteFile(filepath.Join(dir, "hooks/pre-receive"), []byte(text), 0o755); err != nil {
+	if err := testprogram.Write(filepath.Join(dir, "hooks/pre-receive"), []byte(text)); err != nil {
 		g.tb.Fatal(err)
 	}
 	g.git("config", "remote.backup.url", dir)

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // The five steps of docs/GIT.md, on both sites: the test runs every command and uses every file as
@@ -164,6 +166,7 @@ func (s *documentedSite) configure(t *testing.T) {
 	}
 	text := s.here(strings.Replace(block[1], "name = eu ", "name = "+s.name+" ", 1))
 	text += "\nsocket = " + s.root + "/run/refdb/site.sock\nstate = " + s.root + "/var/lib/refdb\n" // paths that have defaults
+	text += "timeout = 5m\nlockWait = 5m\n"                                                         // only a hang reaches them
 	for path, content := range map[string]string{s.config(): text, s.here("/etc/refdb/database"): s.database() + "\n"} {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -189,7 +192,7 @@ func (s *documentedSite) startDaemon(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	args := strings.Fields(line("ExecStart"))
 	daemon := exec.CommandContext(ctx, filepath.Join(programs(t), filepath.Base(args[0])), append(args[1:], "--config", s.config())...)
-	daemon.Stdin, daemon.Stderr, daemon.Env = in, os.Stderr, cleanEnviron()
+	daemon.Stdin, daemon.Stderr, daemon.Env = in, os.Stderr, patientEnviron()
 	daemon.Cancel = func() error { return daemon.Process.Signal(syscall.SIGTERM) }
 	if err := daemon.Start(); err != nil {
 		t.Fatal(err)
@@ -200,6 +203,11 @@ func (s *documentedSite) startDaemon(t *testing.T) {
 	})
 }
 
+// patientEnviron is [cleanEnviron] in which only a hang reaches the limit of hooks and commands.
+func patientEnviron() []string {
+	return append(cleanEnviron(), wire.LimitVariable+"="+patience.String())
+}
+
 // try runs a command of the documentation at the site.
 func (s *documentedSite) try(t *testing.T, command string) (string, error) {
 	t.Helper()
@@ -208,7 +216,7 @@ func (s *documentedSite) try(t *testing.T, command string) (string, error) {
 		command += " --config " + s.config()
 	}
 	cmd := exec.Command("bash", "-euc", command)
-	cmd.Env = append(cleanEnviron(), "PATH="+programs(t)+":"+os.Getenv("PATH"))
+	cmd.Env = append(patientEnviron(), "PATH="+programs(t)+":"+os.Getenv("PATH"))
 	if !strings.Contains(command, "REFDB_URL=") && !strings.HasPrefix(command, "refdbctl site ") {
 		cmd.Env = append(cmd.Env, "REFDB_URL="+s.database())
 	}

@@ -316,15 +316,18 @@ func TestTheUsualLimitIsFiveSeconds(t *testing.T) {
 		s.forget()
 	}
 	r.is(0)
-	asked := len(d.requests())
 	if l := d.requests()[0].Limit; l <= 0 || l > 5*time.Second {
 		t.Errorf("limit %v", l)
 	}
+	// Hooks that gave up may have requests on the way to the other daemon.
+	s = newSite(t)
+	d = s.serve("ok\n")
+	r = s.transaction("prepared", lines)
 	for _, limit := range []string{"soon", "-1s", "0", "5"} {
 		r.limit = limit
 		r.do().is(1, "REFDB_HOOK_TIMEOUT="+limit)
 	}
-	if n := len(d.requests()); n != asked {
+	if n := len(d.requests()); n != 0 {
 		t.Errorf("%d requests", n)
 	}
 }

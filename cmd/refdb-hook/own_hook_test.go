@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 )
 
 // These tests are not parallel: a script that was just written can't be run while
@@ -198,7 +200,7 @@ func TestOwnHooksAreWhereTheyWereBefore(t *testing.T) {
 			path = s.path(file)
 		}
 		s.must(os.MkdirAll(path[:strings.LastIndexByte(path, '/')], 0o755))
-		s.must(os.WriteFile(path, []byte("#!/bin/sh\necho \"$0\" >&2\n"), 0o755))
+		s.must(testprogram.Write(path, []byte("#!/bin/sh\necho \"$0\" >&2\n")))
 		s.update("refs/heads/x", a, b).do().is(0, file+"\n")
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/past"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/timespec"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -46,7 +46,7 @@ func (a *app) auditListCommand() *cobra.Command {
 database's timestamps. Each entry is written before the operation. An entry without an outcome belongs to a command
 that is in progress, or has died: its operation may have been done.
 
---since is ` + past.Forms + `.
+--since is ` + timespec.Forms + `.
 
 Fields: ` + output.Names(auditColumns),
 		Example: `  refdbctl audit list --project my/project --since 7d
@@ -62,16 +62,9 @@ Fields: ` + output.Names(auditColumns),
 				if f.Since, err = a.Since(ctx, db, since); err != nil {
 					return err
 				}
-				w := output.NewWriter(a.Out, a.Format, a.Palette(a.Out), auditColumns)
-				for e, err := range cli.WithRowTimeout(ctx, a.Run, func(ctx context.Context) iter.Seq2[refdb.AuditEntry, error] { return db.Audit(ctx, f) }) {
-					if err == nil {
-						err = w.Write(e)
-					}
-					if err != nil {
-						return err
-					}
-				}
-				return w.Close()
+				return cli.PrintRows(a.Run, auditColumns, cli.WithRowTimeout(ctx, a.Run, func(ctx context.Context) iter.Seq2[refdb.AuditEntry, error] {
+					return db.Audit(ctx, f)
+				}))
 			})
 		}),
 	}

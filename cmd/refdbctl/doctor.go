@@ -20,11 +20,11 @@ import (
 
 const (
 	latencyProbes = 5
-	// notableSkew is the difference of clocks from which on it is a note.
+	// notableSkew is the smallest difference between clocks that is reported as a note.
 	notableSkew = 2 * time.Second
 )
 
-// The status of a check. A note is worth knowing, but nothing is wrong.
+// The status of a check. A note is information, not a problem.
 const (
 	checkOK   = "ok"
 	checkNote = "note"
@@ -93,7 +93,6 @@ type doctor struct {
 	*app
 	report *output.Writer[check]
 	failed int
-	err    error // of printing
 }
 
 func (d *doctor) add(name, status, format string, args ...any) {
@@ -101,18 +100,19 @@ func (d *doctor) add(name, status, format string, args ...any) {
 		d.failed++
 	}
 	detail := redact.Text(output.OneLine(fmt.Sprintf(format, args...)), d.URL)
-	d.err = errors.Join(d.err, d.report.Write(check{name, status, detail}))
+	d.report.Write(check{name, status, detail})
 }
 
 func (d *doctor) conclude(ctx context.Context) error {
-	err := errors.Join(d.err, ctx.Err(), d.report.CloseWith(output.Field{Name: "ok", Value: d.failed == 0}))
+	err := errors.Join(ctx.Err(), d.report.CloseWith(output.Field{Name: "ok", Value: d.failed == 0}))
 	if err == nil && d.failed > 0 {
 		return exit.With(exit.Failed, fmt.Sprintf("%s failed", output.Count(d.failed, "check")))
 	}
 	return err
 }
 
-// schema reports the version of the schema. Opening the database has checked that this program works with it.
+// schema reports the version of the schema. Opening the database has checked that this program
+// supports it.
 func (d *doctor) schema(ctx context.Context) error {
 	return d.WithMigrator(ctx, func(m *migrations.Migrator, dialect migrations.Dialect) error {
 		version, _, err := m.Version(ctx)
@@ -120,7 +120,7 @@ func (d *doctor) schema(ctx context.Context) error {
 		case err != nil:
 			d.add("schema", checkFail, "%s", err)
 		case version < latest:
-			d.add("schema", checkNote, "version %d, and this program knows %d: `refdbctl migrate up` once all that use the database know it, too", version, latest)
+			d.add("schema", checkNote, "version %d, and this program supports %d: run `refdbctl migrate up` once all programs that use the database support it", version, latest)
 		case version > latest:
 			d.add("schema", checkNote, "version %d, newer than this program's %d, which works with it: upgrade the program", version, latest)
 		default:
@@ -169,11 +169,11 @@ func (d *doctor) clock(ctx context.Context, db *refdb.DB) bool {
 		cancel()
 		if err != nil {
 			d.add("latency", checkFail, "%s", err)
-			d.add("settings and locks", checkFail, "not looked at, as the database does not answer")
+			d.add("settings and locks", checkFail, "not checked, because the database does not respond")
 			return false
 		}
 		if len(times) == 0 || took < slices.Min(times) {
-			// The quickest answer gives the most exact time.
+			// The fastest response gives the most accurate time.
 			skew = now.Sub(start.Add(took / 2))
 		}
 		times = append(times, took)
@@ -183,7 +183,7 @@ func (d *doctor) clock(ctx context.Context, db *refdb.DB) bool {
 	if skew.Abs() < notableSkew {
 		d.add("clock", checkOK, "the database's differs from ours by %s", skew.Round(time.Millisecond))
 	} else {
-		d.add("clock", checkNote, "the database's differs from ours by %s: that harms no lock, but look which of the two is wrong",
+		d.add("clock", checkNote, "the database's differs from ours by %s: harmless to locks, but check which of the two is wrong",
 			skew.Round(time.Millisecond))
 	}
 	return true
@@ -235,7 +235,7 @@ func (d *doctor) countLocks(name, advice string, locks iter.Seq2[refdb.LockInfo,
 			d.add(name, checkFail, "%s", err)
 			return
 		}
-		if !l.Reserved() { // a reservation stands in nobody's way once it is stale
+		if !l.Reserved() { // a stale reservation blocks nobody
 			n++
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
@@ -112,7 +113,7 @@ func writeProgram(t *testing.T, path, text string) {
 	t.Helper()
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
-	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+	if err := testprogram.Write(path, []byte(text)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -76,7 +76,7 @@ func TestAGerritFromEnablingToDisabling(t *testing.T) {
 
 	// Once more: nothing is changed, and it says so.
 	r = g.gerrit(t, "enable", "--yes", "-o", "json")
-	r.is(t, exit.OK, "it is under guard already, with 3 repositories: nothing was changed")
+	r.is(t, exit.OK, "already under guard, with 3 repositories: nothing was changed")
 	if again := decode[gerritReport](t, r.out); len(again.Changes) != 0 || !maps.Equal(g.files(t), files) {
 		t.Errorf("%+v", again)
 	}
@@ -220,7 +220,7 @@ func TestEnableRefusesBeforeAnyWork(t *testing.T) {
 		{"repositories that are not there", "gerrit.basePath: ", func(t *testing.T, g *gerritDir) { g.write(t, "etc/gerrit.config", "[gerrit]\n\tbasePath = gone\n") }},
 		{"no daemon", "start it: systemctl start refdb-site", func(t *testing.T, g *gerritDir) { g.configureSocket(t, g.dir+"/none") }},
 		{"a socket that is no daemon's", "does not answer", func(t *testing.T, g *gerritDir) { g.configureSocket(t, g.deafSocket(t)) }},
-		{"another site's daemon", "is that of site a, not of b", func(t *testing.T, g *gerritDir) { git(t, g.dir, "config", "-f", g.config, "site.name", "b") }},
+		{"another site's daemon", "belongs to site a, not to b", func(t *testing.T, g *gerritDir) { git(t, g.dir, "config", "-f", g.config, "site.name", "b") }},
 		{"Gerrit runs", "a Gerrit runs in ", func(t *testing.T, g *gerritDir) { g.start(t, "") }},
 		{"multi-site", "another ref database guards this Gerrit: remove gerrit.installDbModule = com.googlesource.gerrit.plugins.multisite.GitModule, lib/multi-site.jar, plugins/zookeeper-refdb.jar first",
 			func(t *testing.T, g *gerritDir) {
@@ -267,7 +267,7 @@ func TestEnableIsRunAgainAfterAnInterruption(t *testing.T) {
 	asking.wrap = func(d refdb.Driver) refdb.Driver {
 		return interrupting{d, "All-Users", func() { cancel(&exit.Interrupted{Signal: syscall.SIGINT}) }, nil}
 	}
-	asking.runIn(t, ctx, g.gerritArgs("enable", "--yes")...).is(t, exit.BySignal+int(syscall.SIGINT), "run it again to go on")
+	asking.runIn(t, ctx, g.gerritArgs("enable", "--yes")...).is(t, exit.BySignal+int(syscall.SIGINT), "run the command again to continue")
 	g.has(t, guardedGerrit) // no Gerrit that starts now is unguarded
 	g.gerrit(t, "enable", "--yes").is(t, exit.OK, "3 repositories guarded")
 	g.gerrit(t, "enable", "--yes").is(t, exit.OK, "nothing was changed")

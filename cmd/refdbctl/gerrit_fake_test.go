@@ -19,6 +19,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/wire"
+	"github.com/globalrefdb/globalrefdb/site/wire/wiretest"
 )
 
 // gerritDir is the site directory of a Gerrit that can't run: files alone.
@@ -280,12 +281,12 @@ func gerritMain(path, daemon string) int {
 func beginGerritSession(of []string) (net.Conn, error) {
 	conn, err := net.Dial("unix", of[1])
 	if err == nil {
-		err = wire.WriteMessage(conn, wire.Begin{Guard: strings.Repeat("ab", 16), Number: 1, Name: "Gerrit " + of[2], Root: of[0], Instance: of[3], Server: gerritServerID})
+		err = wiretest.Write(conn, wire.Begin{Guard: strings.Repeat("ab", 16), Number: 1, Name: "Gerrit " + of[2], Root: of[0], Instance: of[3], Server: gerritServerID})
 	}
 	if err != nil {
 		return nil, err
 	}
-	m, err := wire.ReadWelcome(bufio.NewReader(conn))
+	m, err := wiretest.ReadWelcome(bufio.NewReader(conn))
 	if _, ok := m.(wire.Welcome); !ok && err == nil {
 		err = fmt.Errorf("the daemon said %+v", m)
 	}

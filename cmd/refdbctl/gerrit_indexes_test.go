@@ -36,7 +36,7 @@ func TestGerritCheckSaysHowTheLastComparisonOfTheIndexesWent(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	g.write(t, "data/refdb/compared", fmt.Sprintf("began %d\n", time.Now().Unix()))
-	if got := state("did not come to its end"); got.Indexes.State != "cut-off" {
+	if got := state("did not finish"); got.Indexes.State != "cut-off" {
 		t.Errorf("%+v", got)
 	}
 	// What can't be read is no comparison that found nothing.

@@ -135,7 +135,7 @@ func TestASecondSiteJoins(t *testing.T) {
 	if codes, all := us.codes(t); len(codes) > 0 {
 		t.Errorf("check finds %+v", all.Findings)
 	}
-	us.join(t).is(t, exit.OK, "has joined already: nothing was changed")
+	us.join(t).is(t, exit.OK, "has already joined: nothing was changed")
 	if !maps.Equal(files, us.files(t)) {
 		t.Error("the second join has changed files")
 	}
@@ -207,7 +207,7 @@ func TestAJoinIsRunAgainAfterAnInterruption(t *testing.T) {
 	}
 
 	// Init fails, before and after what it writes.
-	us.join(t).is(t, exit.Failed, "logs/refdb-init.log says why; then run this again")
+	us.join(t).is(t, exit.Failed, "logs/refdb-init.log, then run this command again")
 	us.setJava(t, initScript+"echo out of memory; exit 3\n")
 	us.join(t).is(t, exit.Failed, "init failed (exit status 3)")
 	if log := us.files(t)["logs/refdb-init.log"]; log != "out of memory\n" {
@@ -303,7 +303,7 @@ func TestJoinRefusesBeforeAnyWork(t *testing.T) {
 		})
 	}
 	s := w.secondSite(t, "us", etc, "")
-	s.gerrit(t, "join").is(t, exit.Misuse, "--war and --etc are needed")
+	s.gerrit(t, "join").is(t, exit.Misuse, "--war and --etc are required")
 }
 
 // copyOf lets the copy be one of its own, with another gerrit.config.

@@ -21,7 +21,7 @@ var epochColumns = []output.Column[refdb.Epoch]{
 	{Name: "epoch", Value: func(e refdb.Epoch) any { return e.ID }},
 	{Name: "first", Value: func(e refdb.Epoch) any { return int64(e.First) }},
 	{Name: "began", Value: func(e refdb.Epoch) any { return e.Began }},
-	{Name: "by", Value: func(e refdb.Epoch) any { return output.OrNil(e.By != "", e.By) }, Text: func(e refdb.Epoch) string { return output.OrDash(e.By != "", output.Escape(e.By)) }},
+	output.Optional("by", func(e refdb.Epoch) string { return e.By }),
 	{Name: "reason", Value: func(e refdb.Epoch) any { return e.Reason }},
 }
 
@@ -58,30 +58,10 @@ them.`,
 				if err != nil {
 					return err
 				}
-				return a.printHistory(s)
+				return cli.PrintReport(a.Run, historyColumns, s, "epochs", epochColumns, cli.All(s.Epochs))
 			})
 		}),
 	}
-}
-
-func (a *app) printHistory(s refdb.HistoryState) error {
-	if a.Format == output.Table {
-		if err := output.One(a.Out, a.Format, a.Palette(a.Out), historyColumns, s); err != nil {
-			return err
-		}
-		fmt.Fprintln(a.Out) // an error shows with the next line
-	}
-	w := output.NewReport(a.Out, a.Format, a.Palette(a.Out), "epochs", epochColumns)
-	for _, e := range s.Epochs {
-		if err := w.Write(e); err != nil {
-			return err
-		}
-	}
-	fields := make([]output.Field, len(historyColumns))
-	for i, c := range historyColumns {
-		fields[i] = output.Field{Name: c.Name, Value: c.Value(s)}
-	}
-	return w.CloseWith(fields...)
 }
 
 // historyPrune holds the arguments of "history prune".
@@ -116,9 +96,9 @@ Fields: ` + output.Names(prunedColumns),
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
 			switch {
 			case p.keep < 0:
-				return exit.Usage(fmt.Sprintf("--keep %d: give how many changes of each ref stay, or 0", p.keep))
+				return exit.Usage(fmt.Sprintf("--keep %d: must be 0 or more", p.keep))
 			case p.evenUnread > 0 && p.evenUnread < p.olderThan:
-				return exit.Usage("--even-unread: nothing younger than --older-than is pruned: give as much or more")
+				return exit.Usage("--even-unread must be at least as long as --older-than")
 			}
 			if err := p.Check(a.Run); err != nil {
 				return err
@@ -148,22 +128,21 @@ func (p *historyPrune) run(ctx context.Context, a *app, db *refdb.DB) error {
 	if err := a.RequireRights(ctx, db, "history prune"); err != nil {
 		return err
 	}
-	if err := p.Confirm(ctx, a.Run, "Delete changes "+what+", from the history?"); err != nil {
-		return err
-	}
 	n := 0
-	err := a.Audited(ctx, db, cli.Act{Action: "history prune", Detail: what, Reason: p.why}, func() (_ string, err error) {
-		n, err = db.PruneHistory(ctx, refdb.PruneOptions{OlderThan: older, Keep: p.keep, EvenUnread: time.Duration(p.evenUnread)})
-		return fmt.Sprintf("pruned %d", n), err
+	return p.Perform(ctx, a.Run, db, cli.Operation{
+		Act:      cli.Act{Action: "history prune", Detail: what, Reason: p.why},
+		Question: "Delete changes " + what + ", from the history?",
+		Do: func() (_ string, err error) {
+			n, err = db.PruneHistory(ctx, refdb.PruneOptions{OlderThan: older, Keep: p.keep, EvenUnread: time.Duration(p.evenUnread)})
+			return fmt.Sprintf("pruned %d", n), err
+		},
+		Print: func(err error) error {
+			if err != nil {
+				return err
+			}
+			return cli.PrintOne(a.Run, prunedColumns, n, "pruned "+output.Count(n, "change"))
+		},
 	})
-	if err != nil {
-		return err
-	}
-	if a.Format != output.Table {
-		return output.One(a.Out, a.Format, output.Palette{}, prunedColumns, n)
-	}
-	_, err = fmt.Fprintf(a.Out, "pruned %s\n", output.Count(n, "change"))
-	return err
 }
 
 func (a *app) followersCommand() *cobra.Command {
@@ -198,13 +177,7 @@ Fields: ` + output.Names(followerColumns) + `
 				if err != nil {
 					return err
 				}
-				w := output.NewWriter(a.Out, a.Format, a.Palette(a.Out), followerColumns)
-				for _, f := range all {
-					if err := w.Write(f); err != nil {
-						return err
-					}
-				}
-				return w.Close()
+				return cli.PrintRows(a.Run, followerColumns, cli.All(all))
 			})
 		}),
 	}
@@ -236,26 +209,25 @@ Fields: ` + output.Names(removedFollowerColumns),
 				return err
 			}
 			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
-				if err := c.Confirm(ctx, a.Run, fmt.Sprintf("Remove the follower %s?", output.Escape(name))); err != nil {
-					return err
-				}
-				err := a.Audited(ctx, db, cli.Act{Action: "followers remove", Detail: name, Reason: why}, func() (string, error) {
-					limited, cancel := a.Limited(ctx)
-					defer cancel()
-					found, err := db.RemoveFollower(limited, name)
-					if err == nil && !found {
-						err = exit.With(exit.Failed, "no such follower: "+name+" (refdbctl followers list has all)")
-					}
-					return "", err
+				return c.Perform(ctx, a.Run, db, cli.Operation{
+					Act:      cli.Act{Action: "followers remove", Detail: name, Reason: why},
+					Question: fmt.Sprintf("Remove the follower %s?", output.Escape(name)),
+					Do: func() (string, error) {
+						limited, cancel := a.Limited(ctx)
+						defer cancel()
+						found, err := db.RemoveFollower(limited, name)
+						if err == nil && !found {
+							err = exit.With(exit.Failed, "no such follower: "+name+" (refdbctl followers list shows all)")
+						}
+						return "", err
+					},
+					Print: func(err error) error {
+						if err != nil {
+							return err
+						}
+						return cli.PrintOne(a.Run, removedFollowerColumns, name, "removed "+output.Escape(name))
+					},
 				})
-				if err != nil {
-					return err
-				}
-				if a.Format != output.Table {
-					return output.One(a.Out, a.Format, output.Palette{}, removedFollowerColumns, name)
-				}
-				_, err = fmt.Fprintf(a.Out, "removed %s\n", output.Escape(name))
-				return err
 			})
 		}),
 	}

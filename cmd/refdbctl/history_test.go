@@ -90,7 +90,7 @@ func TestWhatPruningAndFollowersRefuse(t *testing.T) {
 		"history prune --yes":                                     {exit.Misuse, "older-than"},
 		"history prune --older-than 90d":                          {exit.Misuse, "no terminal to ask on: add --yes"},
 		"history prune --older-than 90d --keep -1 --yes":          {exit.Misuse, "--keep -1"},
-		"history prune --older-than 90d --even-unread 9d --yes":   {exit.Misuse, "give as much or more"},
+		"history prune --older-than 90d --even-unread 9d --yes":   {exit.Misuse, "must be at least as long as"},
 		"history prune --older-than 2026-01-31 --yes":             {exit.Misuse, "give an age"},
 		"followers remove mirror":                                 {exit.Misuse, "add --yes"},
 		"followers remove mirror --yes":                           {exit.Failed, "no such follower: mirror"},

@@ -158,8 +158,8 @@ func TestWhatIsNoLeaseIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for args, says := range map[string]string{
-		"lock p refs/heads/main --shared x -- true": "give PROJECT alone",
-		"lock --exclusive x -- true":                "give PROJECT alone",
+		"lock p refs/heads/main --shared x -- true": "give only PROJECT",
+		"lock --exclusive x -- true":                "give only PROJECT",
 		"lock p --shared x --exclusive y -- true":   "none of the others can be",
 		"lock p --shared= -- true":                  "give 1 to 500",
 		"lock RECLAIM_p --shared x -- true":         "reserved",

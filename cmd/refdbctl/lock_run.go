@@ -16,8 +16,8 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/hold"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/job"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/jobcontrol"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/locking"
 	"github.com/globalrefdb/globalrefdb/lease"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
@@ -25,8 +25,8 @@ import (
 const (
 	// maxKillAfter is the longest default of --kill-after.
 	maxKillAfter = 5 * time.Second
-	// A holder that can't renew its lock is told so when this part of --stale-after, a
-	// fifth, is left until others may take the lock.
+	// marginPart is the part of --stale-after, a fifth, before whose start a holder that can't
+	// renew its lock is notified: others can take the lock when it is over.
 	marginPart = 5
 
 	exitNotExecutable = 126
@@ -96,7 +96,7 @@ the lock goes stale by itself.`,
 			case dash < 0:
 				return errors.New(`give the command after "--": refdbctl lock PROJECT REF... -- COMMAND`)
 			case l.leased(cmd) && dash != 1:
-				return errors.New(`give PROJECT alone before "--": a lease is on no REF`)
+				return errors.New(`give only PROJECT before "--": a lease is not on a REF`)
 			case !l.leased(cmd) && dash < 2:
 				return errors.New(`give PROJECT and at least one REF before "--"`)
 			case dash == len(args):
@@ -135,7 +135,7 @@ type lockRun struct {
 	refs      []string
 	shared    string // the name of a lease
 	exclusive string // the name of a lease
-	request   hold.Request
+	request   locking.Request
 	command   []string
 	wait      time.Duration
 	try       bool
@@ -143,7 +143,7 @@ type lockRun struct {
 	killAfter time.Duration
 	conflict  int
 	passDB    bool
-	job       job.Command // while it runs
+	job       jobcontrol.Command // while it runs
 }
 
 // leased reports whether the command is to run under a lease.
@@ -160,15 +160,15 @@ func (l *lockRun) check(cmd *cobra.Command) error {
 	changed := cmd.Flags().Changed
 	switch {
 	case changed("shared"):
-		l.request = hold.Lease{Project: l.project, Name: l.shared, Mode: lease.Shared, Under: l.enclosing()}
+		l.request = locking.Lease{Project: l.project, Name: l.shared, Mode: lease.Shared, Under: l.enclosing()}
 	case changed("exclusive"):
-		l.request = hold.Lease{Project: l.project, Name: l.exclusive, Mode: lease.Exclusive, Under: l.enclosing()}
+		l.request = locking.Lease{Project: l.project, Name: l.exclusive, Mode: lease.Exclusive, Under: l.enclosing()}
 	default:
-		l.request = hold.Locks{Project: l.project, Refs: l.refs}
+		l.request = locking.Locks{Project: l.project, Refs: l.refs}
 	}
 	switch {
 	case changed("wait") && l.wait <= 0:
-		return exit.Usage(fmt.Sprintf("--wait %s: it must be positive; --try does not wait, neither of them waits as long as it takes", l.wait))
+		return exit.Usage(fmt.Sprintf("--wait %s: must be positive; --try does not wait, and without both flags the wait has no limit", l.wait))
 	case l.options.StaleAfter <= 0:
 		return exit.Usage(fmt.Sprintf("--stale-after %s: it must be positive", l.options.StaleAfter))
 	case l.conflict < 0 || l.conflict > 255:
@@ -182,7 +182,7 @@ func (l *lockRun) check(cmd *cobra.Command) error {
 	} else if l.killAfter < 0 || l.killAfter > margin {
 		return exit.Usage(fmt.Sprintf("--kill-after %s: at most a fifth of --stale-after (%s), or the command might outlive the lock", l.killAfter, margin))
 	}
-	// Checked before the lock is taken: others need not wait for a command that can't run.
+	// Checked before the lock is taken, so that nobody waits for a command that can't run.
 	if _, err := exec.LookPath(l.command[0]); err != nil {
 		return cannotRun(l.command[0], err)
 	}
@@ -190,7 +190,7 @@ func (l *lockRun) check(cmd *cobra.Command) error {
 }
 
 // exitStatus returns the end of a command as an error: nil, an *exit.Error or an *exit.Killed.
-func exitStatus(e job.Exit) error {
+func exitStatus(e jobcontrol.Exit) error {
 	switch {
 	case e.Signal != 0:
 		return &exit.Killed{Signal: e.Signal}
@@ -200,8 +200,8 @@ func exitStatus(e job.Exit) error {
 	return nil
 }
 
-// cannotRun returns the error for a command that can't be started, with the status that a
-// shell has for it.
+// cannotRun returns the error for a command that can't be started, with the exit status that a
+// shell would return.
 func cannotRun(command string, err error) error {
 	var e *exec.Error
 	if errors.As(err, &e) {
@@ -217,7 +217,7 @@ func cannotRun(command string, err error) error {
 func (l *lockRun) run(ctx context.Context) error {
 	// From here on a signal ends the wait for the lock, or is forwarded to the command.
 	signals := make(chan os.Signal, 16)
-	exit.Notify(signals, job.ForwardedSignals()...)
+	exit.Notify(signals, jobcontrol.ForwardedSignals()...)
 	defer signal.Stop(signals)
 
 	waiting, stopWaiting := untilSignal(ctx, signals)
@@ -273,17 +273,17 @@ type runResult struct {
 }
 
 // runUnder runs the command while the lock is held. Signals are forwarded to it.
-func (l *lockRun) runUnder(lock hold.Hold, signals <-chan os.Signal) (r runResult) {
+func (l *lockRun) runUnder(lock locking.Hold, signals <-chan os.Signal) (r runResult) {
 	url := ""
 	if l.passDB {
 		url = l.URL
 	}
-	env, err := hold.EnvironmentOf(lock, l.Env(hold.UnderVar), url)
+	env, err := locking.EnvironmentOf(lock, l.Env(locking.UnderVar), url)
 	if err != nil {
 		return runResult{startErr: err}
 	}
 	defer env.Remove()
-	l.job = job.Command{
+	l.job = jobcontrol.Command{
 		Args: l.command,
 		Env:  env.Vars,
 		In:   l.In, Out: l.Out, Err: l.Err,
@@ -302,7 +302,7 @@ func (l *lockRun) runUnder(lock hold.Hold, signals <-chan os.Signal) (r runResul
 	return r
 }
 
-// resultError returns the error of the whole run. A lost lock comes before all else.
+// resultError returns the error of the whole run. A lost lock takes precedence.
 func (l *lockRun) resultError(r runResult) error {
 	switch {
 	case r.lostErr != nil && r.startErr == nil:
@@ -320,7 +320,7 @@ func (l *lockRun) resultError(r runResult) error {
 }
 
 // releaseAndClose releases the lock and closes the database.
-func (l *lockRun) releaseAndClose(ctx context.Context, lock hold.Hold, db *refdb.DB) (releaseErr, closeErr error) {
+func (l *lockRun) releaseAndClose(ctx context.Context, lock locking.Hold, db *refdb.DB) (releaseErr, closeErr error) {
 	releaseErr = l.release(ctx, lock)
 	closeErr = db.Close()
 	if refdb.ClassOf(releaseErr) == refdb.Retryable {
@@ -333,7 +333,7 @@ func (l *lockRun) releaseAndClose(ctx context.Context, lock hold.Hold, db *refdb
 }
 
 // release releases the lock. It retries until the timeout, or until the lock is stale by itself.
-func (l *lockRun) release(ctx context.Context, lock hold.Hold) error {
+func (l *lockRun) release(ctx context.Context, lock locking.Hold) error {
 	limited, cancel := l.Limited(context.WithoutCancel(ctx))
 	defer cancel()
 	stale, cancel := context.WithTimeout(limited, l.options.StaleAfter)
@@ -357,7 +357,7 @@ func ignoreReleased(err error) error {
 // retryInterval is the wait between two requests to a database that is down.
 const retryInterval = 200 * time.Millisecond
 
-// outage reports whether err means that the database does not answer now.
+// outage reports whether err means that the database does not respond now.
 func outage(err error) bool {
 	return !errors.Is(err, refdb.ErrLocked) &&
 		(errors.Is(err, refdb.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded))
@@ -376,9 +376,9 @@ func (l *lockRun) openWaiting(ctx context.Context) (*refdb.DB, error) {
 	return retryWhileDown(ctx, l, func() (*refdb.DB, error) { return l.Open(ctx, l.options) })
 }
 
-// acquire takes the lock. If it has to wait, a note says so once.
-func (l *lockRun) acquire(ctx context.Context, db *refdb.DB) (hold.Hold, error) {
-	lock, err := retryWhileDown(ctx, l, func() (hold.Hold, error) {
+// acquire takes the lock. If it has to wait, it prints a note once.
+func (l *lockRun) acquire(ctx context.Context, db *refdb.DB) (locking.Hold, error) {
+	lock, err := retryWhileDown(ctx, l, func() (locking.Hold, error) {
 		limited, cancel := l.Limited(ctx)
 		defer cancel()
 		return l.request.Try(limited, db)
@@ -394,13 +394,13 @@ func (l *lockRun) acquire(ctx context.Context, db *refdb.DB) (hold.Hold, error) 
 		return nil, l.conflicting(err)
 	}
 	l.Note("waiting: %s", locked)
-	lock, err = retryWhileDown(ctx, l, func() (hold.Hold, error) { return l.request.Wait(ctx, db) })
+	lock, err = retryWhileDown(ctx, l, func() (locking.Hold, error) { return l.request.Wait(ctx, db) })
 	timedOut := err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded)
 	switch refused := errors.As(err, &locked); {
 	case timedOut && refused:
 		err = l.conflicting(fmt.Errorf("not within --wait %s: %w", l.wait, locked))
 	case timedOut && outage(err):
-		// The last known state: others hold the lock.
+		// In the last known state others held the lock.
 		err = l.conflicting(fmt.Errorf("not within --wait %s: %w; since then the database has not answered", l.wait, locked))
 	case refused:
 		err = l.conflicting(err)
@@ -408,7 +408,7 @@ func (l *lockRun) acquire(ctx context.Context, db *refdb.DB) (hold.Hold, error) 
 	return lock, err
 }
 
-// conflicting sets the exit status of an error about a lock of others, as --conflict-exit-code says.
+// conflicting sets the exit status of an error about another holder's lock to --conflict-exit-code.
 func (l *lockRun) conflicting(err error) error {
 	if l.conflict == exit.Locked {
 		return err
@@ -427,7 +427,7 @@ func retryWhileDown[T any](ctx context.Context, l *lockRun, do func() (T, error)
 		if !said && ctx.Err() == nil {
 			l.Note("waiting: %s", err)
 		}
-		_ = cli.Sleep(ctx, retryInterval) // it may be over at the very moment at which ctx ends
+		_ = cli.Sleep(ctx, retryInterval) // ctx may end at the same moment: it is checked below
 		switch {
 		case errors.Is(ctx.Err(), context.DeadlineExceeded):
 			// DeadlineExceeded is not wrapped: it would be reported as --timeout.
@@ -440,7 +440,7 @@ func retryWhileDown[T any](ctx context.Context, l *lockRun, do func() (T, error)
 
 // enclosing returns the names of the locks and leases that this process runs under.
 func (l *lockRun) enclosing() []string {
-	return strings.FieldsFunc(l.Env(hold.UnderVar), func(c rune) bool { return c == '\n' })
+	return strings.FieldsFunc(l.Env(locking.UnderVar), func(c rune) bool { return c == '\n' })
 }
 
 // refuseNested fails if this process runs under one of the locks that it would wait for:
@@ -448,8 +448,8 @@ func (l *lockRun) enclosing() []string {
 func (l *lockRun) refuseNested(locked *refdb.LockedError) error {
 	enclosing := l.enclosing()
 	for _, h := range locked.Holders {
-		if slices.Contains(enclosing, hold.Name(h.Owner, h.Token)) {
-			return fmt.Errorf("this runs under the lock on %s %s already, and would wait for itself: %w", h.Project, h.Ref, locked)
+		if slices.Contains(enclosing, locking.Name(h.Owner, h.Token)) {
+			return fmt.Errorf("this command already runs under the lock on %s %s, and would wait for itself: %w", h.Project, h.Ref, locked)
 		}
 	}
 	return nil

@@ -5,11 +5,10 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"syscall"
 
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/job"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/jobcontrol"
 )
 
 // childArgument makes the test binary a command to be run under a lock. A shell can't
@@ -20,7 +19,7 @@ const childArgument = "run-as-child"
 // returns its exit status.
 func childMain(role string) int {
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, job.ForwardedSignals()...)
+	signal.Notify(signals, jobcontrol.ForwardedSignals()...)
 	switch role {
 	case "listener": // prints signals, and ends with SIGUSR2
 		fmt.Println(os.Getpid())
@@ -37,18 +36,6 @@ func childMain(role string) int {
 			if s == syscall.SIGTERM {
 				return 0
 			}
-		}
-	case "stubborn": // ignores SIGTERM, and so does its child
-		leaf := exec.Command(os.Args[0], childArgument, "leaf")
-		leaf.Stdout = os.Stdout
-		if err := leaf.Start(); err != nil {
-			fmt.Println(err)
-			return 1
-		}
-		leaf.Wait()
-	case "leaf":
-		fmt.Println(syscall.Getpgrp())
-		for range signals {
 		}
 	}
 	return 1

@@ -15,7 +15,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/hold"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/locking"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -77,7 +77,7 @@ func TestALockIsNotTakenAgainUnderItself(t *testing.T) {
 			defer stop.Stop()
 			cmd.Run()
 			r := result{code: cmd.ProcessState.ExitCode(), err: messages.String()}
-			r.is(t, exit.Locked, "runs under the lock on p "+mainRef+" already")
+			r.is(t, exit.Locked, "already runs under the lock on p "+mainRef)
 			r.isOneLine(t)
 			if _, err := os.Stat(file); err == nil {
 				t.Error("the command ran")
@@ -143,7 +143,7 @@ func (d unacquirable) Acquire(ctx context.Context, r refdb.AcquireRequest) (refd
 func released(t *testing.T, w *world, faults *outages, timeout time.Duration) error {
 	t.Helper()
 	w.wrap = func(d refdb.Driver) refdb.Driver { return unreachable{d, faults} }
-	l := &lockRun{app: w.app(cli.Streams{Err: io.Discard}), options: refdb.Options{StaleAfter: time.Hour}, request: hold.Locks{Project: "p", Refs: []string{mainRef}}}
+	l := &lockRun{app: w.app(cli.Streams{Err: io.Discard}), options: refdb.Options{StaleAfter: time.Hour}, request: locking.Locks{Project: "p", Refs: []string{mainRef}}}
 	l.Site, l.Timeout = "here", timeout
 	db, err := l.openWaiting(t.Context())
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/value"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/refvalue"
 	"github.com/globalrefdb/globalrefdb/lease"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
@@ -140,7 +140,7 @@ func (a *app) watchLocks(ctx context.Context, db *refdb.DB, list lockList, inter
 		case err != nil && !outage(err):
 			return err
 		case err != nil && !down:
-			a.Note("going on when the database answers again: %s", err)
+			a.Note("waiting until the database responds again: %s", err)
 		}
 		down = err != nil
 		select {
@@ -151,8 +151,8 @@ func (a *app) watchLocks(ctx context.Context, db *refdb.DB, list lockList, inter
 	}
 }
 
-// printRound prints the list in one write. Row by row it would flicker, and be incomplete
-// if the database goes away meanwhile.
+// printRound prints the list in one write. Printed row by row, the list would flicker, and would be
+// incomplete if the database fails meanwhile.
 func (a *app) printRound(ctx context.Context, db *refdb.DB, list lockList, interval time.Duration) error {
 	var round roundBuffer
 	if a.Format == output.Table {
@@ -211,7 +211,7 @@ Fields:
 						columns[i].Hidden = false
 					}
 					if l.Intended() {
-						defer a.Note("the site %s ends it once its push has, or when its daemon runs again; if it won't come back: "+
+						defer a.Note("site %s resolves this intent when the push ends, or when its daemon runs again; if the site will not come back: "+
 							"refdbctl locks resolve %s %s", siteOf(l.Owner), project, ref)
 					}
 					return output.One(a.Out, a.Format, a.Palette(a.Out), columns, l)
@@ -232,14 +232,14 @@ type lockRow struct {
 	lease  leaseRow
 }
 
-// leaseRow says that a lock is that of one who has a lease or waits for it.
+// leaseRow describes the lease that a lock belongs to: its owner holds the lease or waits for it.
 type leaseRow struct {
 	name  string
-	mode  lease.Mode // 0: it is not
+	mode  lease.Mode // 0: the lock belongs to no lease
 	waits bool
 }
 
-// text says what a fresh lock, or a stale one, is to its lease.
+// text returns the state of a lock with its role in its lease.
 func (l leaseRow) text(state string) string {
 	switch {
 	case l.mode == 0:
@@ -250,7 +250,7 @@ func (l leaseRow) text(state string) string {
 	return state + ", " + l.mode.String()
 }
 
-// leases finds out who waits for a lease. It reads each once, if its rows come one after the other.
+// leases finds the leases of locks. It reads a lease once for consecutive locks.
 type leases struct {
 	project, name string
 	rows          []lease.Row
@@ -273,8 +273,8 @@ func (s *leases) of(ctx context.Context, a *app, db *refdb.DB, l refdb.LockInfo)
 	return leaseRow{name, mode, waits}, nil
 }
 
-// locksWithIntents joins the locks with their intents and leases. Locks and intents come in the
-// same order. Intents are not read until a lock stands for one.
+// locksWithIntents joins the locks with their intents and leases. Locks and intents have the same
+// order. Intents are read only once a lock stands for one.
 func (a *app) locksWithIntents(ctx context.Context, db *refdb.DB, f refdb.LockFilter) iter.Seq2[lockRow, error] {
 	return func(yield func(lockRow, error) bool) {
 		intents := cli.WithRowTimeout(ctx, a.Run, func(ctx context.Context) iter.Seq2[refdb.Intent, error] {
@@ -314,15 +314,15 @@ func siteOf(owner string) string {
 	return site
 }
 
-// lockColumns are the fields of a lock. A lock that Gerrit took may lack a
-// heartbeat or a token.
+// lockColumns are the fields of a lock. A lock that was taken by Gerrit's plugin may have no
+// heartbeat or token.
 func lockColumns(p output.Palette) []output.Column[lockRow] {
 	columns := plainLockColumns(p)
 	at := slices.IndexFunc(columns, func(c output.Column[lockRow]) bool { return c.Name == "token" })
 	return slices.Insert(columns, at, slices.Concat(intentColumns, leaseColumns)...)
 }
 
-// leaseColumns are the fields of the lease that a lock is of.
+// leaseColumns are the fields of the lease that a lock belongs to.
 var leaseColumns = []output.Column[lockRow]{
 	{Name: "lease", Value: func(l lockRow) any { return output.OrNil(l.lease.mode != 0, l.lease.name) }, Hidden: true},
 	{Name: "lease_mode", Value: func(l lockRow) any { return output.OrNil(l.lease.mode != 0, l.lease.mode.String()) }, Hidden: true},
@@ -335,20 +335,16 @@ var intentColumns = []output.Column[lockRow]{
 		Name:  "intent",
 		Value: func(l lockRow) any { return l.Intended() },
 		Text: func(l lockRow) string {
-			return output.OrDash(l.intent.New != refdb.Unknown, output.Escape(value.Abbreviated(l.intent.Old)+" → "+value.Abbreviated(l.intent.New)))
+			return output.OrDash(l.intent.New != refdb.Unknown, output.Escape(refvalue.Abbreviated(l.intent.Old)+" → "+refvalue.Abbreviated(l.intent.New)))
 		},
 	},
 	{Name: "old", Value: func(l lockRow) any { return output.OrNil(!l.intent.Old.IsAbsent(), string(l.intent.Old)) }, Hidden: true},
 	{Name: "new", Value: func(l lockRow) any { return output.OrNil(!l.intent.New.IsAbsent(), string(l.intent.New)) }, Hidden: true},
-	{
-		Name:  "by",
-		Value: func(l lockRow) any { return output.OrNil(l.intent.By != "", l.intent.By) },
-		Text:  func(l lockRow) string { return output.OrDash(l.intent.By != "", output.Escape(l.intent.By)) },
-	},
+	output.Optional("by", func(l lockRow) string { return l.intent.By }),
 	{Name: "agent", Value: func(l lockRow) any { return output.OrNil(l.intent.Agent != "", l.intent.Agent) }, Hidden: true},
 }
 
-// plainLockColumns are the fields of a lock without those of its intent.
+// plainLockColumns are the fields of a lock without those of its intent and lease.
 func plainLockColumns(p output.Palette) []output.Column[lockRow] {
 	return []output.Column[lockRow]{
 		{Name: "project", Value: func(l lockRow) any { return l.Project }},
@@ -411,14 +407,15 @@ func plainLockColumns(p output.Palette) []output.Column[lockRow] {
 	}
 }
 
-// heldForHelp says how exact the column is. On PostgreSQL a token stands for a transaction's number,
-// and is raised to the clock once a second.
+// heldForHelp explains how accurate the column is. On PostgreSQL a token is a transaction's number,
+// which is raised to the clock's time once a second.
 const heldForHelp = `HELD FOR (held_seconds) is counted from the token. On PostgreSQL it may be up to 2 seconds too long, or more if
 commits waited for a standby when the lock was taken; it may also be too short, down to 0, by as much as the
 database's clock was set back. LAST BEAT is exact, and alone decides whether a lock is stale.`
 
-// isHeld reports whether somebody has had the lock since its token: a reservation has the token of the lock that ended.
+// isHeld reports whether the lock is held. A reservation has the token of the previous lock.
 func isHeld(l refdb.LockInfo) bool { return l.Token != 0 && !l.Reserved() }
 
-// hasHeartbeat reports whether a beat was made: that of a reservation only says when its turn is over.
+// hasHeartbeat reports whether a holder has renewed the lock. The heartbeat of a reservation marks
+// the end of a turn.
 func hasHeartbeat(l refdb.LockInfo) bool { return l.Heartbeat.Unix() > 0 && !l.Reserved() }

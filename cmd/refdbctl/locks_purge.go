@@ -32,7 +32,7 @@ holder does until then is not guarded. A lock that stands for an intent is never
 
 --orphans, included in --stale, removes marker rows that a crash during a takeover has left behind.
 
-Fields: ` + output.Names(purgeColumns(output.Palette{})) + `
+Fields: ` + output.Names(output.WithResult(plainLockColumns(output.Palette{}))) + `
 (result: purged, kept or, with --dry-run, would_purge)`,
 		Example: `  refdbctl locks purge --stale --dry-run
   refdbctl locks purge --owner eu-1 --older-than 10m --yes
@@ -76,15 +76,9 @@ func (p *purge) check(a *app, args []string) error {
 		}
 		p.Project, p.Ref = args[0], args[1]
 	} else if !p.Stale && p.olderThan == 0 && p.Owner == "" && !p.orphans {
-		return exit.Usage("say which locks: PROJECT REF, --stale, --older-than, --owner or --orphans")
+		return exit.Usage("specify locks: PROJECT REF, --stale, --older-than, --owner or --orphans")
 	}
 	return p.Confirmation.Check(a.Run)
-}
-
-// purged is a lock with the result of its purge.
-type purged struct {
-	refdb.LockInfo
-	result string
 }
 
 func (p *purge) run(ctx context.Context, a *app, db *refdb.DB) error {
@@ -105,62 +99,33 @@ func (p *purge) run(ctx context.Context, a *app, db *refdb.DB) error {
 			return err
 		}
 	}
-	results := make([]purged, len(locks))
-	for i, l := range locks {
-		results[i] = purged{l, "would_purge"}
-	}
-	if p.DryRun || len(locks) == 0 {
-		return p.print(a, results)
-	}
-	if err := p.confirmLocks(ctx, a, locks); err != nil {
-		return err
-	}
 	var options []refdb.PurgeOption
 	if p.force {
 		options = append(options, refdb.PurgeFresh())
 	}
-	limited, cancel := a.Limited(ctx)
-	defer cancel()
-	var removed []refdb.LockInfo
-	err = a.Audited(ctx, db, p.act(locks), func() (outcome string, err error) {
-		removed, err = db.Purge(limited, locks, options...)
-		return fmt.Sprintf("purged %d of %d", len(removed), len(locks)), err
-	})
-	if err != nil {
-		return fmt.Errorf("after %s: %w", output.Count(len(removed), "lock"), err)
-	}
-	for i := range results {
-		results[i].result = "kept"
-	}
-	// removed is in the order of results.
-	for i := 0; i < len(results) && len(removed) > 0; i++ {
-		if l := results[i]; l.Project == removed[0].Project && l.Ref == removed[0].Ref {
-			results[i].result = "purged"
-			removed = removed[1:]
-		}
-	}
-	return p.print(a, results)
+	rows := lockRows(locks)
+	return lockChange[lockRow]{
+		act: p.act(locks), rows: rows, columns: plainLockColumns,
+		show:     func() error { return cli.ShowTable(a.Run, plainLockColumns(a.Palette(a.Err)), rows) },
+		question: fmt.Sprintf("Purge %s?", output.Count(len(locks), "lock")),
+		noun:     "lock", verb: "purge", done: "purged",
+		kept: "kept", why: "kept %d that were renewed, released or changed hands meanwhile",
+		change: func(ctx context.Context) ([]lockRow, error) {
+			removed, err := db.Purge(ctx, locks, options...)
+			return lockRows(removed), err
+		},
+	}.run(ctx, a, db, p.Confirmation)
 }
 
-// confirmLocks shows the locks and asks whether to purge them, unless --yes was given.
-func (p *purge) confirmLocks(ctx context.Context, a *app, locks []refdb.LockInfo) error {
-	if p.Yes {
-		return nil
+func lockRows(locks []refdb.LockInfo) []lockRow {
+	rows := make([]lockRow, len(locks))
+	for i, l := range locks {
+		rows[i].LockInfo = l
 	}
-	palette := a.Palette(a.Err)
-	plan := output.NewWriter(a.Messages, output.Table, palette, plainLockColumns(palette))
-	for _, l := range locks {
-		if err := plan.Write(lockRow{LockInfo: l}); err != nil {
-			return err
-		}
-	}
-	if err := plan.Close(); err != nil {
-		return err
-	}
-	return p.Confirm(ctx, a.Run, fmt.Sprintf("Purge %s?", output.Count(len(locks), "lock")))
+	return rows
 }
 
-// act returns the purge as it is recorded.
+// act returns the purge's entry in the audit.
 func (p *purge) act(locks []refdb.LockInfo) cli.Act {
 	names := make([]string, len(locks))
 	for i, l := range locks {
@@ -173,11 +138,9 @@ func (p *purge) act(locks []refdb.LockInfo) cli.Act {
 func (p *purge) selected(ctx context.Context, a *app, db *refdb.DB) ([]refdb.LockInfo, error) {
 	var locks []refdb.LockInfo
 	if !p.orphans {
-		for l, err := range a.Locks(ctx, db, p.get()) {
-			if err != nil {
-				return nil, err
-			}
-			locks = append(locks, l)
+		var err error
+		if locks, err = cli.Collect(a.Locks(ctx, db, p.get())); err != nil {
+			return nil, err
 		}
 	}
 	if p.orphans || p.Stale && p.Ref == "" {
@@ -213,12 +176,11 @@ func refuseIntents(locks []refdb.LockInfo) error {
 	if len(intended) == 0 {
 		return nil
 	}
-	return fmt.Errorf("nothing was purged, because %s among them: what its site has shown to its readers must be decided on: "+
+	return fmt.Errorf("nothing was purged: the selection includes %s, and intents are never purged: "+
 		"refdbctl locks resolve: %w", output.Count(len(intended), "intent"), &refdb.LockedError{Holders: intended})
 }
 
-// refuseFresh fails if one of the locks is fresh. Markers don't count, because nobody holds
-// them.
+// refuseFresh fails if one of the locks is fresh. Markers don't count: they have no holder.
 func refuseFresh(locks []refdb.LockInfo) error {
 	fresh := slices.DeleteFunc(slices.Clone(locks), func(l refdb.LockInfo) bool {
 		return l.Stale() || strings.HasPrefix(l.Project, refdb.ReclaimPrefix)
@@ -226,50 +188,6 @@ func refuseFresh(locks []refdb.LockInfo) error {
 	if len(fresh) == 0 {
 		return nil
 	}
-	return fmt.Errorf("nothing was purged, because %s would go too: --stale leaves such out, --force purges them: %w",
+	return fmt.Errorf("nothing was purged: the selection includes %s: --stale excludes fresh locks, --force purges them: %w",
 		output.Count(len(fresh), "fresh lock"), &refdb.LockedError{Holders: fresh})
-}
-
-func (p *purge) print(a *app, results []purged) error {
-	palette := a.Palette(a.Out)
-	w := output.NewWriter(a.Out, a.Format, palette, purgeColumns(palette))
-	var kept int
-	for _, r := range results {
-		if r.result == "kept" {
-			kept++
-		}
-		if err := w.Write(r); err != nil {
-			return err
-		}
-	}
-	if err := w.Close(); err != nil {
-		return err
-	}
-	switch {
-	case len(results) == 0:
-		a.Note("nothing to purge")
-	case p.DryRun:
-		a.Note("would purge %s", output.Count(len(results), "lock"))
-	case kept > 0:
-		a.Note("purged %s; kept %d that were renewed, released or changed hands meanwhile", output.Count(len(results)-kept, "lock"), kept)
-	default:
-		a.Note("purged %s", output.Count(len(results), "lock"))
-	}
-	return nil
-}
-
-// purgeColumns are the result and the columns of the lock.
-func purgeColumns(p output.Palette) []output.Column[purged] {
-	columns := []output.Column[purged]{{Name: "result", Value: func(r purged) any { return r.result }}}
-	for _, c := range plainLockColumns(p) {
-		column := output.Column[purged]{
-			Name: c.Name, Heading: c.Heading, Hidden: c.Hidden,
-			Value: func(r purged) any { return c.Value(lockRow{LockInfo: r.LockInfo}) },
-		}
-		if c.Text != nil {
-			column.Text = func(r purged) string { return c.Text(lockRow{LockInfo: r.LockInfo}) }
-		}
-		columns = append(columns, column)
-	}
-	return columns
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/refs"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/value"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/refvalue"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 )
@@ -41,7 +41,7 @@ them are in use, and must not be handed out again.
 
 With --take-new, make sure that another site has the objects: refdbctl site sync shows whether it does.
 
-Fields: ` + output.Names(resolvedColumns) + `
+Fields: ` + output.Names(output.WithResult(decidedColumns)) + `
 (result: resolved; ended, if the site ended the intent meanwhile; or, with --dry-run, would_resolve)`,
 		Example: `  refdbctl locks resolve my/project refs/heads/main --keep-old --reason "eu-1 lost its disk"
   refdbctl locks resolve --site eu-1 --take-new --reason "eu-1 is gone, all was replicated" --yes`,
@@ -93,10 +93,10 @@ func (r *resolution) check(a *app, args []string) error {
 		}
 		r.Project, r.Ref = args[0], args[1]
 	case r.Project == "" && r.Owner == "":
-		return exit.Usage("say which intents: PROJECT REF, --project or --site")
+		return exit.Usage("specify intents: PROJECT REF, --project or --site")
 	}
 	if strings.TrimSpace(r.reason) == "" {
-		return exit.Usage("--reason: say why, for those who will look at this later")
+		return exit.Usage("--reason: give a reason: it is recorded with the decision")
 	}
 	if r.by == "" {
 		r.by = cli.Operator()
@@ -104,7 +104,8 @@ func (r *resolution) check(a *app, args []string) error {
 	return r.Confirmation.Check(a.Run)
 }
 
-// decision returns what is decided on an intent. Counters take the new value in any case: see [refs.IsCounter].
+// decision returns the decision on an intent. A counter always takes the new value: see
+// [refs.IsCounter].
 func (r *resolution) decision(in refdb.Intent) refdb.Decision {
 	if r.keepOld && !refs.IsCounter(in.Ref) {
 		return refdb.KeepOld
@@ -112,29 +113,29 @@ func (r *resolution) decision(in refdb.Intent) refdb.Decision {
 	return refdb.TakeNew
 }
 
-// resolved is an intent with the result of its resolution.
-type resolved struct {
+// decided is an intent with the decision on it.
+type decided struct {
 	refdb.Intent
 	decision refdb.Decision
-	result   string
 }
 
-var resolvedColumns = []output.Column[resolved]{
-	{Name: "result", Value: func(r resolved) any { return r.result }},
-	{Name: "project", Value: func(r resolved) any { return r.Project }},
-	{Name: "ref", Value: func(r resolved) any { return r.Ref }},
-	{Name: "owner", Value: func(r resolved) any { return r.Owner }},
-	{Name: "age_seconds", Heading: "AGE", Value: func(r resolved) any { return output.Seconds(r.Age) },
-		Text: func(r resolved) string { return output.Ago(r.Age) }},
-	{Name: "old", Value: func(r resolved) any { return output.OrNil(!r.Old.IsAbsent(), string(r.Old)) },
-		Text: func(r resolved) string { return output.Escape(value.Abbreviated(r.Old)) }},
-	{Name: "new", Value: func(r resolved) any { return output.OrNil(!r.New.IsAbsent(), string(r.New)) },
-		Text: func(r resolved) string { return output.Escape(value.Abbreviated(r.New)) }},
-	{Name: "decision", Value: func(r resolved) any { return string(r.decision) }},
+var decidedColumns = []output.Column[decided]{
+	{Name: "project", Value: func(d decided) any { return d.Project }},
+	{Name: "ref", Value: func(d decided) any { return d.Ref }},
+	{Name: "owner", Value: func(d decided) any { return d.Owner }},
+	{Name: "age_seconds", Heading: "AGE", Value: func(d decided) any { return output.Seconds(d.Age) },
+		Text: func(d decided) string { return output.Ago(d.Age) }},
+	{Name: "old", Value: func(d decided) any { return output.OrNil(!d.Old.IsAbsent(), string(d.Old)) },
+		Text: func(d decided) string { return output.Escape(refvalue.Abbreviated(d.Old)) }},
+	{Name: "new", Value: func(d decided) any { return output.OrNil(!d.New.IsAbsent(), string(d.New)) },
+		Text: func(d decided) string { return output.Escape(refvalue.Abbreviated(d.New)) }},
+	{Name: "decision", Value: func(d decided) any { return string(d.decision) }},
 }
 
 func (r *resolution) run(ctx context.Context, a *app, db *refdb.DB) error {
-	intents, err := a.intents(ctx, db, r.IntentFilter)
+	intents, err := cli.Collect(cli.WithRowTimeout(ctx, a.Run, func(ctx context.Context) iter.Seq2[refdb.Intent, error] {
+		return db.Intents(ctx, r.IntentFilter)
+	}))
 	if err != nil {
 		return err
 	}
@@ -151,87 +152,65 @@ func (r *resolution) run(ctx context.Context, a *app, db *refdb.DB) error {
 			return err
 		}
 	}
-	results := make([]resolved, len(intents))
+	rows := make([]decided, len(intents))
 	for i, in := range intents {
-		results[i] = resolved{in, r.decision(in), "would_resolve"}
+		rows[i] = decided{in, r.decision(in)}
 	}
-	if r.DryRun || len(intents) == 0 {
-		return r.print(a, results)
-	}
-	if err := r.confirmIntents(ctx, a, results); err != nil {
-		return err
-	}
-	limited, cancel := a.Limited(ctx)
-	defer cancel()
-	done := 0
-	err = a.Audited(ctx, db, r.act(intents), func() (outcome string, err error) {
-		done, err = r.resolve(limited, db, results)
-		return fmt.Sprintf("resolved %d of %d", done, len(intents)), err
-	})
-	if err != nil {
-		return fmt.Errorf("after %s: %w", output.Count(done, "intent"), err)
-	}
-	return r.print(a, results)
+	return lockChange[decided]{
+		act: r.act(intents), rows: rows,
+		columns:  func(output.Palette) []output.Column[decided] { return decidedColumns },
+		show:     func() error { return showDecisions(a, rows) },
+		question: r.question(len(rows)),
+		noun:     "intent", verb: "resolve", done: "resolved",
+		kept: "ended", why: "%d were ended meanwhile by their site",
+		change: func(ctx context.Context) ([]decided, error) { return r.resolve(ctx, db, rows) },
+	}.run(ctx, a, db, r.Confirmation)
 }
 
-// resolve carries out what is decided, says in each result what became of it, and returns how many it has resolved.
-func (r *resolution) resolve(ctx context.Context, db *refdb.DB, results []resolved) (done int, err error) {
+// resolve carries out the decisions, and returns those that it carried out.
+func (r *resolution) resolve(ctx context.Context, db *refdb.DB, rows []decided) (done []decided, err error) {
 	for _, decision := range []refdb.Decision{refdb.KeepOld, refdb.TakeNew} {
 		var intents []refdb.Intent
-		for _, in := range results {
-			if in.decision == decision {
-				intents = append(intents, in.Intent)
+		for _, d := range rows {
+			if d.decision == decision {
+				intents = append(intents, d.Intent)
 			}
 		}
 		if len(intents) == 0 {
 			continue
 		}
-		ended, err := db.Resolve(ctx, intents, decision, r.by, r.reason)
-		done += len(ended)
+		resolved, err := db.Resolve(ctx, intents, decision, r.by, r.reason)
+		for _, in := range resolved {
+			done = append(done, decided{in, decision})
+		}
 		if err != nil {
 			return done, err
-		}
-		for i, in := range results {
-			if in.decision != decision {
-				continue
-			}
-			results[i].result = "ended"
-			// ended is in the order of results.
-			if len(ended) > 0 && ended[0].Token == in.Token && ended[0].Ref == in.Ref && ended[0].Project == in.Project {
-				results[i].result = "resolved"
-				ended = ended[1:]
-			}
 		}
 	}
 	return done, nil
 }
 
-// confirmIntents shows the intents and asks whether to resolve them, unless --yes was given.
-func (r *resolution) confirmIntents(ctx context.Context, a *app, intents []resolved) error {
-	if r.Yes {
-		return nil
+func showDecisions(a *app, rows []decided) error {
+	plan := make([]output.Result[decided], len(rows))
+	for i, d := range rows {
+		plan[i] = output.Result[decided]{Record: d, Result: "would_resolve"}
 	}
-	plan := output.NewWriter(a.Messages, output.Table, a.Palette(a.Err), resolvedColumns)
-	for _, in := range intents {
-		if err := plan.Write(in); err != nil {
-			return err
-		}
-	}
-	if err := plan.Close(); err != nil {
-		return err
-	}
-	question := fmt.Sprintf("Let %s take the new value?", output.Count(len(intents), "ref"))
-	if r.keepOld {
-		question = fmt.Sprintf("Let %s keep the old value, or take the new one where the table says so?", output.Count(len(intents), "ref"))
-	}
-	return r.Confirm(ctx, a.Run, question)
+	return cli.ShowTable(a.Run, output.WithResult(decidedColumns), plan)
 }
 
-// act returns the resolution as it is recorded.
+func (r *resolution) question(intents int) string {
+	refs := output.Count(intents, "ref")
+	if r.keepOld {
+		return fmt.Sprintf("Let %s keep the old value, or take the new one where the table says so?", refs)
+	}
+	return fmt.Sprintf("Let %s take the new value?", refs)
+}
+
+// act returns the resolution's entry in the audit.
 func (r *resolution) act(intents []refdb.Intent) cli.Act {
 	names := make([]string, len(intents))
 	for i, in := range intents {
-		names[i] = fmt.Sprintf("%s %s of %s: %s to %s", in.Project, in.Ref, in.Owner, value.Describe(in.Old), value.Describe(in.New))
+		names[i] = fmt.Sprintf("%s %s of %s: %s to %s", in.Project, in.Ref, in.Owner, refvalue.Describe(in.Old), refvalue.Describe(in.New))
 	}
 	choice := " --keep-old"
 	if r.takeNew {
@@ -240,20 +219,8 @@ func (r *resolution) act(intents []refdb.Intent) cli.Act {
 	return cli.Act{Action: "locks resolve" + choice + cli.ForceSuffix(r.force), Project: r.Project, Detail: "by " + r.by + ": " + output.Enumerate(names), Reason: cli.Reason(r.reason)}
 }
 
-// intents lists the intents that f selects.
-func (a *app) intents(ctx context.Context, db *refdb.DB, f refdb.IntentFilter) ([]refdb.Intent, error) {
-	var all []refdb.Intent
-	for i, err := range cli.WithRowTimeout(ctx, a.Run, func(ctx context.Context) iter.Seq2[refdb.Intent, error] { return db.Intents(ctx, f) }) {
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, i)
-	}
-	return all, nil
-}
-
-// refuseAlive fails if the daemon of one of the intents' sites is running: it ends its
-// intents itself.
+// refuseAlive fails if the daemon of one of the intents' sites is running: the daemon resolves
+// them.
 func (a *app) refuseAlive(ctx context.Context, db *refdb.DB, intents []refdb.Intent) error {
 	ctx, cancel := a.Limited(ctx)
 	defer cancel()
@@ -275,33 +242,6 @@ func (a *app) refuseAlive(ctx context.Context, db *refdb.DB, intents []refdb.Int
 	if len(alive) == 0 {
 		return nil
 	}
-	return fmt.Errorf("nothing was resolved, because the daemon of site %s is alive (last seen %s ago) and ends its intents by itself; "+
-		"--force decides in its place: %w", siteOf(alive[0].Owner), output.Ago(alive[0].Age), &refdb.LockedError{Holders: alive})
-}
-
-func (r *resolution) print(a *app, results []resolved) error {
-	w := output.NewWriter(a.Out, a.Format, a.Palette(a.Out), resolvedColumns)
-	ended := 0
-	for _, in := range results {
-		if in.result == "ended" {
-			ended++
-		}
-		if err := w.Write(in); err != nil {
-			return err
-		}
-	}
-	if err := w.Close(); err != nil {
-		return err
-	}
-	switch {
-	case len(results) == 0:
-		a.Note("nothing to resolve")
-	case r.DryRun:
-		a.Note("would resolve %s", output.Count(len(results), "intent"))
-	case ended > 0:
-		a.Note("resolved %s; %d were ended meanwhile by their site", output.Count(len(results)-ended, "intent"), ended)
-	default:
-		a.Note("resolved %s", output.Count(len(results), "intent"))
-	}
-	return nil
+	return fmt.Errorf("nothing was resolved: the daemon of site %s is alive (last seen %s ago), and resolves its own intents; "+
+		"--force overrides this check: %w", siteOf(alive[0].Owner), output.Ago(alive[0].Age), &refdb.LockedError{Holders: alive})
 }

@@ -157,11 +157,11 @@ func TestResolveAsksFor(t *testing.T) {
 	t.Parallel()
 	w := newIntents(t)
 	for args, says := range map[string]string{
-		"--keep-old --reason=x --yes":                               "say which intents",
+		"--keep-old --reason=x --yes":                               "specify intents",
 		"p refs/heads/main --reason=x --yes":                        "keep-old take-new",
 		"p refs/heads/main --keep-old --take-new --reason=x":        "keep-old take-new",
 		"p refs/heads/main --keep-old --yes":                        "reason",
-		"p refs/heads/main --keep-old --yes --reason=":              "say why",
+		"p refs/heads/main --keep-old --yes --reason=":              "give a reason",
 		"p refs/heads/main --keep-old --reason=x":                   "add --yes",
 		"p --keep-old --reason=x":                                   "both PROJECT and REF",
 		"p refs/heads/main --project=p --keep-old --reason=x --yes": "leave out --project",

@@ -1,8 +1,7 @@
-// Command refdbctl looks after a global ref database: it prepares and checks
-// the database, lists and purges locks, runs commands under a lock, and
-// imports and compares the refs of repositories.
+// Command refdbctl manages a global ref database: it prepares and checks the database, lists and
+// purges locks, runs commands under a lock, and imports and compares the refs of repositories.
 //
-// It is thin: a command parses its arguments, calls the library and prints.
+// Each command only parses its arguments, calls the library and prints.
 package main
 
 import (
@@ -11,7 +10,6 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/job"
 )
 
 func main() {
@@ -20,7 +18,7 @@ func main() {
 	err := a.run(ctx, os.Args[1:])
 	code := a.Report(err)
 	if s := exit.DeathSignal(err); s != 0 {
-		job.DieBySignal(s)
+		exit.DieBySignal(s)
 	}
 	os.Exit(code)
 }

@@ -58,7 +58,7 @@ func TestMain(m *testing.M) {
 	dbtest.Stop()
 	// The Spanner client starts this goroutine, and nothing ends it.
 	census := goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")
-	if err := goleak.Find(census); err != nil && code == 0 {
+	if err := dbtest.Leaks(census); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}

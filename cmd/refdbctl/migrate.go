@@ -244,7 +244,7 @@ Fields with --dry-run: ` + output.Names(planColumns),
 	return cmd
 }
 
-// plan is the change of version that a dry run would make.
+// plan is the change of version that a dry run describes.
 type plan struct{ database, target uint }
 
 var planColumns = []output.Column[plan]{
@@ -253,7 +253,7 @@ var planColumns = []output.Column[plan]{
 	{Name: "dry_run", Value: func(plan) any { return true }},
 }
 
-// printPlan prints the plan for programs. For people a note has said it before.
+// printPlan prints the plan for programs. A note has already told people.
 func (a *app) printPlan(p plan) error {
 	if a.Format == output.Table {
 		return nil
@@ -300,13 +300,9 @@ func (a *app) printVersions(ctx context.Context, m *migrations.Migrator, d migra
 	if err != nil {
 		return err
 	}
-	if a.Format != output.Table {
-		return output.One(a.Out, a.Format, output.Palette{}, versionColumns, v)
-	}
 	change := fmt.Sprintf("is at version %d already", v.database)
 	if before != v.database {
 		change = fmt.Sprintf("version %d -> %d", before, v.database)
 	}
-	_, err = fmt.Fprintf(a.Out, "schema %s\n", change)
-	return err
+	return cli.PrintOne(a.Run, versionColumns, v, "schema "+change)
 }

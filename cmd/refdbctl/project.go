@@ -70,7 +70,7 @@ func (r *projectRemoval) run(ctx context.Context, a *app, db *refdb.DB) error {
 	if err != nil {
 		return err
 	}
-	packs := false // of a removal that did not come to its end
+	packs := false // left by an unfinished removal
 	if ruled && row.Mode == config.Removed {
 		if packs, err = projects.HasPacks(ctx, db, r.project); err != nil {
 			return err
@@ -81,6 +81,7 @@ func (r *projectRemoval) run(ctx context.Context, a *app, db *refdb.DB) error {
 			return err
 		}
 	}
+	n := 0
 	if !r.Yes || ruled {
 		refs, locks, err := a.projectContents(ctx, db, r.project)
 		if err == nil {
@@ -89,39 +90,37 @@ func (r *projectRemoval) run(ctx context.Context, a *app, db *refdb.DB) error {
 		if err != nil {
 			return err
 		}
+		if r.DryRun {
+			n = refs
+		}
 		if !r.Yes {
 			a.Note("project %s has %s, deleted ones included, and %s", r.project, output.Count(refs, "ref"), describeLocks(locks))
 		}
-		if r.DryRun {
-			return a.PrintRemoval(cli.RemovalResult{Project: r.project, Refs: refs, DryRun: true}, "ref")
-		}
-	}
-	if err := r.ConfirmByName(ctx, a.Run, fmt.Sprintf("Remove all of project %s?", output.Escape(r.project)), r.project); err != nil {
-		return err
 	}
 	var options []refdb.RemoveOption
 	if r.force {
 		options = append(options, refdb.Force())
 	}
-	n := 0
-	what := cli.Act{Action: "project remove" + cli.ForceSuffix(r.force), Project: r.project, Detail: "all refs and locks", Reason: r.why}
 	marked := false
-	err = a.Audited(ctx, db, what, func() (outcome string, err error) {
-		if ruled {
-			n, marked, err = projects.Remove(ctx, db, row, options...)
-		} else {
-			n, err = db.RemoveProject(ctx, r.project, options...)
-		}
-		return fmt.Sprintf("removed %d", n), err
+	return r.Perform(ctx, a.Run, db, cli.Operation{
+		Act:      cli.Act{Action: "project remove" + cli.ForceSuffix(r.force), Project: r.project, Detail: "all refs and locks", Reason: r.why},
+		Question: fmt.Sprintf("Remove all of project %s?", output.Escape(r.project)),
+		Name:     r.project,
+		Do: func() (outcome string, err error) {
+			if ruled {
+				n, marked, err = projects.Remove(ctx, db, row, options...)
+			} else {
+				n, err = db.RemoveProject(ctx, r.project, options...)
+			}
+			return fmt.Sprintf("removed %d", n), err
+		},
+		Print: func(err error) error {
+			if marked && err != nil {
+				a.Note("all sites refuse pushes to %s from now on: run this again to remove the rest", output.Escape(r.project))
+			}
+			return a.PrintRemoval(cli.RemovalResult{Project: r.project, Refs: n, DryRun: r.DryRun}, "ref", err)
+		},
 	})
-	if err != nil {
-		if marked {
-			a.Note("all sites refuse pushes to %s from now on: run this again to remove the rest", output.Escape(r.project))
-		}
-		a.NoteUnfinished(r.project, output.Count(n, "ref"))
-		return err
-	}
-	return a.PrintRemoval(cli.RemovalResult{Project: r.project, Refs: n, DryRun: false}, "ref")
 }
 
 // projectContents returns what removing a project would remove.
@@ -132,13 +131,8 @@ func (a *app) projectContents(ctx context.Context, db *refdb.DB, project string)
 		}
 		refs++
 	}
-	for l, err := range a.Locks(ctx, db, refdb.LockFilter{Project: project}) {
-		if err != nil {
-			return 0, nil, err
-		}
-		locks = append(locks, l)
-	}
-	return refs, locks, nil
+	locks, err = cli.Collect(a.Locks(ctx, db, refdb.LockFilter{Project: project}))
+	return refs, locks, err
 }
 
 // describeLocks returns the numbers of locks and of their holders.
@@ -190,25 +184,16 @@ Fields: ` + output.Names(summaryColumns) + `
 		Args: cobra.NoArgs,
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
 			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
-				w := output.NewWriter(a.Out, a.Format, a.Palette(a.Out), summaryColumns)
-				for p, err := range cli.WithRowTimeout(ctx, a.Run, db.Projects) {
-					if err != nil {
-						return err
-					}
-					if err := w.Write(p); err != nil {
-						return err
-					}
-				}
-				return w.Close()
+				return cli.PrintRows(a.Run, summaryColumns, cli.WithRowTimeout(ctx, a.Run, db.Projects))
 			})
 		}),
 	}
 }
 
-// A shownProject is what the database has of a project.
+// A shownProject is a project's record in the database.
 type shownProject struct {
 	refdb.Project
-	mirror string // the site that it is a mirror at
+	mirror string // the site that fetches the project
 }
 
 var projectColumns = []output.Column[shownProject]{
@@ -216,8 +201,8 @@ var projectColumns = []output.Column[shownProject]{
 	{Name: "id", Value: func(p shownProject) any { return p.ID }},
 	{Name: "rules", Value: func(p shownProject) any { return strings.ReplaceAll(p.Rules, "\n", "; ") }},
 	{Name: "mode", Value: func(p shownProject) any { return p.Mode }},
-	{Name: "store", Value: func(p shownProject) any { return output.OrNil(p.Store != "", p.Store) }, Text: func(p shownProject) string { return output.OrDash(p.Store != "", p.Store) }},
-	{Name: "mirror", Value: func(p shownProject) any { return output.OrNil(p.mirror != "", p.mirror) }, Text: func(p shownProject) string { return output.OrDash(p.mirror != "", p.mirror) }},
+	output.Optional("store", func(p shownProject) string { return p.Store }),
+	output.Optional("mirror", func(p shownProject) string { return p.mirror }),
 	{Name: "revision", Value: func(p shownProject) any { return p.Revision }},
 	{Name: "time", Value: func(p shownProject) any { return p.Time.UTC().Format(time.RFC3339Nano) }},
 }
@@ -289,15 +274,15 @@ Fields: ` + output.Names(projectColumns),
 			case err != nil:
 				return exit.Usage(err.Error())
 			case mode != "" && mode != config.Enforce && mode != config.Log:
-				return exit.Usage(fmt.Sprintf("--mode %s: it is %s or %s", mode, config.Enforce, config.Log))
+				return exit.Usage(fmt.Sprintf("--mode %s: must be %s or %s", mode, config.Enforce, config.Log))
 			case len(without) > 0 && mode != config.Enforce:
 				return exit.Usage("--without is for --mode " + config.Enforce)
 			case cmd.Flags().Changed("mirror-at") && m.at == "":
-				return exit.Usage("--mirror-at: name a site; --no-mirror takes it back")
+				return exit.Usage("--mirror-at: name a site; --no-mirror undoes the declaration")
 			case m.at != "" || m.none:
 				return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error { return a.setMirror(ctx, db, args[0], m.at, why) })
 			case mode == config.Enforce && ruled:
-				return exit.Usage("--mode " + config.Enforce + " compares by the rules that are there: change those first")
+				return exit.Usage("--mode " + config.Enforce + " compares the sites by the current rules: change the rules first")
 			}
 			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
 				if err := a.RequireRights(ctx, db, "project set"); err != nil {
@@ -318,7 +303,7 @@ Fields: ` + output.Names(projectColumns),
 				case p.Mode == config.Removed:
 					return wasRemoved(p)
 				case next == p:
-					a.Note("%s has these rules already, and is in mode %s", p.Project, p.Mode)
+					a.Note("%s already has these rules, and mode %s", p.Project, p.Mode)
 					return a.printProject(ctx, db, p)
 				case next.Mode == config.Comparing:
 					return exit.With(exit.Failed, "the sites are being compared: run refdbctl project set "+p.Project+" --mode enforce, or --mode log, first")
@@ -332,7 +317,7 @@ Fields: ` + output.Names(projectColumns),
 					return err
 				}
 				if p.Mode == config.Enforce {
-					a.Note("all sites refuse pushes to %s for %s, until none goes by the rules from before", p.Project, projects.RulesSettle)
+					a.Note("all sites refuse pushes to %s for %s, until no site uses the previous rules any more", p.Project, projects.RulesSettle)
 				}
 				return a.printProject(ctx, db, p)
 			})
@@ -348,7 +333,7 @@ Fields: ` + output.Names(projectColumns),
 	return cmd
 }
 
-// enforceLimit bounds how long pushes are kept out while the sites are compared.
+// enforceLimit bounds how long pushes are refused while the sites are compared.
 const enforceLimit = time.Minute
 
 // setProject changes a project's row to next.
@@ -358,10 +343,10 @@ func (a *app) setProject(ctx context.Context, db *refdb.DB, p, next refdb.Projec
 		defer cancel()
 		return db.PutProject(limited, next)
 	}
-	limited, cancel := context.WithTimeout(ctx, enforceLimit)
+	limited, cancel := context.WithTimeout(ctx, a.AwaitDaemon(enforceLimit))
 	defer cancel()
 	return projects.SetEnforce(limited, db, p, without, func(sites []string) {
-		a.Note("waiting for what site %s reports", strings.Join(sites, ", "))
+		a.Note("waiting for the report of site %s", strings.Join(sites, ", "))
 	})
 }
 
@@ -370,7 +355,7 @@ func (a *app) project(ctx context.Context, db *refdb.DB, name string) (refdb.Pro
 	defer cancel()
 	p, ok, err := db.Project(limited, name)
 	if err == nil && !ok {
-		err = exit.With(exit.Failed, "the database has no rules of project "+name+": refdbctl site enable makes them, with the site's configuration")
+		err = exit.With(exit.Failed, "the database has no rules for project "+name+": refdbctl site enable creates them from the site's configuration")
 	}
 	return p, err
 }

@@ -30,7 +30,7 @@ func (m *mirroring) addFlags(cmd *cobra.Command) {
 	}
 }
 
-// setMirror declares a project a mirror that the site fetches, or none if that is "".
+// setMirror declares a project a mirror that a site fetches, or no mirror if site is "".
 func (a *app) setMirror(ctx context.Context, db *refdb.DB, project, site string, why cli.Reason) error {
 	if err := a.RequireRights(ctx, db, "project set --mirror-at"); err != nil {
 		return err
@@ -46,7 +46,7 @@ func (a *app) setMirror(ctx context.Context, db *refdb.DB, project, site string,
 	case p.Mode == config.Removed:
 		return wasRemoved(p)
 	case before == site:
-		a.Note("%s is declared so already", output.Escape(p.Project))
+		a.Note("%s is already declared so", output.Escape(p.Project))
 		return a.printProject(ctx, db, p)
 	}
 	if site != "" {
@@ -66,7 +66,7 @@ func (a *app) setMirror(ctx context.Context, db *refdb.DB, project, site string,
 	return a.printProject(ctx, db, p)
 }
 
-// mirror returns the site that a project is a mirror at.
+// mirror returns the site that fetches a mirrored project.
 func (a *app) mirror(ctx context.Context, db *refdb.DB, p refdb.Project) (string, error) {
 	limited, cancel := a.Limited(ctx)
 	defer cancel()
@@ -91,7 +91,7 @@ func describeMirror(site string) string {
 	return "a mirror at " + site
 }
 
-// wasRemoved is the refusal to change a project that was removed.
+// wasRemoved returns the error for changing a removed project.
 func wasRemoved(p refdb.Project) error {
-	return exit.With(exit.Failed, "the project "+p.Project+" was removed: refdbctl site enable --new at a site that has its repository brings it back")
+	return exit.With(exit.Failed, "the project "+p.Project+" was removed: to restore it, run refdbctl site enable --new at a site that has its repository")
 }

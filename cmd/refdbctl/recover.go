@@ -30,8 +30,7 @@ var lostColumns = []output.Column[refdb.LostChange]{
 	{Name: "new", Value: func(l refdb.LostChange) any { return output.OrNil(l.New != "", l.New) },
 		Text: func(l refdb.LostChange) string { return output.OrDash(l.New != "", l.New.Abbrev()) }},
 	{Name: "made", Value: func(l refdb.LostChange) any { return l.At }},
-	{Name: "by", Value: func(l refdb.LostChange) any { return output.OrNil(l.By != "", l.By) },
-		Text: func(l refdb.LostChange) string { return output.OrDash(l.By != "", output.Escape(l.By)) }},
+	output.Optional("by", func(l refdb.LostChange) string { return l.By }),
 	{Name: "site", Value: func(l refdb.LostChange) any { return l.Witness }},
 	{Name: "op", Value: func(l refdb.LostChange) any { return l.Op }},
 	{Name: "fate", Value: func(l refdb.LostChange) any { return l.Fate },
@@ -52,7 +51,7 @@ var admissionColumns = []output.Column[refdb.Admission]{
 		}},
 }
 
-// leftOut returns the sites that a recovery went without.
+// leftOut returns the sites that a recovery did not wait for.
 func leftOut(a refdb.Admission) []string {
 	names := []string{}
 	for _, w := range a.Witnesses {
@@ -102,7 +101,7 @@ was not made, or late). JSON has the lost changes in a list, "lost"; CSV has onl
 			case r.status && (len(r.without) > 0 || r.why != ""):
 				return exit.Usage("--status only looks: --without and --reason are for a recovery")
 			case !r.status && r.why == "":
-				return exit.Usage("--reason TEXT: say why, it is recorded")
+				return exit.Usage("--reason TEXT is required: the audit records it")
 			}
 			if !r.status {
 				if err := r.Check(a.Run); err != nil {
@@ -131,7 +130,7 @@ func (r recovery) run(ctx context.Context, a *app, db *refdb.DB) error {
 	if err := a.RequireRights(ctx, db, "recover"); err != nil {
 		return err
 	}
-	// If nothing was lost, and nobody is waited for, this is all that is needed.
+	// If nothing was lost and no other site has to compare the server, this admits it.
 	now, err := a.admission(ctx, db.Compare)
 	if err != nil {
 		return err
@@ -141,48 +140,51 @@ func (r recovery) run(ctx context.Context, a *app, db *refdb.DB) error {
 	}
 	for _, site := range r.without {
 		if !slices.Contains(now.Waiting(), site) {
-			return exit.Usage(fmt.Sprintf("--without %s: nobody waits for a site of that name; refdbctl recover --status names those that are waited for", site))
+			return exit.Usage(fmt.Sprintf("--without %s: the database does not wait for a site of that name; refdbctl recover --status lists the sites that it waits for", site))
 		}
 	}
 	if left := slices.DeleteFunc(now.Waiting(), func(site string) bool { return slices.Contains(r.without, site) }); len(left) > 0 {
-		return fmt.Errorf("nothing was done: the database's new server has not been compared yet by %s: start the site's daemon there, or add --without %s",
+		return fmt.Errorf("nothing was done: the database's new server has not been compared by %s yet: start the site's daemon there, or add --without %s",
 			strings.Join(left, ", "), strings.Join(left, " --without "))
-	}
-	if err := a.printLost(ctx, db, now, false); err != nil {
-		return err
 	}
 	question := fmt.Sprintf("Write %d lost changes again, as far as nothing contradicts them", now.Lost)
 	if waiting := now.Waiting(); len(waiting) > 0 {
 		question += ", without what is known at " + strings.Join(waiting, ", ")
 	}
-	if err := r.Confirm(ctx, a.Run, question+"?"); err != nil {
+	if err := a.printLost(ctx, db, now, false); err != nil {
 		return err
 	}
-	what := cli.Act{Action: "recover", Detail: fmt.Sprintf("%d lost changes, without %q", now.Lost, r.without), Reason: r.why}
-	return a.Audited(ctx, db, what, func() (string, error) {
-		fates := map[refdb.Fate]int{}
-		done, err := db.Recover(ctx, refdb.RecoverOptions{
-			By: a.Who(), Reason: string(r.why), Without: r.without,
-			Each: func(l refdb.LostChange) {
-				fates[l.Fate]++
-				if l.Fate != refdb.Rewritten {
-					a.Note("%s: %s %s: %s -> %s, by %s at %s", l.Fate, output.Escape(l.Project), output.Escape(l.Ref), l.Old.Abbrev(), l.New.Abbrev(),
-						output.OrDash(l.By != "", output.Escape(l.By)), output.Escape(l.Witness))
-				}
-			},
-		})
-		outcome := fmt.Sprintf("%d written again, %d opposed, %d dropped", fates[refdb.Rewritten], fates[refdb.Opposed], fates[refdb.Dropped])
-		if untold := now.Lost - fates[refdb.Rewritten] - fates[refdb.Opposed] - fates[refdb.Dropped]; untold > 0 && done.Done {
-			outcome += fmt.Sprintf("; of %d the reply was lost: refdbctl recover --status has them", untold)
-		}
-		if err == nil && !done.Done {
-			err = fmt.Errorf("not done yet: %w", done.Err())
-		}
-		if err != nil {
-			return outcome, err
-		}
-		return outcome, a.PrintSummary(done.Server, outcome+"; the database can be written again")
+	return r.Perform(ctx, a.Run, db, cli.Operation{
+		Act:      cli.Act{Action: "recover", Detail: fmt.Sprintf("%d lost changes, without %q", now.Lost, r.without), Reason: r.why},
+		Question: question + "?",
+		Do:       func() (string, error) { return r.recover(ctx, a, db, now.Lost) },
 	})
+}
+
+// recover writes lost changes again, and prints those that it does not write.
+func (r recovery) recover(ctx context.Context, a *app, db *refdb.DB, lost int) (outcome string, err error) {
+	fates := map[refdb.Fate]int{}
+	done, err := db.Recover(ctx, refdb.RecoverOptions{
+		By: a.Who(), Reason: string(r.why), Without: r.without,
+		Each: func(l refdb.LostChange) {
+			fates[l.Fate]++
+			if l.Fate != refdb.Rewritten {
+				a.Note("%s: %s %s: %s -> %s, by %s at %s", l.Fate, output.Escape(l.Project), output.Escape(l.Ref), l.Old.Abbrev(), l.New.Abbrev(),
+					output.OrDash(l.By != "", output.Escape(l.By)), output.Escape(l.Witness))
+			}
+		},
+	})
+	outcome = fmt.Sprintf("%d written again, %d opposed, %d dropped", fates[refdb.Rewritten], fates[refdb.Opposed], fates[refdb.Dropped])
+	if untold := lost - fates[refdb.Rewritten] - fates[refdb.Opposed] - fates[refdb.Dropped]; untold > 0 && done.Done {
+		outcome += fmt.Sprintf("; of %d the reply was lost: refdbctl recover --status has them", untold)
+	}
+	if err == nil && !done.Done {
+		err = fmt.Errorf("not done yet: %w", done.Err())
+	}
+	if err != nil {
+		return outcome, err
+	}
+	return outcome, a.PrintSummary(done.Server, outcome+"; the database can be written again")
 }
 
 func (a *app) admission(ctx context.Context, ask func(context.Context) (refdb.Admission, error)) (refdb.Admission, error) {
@@ -193,24 +195,5 @@ func (a *app) admission(ctx context.Context, ask func(context.Context) (refdb.Ad
 
 // printLost shows the state and lost changes: the undecided ones or all.
 func (a *app) printLost(ctx context.Context, db *refdb.DB, now refdb.Admission, all bool) error {
-	if a.Format == output.Table {
-		if err := output.One(a.Out, a.Format, a.Palette(a.Out), admissionColumns, now); err != nil {
-			return err
-		}
-		fmt.Fprintln(a.Out) // an error shows with the next line
-	}
-	w := output.NewReport(a.Out, a.Format, a.Palette(a.Out), "lost", lostColumns)
-	for l, err := range db.LostChanges(ctx, all) {
-		if err == nil {
-			err = w.Write(l)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	fields := make([]output.Field, len(admissionColumns))
-	for i, c := range admissionColumns {
-		fields[i] = output.Field{Name: c.Name, Value: c.Value(now)}
-	}
-	return w.CloseWith(fields...)
+	return cli.PrintReport(a.Run, admissionColumns, now, "lost", lostColumns, db.LostChanges(ctx, all))
 }

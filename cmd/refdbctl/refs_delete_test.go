@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -83,54 +82,6 @@ func TestDeleteByPrefix(t *testing.T) {
 	} {
 		w.run(t, append([]string{"refs", "delete", "p"}, strings.Fields(args)...)...).is(t, exit.Misuse, says)
 	}
-}
-
-func TestDeleteByPrefixLeavesWhatOthersWorkOn(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	db := w.open(t)
-	for _, ref := range branches(4) {
-		w.InsertRef(t, "p", ref, refdb.Value(id("a")))
-	}
-	if _, err := db.TryLock(t.Context(), "p", branches(4)[1]); err != nil {
-		t.Fatal(err)
-	}
-	// Another moves a ref after it was listed.
-	w.wrap = func(d refdb.Driver) refdb.Driver {
-		return &beforeUpdate{d, func() {
-			if err := db.Update(t.Context(), "p", []refdb.Update{{Ref: branches(4)[2], Old: refdb.Value(id("a")), New: refdb.Value(id("b"))}}); err != nil {
-				t.Error(err)
-			}
-		}}
-	}
-	r := w.run(t, "refs", "delete", "p", "--prefix=refs/heads/", "--yes", "-o", "json")
-	r.is(t, exit.Mismatch, "p: 2 deleted, 1 changed, 1 locked")
-	want := []string{"deleted", "locked", "changed", "deleted"}
-	got := decode[[]deletedJSON](t, r.out)
-	for _, row := range got {
-		for i, ref := range branches(4) {
-			if row.Ref == ref && row.Result != want[i] {
-				t.Errorf("%+v, want %s", row, want[i])
-			}
-		}
-	}
-	if len(got) != len(want) {
-		t.Errorf("%d rows", len(got))
-	}
-}
-
-// beforeUpdate does something once, before the first update.
-type beforeUpdate struct {
-	refdb.Driver
-	do func()
-}
-
-func (d *beforeUpdate) Update(ctx context.Context, r refdb.UpdateRequest) error {
-	if d.do != nil {
-		d.do()
-		d.do = nil
-	}
-	return d.Driver.Update(ctx, r)
 }
 
 func TestImportPrunesWhatTheRepositoryDoesNotHave(t *testing.T) {

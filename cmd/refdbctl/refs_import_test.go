@@ -1,24 +1,14 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/refs"
-	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -325,171 +315,4 @@ func TestWhatCannotBeStoredIsReported(t *testing.T) {
 	// Such refs can't be in the database either, so --prune does not take them for deleted.
 	w.importing(t, r, exit.OK, "--skip-invalid-names", "--prune", "--yes")
 	w.run(t, "refs", "import", "p", "--repo", r.path, "--prune", "--yes").is(t, exit.Failed, "nothing was pruned")
-}
-
-// onUpdate is a driver that does something before or after each update.
-type onUpdate struct {
-	refdb.Driver
-	before func(n int, r refdb.UpdateRequest) error
-	after  func(n int) error
-	n      *atomic.Int64
-}
-
-func (o onUpdate) Update(ctx context.Context, r refdb.UpdateRequest) (err error) {
-	n := int(o.n.Add(1))
-	if o.before != nil {
-		err = o.before(n, r)
-	}
-	if err == nil {
-		err = o.Driver.Update(ctx, r)
-	}
-	if err == nil && o.after != nil {
-		err = o.after(n)
-	}
-	return err
-}
-
-// importBatches runs an import in batches of 100 through o.
-func (w *world) importBatches(tb testing.TB, ctx context.Context, r *repo, o onUpdate, change func(*refs.Importer)) (_ importJSON, messages string, err error) {
-	tb.Helper()
-	o.n = new(atomic.Int64)
-	o.Driver = w.Open(tb)
-	db, err := refdb.New(o, refdb.Options{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer db.Close()
-	repo, err := gitrepo.Open(tb.Context(), r.path)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	var out, stderr bytes.Buffer
-	a := newApp(cli.Streams{Out: &out, Err: &stderr, Env: func(string) string { return "" }})
-	a.Format = output.JSON
-	im := refs.NewImporter(a.Run, db, "p")
-	im.Batch = 100
-	if change != nil {
-		change(im)
-	}
-	err = im.Import(ctx, repo)
-	return decode[importJSON](tb, out.String()), stderr.String(), err
-}
-
-func TestAnInterruptedImportFinishesItsBatchesAndGoesOnLater(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	r := newRepo(t, branches(1000)...)
-	ctx, cancel := context.WithCancelCause(t.Context())
-	defer cancel(nil)
-	got, messages, err := w.importBatches(t, ctx, r, onUpdate{before: func(n int, _ refdb.UpdateRequest) error {
-		if n == 3 {
-			cancel(&exit.Interrupted{Signal: syscall.SIGINT})
-		}
-		return nil
-	}}, nil)
-	// Those under way beside the third, or begun just before, are finished, too.
-	if got.Imported < 300 || got.Imported > 600 || got.Imported%100 != 0 || got.Complete {
-		t.Errorf("%+v", got)
-	}
-	if exit.Code(err) != exit.BySignal+int(syscall.SIGINT) {
-		t.Errorf("status %d: %v", exit.Code(err), err)
-	}
-	if !strings.Contains(messages, fmt.Sprintf("%d imported", got.Imported)) || !strings.Contains(messages, "run it again") {
-		t.Errorf("messages: %s", messages)
-	}
-	if rows := decode[[]refJSON](t, w.do(t, "refs", "list", "p", "-o", "json")); len(rows) != got.Imported {
-		t.Errorf("%d refs are there, %d were said to be imported", len(rows), got.Imported)
-	}
-	if rest := w.importing(t, r, exit.OK); rest.counts() != fmt.Sprintf("%d 0 %d 0 0 0 0", 1000-got.Imported, got.Imported) || !rest.Complete {
-		t.Errorf("%+v", rest)
-	}
-}
-
-func TestBatchesOfAnImportAreWrittenTogetherAndReportedInOrder(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	r := newRepo(t, branches(400)...)
-	for _, i := range []int{50, 150, 250, 350} {
-		w.InsertRef(t, "p", branches(400)[i], refdb.Value(id("a")))
-	}
-	all := make(chan struct{})
-	got, _, err := w.importBatches(t, t.Context(), r, onUpdate{before: func(n int, u refdb.UpdateRequest) error {
-		if n == 4 {
-			close(all)
-		}
-		select {
-		case <-all:
-		case <-time.After(patience):
-			return errors.New("the other batches wait for this one")
-		}
-		return nil
-	}}, nil)
-	if got.counts() != "396 0 0 4 0 0 0" || exit.Code(err) != exit.Mismatch {
-		t.Errorf("%+v, %v", got, err)
-	}
-	if !slices.IsSortedFunc(got.Problems, func(a, b problemJSON) int { return strings.Compare(a.Ref, b.Ref) }) {
-		t.Errorf("not in the order of the refs: %+v", got.Problems)
-	}
-}
-
-func TestAnImportBesideOtherWriters(t *testing.T) {
-	t.Parallel()
-	interfere := func(w *world) func(int, refdb.UpdateRequest) error {
-		return func(n int, u refdb.UpdateRequest) error {
-			if n == 2 {
-				w.InsertRef(t, "p", u.Updates[3].Ref, refdb.Value(id("a")))
-				w.InsertRef(t, "p", u.Updates[4].Ref, u.Updates[4].New)
-			}
-			return nil
-		}
-	}
-	t.Run("a ref that another created meanwhile is left alone", func(t *testing.T) {
-		w := newWorld(t)
-		r := newRepo(t, branches(300)...)
-		got, _, err := w.importBatches(t, t.Context(), r, onUpdate{before: interfere(w)}, nil)
-		if got.counts() != "298 0 1 1 0 0 0" || exit.Code(err) != exit.Mismatch {
-			t.Errorf("%+v, %v", got, err)
-		}
-	})
-	t.Run("and set with overwrite", func(t *testing.T) {
-		w := newWorld(t)
-		r := newRepo(t, branches(300)...)
-		got, _, err := w.importBatches(t, t.Context(), r, onUpdate{before: interfere(w)}, func(im *refs.Importer) { im.Overwrite = true })
-		if got.counts() != "298 1 1 0 0 0 0" || err != nil {
-			t.Errorf("%+v, %v", got, err)
-		}
-	})
-	t.Run("a lost reply is looked up", func(t *testing.T) {
-		w := newWorld(t)
-		r := newRepo(t, branches(300)...)
-		lose := func(n int) error {
-			if n == 2 {
-				// Without op the library can't find out that the update was made.
-				w.Exec(t, `UPDATE refs SET op = NULL`)
-				return fmt.Errorf("reply lost: %w", refdb.ErrOutcomeUnknown)
-			}
-			return nil
-		}
-		got, _, err := w.importBatches(t, t.Context(), r, onUpdate{after: lose}, nil)
-		if got.counts() != "200 0 100 0 0 0 0" || err != nil {
-			t.Errorf("%+v, %v", got, err)
-		}
-	})
-	t.Run("a database that is gone ends it, and it can go on", func(t *testing.T) {
-		w := newWorld(t)
-		r := newRepo(t, branches(300)...)
-		fail := func(n int, _ refdb.UpdateRequest) error {
-			if n > 1 {
-				return fmt.Errorf("disk full")
-			}
-			return nil
-		}
-		got, messages, err := w.importBatches(t, t.Context(), r, onUpdate{before: fail}, nil)
-		if got.counts() != "100 0 0 0 0 0 0" || exit.Code(err) != exit.Failed || !strings.Contains(messages, "run it again") {
-			t.Errorf("%+v, %v, %s", got, err, messages)
-		}
-		if got := w.importing(t, r, exit.OK); got.counts() != "200 0 100 0 0 0 0" {
-			t.Errorf("%+v", got)
-		}
-	})
 }

@@ -150,7 +150,7 @@ func TestWhatALogCannotShowIsExplained(t *testing.T) {
 		says string
 	}{
 		"refs log q":                       {exit.Failed, "no such project: q"},
-		"refs log p refs/heads/y":          {exit.OK, "no change of refs/heads/y is recorded since the history begins, at 2"},
+		"refs log p refs/heads/y":          {exit.OK, "the history has no change of refs/heads/y; it begins at 2"},
 		"refs log p main":                  {exit.Misuse, "not a full name"},
 		"refs log p -n 0":                  {exit.Misuse, "--number 0"},
 		"refs log p --since yesterday":     {exit.Misuse, `--since "yesterday": give a time, such as`},

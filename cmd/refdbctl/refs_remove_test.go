@@ -37,7 +37,7 @@ func TestAnInterruptedRemovalSaysHowFarItGot(t *testing.T) {
 		return afterRemoval{d, func() { cancel(&exit.Interrupted{Signal: syscall.SIGINT}) }}
 	}
 	got := w.runIn(t, ctx, "project", "remove", "p", "--yes")
-	got.is(t, exit.BySignal+int(syscall.SIGINT), "p: not finished: removed 1000 refs; run it again to go on")
+	got.is(t, exit.BySignal+int(syscall.SIGINT), "p: not finished: removed 1000 refs; run the command again to continue")
 	got.isTwoLines(t, "p: not finished")
 	w.wrap = nil
 	if out := w.do(t, "project", "remove", "p", "--yes"); out != "removed 500 refs of p\n" {

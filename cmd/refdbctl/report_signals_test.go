@@ -94,19 +94,6 @@ func TestASignalThatTheCallerIgnoresIsIgnored(t *testing.T) {
 			}
 		})
 	}
-	t.Run("by commands without a lock", func(t *testing.T) {
-		w := newWorld(t)
-		cmd := w.script(t, "sh", `trap "" INT; exec "$REFDBCTL" locks list --watch`)
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		defer cmd.Wait()
-		defer cmd.Process.Kill()
-		eventually(t, "the program opens the database", func() bool { return w.isOpenIn(cmd.Process.Pid) })
-		if !ignores(t, cmd.Process.Pid, syscall.SIGINT) {
-			t.Error("not ignored")
-		}
-	})
 }
 
 // ignores reports whether a process ignores a signal.

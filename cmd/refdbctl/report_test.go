@@ -163,7 +163,7 @@ func TestBadArgumentsAreUsageErrors(t *testing.T) {
 		{"refs verify p", "repo"},
 		{"refs purge-tombstones p", "older-than"},
 		{"refs purge-tombstones p --older-than=-1h", "must be positive"},
-		{"locks purge", "say which locks"},
+		{"locks purge", "specify locks"},
 		{"locks purge p", "both PROJECT and REF"},
 		{"locks purge --stale", "--yes"},
 		{"locks purge --stale --yes --dry-run", "yes dry-run"},

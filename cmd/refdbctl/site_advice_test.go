@@ -241,7 +241,7 @@ func TestTheAdviceOfAFindingWorks(t *testing.T) {
 		}},
 		"a repository whose guard was ended": {breaks: func(a *advised) {
 			a.site(a, "disable", "team/app").is(a, exit.OK, "")
-			a.site(a, "check").is(a, exit.OK, "looked at 1 repository: 0 findings; 1 repository not compared, as not under guard")
+			a.site(a, "check").is(a, exit.OK, "checked 1 repository: 0 findings; 1 repository not compared, because not under guard")
 			a.finding("") // it was said that nothing is to guard it
 			a.quietly("config", "--unset", "refdb.disabled")
 		}, code: sitecheck.NotGuarded, alternatives: []any{[2]int{0, 1}, [2]int{1, 2}}},

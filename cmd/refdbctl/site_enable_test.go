@@ -51,7 +51,7 @@ func (w *world) newSite(tb testing.TB, name string, refs ...string) *gitSite {
 	s.repo = &repo{path: filepath.Join(dir, "git/team/app.git"), commit: made.commit}
 	program, err := builtHook()
 	err = errors.Join(err,
-		os.WriteFile(s.hook, program, 0o755),
+		testprogram.Write(s.hook, program),
 		os.WriteFile(s.config, fmt.Appendf(nil, "[site]\nname = %s\nroot = %s/git\nsocket = %s/s\nstate = %s\nstore = none\n"+patientSite, name, dir, dir, dir), 0o644),
 		os.MkdirAll(filepath.Dir(s.repo.path), 0o755),
 		os.Rename(made.path, s.repo.path))
@@ -121,8 +121,8 @@ func TestASiteFromEnablingToDisabling(t *testing.T) {
 			t.Errorf("%s: %s", one.claim, r.out)
 		}
 	}
-	a.site(t, "check").is(t, exit.OK, "looked at 1 repository: 0 findings")
-	b.site(t, "check").is(t, exit.Failed, "looked at 1 repository: 2 findings")
+	a.site(t, "check").is(t, exit.OK, "checked 1 repository: 0 findings")
+	b.site(t, "check").is(t, exit.Failed, "checked 1 repository: 2 findings")
 
 	r := b.site(t, "sync", "--from", a.repo.path, "--peer", "a", "--dry-run", "team/app", "-o", "json")
 	type syncJSON struct {
@@ -169,7 +169,7 @@ func TestEnableReportsWhatDiffers(t *testing.T) {
 	s.serve(t)
 	w.InsertRef(t, "team/app", "refs/heads/b00007", refdb.Value(id("a")))
 	r := s.site(t, "enable", "--new", "team/app", "--hook", s.hook)
-	r.is(t, exit.Mismatch, "pushes to 1 ref are refused that the database has another value of")
+	r.is(t, exit.Mismatch, "pushes to 1 ref are refused, because the database has another value for them")
 	if !strings.Contains(r.out, "1499 imported, 0 equal, 1 different") {
 		t.Errorf("%s", r.out)
 	}

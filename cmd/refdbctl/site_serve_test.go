@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -111,22 +112,25 @@ func TestServeExportsMetrics(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, "unix", address)
 	}}
 	defer metrics.CloseIdleConnections()
-	response, err := (&http.Client{Transport: metrics}).Get("http://site/metrics")
-	if err != nil {
-		t.Fatal(err)
+	read := func() string {
+		response, err := (&http.Client{Transport: metrics}).Get("http://site/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
 	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	// On a busy machine the daemon may have lost its presence for a moment, and taken it again.
 	for _, line := range []string{
-		"refdb_site_serving 1", "refdb_site_database_up 1", `refdb_operations_total{op="trylock",outcome="ok"} 1`, "refdb_locks_held 1",
+		"refdb_site_serving 1", "refdb_site_database_up 1", `refdb_operations_total\{op="trylock",outcome="ok"\} [1-9]`, "refdb_locks_held 1",
 		"refdb_lease_left_seconds ", "refdb_batch_requests_count ",
 	} {
-		if !strings.Contains("\n"+string(text), "\n"+line) {
-			t.Errorf("no %q in\n%s", line, text)
-		}
+		exported := regexp.MustCompile("(?m)^" + line)
+		eventually(t, line, func() bool { return exported.MatchString(read()) })
 	}
 	siteConfig(t, dir, "metrics = 127.0.0.1:1")
 	cmd.Process.Signal(syscall.SIGHUP)

@@ -57,7 +57,7 @@ func TestRepairResolvesWhatCrashesHaveLeft(t *testing.T) {
 	s.serve(t)
 	eventually(t, "the daemon says what is stuck", func() bool {
 		r := s.site(t, "repair")
-		return r.code == exit.Failed && strings.Contains(r.err, "the daemon runs") && strings.Contains(r.err, "1 stuck")
+		return r.code == exit.Failed && strings.Contains(r.err, "the daemon is running") && strings.Contains(r.err, "1 stuck")
 	})
 	w.do(t, "locks", "resolve", "team/app", "refs/heads/other", "--keep-old", "--reason=x", "--yes", "--force")
 	eventually(t, "the daemon heeds the decision", func() bool {

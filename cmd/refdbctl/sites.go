@@ -21,12 +21,12 @@ func (a *app) sitesCommand() *cobra.Command {
 	return cli.Group("sites", "List all sites, and remove one that is gone", a.sitesListCommand(), a.sitesRetireCommand())
 }
 
-// listedSite is a site with how far it is behind.
+// listedSite is a site and its lag.
 type listedSite struct {
 	presence.Site
-	seen time.Time // zero if it is not known
+	seen time.Time // zero if unknown
 	age  time.Duration
-	lag  *presence.Lag // nil if it does not follow
+	lag  *presence.Lag // nil if the site does not follow
 }
 
 var siteColumns = []output.Column[listedSite]{
@@ -61,7 +61,7 @@ func (s listedSite) owner() string {
 	return s.Lock.Owner
 }
 
-// about returns what the site has said about itself.
+// about returns the site's own record.
 func (s listedSite) about() presence.About {
 	if s.About == nil {
 		return presence.About{}
@@ -95,7 +95,7 @@ func (s listedSite) lagText() string {
 	return fmt.Sprint(s.lag.Changes)
 }
 
-// waitedFor reports whether a new server of the database is not admitted before the site has compared it.
+// waitedFor reports whether the database admits a new server only once the site has compared it.
 func (s listedSite) waitedFor() bool {
 	return s.Witness != nil && !s.Witness.Away && !s.Witness.Without
 }
@@ -187,7 +187,7 @@ Fields: ` + output.Names(retiredColumns),
 		Args:    cobra.ExactArgs(1),
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			if why == "" {
-				return exit.Usage("--reason TEXT: say why, it is recorded")
+				return exit.Usage("--reason TEXT is required: the audit records it")
 			}
 			if err := c.Check(a.Run); err != nil {
 				return err
@@ -204,31 +204,30 @@ func (a *app) retire(ctx context.Context, db *refdb.DB, c *cli.Confirmation, nam
 	if err := a.RequireRights(ctx, db, "sites retire"); err != nil {
 		return err
 	}
-	if err := c.Confirm(ctx, a.Run, fmt.Sprintf("Retire the site %s?", output.Escape(name))); err != nil {
-		return err
-	}
-	err := a.Audited(ctx, db, cli.Act{Action: "sites retire", Detail: name, Reason: why}, func() (string, error) {
-		taken := 0
-		err := retire.Retire(ctx, db, retire.Request{
-			Site: name, By: a.Who(), Why: string(why),
-			Each: func(project, ref string) {
-				taken++
-				a.Note("%s %s: a push that the site had announced counts as made", output.Escape(project), output.Escape(ref))
-			},
-		})
-		return fmt.Sprintf("%s took the new value", output.Count(taken, "ref")), err
+	return c.Perform(ctx, a.Run, db, cli.Operation{
+		Act:      cli.Act{Action: "sites retire", Detail: name, Reason: why},
+		Question: fmt.Sprintf("Retire the site %s?", output.Escape(name)),
+		Do: func() (string, error) {
+			taken := 0
+			err := retire.Retire(ctx, db, retire.Request{
+				Site: name, By: a.Who(), Why: string(why),
+				Each: func(project, ref string) {
+					taken++
+					a.Note("%s %s: a push that the site had announced counts as made", output.Escape(project), output.Escape(ref))
+				},
+			})
+			return fmt.Sprintf("%s took the new value", output.Count(taken, "ref")), err
+		},
+		Print: func(err error) error {
+			switch {
+			case errors.Is(err, presence.ErrTaken):
+				return exit.With(exit.Locked, err.Error())
+			case errors.Is(err, retire.ErrUnknown):
+				return exit.With(exit.Failed, err.Error())
+			case err != nil:
+				return err
+			}
+			return cli.PrintOne(a.Run, retiredColumns, name, "retired "+output.Escape(name))
+		},
 	})
-	switch {
-	case errors.Is(err, presence.ErrTaken):
-		return exit.With(exit.Locked, err.Error())
-	case errors.Is(err, retire.ErrUnknown):
-		return exit.With(exit.Failed, err.Error())
-	case err != nil:
-		return err
-	}
-	if a.Format != output.Table {
-		return output.One(a.Out, a.Format, output.Palette{}, retiredColumns, name)
-	}
-	_, err = fmt.Fprintf(a.Out, "retired %s\n", output.Escape(name))
-	return err
 }

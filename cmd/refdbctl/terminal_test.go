@@ -75,6 +75,17 @@ func (t *terminal) shows(tb testing.TB, texts ...string) {
 	}
 }
 
+// number waits until the terminal shows a number after name, up to a full stop, and returns it.
+func (t *terminal) number(tb testing.TB, name string) (digits string) {
+	tb.Helper()
+	eventually(tb, name, func() (shown bool) {
+		_, after, _ := strings.Cut(t.shown.String(), name)
+		digits, _, shown = strings.Cut(after, ".")
+		return shown
+	})
+	return digits
+}
+
 // all returns what the terminal has shown, once no process has it any more.
 func (t *terminal) all() string {
 	t.slave.Close()
@@ -199,12 +210,14 @@ func TestCtrlZInAScriptStopsItAll(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	term := newTerminal(t)
-	cmd := w.shell(t, `sh -c '"$REFDBCTL" lock p `+mainRef+` `+patientLock+` -- sh -c "echo ready; read x; exit 5"; echo "script sees $?"'
+	cmd := w.shell(t, `sh -c '"$REFDBCTL" lock p `+mainRef+` `+patientLock+` -- sh -c "echo by=\$PPID.; read x; exit 5"; echo "script sees $?"'
 		echo "stopped with $?"; read x; fg; echo "ended with $?"`)
 	term.start(t, cmd)
-	term.shows(t, "ready")
+	program := term.number(t, "by=")
 	term.types(t, "\x1a")
 	term.shows(t, "stopped with 148")
+	// The shell looks at the script alone. What is not yet stopped can't be continued.
+	eventually(t, "the program is stopped", func() bool { return processState(t, program) == "T" })
 	term.types(t, "go on\n")
 	term.shows(t, "REFDBCTL")
 	term.types(t, "line\n")
@@ -219,10 +232,7 @@ func TestCtrlZInAPipelineStopsTheCommandToo(t *testing.T) {
 	cmd := w.shell(t, `"$REFDBCTL" lock p `+mainRef+` `+patientLock+` -- sh -c 'echo pid=$$.; exec sleep 1000' | cat
 		echo "stopped with $?"; read x; fg; echo "ended with $?"`)
 	term.start(t, cmd)
-	term.shows(t, "pid=")
-	term.shows(t, ".")
-	_, after, _ := strings.Cut(term.shown.String(), "pid=")
-	pid, _, _ := strings.Cut(after, ".")
+	pid := term.number(t, "pid=")
 	term.types(t, "\x1a")
 	term.shows(t, "stopped with 148")
 	// A process to which the signal was sent runs no more, but shows that only when its turn comes.

@@ -43,7 +43,7 @@ client() {
 	local at=$1 name=$1-$2 until=$3 n=0 number change
 	local tree=$work/clients/$name out=$work/clients/$name.call
 	git clone -q "http://admin:secret@$(url "$at" | cut -d/ -f3)/a/team/app" "$tree" || return 1
-	until [[ $SECONDS -ge $until && -s $work/clients/$name.numbers || $SECONDS -ge $((until + patience)) ]]; do
+	until [[ $SECONDS -ge $until && -s $work/clients/$name.numbers && -s $work/clients/$name.accepted || $SECONDS -ge $((until + patience)) ]]; do
 		n=$((n + 1))
 		if ask create POST changes/ "{\"project\":\"team/app\",\"branch\":\"master\",\"subject\":\"$name $n\"}"; then
 			number=$(sed 1d "$out" | jq -r ._number)
@@ -83,6 +83,7 @@ check "none was an internal error" not grep -h ' 500$' "$work"/clients/*.answers
 distinct() { [[ -z $(sort "$work"/clients/*.numbers | uniq -d) ]] || { sort "$work"/clients/*.numbers | uniq -d; return 1; }; }
 check "$(cat "$work"/clients/*.numbers | wc -l) changes were made, no two with one number" distinct
 for site in eu us; do check "some were made at $site" [ -s "$work/clients/$site-1.numbers" ]; done
+for site in eu us; do check "some pushes to one branch were accepted at $site" [ -s "$work/clients/$site-1.accepted" ]; done
 for project in team/app All-Projects All-Users; do wait_for "$project is the same at both sites" same_at_both "$project"; done
 all_accepted() {
 	local commit

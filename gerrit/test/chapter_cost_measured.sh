@@ -1,6 +1,7 @@
 # Measured, not checked: what the guard costs. The same requests go to the guarded Gerrit and to one without a guard, in turns.
 title "What the guard costs"
-export GERRIT_PORT_plain=$((32000 + RANDOM % 700))
+GERRIT_PORT_plain=$(free_port 32000 700)
+export GERRIT_PORT_plain
 mkdir -p "$work/plain"
 check "a Gerrit without a guard" init_gerrit plain
 configure_gerrit plain

@@ -27,7 +27,15 @@ build_database "${REFDB_URL-}" # before HOME, where Go's caches are, is another 
 export REFDB_HOOK_TIMEOUT=3m # more than site.timeout
 export HOME=$work GIT_CONFIG_SYSTEM=/dev/null GIT_TERMINAL_PROMPT=0
 export GIT_AUTHOR_NAME=admin GIT_AUTHOR_EMAIL=admin@example.com GIT_COMMITTER_NAME=admin GIT_COMMITTER_EMAIL=admin@example.com
-export GERRIT_PORT_eu=$((20000 + RANDOM % 10000)) GERRIT_PORT_us=$((30000 + RANDOM % 2000))
+# free_port FROM COUNT: a random one of COUNT ports that nobody listens on, nor on the one 1000 above, which is for SSH.
+free_port() {
+	local port
+	while port=$(($1 + RANDOM % $2)); listens $port || listens $((port + 1000)); do :; done
+	echo $port
+}
+listens() { (: <"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+GERRIT_PORT_eu=$(free_port 20000 9000) GERRIT_PORT_us=$(free_port 30000 2000)
+export GERRIT_PORT_eu GERRIT_PORT_us
 
 clean_up() {
 	status=$?

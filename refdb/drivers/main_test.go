@@ -15,7 +15,7 @@ func TestMain(m *testing.M) {
 	dbtest.Stop()
 	// This goroutine is the Spanner client's; nothing ends it.
 	census := goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")
-	if err := goleak.Find(census); err != nil && code == 0 {
+	if err := dbtest.Leaks(census); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}

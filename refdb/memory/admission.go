@@ -34,14 +34,20 @@ func (db *Database) Restart() {
 	db.admission.server = rand.Text()
 }
 
-// write is transact for what needs an admitted server.
-func (d *driver) write(ctx context.Context, doing string, do func(*tx) error) error {
-	return d.transact(ctx, doing, func(t *tx) error {
+// write is transact for a request that needs an admitted server.
+func write[T any](ctx context.Context, d *driver, doing string, do func(*tx) (T, error)) (T, error) {
+	return transact(ctx, d, doing, func(t *tx) (none T, _ error) {
 		if t.admission.server != t.admission.admitted {
-			return fmt.Errorf("memory: %s: %w", doing, refdb.ErrNotAdmitted)
+			return none, fmt.Errorf("memory: %s: %w", doing, refdb.ErrNotAdmitted)
 		}
 		return do(t)
 	})
+}
+
+// write is the function write for a request without an answer.
+func (d *driver) write(ctx context.Context, doing string, do func(*tx) error) error {
+	_, err := write(ctx, d, doing, func(t *tx) (struct{}, error) { return struct{}{}, do(t) })
+	return err
 }
 
 // refuseBarred returns ErrNotAdmitted if the owner's site is a witness that is away or was left out of a recovery: it has to
@@ -68,20 +74,14 @@ func (t *tx) admissionNow() refdb.Admission {
 	return a
 }
 
-func (d *driver) Admission(ctx context.Context) (a refdb.Admission, err error) {
-	err = d.transact(ctx, "read which server is admitted", func(t *tx) error {
-		a = t.admissionNow()
-		return nil
-	})
-	return a, err
+func (d *driver) Admission(ctx context.Context) (refdb.Admission, error) {
+	return transact(ctx, d, "read which server is admitted", func(t *tx) (refdb.Admission, error) { return t.admissionNow(), nil })
 }
 
-func (d *driver) Look(ctx context.Context, witness string, known []refdb.Known) (l refdb.Looked, err error) {
-	err = d.transact(ctx, "look what the server has", func(t *tx) error {
-		l = refdb.Looked{Server: t.admission.server, Missing: t.look(witness, known)}
-		return nil
+func (d *driver) Look(ctx context.Context, witness string, known []refdb.Known) (refdb.Looked, error) {
+	return transact(ctx, d, "look what the server has", func(t *tx) (refdb.Looked, error) {
+		return refdb.Looked{Server: t.admission.server, Missing: t.look(witness, known)}, nil
 	})
-	return l, err
 }
 
 func (t *tx) look(witness string, known []refdb.Known) (missing []int) {
@@ -115,17 +115,15 @@ func (t *tx) has(k refdb.Known) bool {
 	return false
 }
 
-func (d *driver) Report(ctx context.Context, r refdb.Report) (a refdb.Admission, err error) {
-	err = d.transact(ctx, "report what the server has", func(t *tx) error {
+func (d *driver) Report(ctx context.Context, r refdb.Report) (refdb.Admission, error) {
+	return transact(ctx, d, "report what the server has", func(t *tx) (a refdb.Admission, _ error) {
 		if r.Server != t.admission.server {
-			return fmt.Errorf("memory: report what the server has: %w: it was replaced meanwhile", refdb.ErrUnavailable)
+			return a, fmt.Errorf("memory: report what the server has: %w: it was replaced meanwhile", refdb.ErrUnavailable)
 		}
 		t.report(r)
 		t.admission.admitted = rules.DecideAdmission(t.admission.admitted, t.admissionNow())
-		a = t.admissionNow()
-		return nil
+		return t.admissionNow(), nil
 	})
-	return a, err
 }
 
 func (t *tx) report(r refdb.Report) {
@@ -159,8 +157,8 @@ func compareCursors(a, b refdb.LostCursor) int {
 	return slices.Compare([]string{a.Project, a.Ref, a.Op}, []string{b.Project, b.Ref, b.Op})
 }
 
-func (d *driver) LostChanges(ctx context.Context, q refdb.LostQuery) (p refdb.LostPage, err error) {
-	err = d.transact(ctx, "list lost changes", func(t *tx) error {
+func (d *driver) LostChanges(ctx context.Context, q refdb.LostQuery) (refdb.LostPage, error) {
+	return transact(ctx, d, "list lost changes", func(t *tx) (p refdb.LostPage, _ error) {
 		for _, l := range t.sortedLost() {
 			if compareCursors(l.Cursor(), q.After) <= 0 || l.Fate != refdb.Undecided && !q.Decided {
 				continue
@@ -171,24 +169,23 @@ func (d *driver) LostChanges(ctx context.Context, q refdb.LostQuery) (p refdb.Lo
 			}
 			p.Lost = append(p.Lost, l)
 		}
-		return nil
+		return p, nil
 	})
-	return p, err
 }
 
-func (d *driver) Recover(ctx context.Context, r refdb.RecoverRequest) (answer refdb.Recovered, err error) {
-	err = d.transact(ctx, "recover", func(t *tx) error {
+func (d *driver) Recover(ctx context.Context, r refdb.RecoverRequest) (refdb.Recovered, error) {
+	return transact(ctx, d, "recover", func(t *tx) (answer refdb.Recovered, _ error) {
 		answer.Admission = t.admissionNow()
 		if answer.Admitted {
 			answer.Done = true
-			return nil
+			return answer, nil
 		}
 		if !r.MayBegin(answer.Admission) {
-			return nil
+			return answer, nil
 		}
 		answer.Decided = t.decideLost(r.Limit)
 		if answer.Admission = t.admissionNow(); answer.Lost > 0 {
-			return nil
+			return answer, nil
 		}
 		for _, name := range answer.Waiting() {
 			w := t.admission.witnesses[name]
@@ -200,9 +197,8 @@ func (d *driver) Recover(ctx context.Context, r refdb.RecoverRequest) (answer re
 		t.beginEpoch(r)
 		t.admission.admitted = t.admission.server
 		answer.Admission, answer.Done = t.admissionNow(), true
-		return nil
+		return answer, nil
 	})
-	return answer, err
 }
 
 // beginEpoch begins an epoch before what the recovery wrote again: what else was lost may have had the
@@ -219,49 +215,46 @@ func (t *tx) beginEpoch(r refdb.RecoverRequest) {
 
 // decideLost decides about lost changes of at most limit refs.
 func (t *tx) decideLost(limit int) (decided []refdb.LostChange) {
-	refs := make(map[key][]refdb.LostChange)
+	var refs rules.LostRefs
 	for _, l := range t.sortedLost() {
-		k := key{l.Project, l.Ref}
-		if l.Fate == refdb.Undecided && (len(refs) < limit || refs[k] != nil) {
-			refs[k] = append(refs[k], l)
+		if l.Fate == refdb.Undecided {
+			refs.Add(l, t.lostRef(key{l.Project, l.Ref}))
 		}
 	}
-	for _, k := range sorted(refs) {
-		var pending *intent
-		op := ""
-		for ik, i := range t.intents {
-			if ik.Project == k.Project && ik.Ref == k.Ref && i.Decision == refdb.Pending {
-				pending, op = i, i.Op
-			}
-		}
-		verdict := rules.DecideLost(refs[k], t.refs[k].Value, op)
-		if verdict.Again >= 0 {
-			t.rewrite(k, refs[k][verdict.Again])
+	for _, ref := range refs[:min(len(refs), limit)] {
+		k, verdict := key{ref.Project, ref.Ref}, ref.Decide()
+		if verdict.Again != nil {
+			t.rewrite(k, verdict.Again.New, verdict.Origin())
 		}
 		if verdict.EndIntent {
-			delete(t.intents, intentKey{k.Project, k.Ref, pending.Token})
+			delete(t.intents, intentKey{k.Project, k.Ref, ref.Token})
 			delete(t.locks, k)
 		}
-		for i, fate := range verdict.Fates {
-			if fate != refdb.Undecided {
-				l := refs[k][i]
-				l.Fate = fate
-				t.admission.lost[l.Cursor()] = l
-				decided = append(decided, l)
-			}
+		for _, l := range verdict.Decided {
+			t.admission.lost[l.Cursor()] = l
 		}
+		decided = append(decided, verdict.Decided...)
 	}
 	return decided
 }
 
+func (t *tx) lostRef(k key) rules.LostRef {
+	ref := rules.LostRef{Value: t.refs[k].Value}
+	for _, i := range t.intents {
+		if i.Project == k.Project && i.Ref == k.Ref && i.Decision == refdb.Pending {
+			ref.Intent, ref.Token = i.Op, i.Token
+		}
+	}
+	return ref
+}
+
 // rewrite makes a lost change again.
-func (t *tx) rewrite(k key, l refdb.LostChange) {
-	by := refdb.Origin{ID: l.Op, Owner: l.Owner, By: l.By}
+func (t *tx) rewrite(k key, to refdb.Value, by refdb.Origin) {
 	if t.admission.rewritten == 0 {
 		t.admission.rewritten = t.history.position + 1
 	}
-	if l.New != refdb.Unknown {
-		t.change(k, l.New, by)
+	if to != refdb.Unknown {
+		t.change(k, to, by)
 		return
 	}
 	t.noteChange(k, t.refs[k].Value, refdb.Unknown, by)

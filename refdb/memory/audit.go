@@ -14,19 +14,18 @@ func compareEntries(a, b refdb.AuditCursor) int {
 	return cmp.Or(a.Time.Compare(b.Time), strings.Compare(a.ID, b.ID))
 }
 
-func (d *driver) Record(ctx context.Context, e refdb.AuditEntry) (at time.Time, err error) {
-	err = d.transact(ctx, "record what is done", func(t *tx) error {
+func (d *driver) Record(ctx context.Context, e refdb.AuditEntry) (time.Time, error) {
+	return transact(ctx, d, "record what is done", func(t *tx) (at time.Time, _ error) {
 		at = t.now
 		e.Time, e.Outcome, e.Ended = at, "", time.Time{}
 		t.audit = append(t.audit, e)
 		slices.SortFunc(t.audit, func(a, b refdb.AuditEntry) int { return compareEntries(a.Cursor(), b.Cursor()) })
-		return nil
+		return at, nil
 	})
-	return at, err
 }
 
-func (d *driver) Conclude(ctx context.Context, c refdb.AuditCursor, outcome string) (there bool, err error) {
-	err = d.transact(ctx, "record what came of it", func(t *tx) error {
+func (d *driver) Conclude(ctx context.Context, c refdb.AuditCursor, outcome string) (bool, error) {
+	return transact(ctx, d, "record what came of it", func(t *tx) (there bool, _ error) {
 		for i, e := range t.audit {
 			if compareEntries(e.Cursor(), c) != 0 {
 				continue
@@ -35,13 +34,12 @@ func (d *driver) Conclude(ctx context.Context, c refdb.AuditCursor, outcome stri
 				t.audit[i].Outcome, t.audit[i].Ended = outcome, t.now
 			}
 		}
-		return nil
+		return there, nil
 	})
-	return there, err
 }
 
-func (d *driver) Audit(ctx context.Context, q refdb.AuditQuery) (page refdb.AuditPage, err error) {
-	err = d.transact(ctx, "list the audit", func(t *tx) error {
+func (d *driver) Audit(ctx context.Context, q refdb.AuditQuery) (refdb.AuditPage, error) {
+	return transact(ctx, d, "list the audit", func(t *tx) (page refdb.AuditPage, _ error) {
 		for _, e := range t.audit {
 			if (q.Project == "" || e.Project == q.Project) && !e.Time.Before(q.Since) && compareEntries(e.Cursor(), q.After) > 0 && len(page.Entries) < q.Limit {
 				page.Entries = append(page.Entries, e)
@@ -50,7 +48,6 @@ func (d *driver) Audit(ctx context.Context, q refdb.AuditQuery) (page refdb.Audi
 		if n := len(page.Entries); n > 0 && n == q.Limit {
 			page.Next = page.Entries[n-1].Cursor()
 		}
-		return nil
+		return page, nil
 	})
-	return page, err
 }

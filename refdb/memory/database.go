@@ -69,29 +69,31 @@ type tx struct {
 }
 
 // transact runs do while nobody else reads or writes.
-func (d *driver) transact(ctx context.Context, doing string, do func(*tx) error) error {
+func transact[T any](ctx context.Context, d *driver, doing string, do func(*tx) (T, error)) (none T, err error) {
 	d.db.mu.Lock()
 	defer d.db.mu.Unlock()
-	err := ctx.Err()
+	err = ctx.Err()
 	if d.closed {
 		err = refdb.ErrClosed
 	}
 	if err != nil {
-		return fmt.Errorf("memory: %s: %w", doing, err)
+		return none, fmt.Errorf("memory: %s: %w", doing, err)
 	}
 	return do(&tx{Database: d.db, now: now()})
+}
+
+// transact is the function transact for a request without an answer.
+func (d *driver) transact(ctx context.Context, doing string, do func(*tx) error) error {
+	_, err := transact(ctx, d, doing, func(t *tx) (struct{}, error) { return struct{}{}, do(t) })
+	return err
 }
 
 // now returns the time as other databases do: in microseconds, without
 // the monotonic reading, so that equal times compare as equal.
 func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
-func (d *driver) Now(ctx context.Context) (at time.Time, err error) {
-	err = d.transact(ctx, "read the time", func(t *tx) error {
-		at = t.now
-		return nil
-	})
-	return at, err
+func (d *driver) Now(ctx context.Context) (time.Time, error) {
+	return transact(ctx, d, "read the time", func(t *tx) (time.Time, error) { return t.now, nil })
 }
 
 func (d *driver) Close() error {

@@ -53,12 +53,8 @@ func (h *history) sorted() []refdb.Change {
 	return slices.SortedFunc(slices.Values(h.changes), func(a, b refdb.Change) int { return a.Key().Compare(b.Key()) })
 }
 
-func (d *driver) HistoryState(ctx context.Context) (s refdb.HistoryState, err error) {
-	err = d.transact(ctx, "read the history", func(t *tx) error {
-		s = t.historyState()
-		return nil
-	})
-	return s, err
+func (d *driver) HistoryState(ctx context.Context) (refdb.HistoryState, error) {
+	return transact(ctx, d, "read the history", func(t *tx) (refdb.HistoryState, error) { return t.historyState(), nil })
 }
 
 func (d *driver) Newest(ctx context.Context) (c refdb.Change, s refdb.HistoryState, err error) {
@@ -72,8 +68,8 @@ func (d *driver) Newest(ctx context.Context) (c refdb.Change, s refdb.HistorySta
 	return c, s, err
 }
 
-func (d *driver) Tip(ctx context.Context, project string) (tip refdb.Tip, err error) {
-	err = d.transact(ctx, "find the tip of a project", func(t *tx) error {
+func (d *driver) Tip(ctx context.Context, project string) (refdb.Tip, error) {
+	return transact(ctx, d, "find the tip of a project", func(t *tx) (tip refdb.Tip, _ error) {
 		tip = refdb.Tip{Revision: t.projects[project].Revision, Server: t.admission.server, State: t.historyState()}
 		for _, c := range t.history.changes {
 			if c.Project == project {
@@ -83,13 +79,12 @@ func (d *driver) Tip(ctx context.Context, project string) (tip refdb.Tip, err er
 		for k, i := range t.intents {
 			tip.Pending = tip.Pending || k.Project == project && i.Decision == refdb.Pending
 		}
-		return nil
+		return tip, nil
 	})
-	return tip, err
 }
 
-func (d *driver) Changes(ctx context.Context, r refdb.ChangesRequest) (p refdb.ChangesPage, err error) {
-	err = d.transact(ctx, "read changes", func(t *tx) error {
+func (d *driver) Changes(ctx context.Context, r refdb.ChangesRequest) (refdb.ChangesPage, error) {
+	return transact(ctx, d, "read changes", func(t *tx) (p refdb.ChangesPage, _ error) {
 		p.State = t.historyState()
 		p.Next = refdb.ChangeKey{Position: p.State.Upto + 1}
 		for _, c := range t.history.sorted() {
@@ -105,13 +100,12 @@ func (d *driver) Changes(ctx context.Context, r refdb.ChangesRequest) (p refdb.C
 			}
 			p.Changes = append(p.Changes, c)
 		}
-		return nil
+		return p, nil
 	})
-	return p, err
 }
 
-func (d *driver) Log(ctx context.Context, r refdb.LogRequest) (p refdb.LogPage, err error) {
-	err = d.transact(ctx, "read a log", func(t *tx) error {
+func (d *driver) Log(ctx context.Context, r refdb.LogRequest) (refdb.LogPage, error) {
+	return transact(ctx, d, "read a log", func(t *tx) (p refdb.LogPage, _ error) {
 		p.State = t.historyState()
 		for _, c := range slices.Backward(t.history.sorted()) {
 			if c.Project != r.Project || r.Ref != "" && c.Ref != r.Ref || r.Before != (refdb.ChangeKey{}) && c.Key().Compare(r.Before) >= 0 {
@@ -123,13 +117,12 @@ func (d *driver) Log(ctx context.Context, r refdb.LogRequest) (p refdb.LogPage, 
 			}
 			p.Changes = append(p.Changes, c)
 		}
-		return nil
+		return p, nil
 	})
-	return p, err
 }
 
-func (d *driver) Past(ctx context.Context, r refdb.PastRequest) (p refdb.PastPage, err error) {
-	err = d.transact(ctx, "read refs of the past", func(t *tx) error {
+func (d *driver) Past(ctx context.Context, r refdb.PastRequest) (refdb.PastPage, error) {
+	return transact(ctx, d, "read refs of the past", func(t *tx) (p refdb.PastPage, _ error) {
 		p.State = t.historyState()
 		past := make(map[string]refdb.Ref)
 		for k, row := range t.refs {
@@ -157,9 +150,8 @@ func (d *driver) Past(ctx context.Context, r refdb.PastRequest) (p refdb.PastPag
 		if n := len(p.Refs); n == r.Limit {
 			p.Next = p.Refs[n-1].Name
 		}
-		return nil
+		return p, nil
 	})
-	return p, err
 }
 
 func (d *driver) PositionAt(ctx context.Context, at time.Time) (p refdb.Position, s refdb.HistoryState, err error) {
@@ -176,8 +168,8 @@ func (d *driver) PositionAt(ctx context.Context, at time.Time) (p refdb.Position
 	return p, s, err
 }
 
-func (d *driver) Prune(ctx context.Context, r refdb.PruneRequest) (p refdb.Pruned, err error) {
-	err = d.write(ctx, "prune the history", func(t *tx) error {
+func (d *driver) Prune(ctx context.Context, r refdb.PruneRequest) (refdb.Pruned, error) {
+	return write(ctx, d, "prune the history", func(t *tx) (p refdb.Pruned, _ error) {
 		unread := r.Upto
 		for _, f := range t.history.followers {
 			unread = min(unread, f.Read)
@@ -212,21 +204,19 @@ func (d *driver) Prune(ctx context.Context, r refdb.PruneRequest) (p refdb.Prune
 		if looked < r.Limit {
 			p.Next = refdb.ChangeKey{}
 		}
-		return nil
+		return p, nil
 	})
-	return p, err
 }
 
-func (d *driver) Followers(ctx context.Context) (all []refdb.Follower, err error) {
-	err = d.transact(ctx, "list followers", func(t *tx) error {
+func (d *driver) Followers(ctx context.Context) ([]refdb.Follower, error) {
+	return transact(ctx, d, "list followers", func(t *tx) (all []refdb.Follower, _ error) {
 		for _, name := range slices.Sorted(maps.Keys(t.history.followers)) {
 			f := t.history.followers[name]
 			f.Age = t.now.Sub(f.Seen)
 			all = append(all, f)
 		}
-		return nil
+		return all, nil
 	})
-	return all, err
 }
 
 func (d *driver) PutFollower(ctx context.Context, f refdb.Follower) error {
@@ -237,11 +227,10 @@ func (d *driver) PutFollower(ctx context.Context, f refdb.Follower) error {
 	})
 }
 
-func (d *driver) RemoveFollower(ctx context.Context, name string) (found bool, err error) {
-	err = d.transact(ctx, "remove a follower", func(t *tx) error {
+func (d *driver) RemoveFollower(ctx context.Context, name string) (bool, error) {
+	return transact(ctx, d, "remove a follower", func(t *tx) (found bool, _ error) {
 		_, found = t.history.followers[name]
 		delete(t.history.followers, name)
-		return nil
+		return found, nil
 	})
-	return found, err
 }

@@ -3,7 +3,6 @@ package memory
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
@@ -14,34 +13,33 @@ type intent struct {
 	refdb.Intent // without an age
 }
 
-func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (p refdb.Prepared, err error) {
-	err = d.write(ctx, "prepare updates", func(t *tx) error {
+func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
+	return write(ctx, d, "prepare updates", func(t *tx) (p refdb.Prepared, _ error) {
 		refs := rules.RefsOf(r.Updates)
 		if err := t.refuseBarred(r.Owner); err != nil {
-			return err
+			return p, err
 		}
 		if t.revoked(r) {
-			return fmt.Errorf("memory: prepare updates: they were revoked: %w", refdb.ErrReleased)
+			return p, fmt.Errorf("memory: prepare updates: they were revoked: %w", refdb.ErrReleased)
 		}
 		a, err := rules.Prepare(r, t.rows(r.Project, refs), t.around(r.Project, r.Updates))
 		if err != nil {
-			return err
+			return p, err
 		}
 		p = refdb.Prepared{Token: a.Token, Time: t.now, Reclaimed: a.Reclaimed}
 		if a.Adopted {
-			return nil
+			return p, nil
 		}
 		if err := t.usePacks(r); err != nil {
 			p = refdb.Prepared{}
-			return err
+			return p, err
 		}
 		p.Token = t.lock(r.Project, refs, r.Owner, r.Nonce, refdb.NeverStale, a.After)
 		for _, u := range r.Updates {
 			t.record(r, u, p.Token)
 		}
-		return nil
+		return p, nil
 	})
-	return p, err
 }
 
 // record records u of r as an intent.
@@ -76,18 +74,14 @@ func (d *driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 		if err := t.refuseBarred(r.Owner); err != nil {
 			return err
 		}
-		refs := slices.Sorted(slices.Values(slices.Concat(rules.RefsOf(r.Done), r.Dropped)))
-		held := refdb.Fence{Refs: refs, Owner: r.Owner, Token: r.Token}
-		if err := rules.CheckFence(r.Project, held, rules.Intent, t.locksIn(r.Project)); err != nil {
-			return err
-		}
-		done := refdb.UpdateRequest{Project: r.Project, Updates: r.Done}
-		if err := rules.Compare(done, t.rows(r.Project, rules.RefsOf(r.Done))); err != nil {
+		held := rules.Intents(r)
+		missing := rules.Missing(r.Project, held, rules.Intent, t.locksIn(r.Project))
+		if err := rules.Finish(r, missing, t.rows(r.Project, rules.RefsOf(r.Done))); err != nil {
 			return err
 		}
 		t.write(r.Project, r.Done, r.Origin)
-		t.end(r.Project, refs, refdb.Waiter{})
-		for _, ref := range refs {
+		t.end(r.Project, held.Refs, refdb.Waiter{})
+		for _, ref := range held.Refs {
 			delete(t.intents, intentKey{r.Project, ref, r.Token})
 		}
 		return nil
@@ -127,8 +121,8 @@ func (i *intent) of(r refdb.PrepareRequest) bool {
 	return i.Project == r.Project && i.Owner == r.Owner && i.Op == r.Nonce
 }
 
-func (d *driver) Resolve(ctx context.Context, r refdb.ResolveRequest) (ended []bool, err error) {
-	err = d.write(ctx, "resolve intents", func(t *tx) error {
+func (d *driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
+	return write(ctx, d, "resolve intents", func(t *tx) (ended []bool, _ error) {
 		ended = make([]bool, len(r.Intents))
 		for n, id := range r.Intents {
 			row := t.row(id)
@@ -144,9 +138,8 @@ func (d *driver) Resolve(ctx context.Context, r refdb.ResolveRequest) (ended []b
 			i := t.recorded(id)
 			i.Decision, i.DecidedBy, i.Reason, i.DecidedAt = r.Decision, r.By, r.Reason, t.now
 		}
-		return nil
+		return ended, nil
 	})
-	return ended, err
 }
 
 func (d *driver) Forget(ctx context.Context, intents []refdb.LockID) error {
@@ -160,8 +153,8 @@ func (d *driver) Forget(ctx context.Context, intents []refdb.LockID) error {
 	})
 }
 
-func (d *driver) Intents(ctx context.Context, q refdb.IntentQuery) (p refdb.IntentPage, err error) {
-	err = d.transact(ctx, "list intents", func(t *tx) error {
+func (d *driver) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
+	return transact(ctx, d, "list intents", func(t *tx) (p refdb.IntentPage, _ error) {
 		for _, k := range sorted(t.intents) {
 			i := t.intents[k].Intent
 			if k.compare(intentKey(q.After)) > 0 && selectsIntent(q.IntentFilter, i) && len(p.Intents) < q.Limit {
@@ -173,9 +166,8 @@ func (d *driver) Intents(ctx context.Context, q refdb.IntentQuery) (p refdb.Inte
 			last := p.Intents[n-1]
 			p.Next = refdb.IntentCursor{Project: last.Project, Ref: last.Ref, Token: last.Token}
 		}
-		return nil
+		return p, nil
 	})
-	return p, err
 }
 
 func selectsIntent(f refdb.IntentFilter, i refdb.Intent) bool {

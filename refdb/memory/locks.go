@@ -18,8 +18,8 @@ type lock struct {
 	queue          queue.Queue // of those who wait for it
 }
 
-func (d *driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (answer refdb.Acquired, err error) {
-	err = d.write(ctx, "acquire locks", func(t *tx) error {
+func (d *driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
+	return write(ctx, d, "acquire locks", func(t *tx) (answer refdb.Acquired, _ error) {
 		a, refused := rules.Acquire(r, t.rows(r.Project, r.Refs), t.now)
 		answer = a.Acquired
 		switch {
@@ -28,9 +28,8 @@ func (d *driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (answer re
 		case !a.Adopted:
 			answer.Token = t.lock(r.Project, r.Refs, r.Owner, r.Nonce, r.StaleAfter, a.After)
 		}
-		return refused
+		return answer, refused
 	})
-	return answer, err
 }
 
 // rows returns what the tables hold about refs.
@@ -121,8 +120,8 @@ func (t *tx) locksWhere(wanted func(refdb.LockInfo) bool) (locks []refdb.LockInf
 	return locks
 }
 
-func (d *driver) Beat(ctx context.Context, locks []refdb.LockID) (results []refdb.BeatResult, err error) {
-	err = d.write(ctx, "renew locks", func(t *tx) error {
+func (d *driver) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
+	return write(ctx, d, "renew locks", func(t *tx) (results []refdb.BeatResult, _ error) {
 		results = slices.Repeat([]refdb.BeatResult{refdb.BeatLost}, len(locks))
 		for i, id := range locks {
 			k := key{id.Project, id.Ref}
@@ -130,23 +129,21 @@ func (d *driver) Beat(ctx context.Context, locks []refdb.LockID) (results []refd
 				t.locks[k].Heartbeat, results[i] = t.now, refdb.BeatRenewed
 			}
 		}
-		return nil
+		return results, nil
 	})
-	return results, err
 }
 
-func (d *driver) Release(ctx context.Context, r refdb.ReleaseRequest) (released refdb.Released, err error) {
-	err = d.write(ctx, "release locks", func(t *tx) error {
+func (d *driver) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Released, error) {
+	return write(ctx, d, "release locks", func(t *tx) (released refdb.Released, _ error) {
 		held := refdb.Fence{Refs: r.Refs, Owner: r.Owner, Token: r.Token}
 		released.Missing = rules.Missing(r.Project, held, rules.Lease, t.locksIn(r.Project))
 		t.end(r.Project, without(r.Refs, released.Missing), r.Next)
-		return nil
+		return released, nil
 	})
-	return released, err
 }
 
-func (d *driver) Purge(ctx context.Context, locks []refdb.StandingLock) (purged []bool, err error) {
-	err = d.write(ctx, "purge locks", func(t *tx) error {
+func (d *driver) Purge(ctx context.Context, locks []refdb.StandingLock) ([]bool, error) {
+	return write(ctx, d, "purge locks", func(t *tx) (purged []bool, _ error) {
 		purged = make([]bool, len(locks))
 		for i, s := range locks {
 			refs := []string{s.Ref}
@@ -155,9 +152,8 @@ func (d *driver) Purge(ctx context.Context, locks []refdb.StandingLock) (purged 
 				t.apply(s.Project, refs, []queue.RowUpdate{queue.Purge(*row.Lock, row.Queue, t.now)})
 			}
 		}
-		return nil
+		return purged, nil
 	})
-	return purged, err
 }
 
 func (d *driver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
@@ -171,8 +167,8 @@ func (d *driver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
 	})
 }
 
-func (d *driver) Locks(ctx context.Context, q refdb.LockQuery) (p refdb.LockPage, err error) {
-	err = d.transact(ctx, "list locks", func(t *tx) error {
+func (d *driver) Locks(ctx context.Context, q refdb.LockQuery) (refdb.LockPage, error) {
+	return transact(ctx, d, "list locks", func(t *tx) (p refdb.LockPage, _ error) {
 		p.Locks = t.locksWhere(func(l refdb.LockInfo) bool {
 			marker := strings.HasPrefix(l.Project, refdb.ReclaimPrefix)
 			return key{l.Project, l.Ref}.compare(key(q.After)) > 0 && marker == q.Markers && selectsLock(q.LockFilter, l)
@@ -182,9 +178,8 @@ func (d *driver) Locks(ctx context.Context, q refdb.LockQuery) (p refdb.LockPage
 			last := p.Locks[n-1]
 			p.Next = refdb.LockCursor{Project: last.Project, Ref: last.Ref}
 		}
-		return nil
+		return p, nil
 	})
-	return p, err
 }
 
 func selectsLock(f refdb.LockFilter, l refdb.LockInfo) bool {

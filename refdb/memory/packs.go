@@ -91,8 +91,8 @@ func (t *tx) usePacks(r refdb.PrepareRequest) error {
 	return nil
 }
 
-func (d *driver) Packs(ctx context.Context, q refdb.PackQuery) (page refdb.PackPage, err error) {
-	err = d.transact(ctx, "list packs", func(t *tx) error {
+func (d *driver) Packs(ctx context.Context, q refdb.PackQuery) (refdb.PackPage, error) {
+	return transact(ctx, d, "list packs", func(t *tx) (page refdb.PackPage, _ error) {
 		page = refdb.PackPage{Upto: t.history.position}
 		base := t.latestBase(q.Project)
 		for _, p := range t.packsOf(q.Project) {
@@ -111,9 +111,8 @@ func (d *driver) Packs(ctx context.Context, q refdb.PackQuery) (page refdb.PackP
 		for _, i := range rules.Inlined(page.Packs, q.Inline) {
 			page.Packs[i].Data = slices.Clone(t.packs[page.Packs[i].ID].parts[0])
 		}
-		return nil
+		return page, nil
 	})
-	return page, err
 }
 
 // latestBase returns the key of a project's latest complete base; zero if there is none.
@@ -133,17 +132,15 @@ func (t *tx) packsOf(project string) []*pack {
 	return all
 }
 
-func (d *driver) PackPart(ctx context.Context, id string, number int) (data []byte, err error) {
+func (d *driver) PackPart(ctx context.Context, id string, number int) ([]byte, error) {
 	const doing = "read a part of a pack"
-	err = d.transact(ctx, doing, func(t *tx) error {
+	return transact(ctx, d, doing, func(t *tx) ([]byte, error) {
 		p := t.packs[id]
 		if p == nil || p.Parts == 0 || p.parts[number] == nil {
-			return fmt.Errorf("memory: %s: part %d of pack %s: %w", doing, number, id, refdb.ErrNoPack)
+			return nil, fmt.Errorf("memory: %s: part %d of pack %s: %w", doing, number, id, refdb.ErrNoPack)
 		}
-		data = slices.Clone(p.parts[number])
-		return nil
+		return slices.Clone(p.parts[number]), nil
 	})
-	return data, err
 }
 
 func (d *driver) DropPack(ctx context.Context, id string) error {
@@ -166,8 +163,8 @@ func (d *driver) RemovePacks(ctx context.Context, project string, limit int) (in
 }
 
 // dropPacks deletes at most limit packs.
-func (d *driver) dropPacks(ctx context.Context, doing string, limit int, goes func(*tx, *pack) bool) (n int, err error) {
-	err = d.write(ctx, doing, func(t *tx) error {
+func (d *driver) dropPacks(ctx context.Context, doing string, limit int, goes func(*tx, *pack) bool) (int, error) {
+	return write(ctx, d, doing, func(t *tx) (int, error) {
 		var gone []string
 		for _, p := range slices.SortedFunc(maps.Values(t.packs), func(a, b *pack) int { return strings.Compare(a.ID, b.ID) }) {
 			if len(gone) < limit && goes(t, p) {
@@ -177,15 +174,12 @@ func (d *driver) dropPacks(ctx context.Context, doing string, limit int, goes fu
 		for _, id := range gone {
 			delete(t.packs, id)
 		}
-		n = len(gone)
-		return nil
+		return len(gone), nil
 	})
-	return n, err
 }
 
-func (d *driver) PackUsage(ctx context.Context, project string) (u refdb.PackUsage, err error) {
-	err = d.transact(ctx, "count packs", func(t *tx) error {
-		u = refdb.PackUsage{}
+func (d *driver) PackUsage(ctx context.Context, project string) (refdb.PackUsage, error) {
+	return transact(ctx, d, "count packs", func(t *tx) (u refdb.PackUsage, _ error) {
 		for _, p := range t.packsOf(project) {
 			if !p.used {
 				u.Unused++
@@ -198,7 +192,6 @@ func (d *driver) PackUsage(ctx context.Context, project string) (u refdb.PackUsa
 				u.FullPacks++
 			}
 		}
-		return nil
+		return u, nil
 	})
-	return u, err
 }

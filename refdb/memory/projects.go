@@ -9,8 +9,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
-func (d *driver) Projects(ctx context.Context, q refdb.ProjectQuery) (rows []refdb.Project, err error) {
-	err = d.transact(ctx, "read projects", func(t *tx) error {
+func (d *driver) Projects(ctx context.Context, q refdb.ProjectQuery) ([]refdb.Project, error) {
+	return transact(ctx, d, "read projects", func(t *tx) (rows []refdb.Project, _ error) {
 		for _, p := range t.projects {
 			if (q.Project == "" || p.Project == q.Project) && p.Revision > q.After {
 				p.Age = t.now.Sub(p.Time)
@@ -19,21 +19,20 @@ func (d *driver) Projects(ctx context.Context, q refdb.ProjectQuery) (rows []ref
 		}
 		slices.SortFunc(rows, func(a, b refdb.Project) int { return cmp.Compare(a.Revision, b.Revision) })
 		rows = rows[:min(len(rows), q.Limit)]
-		return nil
+		return rows, nil
 	})
-	return rows, err
 }
 
-func (d *driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (p refdb.Project, err error) {
-	err = d.write(ctx, "write a project", func(t *tx) error {
+func (d *driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (refdb.Project, error) {
+	return write(ctx, d, "write a project", func(t *tx) (p refdb.Project, _ error) {
 		p = t.projects[r.Project]
 		written, err := rules.PutProject(r, p)
 		if err != nil {
-			return err
+			return p, err
 		}
 		if written {
 			p.Age = t.now.Sub(p.Time)
-			return nil
+			return p, nil
 		}
 		var last int64
 		for _, other := range t.projects {
@@ -41,7 +40,6 @@ func (d *driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (p refd
 		}
 		p = refdb.Project{Project: r.Project, ID: r.ID, Rules: r.Rules, Mode: r.Mode, Store: r.Store, Revision: last + 1, Time: t.now, Op: r.Op}
 		t.projects[r.Project] = p
-		return nil
+		return p, nil
 	})
-	return p, err
 }

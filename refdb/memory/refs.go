@@ -10,16 +10,12 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
-func (d *driver) Get(ctx context.Context, project string, refs []string) (rows []refdb.Ref, err error) {
-	err = d.transact(ctx, "read refs", func(t *tx) error {
-		rows = rules.Refs(t.rows(project, refs))
-		return nil
-	})
-	return rows, err
+func (d *driver) Get(ctx context.Context, project string, refs []string) ([]refdb.Ref, error) {
+	return transact(ctx, d, "read refs", func(t *tx) ([]refdb.Ref, error) { return rules.Refs(t.rows(project, refs)), nil })
 }
 
-func (d *driver) List(ctx context.Context, q refdb.RefQuery) (p refdb.RefPage, err error) {
-	err = d.transact(ctx, "list refs", func(t *tx) error {
+func (d *driver) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, error) {
+	return transact(ctx, d, "list refs", func(t *tx) (p refdb.RefPage, _ error) {
 		for _, k := range sorted(t.refs) {
 			row := t.refs[k]
 			if k.Project == q.Project && k.Ref > q.After && strings.HasPrefix(k.Ref, q.Prefix) &&
@@ -30,13 +26,12 @@ func (d *driver) List(ctx context.Context, q refdb.RefQuery) (p refdb.RefPage, e
 		if n := len(p.Refs); n == q.Limit {
 			p.Next = p.Refs[n-1].Name
 		}
-		return nil
+		return p, nil
 	})
-	return p, err
 }
 
-func (d *driver) Summaries(ctx context.Context, q refdb.SummaryQuery) (page refdb.SummaryPage, err error) {
-	err = d.transact(ctx, "list projects", func(t *tx) error {
+func (d *driver) Summaries(ctx context.Context, q refdb.SummaryQuery) (refdb.SummaryPage, error) {
+	return transact(ctx, d, "list projects", func(t *tx) (page refdb.SummaryPage, _ error) {
 		all := t.summaries()
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			if name > q.After && len(page.Summaries) < q.Limit {
@@ -46,9 +41,8 @@ func (d *driver) Summaries(ctx context.Context, q refdb.SummaryQuery) (page refd
 		if n := len(page.Summaries); n == q.Limit {
 			page.Next = page.Summaries[n-1].Name
 		}
-		return nil
+		return page, nil
 	})
-	return page, err
 }
 
 func (t *tx) summaries() map[string]*refdb.ProjectSummary {
@@ -78,20 +72,8 @@ func (t *tx) summaries() map[string]*refdb.ProjectSummary {
 	return all
 }
 
-func (d *driver) States(ctx context.Context, project string, refs []string) (states []refdb.State, err error) {
-	err = d.write(ctx, "read refs and locks", func(t *tx) error {
-		for _, row := range t.rows(project, refs) {
-			s := refdb.State{Ref: row.Name, Lock: row.Lock}
-			if row.Ref != nil {
-				s.Value = row.Ref.Value
-			}
-			if row.Ref != nil || row.Lock != nil {
-				states = append(states, s)
-			}
-		}
-		return nil
-	})
-	return states, err
+func (d *driver) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
+	return write(ctx, d, "read refs and locks", func(t *tx) ([]refdb.State, error) { return rules.States(t.rows(project, refs)), nil })
 }
 
 func (d *driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
@@ -100,15 +82,13 @@ func (d *driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 		if r.Fence != nil {
 			fence = *r.Fence
 		}
-		if err := rules.CheckFence(r.Project, fence, rules.Lease, t.locksIn(r.Project)); err != nil {
-			return err
-		}
 		refs := rules.RefsOf(r.Updates)
 		var around []rules.Row
 		if r.GitNames {
 			around = t.around(r.Project, r.Updates)
 		}
-		after, err := rules.Update(r, t.rows(r.Project, refs), around, t.now)
+		missing := rules.Missing(r.Project, fence, rules.Lease, t.locksIn(r.Project))
+		after, err := rules.Update(r, missing, t.rows(r.Project, refs), around, t.now)
 		if err != nil {
 			return err
 		}
@@ -127,30 +107,28 @@ func (t *tx) write(project string, updates []refdb.Update, by refdb.Origin) {
 	}
 }
 
-func (d *driver) Remove(ctx context.Context, r refdb.RemoveRequest) (removed int, err error) {
-	err = d.write(ctx, "remove a project", func(t *tx) error {
+func (d *driver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error) {
+	return write(ctx, d, "remove a project", func(t *tx) (removed int, _ error) {
 		locks := t.locksWhere(func(l refdb.LockInfo) bool { return l.Project == r.Project })
 		if err := rules.Remove(r, locks); err != nil {
-			return err
+			return removed, err
 		}
 		var whole bool
 		removed, whole = t.remove(r.Project, r.Limit, r.Origin, func(refdb.Ref) bool { return true })
 		if whole {
 			t.unlock(locks)
 		}
-		return nil
+		return removed, nil
 	})
-	return removed, err
 }
 
-func (d *driver) PurgeTombstones(ctx context.Context, r refdb.TombstoneRequest) (purged int, err error) {
-	err = d.write(ctx, "purge tombstones", func(t *tx) error {
+func (d *driver) PurgeTombstones(ctx context.Context, r refdb.TombstoneRequest) (int, error) {
+	return write(ctx, d, "purge tombstones", func(t *tx) (purged int, _ error) {
 		purged, _ = t.remove(r.Project, r.Limit, refdb.Origin{}, func(row refdb.Ref) bool {
 			return row.Value.IsDeleted() && t.now.Sub(row.Time) >= r.OlderThan
 		})
-		return nil
+		return purged, nil
 	})
-	return purged, err
 }
 
 // remove deletes unwanted rows of a project up to a limit, and reports whether none is left.

@@ -111,25 +111,15 @@ func (d *Driver) Recover(ctx context.Context, r refdb.RecoverRequest) (answer re
 
 // decideLost decides about lost changes of at most limit refs.
 func decideLost(ctx context.Context, tx pgx.Tx, limit int) (decided []refdb.LostChange, err error) {
-	type ref struct {
-		lost   []refdb.LostChange
-		value  refdb.Value
-		intent string
-	}
 	rows, err := tx.Query(ctx, undecidedSQL, limit)
 	if err != nil {
 		return nil, err
 	}
-	var refs []ref
+	var refs rules.LostRefs
 	_, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l refdb.LostChange, err error) {
-		var now ref
-		l, err = lostAnd(row, &now.value, &now.intent)
-		if n := len(refs); n > 0 && refs[n-1].lost[0].Project == l.Project && refs[n-1].lost[0].Ref == l.Ref {
-			refs[n-1].lost = append(refs[n-1].lost, l)
-		} else {
-			now.lost = []refdb.LostChange{l}
-			refs = append(refs, now)
-		}
+		var now rules.LostRef
+		l, err = lostAnd(row, &now.Value, &now.Intent)
+		refs.Add(l, now)
 		return l, err
 	})
 	if err != nil {
@@ -137,10 +127,9 @@ func decideLost(ctx context.Context, tx pgx.Tx, limit int) (decided []refdb.Lost
 	}
 	batch := &pgx.Batch{}
 	for _, ref := range refs {
-		verdict := rules.DecideLost(ref.lost, ref.value, ref.intent)
-		if verdict.Again >= 0 {
-			l := ref.lost[verdict.Again]
-			op := operation.Text(refdb.Origin{ID: l.Op, Owner: l.Owner, By: l.By})
+		verdict := ref.Decide()
+		if l := verdict.Again; l != nil {
+			op := operation.Text(verdict.Origin())
 			if l.New == refdb.Unknown {
 				batch.Queue(eraseSQL, l.Project, l.Ref, op)
 			} else {
@@ -148,17 +137,12 @@ func decideLost(ctx context.Context, tx pgx.Tx, limit int) (decided []refdb.Lost
 			}
 		}
 		if verdict.EndIntent {
-			batch.Queue(endIntentSQL, ref.lost[0].Project, ref.lost[0].Ref)
+			batch.Queue(endIntentSQL, ref.Project, ref.Ref)
 		}
-		for i, fate := range verdict.Fates {
-			if fate == refdb.Undecided {
-				continue
-			}
-			l := ref.lost[i]
-			l.Fate = fate
-			batch.Queue(fateSQL, l.Project, l.Ref, l.Op, string(fate))
-			decided = append(decided, l)
+		for _, l := range verdict.Decided {
+			batch.Queue(fateSQL, l.Project, l.Ref, l.Op, string(l.Fate))
 		}
+		decided = append(decided, verdict.Decided...)
 	}
 	return decided, tx.SendBatch(ctx, batch).Close()
 }

@@ -29,6 +29,7 @@ func TestRequestsThatShareABatchCostOneCommit(t *testing.T) {
 	db := dbtest.Postgres(t)
 	w := newWire(t, db.URL())
 	d := open(t, w.url)
+	d.BePatient()
 	d.ShareAll()
 	const n = 50
 	tokens := make([]refdb.Token, n)

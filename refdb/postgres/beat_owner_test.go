@@ -88,6 +88,7 @@ func TestAHundredThousandLocksAreRenewedInOneRoundTrip(t *testing.T) {
 	db := dbtest.Postgres(t)
 	w := newWire(t, db.URL())
 	d := open(t, w.url)
+	d.BePatient()
 	const n = 100_000
 	held := hold(t, db, n)
 	beat(t, d, held) // prepares the statements
@@ -106,6 +107,7 @@ func TestIntentsOfTheSameOwnerDoNotSlowItsBeatsDown(t *testing.T) {
 	db := dbtest.Postgres(t)
 	w := newWire(t, db.URL())
 	d := open(t, w.url)
+	d.BePatient()
 	const intents = 2000 // they are found first
 	refs := names(intents)
 	p, err := d.Prepare(t.Context(), intention("", v1, refs...))
@@ -182,6 +184,7 @@ func TestLocksOfTheOwnerThatWereNotNamedAreNotRenewed(t *testing.T) {
 			db := dbtest.Postgres(t)
 			w := newWire(t, db.URL())
 			d := open(t, w.url)
+			d.BePatient()
 			held := hold(t, db, 6000)
 			newest := slices.MaxFunc(held, func(a, b refdb.LockID) int { return int(a.Token - b.Token) })
 			insertLike(t, db, newest, "refs/heads/abandoned", row.later)
@@ -228,6 +231,7 @@ func TestManyLocksOfWhichOneIsStaleAreRenewedByKey(t *testing.T) {
 	db := dbtest.Postgres(t)
 	w := newWire(t, db.URL())
 	d := open(t, w.url)
+	d.BePatient()
 	held := hold(t, db, 6000)
 	beat(t, d, held) // prepares the statements, and so does
 	beat(t, d, held[:1])

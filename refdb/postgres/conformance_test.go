@@ -190,6 +190,11 @@ func session(tb testing.TB, url string) *pgx.Conn {
 	return c
 }
 
+// waitersForTable counts who waits for a lock on the table $1. Tables of other tests' databases have its number, too:
+// all are copies of one.
+const waitersForTable = `SELECT count(*) FROM pg_locks WHERE relation = $1::regclass AND NOT granted
+	AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+
 func exec(tb testing.TB, c *pgx.Conn, sql string, args ...any) {
 	tb.Helper()
 	if _, err := c.Exec(tb.Context(), sql, args...); err != nil {

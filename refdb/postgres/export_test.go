@@ -2,9 +2,12 @@ package postgres
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/dburl"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
@@ -13,9 +16,32 @@ func (d *Driver) ShareAll() {
 	d.batcher.ShareAll()
 }
 
+// BePatient has beats and releases wait for a connection however long that takes, rather than open a spare one. It is
+// called before the first request.
+func (d *Driver) BePatient() { d.pools.SpareAfter = 10 * time.Minute }
+
 // KeysOf returns the keys of a project and of a ref.
 func KeysOf(project, ref string) (int64, int64) {
 	return int64(keyOf(project, "")), int64(keyOf(project, ref))
+}
+
+// OpenDialing is [Open] with connections that dial makes.
+func OpenDialing(ctx context.Context, address string, dial pgconn.DialFunc) (*Driver, error) {
+	config, given, err := dburl.Parse(address)
+	if err != nil {
+		return nil, err
+	}
+	config.ConnConfig.DialFunc = roundtrip.NeverCancel(dial)
+	tune(config, given, roundtrip.Direct)
+	pools, err := roundtrip.Open(ctx, config, roundtrip.Direct)
+	if err != nil {
+		return nil, err
+	}
+	if err := examine(ctx, pools); err != nil {
+		pools.Close()
+		return nil, err
+	}
+	return newDriver(pools), nil
 }
 
 // RoundTrip makes a round trip of statements without arguments, and has read take each answer.

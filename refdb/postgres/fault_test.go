@@ -326,7 +326,8 @@ func TestARequestWhoseSessionIsTerminatedIsMadeAgain(t *testing.T) {
 	}()
 	var before []int64
 	eventually(t, "its session is terminated", func() bool { // between two waits it is not found
-		before = query[int64](t, b.look, `SELECT CASE WHEN pg_terminate_backend(pid) THEN pid::bigint END FROM pg_stat_activity WHERE `+isBlocked)
+		before = query[int64](t, b.look, `WITH blocked AS MATERIALIZED (SELECT pid FROM pg_stat_activity WHERE `+isBlocked+`)
+			SELECT pid::bigint FROM blocked WHERE pg_terminate_backend(pid)`)
 		return len(before) > 0
 	})
 	eventually(t, "another session waits for the row", func() bool {

@@ -229,8 +229,8 @@ func TestATimeOutOfOrderEndsThePast(t *testing.T) {
 	d := open(t, db.URL())
 	c := session(t, db.URL())
 	exec(t, c, `INSERT INTO history (project, ref, position, old, new, time) VALUES
-('p', 'refs/heads/a', 1, '', 'x', now() + interval '1 min'), ('p', 'refs/heads/a', 2, '', 'x', now() + interval '3 min'), ('p', 'refs/heads/a', 3, '', 'x', now() + interval '2 min')`)
-	for at, want := range map[time.Duration]refdb.Position{90 * time.Second: 1, 150 * time.Second: 1, 30 * time.Second: 0} {
+('p', 'refs/heads/a', 1, '', 'x', now() + interval '1 hour'), ('p', 'refs/heads/a', 2, '', 'x', now() + interval '3 hours'), ('p', 'refs/heads/a', 3, '', 'x', now() + interval '2 hours')`)
+	for at, want := range map[time.Duration]refdb.Position{90 * time.Minute: 1, 150 * time.Minute: 1, 30 * time.Minute: 0} {
 		if got, _, err := d.PositionAt(t.Context(), time.Now().Add(at)); got != want || err != nil {
 			t.Errorf("in %s the position is %d, %v; want %d", at, got, err, want)
 		}

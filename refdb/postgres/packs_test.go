@@ -162,7 +162,7 @@ func TestACarriedPackComesAfterItsBases(t *testing.T) {
 	go func() { done <- errorOf(d.Prepare(t.Context(), r)) }()
 	eventually(t, "the preparation waits", func() bool {
 		var waits bool
-		if err := c.QueryRow(t.Context(), `SELECT count(*) > 0 FROM pg_locks WHERE NOT granted`).Scan(&waits); err != nil {
+		if err := c.QueryRow(t.Context(), `SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))`).Scan(&waits); err != nil {
 			t.Fatal(err)
 		}
 		return waits

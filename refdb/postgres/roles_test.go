@@ -312,7 +312,7 @@ func TestNothingIsPreparedForASiteAfterItIsAway(t *testing.T) {
 			}
 		}
 	}()
-	for count(t, watch, `SELECT count(*) FROM pg_locks WHERE relation = 'intents'::regclass AND NOT granted`) == 0 {
+	for count(t, watch, waitersForTable, "intents") == 0 {
 		select {
 		case err := <-left:
 			t.Fatalf("the site is away (%v) while a request of it that was checked is in progress", err)

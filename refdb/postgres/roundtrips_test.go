@@ -29,6 +29,7 @@ func TestOperationsTakeOneRoundTrip(t *testing.T) {
 	db := dbtest.Postgres(t)
 	w := newWire(t, db.URL())
 	d := open(t, w.url)
+	d.BePatient()
 	ctx := t.Context()
 	must := func(err error) {
 		t.Helper()

@@ -252,9 +252,9 @@ func (d *driver) decideLost(limit int) (decided []refdb.LostChange) {
 				op = i.Op
 			}
 		}
-		verdict := rules.DecideLost(refs[k], d.refs[k].Value, op)
-		if verdict.Again >= 0 {
-			d.rewrite(k, refs[k][verdict.Again])
+		verdict := rules.LostRef{Lost: refs[k], Value: d.refs[k].Value, Intent: op}.Decide()
+		if verdict.Again != nil {
+			d.rewrite(k, *verdict.Again)
 		}
 		if verdict.EndIntent && d.bug != "an intent outlives its change" {
 			if row, locked := d.locks[k]; locked {
@@ -262,11 +262,9 @@ func (d *driver) decideLost(limit int) (decided []refdb.LostChange) {
 			}
 			delete(d.locks, k)
 		}
-		for i, l := range refs[k] {
-			if l.Fate = verdict.Fates[i]; l.Fate != refdb.Undecided {
-				d.missing[l.Cursor()] = l
-				decided = append(decided, l)
-			}
+		for _, l := range verdict.Decided {
+			d.missing[l.Cursor()] = l
+			decided = append(decided, l)
 		}
 	}
 	return decided

@@ -48,7 +48,7 @@ func (d *Driver) checkAdmission(ctx context.Context) error {
 			refdb.ErrSchema, admissionVersion-1))
 	}
 	if rows[0].server == newServer {
-		err := d.changeAdmission(ctx, r, func(context.Context, *transaction, *batch, admissionRow) error { return nil })
+		_, err := changeAdmission(ctx, d, r, func(context.Context, *transaction, *batch, admissionRow) (struct{}, error) { return struct{}{}, nil })
 		if errors.Is(err, errDenied) {
 			return nil // who may only read leaves it to others
 		}
@@ -131,41 +131,42 @@ func (d *Driver) admissionNow(ctx context.Context, row admissionRow, query query
 }
 
 // snapshot runs do on what the database has at one time.
-func (d *Driver) snapshot(ctx context.Context, r request, do func(context.Context, queryFunc) error) error {
-	return d.read(ctx, r, func(ctx context.Context, c *client) error {
+func snapshot[T any](ctx context.Context, d *Driver, r request, do func(context.Context, queryFunc) (T, error)) (answer T, err error) {
+	err = d.read(ctx, r, func(ctx context.Context, c *client) error {
 		if err := d.emulatorMutex.lock(ctx); err != nil {
 			return err
 		}
 		defer d.emulatorMutex.unlock()
 		txn := c.ReadOnlyTransaction()
 		defer txn.Close()
-		return do(ctx, func(ctx context.Context, s spanner.Statement, each func(*spanner.Row) error) error {
+		answer, err = do(ctx, func(ctx context.Context, s spanner.Statement, each func(*spanner.Row) error) error {
 			return r.query(s)(ctx, txn).Do(each)
 		})
-	})
-}
-
-// Admission implements refdb.AdmissionStore.
-func (d *Driver) Admission(ctx context.Context) (a refdb.Admission, err error) {
-	r := request{tag: "refdb.admission", what: "read which server is admitted"}
-	err = d.snapshot(ctx, r, func(ctx context.Context, query queryFunc) error {
-		row, err := readAdmission(ctx, query)
-		if err == nil {
-			a, err = d.admissionNow(ctx, row, query)
-		}
 		return err
 	})
 	if err != nil {
-		return refdb.Admission{}, err
+		return *new(T), err
 	}
-	return a, nil
+	return answer, nil
 }
 
-// changeAdmission runs do in a transaction that has read the row, and so excludes all others that change it. Afterwards
-// the driver knows which server is admitted.
-func (d *Driver) changeAdmission(ctx context.Context, r request, do func(context.Context, *transaction, *batch, admissionRow) error) error {
+// Admission implements refdb.AdmissionStore.
+func (d *Driver) Admission(ctx context.Context) (refdb.Admission, error) {
+	r := request{tag: "refdb.admission", what: "read which server is admitted"}
+	return snapshot(ctx, d, r, func(ctx context.Context, query queryFunc) (refdb.Admission, error) {
+		row, err := readAdmission(ctx, query)
+		if err != nil {
+			return refdb.Admission{}, err
+		}
+		return d.admissionNow(ctx, row, query)
+	})
+}
+
+// changeAdmission runs do in a transaction that has read the row of admission, and so excludes all
+// others that change it. Afterwards the driver knows which server is admitted.
+func changeAdmission[T any](ctx context.Context, d *Driver, r request, do func(context.Context, *transaction, *batch, admissionRow) (T, error)) (answer T, err error) {
 	var admitted string
-	_, err := d.transact(ctx, r, func(ctx context.Context, t *transaction) error {
+	_, err = d.transact(ctx, r, func(ctx context.Context, t *transaction) error {
 		row, err := readAdmission(ctx, t.query)
 		if err != nil {
 			return err
@@ -175,7 +176,7 @@ func (d *Driver) changeAdmission(ctx context.Context, r request, do func(context
 			row.server = d.name
 			b.admit(d.name)
 		}
-		if err := do(ctx, t, &b, row); err != nil {
+		if answer, err = do(ctx, t, &b, row); err != nil {
 			return err
 		}
 		if admitted = row.server; b.admitted != nil {
@@ -183,10 +184,11 @@ func (d *Driver) changeAdmission(ctx context.Context, r request, do func(context
 		}
 		return t.write(&b)
 	})
-	if err == nil {
-		d.refused.Store(admitted != d.name)
+	if err != nil {
+		return *new(T), err
 	}
-	return err
+	d.refused.Store(admitted != d.name)
+	return answer, nil
 }
 
 // admit admits a server, or none. What a transaction says last is written.

@@ -39,16 +39,12 @@ var (
 )
 
 // Recover implements refdb.AdmissionStore. Tokens need not be raised: they are timestamps of commits.
-func (d *Driver) Recover(ctx context.Context, r refdb.RecoverRequest) (answer refdb.Recovered, err error) {
+func (d *Driver) Recover(ctx context.Context, r refdb.RecoverRequest) (refdb.Recovered, error) {
 	q := request{tag: "refdb.recover", what: "recover"}
-	err = d.changeAdmission(ctx, q, func(ctx context.Context, t *transaction, b *batch, row admissionRow) (err error) {
-		answer = refdb.Recovered{}
+	return changeAdmission(ctx, d, q, func(ctx context.Context, t *transaction, b *batch, row admissionRow) (answer refdb.Recovered, err error) {
 		answer.Admission, err = d.admissionNow(ctx, row, t.query)
-		if answer.Done = answer.Admitted; err != nil || answer.Done {
-			return err
-		}
-		if !r.MayBegin(answer.Admission) {
-			return nil
+		if answer.Done = answer.Admitted; err != nil || answer.Done || !r.MayBegin(answer.Admission) {
+			return answer, err
 		}
 		if answer.Lost > 0 {
 			answer.Decided, err = b.decideLost(ctx, t, min(r.Limit, recoveredRefs))
@@ -56,14 +52,14 @@ func (d *Driver) Recover(ctx context.Context, r refdb.RecoverRequest) (answer re
 			answer.Halted = answer.Lost > 0
 		}
 		if err != nil || answer.Halted {
-			return err
+			return answer, err
 		}
 		if len(answer.Decided) > 0 && b.cost > maxMutations/2 {
-			return nil // the rest is for the next step
+			return answer, nil // the rest is for the next step
 		}
 		more, err := b.endLeases(ctx, t)
 		if err != nil || more {
-			return err
+			return answer, err
 		}
 		for i, w := range answer.Witnesses {
 			if w.Awaited(d.name) { // it is one of r.Without
@@ -74,12 +70,8 @@ func (d *Driver) Recover(ctx context.Context, r refdb.RecoverRequest) (answer re
 		}
 		answer.Admitted, answer.Done = true, true
 		b.admit(d.name)
-		return b.beginEpoch(ctx, t, r, row)
+		return answer, b.beginEpoch(ctx, t, r, row)
 	})
-	if err != nil {
-		return refdb.Recovered{}, err
-	}
-	return answer, nil
 }
 
 // endLeases ends all locks but those that stand for intents, and reports whether there are more.
@@ -115,26 +107,15 @@ func (b *batch) beginEpoch(ctx context.Context, t *transaction, r refdb.RecoverR
 	})
 }
 
-// An undecided ref has lost changes that nobody has decided about.
-type undecidedRef struct {
-	lost  []refdb.LostChange
-	value refdb.Value
-	// Of the intent on it; NULL if there is none.
-	token spanner.NullTime
-	nonce spanner.NullString
-}
-
-func readUndecided(ctx context.Context, t *transaction, limit int) (refs []undecidedRef, err error) {
+func readUndecided(ctx context.Context, t *transaction, limit int) (refs rules.LostRefs, err error) {
 	s := spanner.Statement{SQL: undecidedSQL, Params: map[string]any{"limit": int64(limit)}}
 	err = t.query(ctx, s, func(row *spanner.Row) error {
-		var now undecidedRef
-		l, err := readLost(row, (*string)(&now.value), &now.token, &now.nonce)
-		if n := len(refs); n > 0 && refs[n-1].lost[0].Project == l.Project && refs[n-1].lost[0].Ref == l.Ref {
-			refs[n-1].lost = append(refs[n-1].lost, l)
-		} else {
-			now.lost = []refdb.LostChange{l}
-			refs = append(refs, now)
-		}
+		var now rules.LostRef
+		var token spanner.NullTime // of the intent; NULL if there is none
+		var nonce spanner.NullString
+		l, err := readLost(row, (*string)(&now.Value), &token, &nonce)
+		now.Intent, now.Token = operation.ID(nonce.StringVal), refdb.TokenOf(token.Time)
+		refs.Add(l, now)
 		return err
 	})
 	return refs, err
@@ -147,25 +128,23 @@ func (b *batch) decideLost(ctx context.Context, t *transaction, limit int) (deci
 		return nil, err
 	}
 	for _, ref := range refs {
-		op := operation.ID(ref.nonce.StringVal)
-		verdict := rules.DecideLost(ref.lost, ref.value, op)
 		if b.cost > recoveredCost {
 			break
 		}
-		if verdict.Again >= 0 {
-			b.rewrite(ref.lost[verdict.Again], ref.value)
+		verdict := ref.Decide()
+		if verdict.Again != nil {
+			b.rewrite(*verdict.Again, ref.Value, verdict.Origin())
 		}
 		if verdict.EndIntent {
-			b.deleteIntent(ref.lost[0].Project, ref.lost[0].Ref, refdb.TokenOf(ref.token.Time))
-			b.deleteLock(ref.lost[0].Project, ref.lost[0].Ref)
+			b.deleteIntent(ref.Project, ref.Ref, ref.Token)
+			b.deleteLock(ref.Project, ref.Ref)
 		}
-		for i, fate := range verdict.Fates {
-			l := ref.lost[i]
+		for _, l := range verdict.Decided {
 			// Of what does not fit the next step says the same, unless it is about what this one wrote.
-			if l.Fate = fate; fate == refdb.Undecided || fate == refdb.Opposed && b.cost > recoveredCost {
+			if l.Fate == refdb.Opposed && b.cost > recoveredCost {
 				continue
 			}
-			b.add(len(fateColumns), spanner.Update("lost", fateColumns, []any{l.Project, l.Ref, l.Op, string(fate)}))
+			b.add(len(fateColumns), spanner.Update("lost", fateColumns, []any{l.Project, l.Ref, l.Op, string(l.Fate)}))
 			decided = append(decided, l)
 		}
 	}
@@ -173,8 +152,7 @@ func (b *batch) decideLost(ctx context.Context, t *transaction, limit int) (deci
 }
 
 // rewrite makes a lost change again.
-func (b *batch) rewrite(l refdb.LostChange, have refdb.Value) {
-	by := refdb.Origin{ID: l.Op, Owner: l.Owner, By: l.By}
+func (b *batch) rewrite(l refdb.LostChange, have refdb.Value, by refdb.Origin) {
 	if l.New == refdb.Unknown {
 		b.removeRef(l.Project, l.Ref, have, by)
 	} else {

@@ -72,17 +72,12 @@ func knownKeys(known []refdb.Known) []knownKey {
 }
 
 // Look implements refdb.AdmissionStore.
-func (d *Driver) Look(ctx context.Context, witness string, known []refdb.Known) (l refdb.Looked, err error) {
+func (d *Driver) Look(ctx context.Context, witness string, known []refdb.Known) (refdb.Looked, error) {
 	r := request{tag: "refdb.look", what: "look what the database has"}
-	err = d.snapshot(ctx, r, func(ctx context.Context, query queryFunc) (err error) {
-		l.Server = d.name
-		l.Missing, err = look(ctx, query, witness, known)
-		return err
+	return snapshot(ctx, d, r, func(ctx context.Context, query queryFunc) (refdb.Looked, error) {
+		missing, err := look(ctx, query, witness, known)
+		return refdb.Looked{Server: d.name, Missing: missing}, err
 	})
-	if err != nil {
-		return refdb.Looked{}, err
-	}
-	return l, nil
 }
 
 // look returns the indices of those that are not there.
@@ -149,18 +144,19 @@ func (d *Driver) Report(ctx context.Context, r refdb.Report) (refdb.Admission, e
 	return a, err
 }
 
-func (d *Driver) reportOnce(ctx context.Context, r refdb.Report) (a refdb.Admission, err error) {
+func (d *Driver) reportOnce(ctx context.Context, r refdb.Report) (refdb.Admission, error) {
 	q := request{tag: "refdb.report", what: "report what the database has"}
 	if r.Server != d.name {
-		return a, failed(q.what, errReplaced)
+		return refdb.Admission{}, failed(q.what, errReplaced)
 	}
-	err = d.changeAdmission(ctx, q, func(ctx context.Context, t *transaction, b *batch, row admissionRow) (err error) {
-		if a, err = d.admissionNow(ctx, row, t.query); err != nil {
-			return err
+	return changeAdmission(ctx, d, q, func(ctx context.Context, t *transaction, b *batch, row admissionRow) (refdb.Admission, error) {
+		a, err := d.admissionNow(ctx, row, t.query)
+		if err != nil {
+			return a, err
 		}
 		missing, err := look(ctx, t.query, r.Witness, r.Missing)
 		if err != nil {
-			return err
+			return a, err
 		}
 		var lost []refdb.Known
 		for _, i := range missing {
@@ -168,7 +164,7 @@ func (d *Driver) reportOnce(ctx context.Context, r refdb.Report) (a refdb.Admiss
 		}
 		recorded, err := lostAmong(ctx, t, lost)
 		if err != nil {
-			return err
+			return a, err
 		}
 		r := r
 		r.Missing = lost
@@ -178,12 +174,8 @@ func (d *Driver) reportOnce(ctx context.Context, r refdb.Report) (a refdb.Admiss
 		if a.Admitted = next == d.name; next != row.server {
 			b.admit(next)
 		}
-		return nil
+		return a, nil
 	})
-	if err != nil {
-		return refdb.Admission{}, err
-	}
-	return a, nil
 }
 
 // lostAmong reads and locks the rows of those that are recorded as lost.

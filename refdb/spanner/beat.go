@@ -53,27 +53,22 @@ func (d *Driver) beat(ctx context.Context, locks []refdb.LockID, results []refdb
 	for i, l := range locks {
 		keys[i] = keyOf(i, l)
 	}
-	var beaten []bool
 	r := request{tag: "refdb.beat", what: "renew locks", timeout: beatTimeoutOf(ctx)}
-	_, err := decide(ctx, d, r, matching(keys), func(b *batch, match []bool) error {
+	beaten, _, err := decide(ctx, d, r, matching(keys), func(b *batch, match []bool) ([]bool, error) {
 		for i, l := range locks {
 			if match[i] {
 				b.beat(l.Project, l.Ref)
 			}
 		}
-		beaten = match
-		return nil
+		return match, nil
 	})
-	if err != nil {
-		return err
-	}
 	for i, ok := range beaten {
 		results[i] = refdb.BeatLost
 		if ok {
 			results[i] = refdb.BeatRenewed
 		}
 	}
-	return nil
+	return err
 }
 
 // beatInParts renews locks in parts, after err ended the beat of all at once. It

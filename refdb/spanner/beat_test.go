@@ -37,7 +37,7 @@ func TestBeatOfARowThatIsKeptLockedIsTheOnlyOneUnknown(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Spanner(t)
 	w := &wire{}
-	d := openWire(t, db, w)
+	d := openWireWithLimits(t, db, w)
 	refs := names(60)
 	a := acquire(t, d, "n", refs...)
 	before, _ := db.RowLock(t, project, refs[0])
@@ -85,7 +85,7 @@ func TestBeatOfARowThatIsKeptLockedIsTheOnlyOneUnknown(t *testing.T) {
 func TestBeatThatIsHeldUpAltogetherFailsAndIsNotMultiplied(t *testing.T) {
 	t.Parallel()
 	w := &wire{}
-	d := openWire(t, dbtest.Spanner(t), w)
+	d := openWireWithLimits(t, dbtest.Spanner(t), w)
 	refs := names(60)
 	a := acquire(t, d, "n", refs...)
 	w.set(func(w *wire) {

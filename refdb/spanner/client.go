@@ -109,6 +109,8 @@ type call struct {
 	cancel  context.CancelCauseFunc
 	end     func()
 	commits atomic.Int32 // Commit requests made in the present attempt
+	// patience extends maxUnavailable: a test's emulator may take longer.
+	patience time.Duration
 	// unavailableSince is nil while the server answers.
 	unavailableSince atomic.Pointer[time.Time]
 }
@@ -122,7 +124,7 @@ func (c *call) observe(err error) {
 		return
 	}
 	now := time.Now()
-	if !c.unavailableSince.CompareAndSwap(nil, &now) && now.Sub(*c.unavailableSince.Load()) > maxUnavailable {
+	if !c.unavailableSince.CompareAndSwap(nil, &now) && now.Sub(*c.unavailableSince.Load()) > maxUnavailable+c.patience {
 		c.cancel(errUnreachable)
 	}
 }

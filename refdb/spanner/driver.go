@@ -34,7 +34,7 @@ const requestTimeout = 30 * time.Second
 type request struct {
 	tag     string        // in Spanner's statistics
 	what    string        // in errors
-	timeout time.Duration // 0 is the driver's
+	timeout time.Duration // 0 is requestTimeout
 }
 
 // Driver is a [refdb.Driver] on one Cloud Spanner database. It is also a
@@ -44,7 +44,7 @@ type Driver struct {
 	name          string                          // projects/P/instances/I/databases/D
 	emulator      string                          // the emulator's address, or "" on the service
 	emulatorMutex emulatorMutex
-	timeout       time.Duration // of a request that has none of its own: a test's emulator may take longer
+	patience      time.Duration // what each time limit is extended by: a test's emulator may take longer
 	version       atomic.Uint64 // of the schema, when it was checked last
 	refused       atomic.Bool   // the database was not the one that is admitted, when that was read last
 
@@ -70,7 +70,7 @@ func newDriver(connect func() (*spanner.Client, error), name, emulator string) (
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{connect: connect, client: countUsers(first), name: name, emulator: emulator, timeout: requestTimeout, emulatorMutex: newEmulatorMutex(emulator != "")}
+	d := &Driver{connect: connect, client: countUsers(first), name: name, emulator: emulator, emulatorMutex: newEmulatorMutex(emulator != "")}
 	d.closing, d.close = context.WithCancel(context.Background())
 	return d, nil
 }
@@ -99,7 +99,7 @@ func (d *Driver) begin(ctx context.Context) (*call, context.Context, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	c := &call{client: client, caller: ctx}
+	c := &call{client: client, caller: ctx, patience: d.patience}
 	ctx, c.cancel = context.WithCancelCause(context.WithValue(ctx, callKey{}, c))
 	unwatch := context.AfterFunc(d.closing, func() { c.cancel(refdb.ErrClosed) })
 	c.end = func() {
@@ -118,7 +118,7 @@ func (d *Driver) read(ctx context.Context, r request, f func(context.Context, *c
 		return failed(r.what, err)
 	}
 	defer c.end()
-	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(r.timeout, d.timeout), errNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(r.timeout, requestTimeout)+d.patience, errNoAnswer)
 	defer cancel()
 	if err = f(ctx, c.client); err != nil {
 		if err = d.renewSession(c, err, false); err == nil {

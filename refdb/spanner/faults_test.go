@@ -301,7 +301,7 @@ func TestFailedQuery(t *testing.T) {
 	t.Run("a server that stays away is unavailable before a request is given up, whatever the context", func(t *testing.T) {
 		t.Parallel()
 		w := &wire{}
-		d := openWire(t, dbtest.Spanner(t), w)
+		d := openWireWithLimits(t, dbtest.Spanner(t), w)
 		fail(w, codes.Unavailable, 1<<60)
 		var all []func()
 		for name, call := range calls(d) {

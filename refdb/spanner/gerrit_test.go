@@ -44,8 +44,9 @@ func TestDatabaseThatGerritsPluginCreatedIsAdopted(t *testing.T) {
 	db.InsertLock(t, refdb.LockInfo{Project: project, Ref: branch, Owner: "gerrit-1"})
 	db.InsertLock(t, refdb.LockInfo{Project: project, Ref: "HEAD", Owner: "gerrit-2", Age: time.Hour})
 	migrate(t, db.URL())
-	d := db.Open(t)
+	d := patient(t, db)
 
+	db.Exec(t, `UPDATE locks SET heartbeat = PENDING_COMMIT_TIMESTAMP() WHERE owner = 'gerrit-1'`) // however long the migration took
 	var locked *refdb.LockedError
 	if err := update(t, d, "u", move(branch, v1, v2)); !errors.As(err, &locked) {
 		t.Fatalf("an update under the plugin's lock: %v", err)
@@ -92,7 +93,7 @@ func TestRowsOfNullsAreReadAsTheOldest(t *testing.T) {
 func TestTokensFinerThanAMicrosecondAreReached(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Spanner(t)
-	d := db.Open(t)
+	d := patient(t, db)
 	db.Exec(t, "INSERT INTO locks (project, ref, owner, token, heartbeat) VALUES ('"+project+"', '"+branch+"', 'somebody', "+
 		"TIMESTAMP '2020-01-02 03:04:05.123456789Z', TIMESTAMP '2020-01-02 03:04:06.987654321Z')")
 	l := locks(t, d)[0]

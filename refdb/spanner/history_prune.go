@@ -26,20 +26,19 @@ type prunable struct {
 
 // Prune implements refdb.HistoryStore. It finds the changes without locks first: what is old
 // enough now stays so, and its transaction reads what else decides.
-func (d *Driver) Prune(ctx context.Context, r refdb.PruneRequest) (p refdb.Pruned, err error) {
+func (d *Driver) Prune(ctx context.Context, r refdb.PruneRequest) (refdb.Pruned, error) {
 	q := request{tag: "refdb.prune", what: "prune the history"}
 	params := afterParams(r.After, r.Limit)
 	params["upto"], params["keep"] = instant(r.Upto), int64(r.Keep)
 	s := spanner.Statement{SQL: strings.Replace(prunableSQL, "%", keysOf(afterSQL+` AND h.position <= @upto`), 1), Params: params}
 	found, err := readRows(ctx, d, q, readPrunable, q.query(s))
 	if err != nil {
-		return p, err
+		return refdb.Pruned{}, err
 	}
-	if len(found) == r.Limit {
-		p.Next = found[len(found)-1].ChangeKey
-	}
-	_, err = decide(ctx, d, q, limitsOfPruning, func(b *batch, limits pruning) error {
-		p.Deleted = 0
+	p, _, err := decide(ctx, d, q, limitsOfPruning, func(b *batch, limits pruning) (p refdb.Pruned, _ error) {
+		if len(found) == r.Limit {
+			p.Next = found[len(found)-1].ChangeKey
+		}
 		upto := max(min(r.Upto, limits.unread), min(r.Upto, r.EvenUnread))
 		for _, c := range found {
 			if c.old && c.Position <= upto {
@@ -51,12 +50,9 @@ func (d *Driver) Prune(ctx context.Context, r refdb.PruneRequest) (p refdb.Prune
 		if p.Deleted > 0 {
 			b.add(2, spanner.Update("history_state", []string{"id", "pruned"}, []any{0, instant(limits.pruned)}))
 		}
-		return nil
+		return p, nil
 	})
-	if err != nil {
-		return refdb.Pruned{}, err
-	}
-	return p, nil
+	return p, err
 }
 
 func readPrunable(row *spanner.Row) (c prunable, err error) {
@@ -117,7 +113,7 @@ func (d *Driver) PutFollower(ctx context.Context, f refdb.Follower) error {
 }
 
 // RemoveFollower implements refdb.HistoryStore.
-func (d *Driver) RemoveFollower(ctx context.Context, name string) (found bool, err error) {
+func (d *Driver) RemoveFollower(ctx context.Context, name string) (bool, error) {
 	r := request{tag: "refdb.removefollower", what: "remove a follower"}
 	read := func(ctx context.Context, t *transaction) (there bool, err error) {
 		err = t.query(ctx, spanner.Statement{SQL: followerSQL, Params: map[string]any{"name": name}}, func(*spanner.Row) error {
@@ -126,11 +122,11 @@ func (d *Driver) RemoveFollower(ctx context.Context, name string) (found bool, e
 		})
 		return there, err
 	}
-	_, err = decideAnyway(ctx, d, r, read, func(b *batch, there bool) error {
-		if found = there; there {
+	found, _, err := decideAnyway(ctx, d, r, read, func(b *batch, there bool) (bool, error) {
+		if there {
 			b.delete(1, "followers", spanner.Key{name})
 		}
-		return nil
+		return there, nil
 	})
-	return found && err == nil, err
+	return found, err
 }

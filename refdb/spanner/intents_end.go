@@ -2,7 +2,6 @@ package spanner
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"cloud.google.com/go/spanner"
@@ -14,8 +13,9 @@ import (
 
 // Resolve implements refdb.IntentStore.
 func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
-	ended := make([]bool, len(r.Intents))
-	_, err := decide(ctx, d, request{tag: "refdb.resolve", what: "resolve intents"}, intentsOf(r.Intents), func(b *batch, rows []*intentRow) error {
+	q := request{tag: "refdb.resolve", what: "resolve intents"}
+	ended, _, err := decide(ctx, d, q, intentsOf(r.Intents), func(b *batch, rows []*intentRow) ([]bool, error) {
+		ended := make([]bool, len(r.Intents))
 		var ends []rowEnd
 		for n, i := range r.Intents {
 			row := rows[n]
@@ -32,23 +32,21 @@ func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, e
 			b.decideIntent(i, &r)
 		}
 		b.end(ends)
-		return nil
+		return ended, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return ended, nil
+	return ended, err
 }
 
 // Forget implements refdb.IntentStore.
 func (d *Driver) Forget(ctx context.Context, intents []refdb.LockID) error {
-	_, err := decide(ctx, d, request{tag: "refdb.forget", what: "forget intents"}, intentsOf(intents), func(b *batch, rows []*intentRow) error {
+	q := request{tag: "refdb.forget", what: "forget intents"}
+	_, _, err := decide(ctx, d, q, intentsOf(intents), func(b *batch, rows []*intentRow) (struct{}, error) {
 		for n, i := range intents {
 			if rows[n] != nil && !rows[n].Pending {
 				b.deleteIntent(i.Project, i.Ref, i.Token)
 			}
 		}
-		return nil
+		return struct{}{}, nil
 	})
 	return err
 }
@@ -109,26 +107,22 @@ func (d *Driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 	if err := d.refuseBarred(what, r.Owner); err != nil {
 		return err
 	}
-	refs := slices.Sorted(slices.Values(slices.Concat(rules.RefsOf(r.Done), r.Dropped)))
-	_, err := decide(ctx, d, request{tag: "refdb.finish", what: what}, statesOf(stateStatement(r.Project), updateKeys(r.Done, refs)),
-		func(b *batch, states []state) error { return planFinish(b, &r, refs, states) })
+	held := rules.Intents(r)
+	_, _, err := decide(ctx, d, request{tag: "refdb.finish", what: what}, statesOf(r.Project, updateKeys(r.Done, held.Refs)),
+		func(b *batch, states []state) (struct{}, error) { return struct{}{}, planFinish(b, &r, held, states) })
 	return err
 }
 
-// planFinish says what r, which ends the intents of refs, writes in view of what
-// it found, or why it is refused.
-func planFinish(b *batch, r *refdb.FinishRequest, refs []string, states []state) error {
+// planFinish says what r, which ends the intents in held, writes in view of what it found, or why
+// it is refused.
+func planFinish(b *batch, r *refdb.FinishRequest, held refdb.Fence, states []state) error {
 	if rules.Updated(r.ID, rowsOf(states)) {
 		return nil
 	}
 	found := byRef(states)
-	f := refdb.Fence{Refs: refs, Owner: r.Owner, Token: r.Token}
-	if lost := rules.CheckFence(r.Project, f, rules.Intent, found.fence); lost != nil {
-		return lost
-	}
-	done := refdb.UpdateRequest{Project: r.Project, Updates: r.Done}
-	if mismatch := rules.Compare(done, found.rows(r.Done)); mismatch != nil {
-		return mismatch
+	missing := rules.Missing(r.Project, held, rules.Intent, found.fence)
+	if refused := rules.Finish(*r, missing, found.rows(r.Done)); refused != nil {
+		return refused
 	}
 	if len(r.Done) > MaxRefs {
 		// A program from before the history prepared it, and git has moved the refs: better without a
@@ -138,9 +132,9 @@ func planFinish(b *batch, r *refdb.FinishRequest, refs []string, states []state)
 	for _, u := range r.Done {
 		b.putRef(r.Project, u.Ref, found[u.Ref].value(), u.New, r.Origin)
 	}
-	for _, ref := range refs {
+	for _, ref := range held.Refs {
 		b.deleteIntent(r.Project, ref, r.Token)
 	}
-	b.end(found.ends(refs, refdb.Waiter{}))
+	b.end(found.ends(held.Refs, refdb.Waiter{}))
 	return nil
 }

@@ -61,8 +61,8 @@ func planPrepare(b *batch, r *refdb.PrepareRequest, states []state, around []rul
 // Revoke implements refdb.IntentStore. It undoes what r did, and leaves a record that r reads
 // before it does anything.
 func (d *Driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
-	_, err := decide(ctx, d, request{tag: "refdb.revoke", what: "revoke intents"}, statesOf(stateStatement(r.Project), lockKeys(rules.RefsOf(r.Updates))),
-		func(b *batch, states []state) error {
+	_, _, err := decide(ctx, d, request{tag: "refdb.revoke", what: "revoke intents"}, statesOf(r.Project, lockKeys(rules.RefsOf(r.Updates))),
+		func(b *batch, states []state) (struct{}, error) {
 			c := rules.PrepareClaim(r)
 			var ends []rowEnd
 			for _, s := range states {
@@ -73,7 +73,7 @@ func (d *Driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
 			}
 			b.insertRevocation(&r)
 			b.end(ends)
-			return nil
+			return struct{}{}, nil
 		})
 	return err
 }

@@ -30,7 +30,7 @@ type claim struct {
 
 // Acquire implements refdb.LockStore.
 func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
-	return d.acquire(ctx, request{tag: "refdb.acquire", what: "acquire locks"}, statesOf(stateStatement(r.Project), stateKeys(r.Refs)),
+	return d.acquire(ctx, request{tag: "refdb.acquire", what: "acquire locks"}, statesOf(r.Project, stateKeys(r.Refs)),
 		func(b *batch, states []state) (acquisition, error) { return planAcquire(b, &r, states) })
 }
 
@@ -43,11 +43,7 @@ type acquisition struct {
 // acquire carries out what plan makes of what read has found.
 func (d *Driver) acquire(ctx context.Context, r request, read func(context.Context, *transaction) ([]state, error),
 	plan func(*batch, []state) (acquisition, error)) (refdb.Acquired, error) {
-	var a acquisition
-	at, err := decide(ctx, d, r, read, func(b *batch, states []state) (err error) {
-		a, err = plan(b, states)
-		return err
-	})
+	a, at, err := decide(ctx, d, r, read, plan)
 	if err != nil {
 		return refdb.Acquired{Place: a.Place}, err
 	}
@@ -130,7 +126,7 @@ func (d *Driver) deleteMarkers(ctx context.Context, markers []spanner.Key) {
 	go func() {
 		defer d.finishWork(client)
 		defer close(deleted)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markersTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markersTimeout+d.patience)
 		defer cancel()
 		if d.emulatorMutex.lock(ctx) != nil {
 			return

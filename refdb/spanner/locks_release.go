@@ -38,9 +38,9 @@ func (d *Driver) Purge(ctx context.Context, locks []refdb.StandingLock) ([]bool,
 }
 
 // endMatching ends the locks that match keys, and says which did.
-func (d *Driver) endMatching(ctx context.Context, r request, sql string, keys []lockKey, end func(ending) rowEnd) (ended []bool, err error) {
-	_, err = decide(ctx, d, r, endings(sql, keys), func(b *batch, found []*ending) error {
-		ended = make([]bool, len(keys))
+func (d *Driver) endMatching(ctx context.Context, r request, sql string, keys []lockKey, end func(ending) rowEnd) ([]bool, error) {
+	ended, _, err := decide(ctx, d, r, endings(sql, keys), func(b *batch, found []*ending) ([]bool, error) {
+		ended := make([]bool, len(keys))
 		var matched []rowEnd
 		for i, e := range found {
 			if ended[i] = e != nil; ended[i] {
@@ -48,22 +48,19 @@ func (d *Driver) endMatching(ctx context.Context, r request, sql string, keys []
 			}
 		}
 		b.end(matched)
-		return nil
+		return ended, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return ended, nil
+	return ended, err
 }
 
 // Abandon implements refdb.LockStore.
 func (d *Driver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
-	_, err := decide(ctx, d, request{tag: "refdb.abandon", what: "abandon locks"}, statesOf(stateStatement(r.Project), lockKeys(r.Refs)),
-		func(b *batch, states []state) error {
+	_, _, err := decide(ctx, d, request{tag: "refdb.abandon", what: "abandon locks"}, statesOf(r.Project, lockKeys(r.Refs)),
+		func(b *batch, states []state) (struct{}, error) {
 			for _, s := range states {
 				b.apply(r.Project, s.Name, rules.Abandon(r, s.Row, s.now))
 			}
-			return nil
+			return struct{}{}, nil
 		})
 	return err
 }

@@ -17,7 +17,7 @@ func run(m *testing.M) int {
 	defer dbtest.Stop()
 	code := m.Run()
 	// OpenCensus, which the client counts with, starts this one for good when it is imported.
-	if err := goleak.Find(goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")); err != nil && code == 0 {
+	if err := dbtest.Leaks(goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}

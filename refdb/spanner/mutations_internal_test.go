@@ -174,7 +174,7 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 			}
 			r := refdb.FinishRequest{Project: "p", Origin: refdb.Origin{ID: "id", Owner: "o"}, Token: 7, Done: deletionsOf(states[:row.done])}
 			var b batch
-			if err := planFinish(&b, &r, rules.RefsOf(deletionsOf(states)), states); err != nil {
+			if err := planFinish(&b, &r, refdb.Fence{Refs: rules.RefsOf(deletionsOf(states)), Owner: "o", Token: 7}, states); err != nil {
 				t.Fatal(err)
 			}
 			check(t, &b, row.want, false)

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/globalrefdb/globalrefdb/internal/testserver"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/spanner"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
@@ -94,10 +96,9 @@ func TestDatabaseThatIsMissingIsPermanent(t *testing.T) {
 // unreachable returns an address where nobody listens.
 func unreachable(tb testing.TB) string {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := testserver.FreePort()
 	must(tb, err)
-	defer l.Close()
-	return l.Addr().String()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
 
 // silent returns an address that accepts connections and never answers.
@@ -228,11 +229,7 @@ func TestCloseEndsWhatIsUnderWayAndLeavesNothingBehind(t *testing.T) {
 	if _, err := d.Now(t.Context()); !errors.Is(err, refdb.ErrClosed) {
 		t.Errorf("now: %v", err)
 	}
-	left := goleak.Find(before)
-	for end := time.Now().Add(5 * time.Minute); left != nil && time.Now().Before(end); { // those of gRPC end some time after Close
-		left = goleak.Find(before)
-	}
-	if left != nil {
+	if left := dbtest.Leaks(before); left != nil {
 		t.Error(left)
 	}
 }

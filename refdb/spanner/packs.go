@@ -52,12 +52,12 @@ func (d *Driver) StorePart(ctx context.Context, p refdb.PackPart) error {
 		})
 		return found, err
 	}
-	_, err := decide(ctx, d, request{tag: "refdb.storepart", what: "store a part of a pack"}, read, func(b *batch, found packForPart) error {
+	_, _, err := decide(ctx, d, request{tag: "refdb.storepart", what: "store a part of a pack"}, read, func(b *batch, found packForPart) (struct{}, error) {
 		write, refused := rules.StorePart(p, found.row, found.stored, int(found.below))
 		if write {
 			b.putPart(p, found)
 		}
-		return refused
+		return struct{}{}, refused
 	})
 	return err
 }
@@ -296,7 +296,7 @@ func (d *Driver) dropPacks(ctx context.Context, r request, f packFilter, limit i
 }
 
 // deletePacks deletes those packs that pass the filter, with their parts, in one transaction. It returns how many.
-func (d *Driver) deletePacks(ctx context.Context, r request, f packFilter, packs []packSize) (n int, err error) {
+func (d *Driver) deletePacks(ctx context.Context, r request, f packFilter, packs []packSize) (int, error) {
 	ids := make([]string, len(packs))
 	for i, p := range packs {
 		ids[i] = p.id
@@ -306,17 +306,13 @@ func (d *Driver) deletePacks(ctx context.Context, r request, f packFilter, packs
 		err = t.query(ctx, s, collect(&still, column[string]))
 		return still, err
 	}
-	_, err = decide(ctx, d, r, read, func(b *batch, still []string) error {
+	n, _, err := decide(ctx, d, r, read, func(b *batch, still []string) (int, error) {
 		for _, id := range still {
 			b.deletePack(id)
 		}
-		n = len(still)
-		return nil
+		return len(still), nil
 	})
-	if err != nil {
-		return 0, err
-	}
-	return n, nil
+	return n, err
 }
 
 // A largePack is what decides about the next piece of a pack to delete.
@@ -338,8 +334,8 @@ func (d *Driver) deleteLarge(ctx context.Context, r request, f packFilter, pack 
 			}))
 			return found, err
 		}
-		_, err = decide(ctx, d, r, read, func(b *batch, found []largePack) error {
-			n, more = len(found), false
+		n, _, err = decide(ctx, d, r, read, func(b *batch, found []largePack) (int, error) {
+			more = false
 			for _, p := range found {
 				if next := p.first.Int64 + rules.DropParts; p.last.Int64 >= next {
 					more = true
@@ -348,12 +344,9 @@ func (d *Driver) deleteLarge(ctx context.Context, r request, f packFilter, pack 
 					b.deletePack(pack[0].id)
 				}
 			}
-			return nil
+			return len(found), nil
 		})
 		f = packFilter{where: unusedSQL} // which it is from now on
 	}
-	if err != nil {
-		return 0, err
-	}
-	return n, nil
+	return n, err
 }

@@ -36,7 +36,7 @@ type registered struct {
 }
 
 // PutProject implements refdb.ProjectStore.
-func (d *Driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (p refdb.Project, err error) {
+func (d *Driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (refdb.Project, error) {
 	q := request{tag: "refdb.putproject", what: "write a project"}
 	one := spanner.Statement{SQL: projectRowsSQL + ` WHERE project = @project`, Params: map[string]any{"project": r.Project}}
 	read := func(ctx context.Context, t *transaction) (found registered, err error) {
@@ -49,26 +49,23 @@ func (d *Driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (p refd
 		}
 		return found, err
 	}
-	wrote := false
-	at, err := decide(ctx, d, q, read, func(b *batch, found registered) error {
-		p, wrote = found.row, false
-		written, refused := rules.PutProject(r, p)
+	p, at, err := decide(ctx, d, q, read, func(b *batch, found registered) (refdb.Project, error) {
+		written, refused := rules.PutProject(r, found.row)
 		if written || refused != nil {
-			return refused
+			return found.row, refused
 		}
-		wrote = true
-		p = refdb.Project{Project: r.Project, ID: r.ID, Rules: r.Rules, Mode: r.Mode, Store: r.Store, Revision: found.last + 1, Op: r.Op}
+		p := refdb.Project{Project: r.Project, ID: r.ID, Rules: r.Rules, Mode: r.Mode, Store: r.Store, Revision: found.last + 1, Op: r.Op}
 		row := map[string]any{
 			"project": p.Project, "id": p.ID, "rules": p.Rules, "mode": p.Mode, "revision": p.Revision, "time": spanner.CommitTimestamp, "op": p.Op,
 			"store": p.Store,
 		}
 		b.add(len(row)+2, spanner.InsertOrUpdateMap("projects", row))
-		return nil
+		return p, nil
 	})
 	if err != nil {
 		return refdb.Project{}, err
 	}
-	if wrote {
+	if p.Time.IsZero() { // it was written now
 		p.Time = at.UTC()
 	}
 	return p, nil

@@ -38,7 +38,7 @@ func clients(tb testing.TB, n int) (*dbtest.Database, []refdb.Driver) {
 	db := dbtest.Spanner(tb)
 	all := make([]refdb.Driver, n)
 	for i := range all {
-		all[i] = db.Open(tb)
+		all[i] = patient(tb, db)
 	}
 	return db, all
 }

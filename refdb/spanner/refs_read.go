@@ -8,6 +8,7 @@ import (
 	"cloud.google.com/go/spanner"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
 // zeros are the values of deleted refs.
@@ -150,16 +151,5 @@ func (d *Driver) States(ctx context.Context, project string, refs []string) ([]r
 		parts = append(parts, r.query(s))
 	}
 	found, err := readRows(ctx, d, r, func(row *spanner.Row) (state, error) { return readState(project, row) }, parts...)
-	var states []refdb.State
-	for _, f := range found {
-		if f.Lock == nil && f.Ref == nil {
-			continue
-		}
-		s := refdb.State{Ref: f.Name, Lock: f.Lock}
-		if f.Ref != nil {
-			s.Value = f.Ref.Value
-		}
-		states = append(states, s)
-	}
-	return states, err
+	return rules.States(rowsOf(found)), err
 }

@@ -13,11 +13,11 @@ import (
 )
 
 // Remove implements refdb.RefStore.
-func (d *Driver) Remove(ctx context.Context, r refdb.RemoveRequest) (removed int, err error) {
-	_, err = decide(ctx, d, request{tag: "refdb.remove", what: "remove refs"}, contentsOf(&r), func(b *batch, found contents) error {
-		removed = 0
+func (d *Driver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error) {
+	q := request{tag: "refdb.remove", what: "remove refs"}
+	removed, _, err := decide(ctx, d, q, contentsOf(&r), func(b *batch, found contents) (removed int, refused error) {
 		if refused := rules.Remove(r, found.locks); refused != nil {
-			return refused
+			return 0, refused
 		}
 		if removed = min(len(found.refs), r.Limit); removed == len(found.refs) {
 			b.deleteLocks(r.Project)
@@ -25,12 +25,9 @@ func (d *Driver) Remove(ctx context.Context, r refdb.RemoveRequest) (removed int
 		for _, ref := range found.refs[:removed] {
 			b.removeRef(r.Project, ref.name, ref.value, r.Origin)
 		}
-		return nil
+		return removed, nil
 	})
-	if err != nil {
-		return 0, err
-	}
-	return removed, nil
+	return removed, err
 }
 
 // contents are what the tables hold about a project.
@@ -97,16 +94,12 @@ func (d *Driver) PurgeTombstones(ctx context.Context, r refdb.TombstoneRequest) 
 		err = queryKeys(ctx, t, spanner.Statement{SQL: stillTombstonesSQL, Params: params}, found, size, collect(&still, column[string]))
 		return still, err
 	}
-	purged := 0
-	_, err = decide(ctx, d, request{tag: "refdb.purge_tombstones", what: "purge tombstones"}, read, func(b *batch, still []string) error {
+	q := request{tag: "refdb.purge_tombstones", what: "purge tombstones"}
+	purged, _, err := decide(ctx, d, q, read, func(b *batch, still []string) (int, error) {
 		for _, ref := range still {
 			b.deleteRef(r.Project, ref)
 		}
-		purged = len(still)
-		return nil
+		return len(still), nil
 	})
-	if err != nil {
-		return 0, err
-	}
-	return purged, nil
+	return purged, err
 }

@@ -22,8 +22,10 @@ func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 	if r.GitNames {
 		names = askNames(r.Updates)
 	}
-	_, err := decide(ctx, d, request{tag: "refdb.update", what: what}, names.statesWith(r.Project, updateKeys(r.Updates, fenced)),
-		func(b *batch, states []state) error { return planUpdate(b, &r, states, names.around(states)) })
+	_, _, err := decide(ctx, d, request{tag: "refdb.update", what: what}, names.statesWith(r.Project, updateKeys(r.Updates, fenced)),
+		func(b *batch, states []state) (struct{}, error) {
+			return struct{}{}, planUpdate(b, &r, states, names.around(states))
+		})
 	return err
 }
 
@@ -41,12 +43,11 @@ func planUpdate(b *batch, r *refdb.UpdateRequest, states []state, around []rules
 		return nil
 	}
 	found := byRef(states)
-	if f := r.Fence; f != nil {
-		if lost := rules.CheckFence(r.Project, *f, rules.Lease, found.fence); lost != nil {
-			return lost
-		}
+	var missing []string
+	if r.Fence != nil {
+		missing = rules.Missing(r.Project, *r.Fence, rules.Lease, found.fence)
 	}
-	after, refused := rules.Update(*r, found.rows(r.Updates), around, readAt(states))
+	after, refused := rules.Update(*r, missing, found.rows(r.Updates), around, readAt(states))
 	if refused != nil {
 		return refused
 	}

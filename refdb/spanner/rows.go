@@ -51,15 +51,9 @@ func stateStatement(project string) spanner.Statement {
 	return spanner.Statement{SQL: stateColumnsSQL + stateRowsSQL, Params: map[string]any{"project": project}}
 }
 
-// statesOf returns a function that reads and locks the rows that keys name, in any order. s is
-// stateStatement, or selects less.
-func statesOf(s spanner.Statement, keys []key) func(context.Context, *transaction) ([]state, error) {
-	return func(ctx context.Context, t *transaction) (states []state, err error) {
-		err = queryKeys(ctx, t, s, keys, key.bytes, collect(&states, func(r *spanner.Row) (state, error) {
-			return readState(s.Params["project"].(string), r)
-		}))
-		return states, err
-	}
+// statesOf returns a function that reads and locks the rows that keys name, in any order.
+func statesOf(project string, keys []key) func(context.Context, *transaction) ([]state, error) {
+	return nameQuestion{}.statesWith(project, keys)
 }
 
 // readState converts a row of stateStatement, and reads more columns after that.

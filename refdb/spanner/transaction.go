@@ -26,31 +26,35 @@ type transaction struct {
 	writes bool
 }
 
-// decide is decideAnyway for what needs an admitted server, as far as the driver knows.
-func decide[T any](ctx context.Context, d *Driver, r request, read func(context.Context, *transaction) (T, error), plan func(*batch, T) error) (time.Time, error) {
+// decide is decideAnyway for a request that needs an admitted server, as far as the driver knows.
+func decide[T, A any](ctx context.Context, d *Driver, r request, read func(context.Context, *transaction) (T, error), plan func(*batch, T) (A, error)) (answer A, at time.Time, err error) {
 	if err := d.requireAdmission(r); err != nil {
-		return time.Time{}, err
+		return answer, at, err
 	}
 	return decideAnyway(ctx, d, r, read, plan)
 }
 
-// decideAnyway runs a transaction: read finds rows, plan decides what to write.
-// An error of plan is a refusal: it is returned after plan's writes were committed.
-func decideAnyway[T any](ctx context.Context, d *Driver, r request, read func(context.Context, *transaction) (T, error), plan func(*batch, T) error) (time.Time, error) {
+// decideAnyway runs a transaction: read finds rows, plan decides what to write and to answer.
+// An error of plan is a refusal: it is returned, with the answer, after plan's writes were
+// committed. If the transaction fails there is no answer.
+func decideAnyway[T, A any](ctx context.Context, d *Driver, r request, read func(context.Context, *transaction) (T, error), plan func(*batch, T) (A, error)) (answer A, at time.Time, err error) {
 	var refused error
-	at, err := d.transact(ctx, r, func(ctx context.Context, t *transaction) error {
+	at, err = d.transact(ctx, r, func(ctx context.Context, t *transaction) error {
 		found, err := read(ctx, t)
 		if err != nil {
 			return err
 		}
 		var b batch
-		refused = plan(&b, found)
+		answer, refused = plan(&b, found)
 		return t.write(&b)
 	})
-	if err == nil && refused != nil {
+	if err != nil {
+		return *new(A), at, err
+	}
+	if refused != nil {
 		err = failed(r.what, refused)
 	}
-	return at, err
+	return answer, at, err
 }
 
 // queryKeys is query for the rows of keys, in as many requests as the keys need.
@@ -99,7 +103,7 @@ func (d *Driver) transact(ctx context.Context, r request, f func(context.Context
 		return time.Time{}, d.translate(ctx, c, r.what, err, false)
 	}
 	defer d.emulatorMutex.unlock()
-	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(r.timeout, d.timeout), errNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(r.timeout, requestTimeout)+d.patience, errNoAnswer)
 	defer cancel()
 
 	options := spanner.TransactionOptions{

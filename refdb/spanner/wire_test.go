@@ -27,8 +27,16 @@ type wire struct {
 	sent func(ctx context.Context, name string, request any) error
 }
 
-// openWire opens a driver that talks through w.
+// openWire opens a patient driver that talks through w.
 func openWire(tb testing.TB, db *dbtest.Database, w *wire) *spanner.Driver {
+	tb.Helper()
+	d := openWireWithLimits(tb, db, w)
+	d.BePatient()
+	return d
+}
+
+// openWireWithLimits is openWire for the tests of the time limits.
+func openWireWithLimits(tb testing.TB, db *dbtest.Database, w *wire) *spanner.Driver {
 	tb.Helper()
 	d, err := spanner.Open(tb.Context(), db.URL(),
 		option.WithGRPCDialOption(grpc.WithChainUnaryInterceptor(w.unary)),

@@ -104,36 +104,26 @@ func (d *Driver) admitFirst(ctx context.Context) error {
 }
 
 // Admission implements refdb.AdmissionStore.
-func (d *Driver) Admission(ctx context.Context) (a refdb.Admission, err error) {
-	err = d.snapshot(ctx, "read which server is admitted", func(c *conn) error {
+func (d *Driver) Admission(ctx context.Context) (refdb.Admission, error) {
+	return snapshot(ctx, d, "read which server is admitted", func(c *conn) (refdb.Admission, error) {
 		admitted, err := d.isAdmitted(ctx, c)
 		if err != nil {
-			return err
+			return refdb.Admission{}, err
 		}
-		a, err = admissionNow(ctx, c, d.server, admitted)
-		return err
+		return admissionNow(ctx, c, d.server, admitted)
 	})
-	if err != nil {
-		return refdb.Admission{}, err
-	}
-	return a, nil
 }
 
-// changeAdmission runs do in a write transaction. Whatever do refuses it refuses before it writes.
-func (d *Driver) changeAdmission(ctx context.Context, doing string, rows int, do func(t *tx, admitted bool) (refused, err error)) error {
-	var refused error
-	err := d.writeAnyway(ctx, doing, rows, func(t *tx) error {
+// changeAdmission runs do in a write transaction.
+func changeAdmission[T any](ctx context.Context, d *Driver, doing string, rows int, do func(t *tx, admitted bool) (T, error)) (T, error) {
+	run := func(do func(*tx) error) error { return d.writeAnyway(ctx, doing, rows, do) }
+	return answered(func(t *tx) (none T, err error) {
 		admitted, err := t.isAdmitted(d.server)
 		if err != nil {
-			return err
+			return none, err
 		}
-		refused, err = do(t, admitted)
-		return err
-	})
-	if err == nil && refused != nil {
-		err = explain(d.path, doing, refused)
-	}
-	return err
+		return do(t, admitted)
+	}, run)
 }
 
 func admissionNow(ctx context.Context, c *conn, server string, admitted bool) (refdb.Admission, error) {
@@ -160,30 +150,26 @@ func (t *tx) admissionNow(server string, admitted bool) (refdb.Admission, error)
 var errReplaced = fmt.Errorf("%w: the file is another one by now", refdb.ErrUnavailable)
 
 // Report implements refdb.AdmissionStore.
-func (d *Driver) Report(ctx context.Context, r refdb.Report) (a refdb.Admission, err error) {
-	rows := len(r.Missing) + len(r.Marks) + 1
-	err = d.changeAdmission(ctx, "report what the file has", rows, func(t *tx, admitted bool) (refused, err error) {
-		if r.Server != d.server {
-			return errReplaced, nil
+func (d *Driver) Report(ctx context.Context, r refdb.Report) (refdb.Admission, error) {
+	const doing = "report what the file has"
+	if r.Server != d.server {
+		return refdb.Admission{}, explain(d.path, doing, errReplaced)
+	}
+	return changeAdmission(ctx, d, doing, len(r.Missing)+len(r.Marks)+1, func(t *tx, admitted bool) (refdb.Admission, error) {
+		a, err := t.admissionNow(d.server, admitted)
+		if err == nil {
+			err = t.report(r, a)
 		}
-		if a, err = t.admissionNow(d.server, admitted); err != nil {
-			return nil, err
+		if err == nil {
+			a, err = t.admissionNow(d.server, admitted)
 		}
-		if err := t.report(r, a); err != nil {
-			return nil, err
-		}
-		if a, err = t.admissionNow(d.server, admitted); err != nil {
-			return nil, err
+		if err != nil {
+			return a, err
 		}
 		next := rules.DecideAdmission(*t.admitted, a)
-		a.Admitted = next == d.server
-		if next == *t.admitted {
-			return nil, nil
+		if a.Admitted = next == d.server; next != *t.admitted {
+			err = t.admit(next)
 		}
-		return nil, t.admit(next)
+		return a, err
 	})
-	if err != nil {
-		return refdb.Admission{}, err
-	}
-	return a, nil
 }

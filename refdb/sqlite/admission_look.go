@@ -46,16 +46,11 @@ const (
 )
 
 // Look implements refdb.AdmissionStore.
-func (d *Driver) Look(ctx context.Context, witness string, known []refdb.Known) (l refdb.Looked, err error) {
-	err = d.snapshot(ctx, "look what the file has", func(c *conn) (err error) {
-		l.Server = d.server
-		l.Missing, err = c.look(ctx, witness, known)
-		return err
+func (d *Driver) Look(ctx context.Context, witness string, known []refdb.Known) (refdb.Looked, error) {
+	return snapshot(ctx, d, "look what the file has", func(c *conn) (refdb.Looked, error) {
+		missing, err := c.look(ctx, witness, known)
+		return refdb.Looked{Server: d.server, Missing: missing}, err
 	})
-	if err != nil {
-		return refdb.Looked{}, err
-	}
-	return l, nil
 }
 
 func (c *conn) look(ctx context.Context, witness string, known []refdb.Known) (lost []int, err error) {
@@ -113,10 +108,7 @@ func (d *Driver) LostChanges(ctx context.Context, q refdb.LostQuery) (refdb.Lost
 		w.add("fate = ''")
 	}
 	lost, last, err := page(ctx, d, doing, lostColumns+" FROM lost", w, "project, ref, op", q.Limit, func(_ int64, r row) refdb.LostChange { return lostChangeOf(r) })
-	if err != nil {
-		return refdb.LostPage{}, err
-	}
-	return refdb.LostPage{Lost: lost, Next: refdb.LostCursor{Project: last.Project, Ref: last.Ref, Op: last.Op}}, nil
+	return refdb.LostPage{Lost: lost, Next: last.Cursor()}, err
 }
 
 // lostChangeOf reads lostColumns.

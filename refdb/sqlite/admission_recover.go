@@ -45,15 +45,10 @@ const (
 )
 
 // Recover implements refdb.AdmissionStore.
-func (d *Driver) Recover(ctx context.Context, r refdb.RecoverRequest) (answer refdb.Recovered, err error) {
-	err = d.changeAdmission(ctx, "recover", r.Limit, func(t *tx, admitted bool) (_, err error) {
-		answer, err = t.recover(d.server, admitted, r)
-		return nil, err
+func (d *Driver) Recover(ctx context.Context, r refdb.RecoverRequest) (refdb.Recovered, error) {
+	return changeAdmission(ctx, d, "recover", r.Limit, func(t *tx, admitted bool) (refdb.Recovered, error) {
+		return t.recover(d.server, admitted, r)
 	})
-	if err != nil {
-		return refdb.Recovered{}, err
-	}
-	return answer, nil
 }
 
 func (t *tx) recover(server string, admitted bool, r refdb.RecoverRequest) (answer refdb.Recovered, err error) {
@@ -101,56 +96,39 @@ func (t *tx) beginEpoch(server string, r refdb.RecoverRequest) error {
 	return t.admit(server)
 }
 
-// lostOfRef are the undecided lost changes of a ref.
-type lostOfRef struct {
-	lost   []refdb.LostChange
-	value  refdb.Value
-	intent string // the operation that recorded the intent on it
-}
-
 // decideLost decides about lost changes of at most limit refs.
 func (t *tx) decideLost(limit int) (decided []refdb.LostChange, err error) {
-	var refs []lostOfRef
+	var refs rules.LostRefs
 	err = t.query(func(r row) {
-		l := lostChangeOf(r)
-		if n := len(refs); n > 0 && refs[n-1].lost[0].Project == l.Project && refs[n-1].lost[0].Ref == l.Ref {
-			refs[n-1].lost = append(refs[n-1].lost, l)
-			return
-		}
-		refs = append(refs, lostOfRef{[]refdb.LostChange{l}, refdb.Value(r.text(13)), operation.ID(r.text(14))})
+		refs.Add(lostChangeOf(r), rules.LostRef{Value: refdb.Value(r.text(13)), Intent: operation.ID(r.text(14))})
 	}, undecided, int64(limit))
 	if err != nil {
 		return nil, err
 	}
 	for _, ref := range refs {
-		verdict := rules.DecideLost(ref.lost, ref.value, ref.intent)
-		if verdict.Again >= 0 {
-			if err := t.rewrite(ref.lost[verdict.Again]); err != nil {
+		verdict := ref.Decide()
+		if verdict.Again != nil {
+			if err := t.rewrite(*verdict.Again, verdict.Origin()); err != nil {
 				return nil, err
 			}
 		}
 		if verdict.EndIntent {
-			if err := t.endIntent(ref.lost[0]); err != nil {
+			if err := t.endIntent(ref.Project, ref.Ref); err != nil {
 				return nil, err
 			}
 		}
-		for i, fate := range verdict.Fates {
-			l := ref.lost[i]
-			if l.Fate = fate; fate == refdb.Undecided {
-				continue
-			}
-			if _, err := t.exec(setFate, l.Project, l.Ref, l.Op, string(fate)); err != nil {
+		for _, l := range verdict.Decided {
+			if _, err := t.exec(setFate, l.Project, l.Ref, l.Op, string(l.Fate)); err != nil {
 				return nil, err
 			}
-			decided = append(decided, l)
 		}
+		decided = append(decided, verdict.Decided...)
 	}
 	return decided, nil
 }
 
 // rewrite makes a lost change again.
-func (t *tx) rewrite(l refdb.LostChange) error {
-	by := refdb.Origin{ID: l.Op, Owner: l.Owner, By: l.By}
+func (t *tx) rewrite(l refdb.LostChange, by refdb.Origin) error {
 	if l.New != refdb.Unknown {
 		return t.put(l.Project, by, []refdb.Update{{Ref: l.Ref, Old: l.Old, New: l.New}})
 	}
@@ -161,11 +139,11 @@ func (t *tx) rewrite(l refdb.LostChange) error {
 	return err
 }
 
-// endIntent ends the intent on the ref of a lost change.
-func (t *tx) endIntent(l refdb.LostChange) error {
-	if _, err := t.exec(endIntent, l.Project, l.Ref); err != nil {
+// endIntent ends the intent on a ref, and its lock.
+func (t *tx) endIntent(project, ref string) error {
+	if _, err := t.exec(endIntent, project, ref); err != nil {
 		return err
 	}
-	_, err := t.exec(endIntentLock, l.Project, l.Ref, microsOf(refdb.NeverStale))
+	_, err := t.exec(endIntentLock, project, ref, microsOf(refdb.NeverStale))
 	return err
 }

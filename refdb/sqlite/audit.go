@@ -19,25 +19,17 @@ const (
 
 // Record implements refdb.AuditStore.
 func (d *Driver) Record(ctx context.Context, e refdb.AuditEntry) (time.Time, error) {
-	var at int64
-	err := d.writeAnyway(ctx, "record what is done", 1, func(t *tx) error {
-		at = t.now
-		_, err := t.exec(record, at, e.ID, e.Who, e.Origin, e.Action, e.Project, e.Detail, e.Reason)
-		return err
+	return writeAnyway(ctx, d, "record what is done", func(t *tx) (time.Time, error) {
+		_, err := t.exec(record, t.now, e.ID, e.Who, e.Origin, e.Action, e.Project, e.Detail, e.Reason)
+		return timeOf(t.now), err
 	})
-	if err != nil {
-		return time.Time{}, err
-	}
-	return timeOf(at), nil
 }
 
 // Conclude implements refdb.AuditStore.
-func (d *Driver) Conclude(ctx context.Context, e refdb.AuditCursor, outcome string) (there bool, err error) {
-	err = d.writeAnyway(ctx, "record what came of it", 1, func(t *tx) (err error) {
-		there, err = t.execOne(conclude, outcome, t.now, e.Time.UnixMicro(), e.ID)
-		return err
+func (d *Driver) Conclude(ctx context.Context, e refdb.AuditCursor, outcome string) (bool, error) {
+	return writeAnyway(ctx, d, "record what came of it", func(t *tx) (bool, error) {
+		return t.execOne(conclude, outcome, t.now, e.Time.UnixMicro(), e.ID)
 	})
-	return there, err
 }
 
 // Audit implements refdb.AuditStore.
@@ -47,10 +39,7 @@ func (d *Driver) Audit(ctx context.Context, q refdb.AuditQuery) (refdb.AuditPage
 	w.add("(time, id) > (?, ?)", microsOfTime(q.After.Time), q.After.ID)
 	w.filter(q.Project, "", "")
 	entries, last, err := page(ctx, d, "list the audit", entryColumns+" FROM audit", w, "time, id", q.Limit, entryOf)
-	if err != nil {
-		return refdb.AuditPage{}, err
-	}
-	return refdb.AuditPage{Entries: entries, Next: last.Cursor()}, nil
+	return refdb.AuditPage{Entries: entries, Next: last.Cursor()}, err
 }
 
 // microsOfTime returns 0 for the zero time.

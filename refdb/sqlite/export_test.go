@@ -125,7 +125,7 @@ func (d *Driver) Plans(ctx context.Context) (map[string]string, error) {
 		for _, query := range []string{
 			rowOfRef, rowsOfRefs, get, lostOf, takeLocks, deleteLocks, deleteUnqueued, setQueue, reserve, putRefs, renew, release, purge, abandon,
 			projectLocks, removeRefs, removeLocks, findTombstones, purgeTombstones,
-			insertIntents, deleteIntents, rowsAround, decide, takeNew, deleteLock, forget, revokeIntents, revokeLocks, findRevocation,
+			insertIntents, deleteIntents, rowsAround, decideIntent, takeNew, deleteLock, forget, revokeIntents, revokeLocks, findRevocation,
 			signRefs, newestChange, oneChange, past, firstLater, oldChanges, deleteChanges, removeFollower,
 			changesPlan(refdb.ChangesRequest{}), changesPlan(refdb.ChangesRequest{Project: "p"}), changesPlan(refdb.ChangesRequest{Project: "p", Prefix: "r"}),
 			logPlan(refdb.LogRequest{}), logPlan(refdb.LogRequest{Before: refdb.ChangeKey{Position: 1}}),

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -116,11 +117,25 @@ func TestALoneRequestIsOneTransaction(t *testing.T) {
 
 func TestUnderLoadThereAreFewerCommitsThanRequests(t *testing.T) {
 	d, _ := open(t)
-	executed := record(d, nothing)
 	const workers, each = 16, 50
+	var atWork atomic.Int32
+	atWork.Store(workers)
+	puts := 0 // of the transaction
+	executed := record(d, func(query string) error {
+		switch {
+		case query == "BEGIN IMMEDIATE":
+			puts = 0
+		case strings.Contains(query, "INTO refs"):
+			puts++
+		case query == "COMMIT": // takes so long that all others have another request, on any machine
+			eventually(t, func() bool { return d.Waiting() >= int(atWork.Load())-puts })
+		}
+		return nil
+	})
 	var all sync.WaitGroup
 	for w := range workers {
 		all.Go(func() {
+			defer atWork.Add(-1)
 			for i := range each {
 				if err := put(t.Context(), d, fmt.Sprintf("refs/heads/%d/%d", w, i), "", v1); err != nil {
 					t.Error(err)

@@ -33,15 +33,8 @@ const (
 )
 
 // Prune implements refdb.HistoryStore.
-func (d *Driver) Prune(ctx context.Context, r refdb.PruneRequest) (p refdb.Pruned, err error) {
-	err = d.write(ctx, "prune the history", r.Limit, func(t *tx) (err error) {
-		p, err = t.prune(r)
-		return err
-	})
-	if err != nil {
-		return refdb.Pruned{}, err
-	}
-	return p, nil
+func (d *Driver) Prune(ctx context.Context, r refdb.PruneRequest) (refdb.Pruned, error) {
+	return write(ctx, d, "prune the history", r.Limit, func(t *tx) (refdb.Pruned, error) { return t.prune(r) })
 }
 
 func (t *tx) prune(r refdb.PruneRequest) (p refdb.Pruned, err error) {
@@ -88,19 +81,16 @@ func (t *tx) prunable(r refdb.PruneRequest) (upto refdb.Position, err error) {
 }
 
 // Followers implements refdb.HistoryStore. The time for the ages is read before the rows.
-func (d *Driver) Followers(ctx context.Context) (all []refdb.Follower, err error) {
-	err = d.read(ctx, "list followers", func(c *conn) error {
+func (d *Driver) Followers(ctx context.Context) ([]refdb.Follower, error) {
+	return read(ctx, d, "list followers", func(c *conn) (all []refdb.Follower, err error) {
 		now := d.now()
-		return c.query(ctx, func(r row) {
+		err = c.query(ctx, func(r row) {
 			all = append(all, refdb.Follower{
 				Name: r.text(0), Cursor: r.text(1), Read: refdb.Position(r.int(2)), Seen: timeOf(r.int(3)), Age: durationOf(now - r.int(3)),
 			})
 		}, followers)
+		return all, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return all, nil
 }
 
 // PutFollower implements refdb.HistoryStore.
@@ -112,10 +102,6 @@ func (d *Driver) PutFollower(ctx context.Context, f refdb.Follower) error {
 }
 
 // RemoveFollower implements refdb.HistoryStore.
-func (d *Driver) RemoveFollower(ctx context.Context, name string) (found bool, err error) {
-	err = d.writeAnyway(ctx, "remove a follower", 1, func(t *tx) (err error) {
-		found, err = t.execOne(removeFollower, name)
-		return err
-	})
-	return found && err == nil, err
+func (d *Driver) RemoveFollower(ctx context.Context, name string) (bool, error) {
+	return writeAnyway(ctx, d, "remove a follower", func(t *tx) (bool, error) { return t.execOne(removeFollower, name) })
 }

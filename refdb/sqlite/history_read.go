@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -31,50 +32,47 @@ const (
 
 // HistoryState implements refdb.HistoryStore.
 func (d *Driver) HistoryState(ctx context.Context) (refdb.HistoryState, error) {
-	return d.readHistory(ctx, "read the history", func(*conn, refdb.HistoryState) error { return nil })
+	_, s, err := readHistory(ctx, d, "read the history", func(*conn, refdb.HistoryState) (struct{}, error) { return struct{}{}, nil })
+	return s, err
 }
 
 // Newest implements refdb.HistoryStore.
-func (d *Driver) Newest(ctx context.Context) (c refdb.Change, s refdb.HistoryState, err error) {
-	s, err = d.readHistory(ctx, "find the newest change", func(conn *conn, s refdb.HistoryState) error {
-		c = refdb.Change{}
-		return conn.query(ctx, func(r row) { c = changeOf(r) }, newestChange, int64(s.Pruned))
+func (d *Driver) Newest(ctx context.Context) (refdb.Change, refdb.HistoryState, error) {
+	return readHistory(ctx, d, "find the newest change", func(c *conn, s refdb.HistoryState) (newest refdb.Change, err error) {
+		err = c.query(ctx, func(r row) { newest = changeOf(r) }, newestChange, int64(s.Pruned))
+		return newest, err
 	})
-	if err != nil {
-		return refdb.Change{}, refdb.HistoryState{}, err
-	}
-	return c, s, nil
 }
 
 // Tip implements refdb.HistoryStore.
-func (d *Driver) Tip(ctx context.Context, project string) (t refdb.Tip, err error) {
-	t.State, err = d.readHistory(ctx, "find the tip of a project", func(c *conn, _ refdb.HistoryState) error {
-		return c.query(ctx, func(r row) {
+func (d *Driver) Tip(ctx context.Context, project string) (refdb.Tip, error) {
+	t, _, err := readHistory(ctx, d, "find the tip of a project", func(c *conn, s refdb.HistoryState) (refdb.Tip, error) {
+		t := refdb.Tip{Server: d.server, State: s}
+		err := c.query(ctx, func(r row) {
 			t.Newest, t.Pending, t.Revision = refdb.Position(r.int(0)), r.int(1) != 0, r.int(2)
 		}, tipOfProject, project)
+		return t, err
 	})
-	if err != nil {
-		return refdb.Tip{}, err
-	}
-	t.Server = d.server
-	return t, nil
+	return t, err
 }
 
 // readHistory runs do in one snapshot, with the history's state of that.
-func (d *Driver) readHistory(ctx context.Context, doing string, do func(*conn, refdb.HistoryState) error) (s refdb.HistoryState, err error) {
-	err = d.snapshot(ctx, doing, func(c *conn) error {
-		if s, err = historyState(ctx, c); err != nil {
-			return err
-		}
-		if s.Admitted, err = d.isAdmitted(ctx, c); err != nil {
-			return err
-		}
-		return do(c, s)
-	})
-	if err != nil {
-		return refdb.HistoryState{}, err
+func readHistory[T any](ctx context.Context, d *Driver, doing string, do func(*conn, refdb.HistoryState) (T, error)) (T, refdb.HistoryState, error) {
+	type answer struct {
+		T     T
+		state refdb.HistoryState
 	}
-	return s, nil
+	a, err := snapshot(ctx, d, doing, func(c *conn) (a answer, err error) {
+		if a.state, err = historyState(ctx, c); err != nil {
+			return a, err
+		}
+		if a.state.Admitted, err = d.isAdmitted(ctx, c); err != nil {
+			return a, err
+		}
+		a.T, err = do(c, a.state)
+		return a, err
+	})
+	return a.T, a.state, err
 }
 
 // snapshot is read for several statements, which see the same.
@@ -106,26 +104,21 @@ func historyState(ctx context.Context, c *conn) (s refdb.HistoryState, err error
 }
 
 // Changes implements refdb.HistoryStore.
-func (d *Driver) Changes(ctx context.Context, r refdb.ChangesRequest) (p refdb.ChangesPage, err error) {
-	p.State, err = d.readHistory(ctx, "read changes", func(c *conn, s refdb.HistoryState) error {
+func (d *Driver) Changes(ctx context.Context, r refdb.ChangesRequest) (refdb.ChangesPage, error) {
+	p, _, err := readHistory(ctx, d, "read changes", func(c *conn, s refdb.HistoryState) (refdb.ChangesPage, error) {
+		p := refdb.ChangesPage{State: s}
 		if r.Last.Ref != "" {
 			last := func(row row) { p.LastOp, p.LastFound = operation.ID(row.text(0)), true }
 			if err := c.query(ctx, last, oneChange, r.Last.Project, r.Last.Ref, int64(r.Last.Position)); err != nil {
-				return err
+				return p, err
 			}
 		}
-		var more bool
 		w, order := changesWhere(r, s.Pruned)
-		p.Changes, more, err = c.changes(ctx, w, order, r.Limit)
-		if p.Next = (refdb.ChangeKey{Position: s.Upto + 1}); more {
-			p.Next = p.Changes[r.Limit-1].Key()
-		}
-		return err
+		changes, next, err := c.changes(ctx, w, order, r.Limit)
+		p.Changes, p.Next = changes, cmp.Or(next, refdb.ChangeKey{Position: s.Upto + 1})
+		return p, err
 	})
-	if err != nil {
-		return refdb.ChangesPage{}, err
-	}
-	return p, nil
+	return p, err
 }
 
 func changesWhere(r refdb.ChangesRequest, pruned refdb.Position) (w where, order string) {
@@ -155,14 +148,15 @@ func refIn(project string, k refdb.ChangeKey) string {
 	}
 }
 
-// changes reads at most limit changes, and reports whether there are more.
-func (c *conn) changes(ctx context.Context, w where, order string, limit int) (all []refdb.Change, more bool, err error) {
+// changes reads at most limit changes. If there are more, it returns the last one's key.
+func (c *conn) changes(ctx context.Context, w where, order string, limit int) (all []refdb.Change, next refdb.ChangeKey, err error) {
 	err = c.query(ctx, func(r row) { all = append(all, changeOf(r)) },
 		changesSQL(w, order), append(w.args, int64(limit)+1)...)
 	if len(all) > limit {
-		return all[:limit], true, err
+		all = all[:limit]
+		next = all[limit-1].Key()
 	}
-	return all, false, err
+	return all, next, err
 }
 
 func changesSQL(w where, order string) string {
@@ -209,20 +203,13 @@ WHERE name.ref IS NOT NULL ORDER BY name.ref`
 const firstLater = `SELECT position FROM history WHERE latest > ? ORDER BY latest, position LIMIT 1`
 
 // Log implements refdb.HistoryStore.
-func (d *Driver) Log(ctx context.Context, r refdb.LogRequest) (p refdb.LogPage, err error) {
-	p.State, err = d.readHistory(ctx, "read a log", func(c *conn, _ refdb.HistoryState) error {
-		var more bool
+func (d *Driver) Log(ctx context.Context, r refdb.LogRequest) (refdb.LogPage, error) {
+	p, _, err := readHistory(ctx, d, "read a log", func(c *conn, s refdb.HistoryState) (refdb.LogPage, error) {
 		w, order := logWhere(r)
-		p.Changes, more, err = c.changes(ctx, w, order, r.Limit)
-		if more {
-			p.Next = p.Changes[r.Limit-1].Key()
-		}
-		return err
+		changes, next, err := c.changes(ctx, w, order, r.Limit)
+		return refdb.LogPage{Changes: changes, Next: next, State: s}, err
 	})
-	if err != nil {
-		return refdb.LogPage{}, err
-	}
-	return p, nil
+	return p, err
 }
 
 func logWhere(r refdb.LogRequest) (w where, order string) {
@@ -237,10 +224,10 @@ func logWhere(r refdb.LogRequest) (w where, order string) {
 }
 
 // Past implements refdb.HistoryStore.
-func (d *Driver) Past(ctx context.Context, r refdb.PastRequest) (p refdb.PastPage, err error) {
-	p.State, err = d.readHistory(ctx, "read refs of the past", func(c *conn, _ refdb.HistoryState) error {
-		names := 0
-		return c.query(ctx, func(row row) {
+func (d *Driver) Past(ctx context.Context, r refdb.PastRequest) (refdb.PastPage, error) {
+	p, _, err := readHistory(ctx, d, "read refs of the past", func(c *conn, s refdb.HistoryState) (refdb.PastPage, error) {
+		p, names := refdb.PastPage{State: s}, 0
+		err := c.query(ctx, func(row row) {
 			ref := refOf(row.text(0), row.text(1), row.int(2), row.text(3))
 			if ref.Value != refdb.Unknown && (r.Deleted || !ref.Value.IsDeleted()) {
 				p.Refs = append(p.Refs, ref)
@@ -249,18 +236,16 @@ func (d *Driver) Past(ctx context.Context, r refdb.PastRequest) (p refdb.PastPag
 				p.Next = ref.Name
 			}
 		}, past, r.Project, r.After, int64(r.Limit), r.Prefix, behind(r.Prefix), int64(r.At))
+		return p, err
 	})
-	if err != nil {
-		return refdb.PastPage{}, err
-	}
-	return p, nil
+	return p, err
 }
 
 // PositionAt implements refdb.HistoryStore.
-func (d *Driver) PositionAt(ctx context.Context, t time.Time) (p refdb.Position, s refdb.HistoryState, err error) {
-	s, err = d.readHistory(ctx, "find a position", func(c *conn, s refdb.HistoryState) error {
-		p = s.Upto
-		return c.query(ctx, func(r row) { p = refdb.Position(r.int(0)) - 1 }, firstLater, t.UnixMicro())
+func (d *Driver) PositionAt(ctx context.Context, t time.Time) (refdb.Position, refdb.HistoryState, error) {
+	return readHistory(ctx, d, "find a position", func(c *conn, s refdb.HistoryState) (refdb.Position, error) {
+		p := s.Upto
+		err := c.query(ctx, func(r row) { p = refdb.Position(r.int(0)) - 1 }, firstLater, t.UnixMicro())
+		return p, err
 	})
-	return p, s, err
 }

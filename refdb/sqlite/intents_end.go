@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"slices"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
@@ -23,27 +22,25 @@ func (t *tx) finish(r refdb.FinishRequest) (refused, err error) {
 	if refused, err := t.refuseBarred(r.Owner); refused != nil || err != nil {
 		return refused, err
 	}
-	refs := slices.Sorted(slices.Values(slices.Concat(rules.RefsOf(r.Done), r.Dropped)))
-	lost, err := t.checkFence(r.Project, refdb.Fence{Refs: refs, Owner: r.Owner, Token: r.Token}, rules.Intent)
-	if err != nil || lost != nil {
-		return lost, err
+	held := rules.Intents(r)
+	var rows []rules.Row
+	missing, err := t.missing(r.Project, held, rules.Intent)
+	if err == nil && len(missing) == 0 && len(r.Done) > 0 {
+		rows, err = t.rows(r.Project, rules.RefsOf(r.Done))
 	}
-	if len(r.Done) > 0 {
-		rows, err := t.rows(r.Project, rules.RefsOf(r.Done))
-		if err != nil {
-			return nil, err
-		}
-		if mismatch := rules.Compare(refdb.UpdateRequest{Project: r.Project, Updates: r.Done}, rows); mismatch != nil {
-			return mismatch, nil
-		}
+	if err != nil {
+		return nil, err
+	}
+	if refused := rules.Finish(r, missing, rows); refused != nil {
+		return refused, nil
 	}
 	if err := t.put(r.Project, r.Origin, r.Done); err != nil {
 		return nil, err
 	}
-	if err := t.end(r.Project, refs, refdb.Waiter{}); err != nil {
+	if err := t.end(r.Project, held.Refs, refdb.Waiter{}); err != nil {
 		return nil, err
 	}
-	_, err = t.exec(deleteIntents, r.Project, asJSON(refs), int64(r.Token))
+	_, err = t.exec(deleteIntents, r.Project, asJSON(held.Refs), int64(r.Token))
 	return nil, err
 }
 
@@ -52,7 +49,7 @@ const (
 	oneIntent = ` WHERE project = ?1 AND ref = ?2 AND token = ?3 AND owner = ?4`
 
 	// rules.Resolvable in SQL.
-	decide = `
+	decideIntent = `
 		UPDATE intents SET decision = ?5, decided_by = ?6, reason = ?7, decided_at = ?8` + oneIntent + ` AND decision IS NULL
 		AND (?5 = '` + string(refdb.KeepOld) + `' OR EXISTS (SELECT 1 FROM locks` + oneIntent + `))`
 
@@ -73,7 +70,7 @@ func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, e
 	return d.writeEach(ctx, "resolve intents", len(r.Intents), func(t *tx, i int) (bool, error) {
 		id := r.Intents[i]
 		key := keyOf(id)
-		ended, err := t.execOne(decide, append(key, string(r.Decision), r.By, r.Reason, t.now)...)
+		ended, err := t.execOne(decideIntent, append(key, string(r.Decision), r.By, r.Reason, t.now)...)
 		if err == nil && ended && r.Decision == refdb.TakeNew {
 			_, err = t.exec(takeNew, append(key, t.now, opOf(r.Origin))...)
 		}

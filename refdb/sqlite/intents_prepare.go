@@ -30,7 +30,6 @@ const (
 
 // Prepare implements refdb.IntentStore.
 func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
-	const doing = "prepare updates"
 	refs := rules.RefsOf(r.Updates)
 	var prepared refdb.Prepared
 	look := func() error {
@@ -42,11 +41,9 @@ func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 	for _, p := range r.Parts {
 		n += rowsOfPart(p)
 	}
-	err := d.contend(refdb.Waiter{}, look, func() error {
-		return d.decide(ctx, doing, n, func(t *tx) (refused, err error) {
-			prepared, refused, err = t.prepare(r, refs)
-			return refused, err
-		})
+	err := d.contend(refdb.Waiter{}, look, func() (err error) {
+		prepared, err = decide(ctx, d, "prepare updates", n, func(t *tx) (refdb.Prepared, error, error) { return t.prepare(r, refs) })
+		return err
 	})
 	return prepared, err
 }

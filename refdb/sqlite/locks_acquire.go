@@ -35,16 +35,11 @@ func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (answer re
 			return refused
 		})
 	}
-	err = d.contend(r.Waiter, look, func() error {
-		return d.decide(ctx, "acquire locks", len(r.Refs), func(t *tx) (refused, err error) {
-			answer, refused, err = t.acquire(r)
-			return refused, err
-		})
+	err = d.contend(r.Waiter, look, func() (err error) {
+		answer, err = decide(ctx, d, "acquire locks", len(r.Refs), func(t *tx) (refdb.Acquired, error, error) { return t.acquire(r) })
+		return err
 	})
-	if err != nil {
-		return refdb.Acquired{Place: answer.Place}, err
-	}
-	return answer, nil
+	return answer, err
 }
 
 // contend takes locks. If it is likely that they are refused, it looks first: after a refusal of any

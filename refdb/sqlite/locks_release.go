@@ -21,15 +21,9 @@ const (
 )
 
 // Release implements refdb.LockStore.
-func (d *Driver) Release(ctx context.Context, r refdb.ReleaseRequest) (released refdb.Released, err error) {
-	err = d.write(ctx, "release locks", len(r.Refs), func(t *tx) (err error) {
-		released.Missing, err = t.release(r)
-		return err
-	})
-	if err != nil {
-		return refdb.Released{}, err
-	}
-	return released, nil
+func (d *Driver) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Released, error) {
+	missing, err := write(ctx, d, "release locks", len(r.Refs), func(t *tx) ([]string, error) { return t.release(r) })
+	return refdb.Released{Missing: missing}, err
 }
 
 // release returns the refs whose rows did not match.

@@ -44,8 +44,19 @@ func open(t testing.TB) (*sqlite.Driver, string) {
 	return openAgain(t, url), url
 }
 
+// patience is how long a driver waits for others, however busy the machine is.
+const patience = 5 * time.Minute
+
 // openAgain returns another driver on a file.
 func openAgain(t testing.TB, url string) *sqlite.Driver {
+	t.Helper()
+	d := openWithLimits(t, url)
+	d.SetPatience(patience)
+	return d
+}
+
+// openWithLimits is openAgain for the tests of the time limits.
+func openWithLimits(t testing.TB, url string) *sqlite.Driver {
 	t.Helper()
 	d, err := sqlite.Open(context.WithoutCancel(t.Context()), url)
 	if err != nil {

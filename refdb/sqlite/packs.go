@@ -143,18 +143,16 @@ const (
 )
 
 // Packs implements refdb.PackStore.
-func (d *Driver) Packs(ctx context.Context, q refdb.PackQuery) (page refdb.PackPage, err error) {
-	const doing = "list packs"
-	err = d.snapshot(ctx, doing, func(c *conn) error {
-		page = refdb.PackPage{}
+func (d *Driver) Packs(ctx context.Context, q refdb.PackQuery) (refdb.PackPage, error) {
+	return snapshot(ctx, d, "list packs", func(c *conn) (page refdb.PackPage, err error) {
 		if err := c.query(ctx, func(r row) { page.Upto = refdb.Position(r.int(0)) }, readPosition); err != nil {
-			return err
+			return page, err
 		}
 		now := d.now()
-		err := c.query(ctx, func(r row) { page.Packs = append(page.Packs, packOf(q.Project, now, r)) },
+		err = c.query(ctx, func(r row) { page.Packs = append(page.Packs, packOf(q.Project, now, r)) },
 			listPacks, q.Project, int64(q.After.Position), q.After.ID, int64(q.Limit)+1)
 		if err != nil {
-			return err
+			return page, err
 		}
 		if page.More = len(page.Packs) > q.Limit; page.More {
 			page.Packs = page.Packs[:q.Limit]
@@ -162,15 +160,11 @@ func (d *Driver) Packs(ctx context.Context, q refdb.PackQuery) (page refdb.PackP
 		for _, i := range rules.Inlined(page.Packs, q.Inline) {
 			p := &page.Packs[i]
 			if err := c.query(ctx, func(r row) { p.Data = r.bytes(0) }, readPart, p.ID, int64(0)); err != nil {
-				return err
+				return page, err
 			}
 		}
-		return nil
+		return page, nil
 	})
-	if err != nil {
-		return refdb.PackPage{}, err
-	}
-	return page, nil
 }
 
 // packOf reads the columns of listPacks.
@@ -182,32 +176,26 @@ func packOf(project string, now int64, r row) refdb.Pack {
 }
 
 // PackPart implements refdb.PackStore.
-func (d *Driver) PackPart(ctx context.Context, id string, number int) (data []byte, err error) {
+func (d *Driver) PackPart(ctx context.Context, id string, number int) ([]byte, error) {
 	const doing = "read a part of a pack"
-	err = d.read(ctx, doing, func(c *conn) error {
-		return c.query(ctx, func(r row) { data = r.bytes(0) }, readPart, id, int64(number))
+	data, err := read(ctx, d, doing, func(c *conn) (data []byte, err error) {
+		err = c.query(ctx, func(r row) { data = r.bytes(0) }, readPart, id, int64(number))
+		return data, err
 	})
-	if err != nil {
-		return nil, err
+	if err == nil && data == nil {
+		err = fmt.Errorf("%s: part %d of pack %s: %w", doing, number, id, refdb.ErrNoPack)
 	}
-	if data == nil {
-		return nil, fmt.Errorf("%s: part %d of pack %s: %w", doing, number, id, refdb.ErrNoPack)
-	}
-	return data, nil
+	return data, err
 }
 
 // PackUsage implements refdb.PackStore.
-func (d *Driver) PackUsage(ctx context.Context, project string) (u refdb.PackUsage, err error) {
-	const doing = "count packs"
-	err = d.read(ctx, doing, func(c *conn) error {
-		return c.query(ctx, func(r row) {
+func (d *Driver) PackUsage(ctx context.Context, project string) (refdb.PackUsage, error) {
+	return read(ctx, d, "count packs", func(c *conn) (u refdb.PackUsage, err error) {
+		err = c.query(ctx, func(r row) {
 			u = refdb.PackUsage{Packs: int(r.int(0)), FullPacks: int(r.int(1)), Size: r.int(2), Unused: int(r.int(3)), UnusedSize: r.int(4)}
 		}, packUsage, project)
+		return u, err
 	})
-	if err != nil {
-		return refdb.PackUsage{}, err
-	}
-	return u, nil
 }
 
 const (

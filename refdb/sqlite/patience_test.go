@@ -16,8 +16,8 @@ func TestAllThatWaitForAStuckWriterFailTogether(t *testing.T) {
 	t.Parallel()
 	path := migrated(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := openAgain(t, "sqlite:"+path)
-		leave := occupy(t, openAgain(t, "sqlite:"+path))
+		d := openWithLimits(t, "sqlite:"+path)
+		leave := occupy(t, openWithLimits(t, "sqlite:"+path))
 		defer leave()
 		start := time.Now()
 		var callers sync.WaitGroup
@@ -43,8 +43,8 @@ func TestTriesThatFollowDontWaitForAStuckWriterAllOver(t *testing.T) {
 	t.Parallel()
 	path := migrated(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := openAgain(t, "sqlite:"+path)
-		leave := occupy(t, openAgain(t, "sqlite:"+path))
+		d := openWithLimits(t, "sqlite:"+path)
+		leave := occupy(t, openWithLimits(t, "sqlite:"+path))
 		start := time.Now()
 		for range 4 {
 			if err := put(t.Context(), d, refA, "", v1); !errors.Is(err, refdb.ErrUnavailable) {
@@ -58,7 +58,7 @@ func TestTriesThatFollowDontWaitForAStuckWriterAllOver(t *testing.T) {
 		update(t, d, refA, "", v1)
 
 		// Patience is back.
-		leave = occupy(t, openAgain(t, "sqlite:"+path))
+		leave = occupy(t, openWithLimits(t, "sqlite:"+path))
 		defer leave()
 		start = time.Now()
 		if err := put(t.Context(), d, refA, v1, v2); !errors.Is(err, refdb.ErrUnavailable) || time.Since(start) < 5*time.Second {
@@ -72,8 +72,8 @@ func TestPatienceCountsFromARequestsArrival(t *testing.T) {
 	t.Parallel()
 	path := migrated(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := openAgain(t, "sqlite:"+path)
-		leave := occupy(t, openAgain(t, "sqlite:"+path))
+		d := openWithLimits(t, "sqlite:"+path)
+		leave := occupy(t, openWithLimits(t, "sqlite:"+path))
 		defer leave()
 		start := time.Now()
 		var callers sync.WaitGroup

@@ -124,7 +124,7 @@ func count(args []string) error {
 		return err
 	}
 	ctx := context.Background()
-	d, err := sqlite.Open(ctx, url)
+	d, err := sqlite.OpenWithin(ctx, url, patience)
 	if err != nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func TestAProcessThatIsKilledLeavesAllOfATransactionOrNothing(t *testing.T) {
 // pairs locks, moves and releases two refs, until it is killed.
 func pairs(args []string) error {
 	ctx := context.Background()
-	d, err := sqlite.Open(ctx, args[0])
+	d, err := sqlite.OpenWithin(ctx, args[0], patience)
 	if err != nil {
 		return err
 	}
@@ -248,7 +248,7 @@ func TestAProcessInsideItsTransactionKeepsWritersOutUntilItDies(t *testing.T) {
 	if got := value(t, d, refA); got != v1 {
 		t.Errorf("while it is inside, the ref holds %q", got)
 	}
-	d.SetPatience(10 * time.Minute)
+	d.SetPatience(patience)
 	waiting := make(chan error)
 	go func() { waiting <- put(context.WithoutCancel(t.Context()), d, refA, v1, v2) }()
 	p.kill()
@@ -286,7 +286,7 @@ func TestProcessesThatAreNeverIdleLetEachOtherIn(t *testing.T) {
 		a.line(t)
 		b.line(t)
 	}
-	d.SetPatience(5 * time.Minute) // it would be without end if the others did not let it in
+	// The patience of d would be without end if the others did not let it in.
 	for i := range 10 {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		if err := put(ctx, d, fmt.Sprintf("refs/heads/mine/%d", i), "", v1); err != nil {
@@ -299,7 +299,7 @@ func TestProcessesThatAreNeverIdleLetEachOtherIn(t *testing.T) {
 // busy has many goroutines write all the time until it is killed. It reports every hundred writes.
 func busy(args []string) error {
 	ctx := context.Background()
-	d, err := sqlite.Open(ctx, args[0])
+	d, err := sqlite.OpenWithin(ctx, args[0], patience)
 	if err != nil {
 		return err
 	}

@@ -17,15 +17,8 @@ const (
 )
 
 // Projects implements refdb.ProjectStore.
-func (d *Driver) Projects(ctx context.Context, q refdb.ProjectQuery) (all []refdb.Project, err error) {
-	err = d.snapshot(ctx, "read projects", func(c *conn) error {
-		all, err = c.projects(ctx, d.now(), q)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return all, nil
+func (d *Driver) Projects(ctx context.Context, q refdb.ProjectQuery) ([]refdb.Project, error) {
+	return snapshot(ctx, d, "read projects", func(c *conn) ([]refdb.Project, error) { return c.projects(ctx, d.now(), q) })
 }
 
 func (c *conn) projects(ctx context.Context, now int64, q refdb.ProjectQuery) (all []refdb.Project, err error) {
@@ -35,36 +28,35 @@ func (c *conn) projects(ctx context.Context, now int64, q refdb.ProjectQuery) (a
 }
 
 // PutProject implements refdb.ProjectStore.
-func (d *Driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (p refdb.Project, err error) {
+func (d *Driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (refdb.Project, error) {
 	const doing = "write a project"
-	err = d.decide(ctx, doing, 1, func(t *tx) (refused, err error) {
-		look := func() error {
-			p = refdb.Project{}
-			all, err := t.conn.projects(context.Background(), t.now, refdb.ProjectQuery{Project: r.Project, Limit: 1})
-			if len(all) > 0 {
-				p = all[0]
-			}
-			return err
-		}
-		if err := look(); err != nil {
-			return nil, err
+	return decide(ctx, d, doing, 1, func(t *tx) (_ refdb.Project, refused, err error) {
+		p, err := t.project(r.Project)
+		if err != nil {
+			return p, nil, err
 		}
 		written, refused := rules.PutProject(r, p)
-		if refused != nil {
-			return fmt.Errorf("%s: %w", doing, refused), nil
-		}
-		if written {
-			return nil, nil
+		switch {
+		case refused != nil:
+			return refdb.Project{}, fmt.Errorf("%s: %w", doing, refused), nil
+		case written:
+			return p, nil, nil
 		}
 		if _, err := t.exec(putProject, r.Project, r.ID, r.Rules, r.Mode, t.now, r.Op, r.Store); err != nil {
-			return nil, err
+			return p, nil, err
 		}
-		return nil, look()
+		p, err = t.project(r.Project)
+		return p, nil, err
 	})
-	if err != nil {
-		return refdb.Project{}, err
+}
+
+// project returns the row of a project, zero if there is none.
+func (t *tx) project(name string) (p refdb.Project, err error) {
+	all, err := t.conn.projects(context.Background(), t.now, refdb.ProjectQuery{Project: name, Limit: 1})
+	if len(all) > 0 {
+		p = all[0]
 	}
-	return p, nil
+	return p, err
 }
 
 // projectOf reads projectColumns.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
 // List implements refdb.RefStore.
@@ -31,18 +32,16 @@ func (d *Driver) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, err
 // them, after which there may be more. Ages are those at ?1, now, which is read
 // before the rows: a beat in between makes its lock younger, never older.
 func page[T any](ctx context.Context, d *Driver, doing, table string, w where, order string, limit int, rowOf func(now int64, r row) T) (rows []T, last T, err error) {
-	err = d.read(ctx, doing, func(c *conn) error {
+	rows, err = read(ctx, d, doing, func(c *conn) (rows []T, err error) {
 		args := slices.Concat([]any{d.now()}, w.args, []any{int64(limit)})
-		return c.query(ctx, func(r row) { rows = append(rows, rowOf(r.int(0), r[1:])) },
+		err = c.query(ctx, func(r row) { rows = append(rows, rowOf(r.int(0), r[1:])) },
 			"SELECT ?1, "+table+" WHERE "+strings.Join(w.conditions, " AND ")+" ORDER BY "+order+" LIMIT ?", args...)
+		return rows, err
 	})
-	if err != nil {
-		return nil, last, err
-	}
 	if n := len(rows); n > 0 && n == limit {
 		last = rows[n-1]
 	}
-	return rows, last, nil
+	return rows, last, err
 }
 
 // where is a WHERE clause of fixed conditions, with their arguments.
@@ -99,44 +98,25 @@ const get = `
 
 // Get implements refdb.RefStore.
 func (d *Driver) Get(ctx context.Context, project string, refs []string) ([]refdb.Ref, error) {
-	var found []refdb.Ref
-	err := d.read(ctx, "read refs", func(c *conn) error {
-		return c.query(ctx, func(r row) {
+	return read(ctx, d, "read refs", func(c *conn) (found []refdb.Ref, err error) {
+		err = c.query(ctx, func(r row) {
 			found = append(found, refOf(r.text(0), r.text(1), r.int(2), r.text(3)))
 		}, get, project, asJSON(refs))
+		return found, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return found, nil
 }
 
 // States implements refdb.RefStore. Values and locks come from one statement, and
 // so from one snapshot, in which the file is admitted. The time for the ages is read before.
 func (d *Driver) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
-	var found []refdb.State
-	err := d.snapshot(ctx, "read refs and locks", func(c *conn) error {
+	return snapshot(ctx, d, "read refs and locks", func(c *conn) ([]refdb.State, error) {
 		now := d.now()
 		if admitted, err := d.isAdmitted(ctx, c); err != nil || !admitted {
-			return cmp.Or(err, refdb.ErrNotAdmitted)
+			return nil, cmp.Or(err, refdb.ErrNotAdmitted)
 		}
 		rows, err := readRows(ctx, c, now, project, refs)
-		for _, row := range rows {
-			if row.Ref == nil && row.Lock == nil {
-				continue
-			}
-			s := refdb.State{Ref: row.Name, Lock: row.Lock}
-			if row.Ref != nil {
-				s.Value = row.Ref.Value
-			}
-			found = append(found, s)
-		}
-		return err
+		return rules.States(rows), err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return found, nil
 }
 
 // The names are found by jumping from each to the next in the primary keys, and
@@ -159,21 +139,18 @@ FROM name WHERE project IS NOT NULL ORDER BY project`
 const afterMarkers = `locks WHERE substr(project, 1, length(?3)) <> ?3 AND project > `
 
 // Summaries implements refdb.RefStore.
-func (d *Driver) Summaries(ctx context.Context, q refdb.SummaryQuery) (page refdb.SummaryPage, err error) {
-	err = d.read(ctx, "list projects", func(c *conn) error {
-		return c.query(ctx, func(r row) {
+func (d *Driver) Summaries(ctx context.Context, q refdb.SummaryQuery) (refdb.SummaryPage, error) {
+	return read(ctx, d, "list projects", func(c *conn) (page refdb.SummaryPage, err error) {
+		err = c.query(ctx, func(r row) {
 			p := refdb.ProjectSummary{Name: r.text(0), Refs: int(r.int(1)), Deleted: int(r.int(2)), Locks: int(r.int(3))}
 			if at := r.int(4); at != 0 {
 				p.Changed = time.UnixMicro(at).UTC()
 			}
 			page.Summaries = append(page.Summaries, p)
 		}, summariesSQL, q.After, int64(q.Limit), refdb.ReclaimPrefix, string(refdb.Deleted), string(refdb.Deleted256))
+		if n := len(page.Summaries); n > 0 && n == q.Limit {
+			page.Next = page.Summaries[n-1].Name
+		}
+		return page, err
 	})
-	if err != nil {
-		return refdb.SummaryPage{}, err
-	}
-	if n := len(page.Summaries); n > 0 && n == q.Limit {
-		page.Next = page.Summaries[n-1].Name
-	}
-	return page, nil
 }

@@ -31,15 +31,8 @@ const (
 )
 
 // Remove implements refdb.RefStore.
-func (d *Driver) Remove(ctx context.Context, r refdb.RemoveRequest) (removed int, err error) {
-	err = d.decide(ctx, "remove refs", r.Limit, func(t *tx) (refused, err error) {
-		removed, refused, err = t.remove(r)
-		return refused, err
-	})
-	if err != nil {
-		return 0, err
-	}
-	return removed, nil
+func (d *Driver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error) {
+	return decide(ctx, d, "remove refs", r.Limit, func(t *tx) (int, error, error) { return t.remove(r) })
 }
 
 func (t *tx) remove(r refdb.RemoveRequest) (removed int, refused, err error) {

@@ -37,23 +37,22 @@ func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 
 // update writes nothing if it is refused.
 func (t *tx) update(r refdb.UpdateRequest) (refused, err error) {
-	if r.Fence != nil {
-		if lost, err := t.checkFence(r.Project, *r.Fence, rules.Lease); err != nil || lost != nil {
-			return lost, err
-		}
-	}
 	refs := rules.RefsOf(r.Updates)
-	rows, err := t.rows(r.Project, refs)
+	var missing []string
+	var rows, around []rules.Row
+	if r.Fence != nil {
+		missing, err = t.missing(r.Project, *r.Fence, rules.Lease)
+	}
+	if err == nil && len(missing) == 0 {
+		rows, err = t.rows(r.Project, refs)
+	}
+	if err == nil && len(missing) == 0 && r.GitNames {
+		around, err = t.around(r.Project, r.Updates)
+	}
 	if err != nil {
 		return nil, err
 	}
-	var around []rules.Row
-	if r.GitNames {
-		if around, err = t.around(r.Project, r.Updates); err != nil {
-			return nil, err
-		}
-	}
-	after, refused := rules.Update(r, rows, around, timeOf(t.now))
+	after, refused := rules.Update(r, missing, rows, around, timeOf(t.now))
 	if refused != nil {
 		return refused, nil
 	}
@@ -86,13 +85,9 @@ func (t *tx) put(project string, by refdb.Origin, updates []refdb.Update) (err e
 	return err
 }
 
-// checkFence is rules.CheckFence in SQL: it reads no rows unless some are lost.
-func (t *tx) checkFence(project string, f refdb.Fence, k rules.Kind) (lost, err error) {
-	var refs []string
+// missing is rules.Missing in SQL: it returns no rows unless some are missing.
+func (t *tx) missing(project string, f refdb.Fence, k rules.Kind) (refs []string, err error) {
 	err = t.query(func(r row) { refs = append(refs, r.text(0)) }, lostOf, project, asJSON(f.Refs), f.Owner, int64(f.Token),
 		microsOf(refdb.NeverStale), k == rules.Intent)
-	if err != nil {
-		return nil, err
-	}
-	return rules.Lost(project, refs, k), nil
+	return refs, err
 }

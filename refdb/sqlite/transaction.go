@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"time"
@@ -143,35 +144,66 @@ func (d *Driver) writeAnyway(ctx context.Context, doing string, rows int, do fun
 	}
 }
 
-// decide is write for a request that may be refused. What do has written before a
-// refusal is committed; then decide returns the refusal.
-func (d *Driver) decide(ctx context.Context, doing string, rows int, do func(*tx) (refused, err error)) error {
-	var refused error
-	err := d.write(ctx, doing, rows, func(t *tx) (err error) {
-		refused, err = do(t)
+// The functions read, snapshot, write and writeAnyway are the methods of these names for a request
+// with an answer. With an error there is none.
+
+func read[T any](ctx context.Context, d *Driver, doing string, do func(*conn) (T, error)) (T, error) {
+	return answered(do, func(do func(*conn) error) error { return d.read(ctx, doing, do) })
+}
+
+func snapshot[T any](ctx context.Context, d *Driver, doing string, do func(*conn) (T, error)) (T, error) {
+	return answered(do, func(do func(*conn) error) error { return d.snapshot(ctx, doing, do) })
+}
+
+func write[T any](ctx context.Context, d *Driver, doing string, rows int, do func(*tx) (T, error)) (T, error) {
+	return answered(do, func(do func(*tx) error) error { return d.write(ctx, doing, rows, do) })
+}
+
+func writeAnyway[T any](ctx context.Context, d *Driver, doing string, do func(*tx) (T, error)) (T, error) {
+	return answered(do, func(do func(*tx) error) error { return d.writeAnyway(ctx, doing, 1, do) })
+}
+
+// answered returns the answer of do, which run calls, perhaps more than once.
+func answered[C, T any](do func(C) (T, error), run func(func(C) error) error) (answer T, err error) {
+	err = run(func(c C) (err error) {
+		answer, err = do(c)
 		return err
 	})
 	if err != nil {
-		return err
+		return *new(T), err
 	}
-	return refused
+	return answer, nil
+}
+
+// decide is write for a request that may be refused. What do has written before a
+// refusal is committed; then decide returns the refusal.
+func decide[T any](ctx context.Context, d *Driver, doing string, rows int, do func(*tx) (answer T, refused, err error)) (T, error) {
+	var refused error
+	answer, err := write(ctx, d, doing, rows, func(t *tx) (answer T, err error) {
+		answer, refused, err = do(t)
+		return answer, err
+	})
+	return answer, cmp.Or(err, refused)
+}
+
+// decide is the function decide for a request without an answer.
+func (d *Driver) decide(ctx context.Context, doing string, rows int, do func(*tx) (refused, err error)) error {
+	_, err := decide(ctx, d, doing, rows, func(t *tx) (_ struct{}, refused, err error) {
+		refused, err = do(t)
+		return struct{}{}, refused, err
+	})
+	return err
 }
 
 // writeEach is write for n rows, and reports which of them matched according to do.
 func (d *Driver) writeEach(ctx context.Context, doing string, n int, do func(t *tx, i int) (bool, error)) ([]bool, error) {
-	matched := make([]bool, n)
-	err := d.write(ctx, doing, n, func(t *tx) (err error) {
-		for i := range matched {
-			if matched[i], err = do(t, i); err != nil {
-				return err
-			}
+	return write(ctx, d, doing, n, func(t *tx) (matched []bool, err error) {
+		matched = make([]bool, n)
+		for i := 0; i < n && err == nil; i++ {
+			matched[i], err = do(t, i)
 		}
-		return nil
+		return matched, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return matched, nil
 }
 
 // begin begins a write transaction. If this process kept others out for long, it

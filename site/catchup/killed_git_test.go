@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/site/catchup"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 )
@@ -21,7 +22,7 @@ func TestAKilledGitIsNoRefusal(t *testing.T) {
 	}
 	bin := t.TempDir()
 	script := "#!/bin/sh\ncase \"$*\" in *update-ref*) kill -9 $$ ;; esac\nexec " + git + " \"$@\"\n"
-	if err := os.WriteFile(filepath.Join(bin, "git"), []byte(script), 0o755); err != nil {
+	if err := testprogram.Write(filepath.Join(bin, "git"), []byte(script)); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/check"
 	"github.com/globalrefdb/globalrefdb/site/client"
@@ -75,7 +76,7 @@ func TestCheckFindsAndRepairMends(t *testing.T) {
 		{"a hook that is gone", func(tb testing.TB, r *sitetest.Replicas) { must(tb, os.Remove(hook(r, "update"))) }, "hook-missing HOOKS/current/update", ""},
 		{"another's hook", func(tb testing.TB, r *sitetest.Replicas) {
 			must(tb, os.Remove(hook(r, "reference-transaction")))
-			must(tb, os.WriteFile(hook(r, "reference-transaction"), []byte("#!/bin/sh\n"), 0o755))
+			must(tb, testprogram.Write(hook(r, "reference-transaction"), []byte("#!/bin/sh\n")))
 		}, "hook-foreign HOOKS/current/reference-transaction", ""},
 		{"a hook that can't be run", func(tb testing.TB, r *sitetest.Replicas) {
 			must(tb, os.Rename(sitetest.HookFile(tb, ""), hook(r, "update"))) // not a link, as the others are
@@ -196,6 +197,7 @@ func TestCheckFindsAndRepairMends(t *testing.T) {
 			if _, err := r.DB.Prepare(tb.Context(), sitetest.Project, []refdb.Update{u}, "x"); err != nil {
 				tb.Fatal(err)
 			}
+			r.Exec(tb, `UPDATE intents SET time = time + 3600000000`) // it stays young
 			r.B.Quietly(tb, "update-ref", sitetest.MainRef, next)
 		}, "", ""},
 		{"an intent that stays", func(tb testing.TB, r *sitetest.Replicas) {
@@ -237,7 +239,10 @@ func TestCheckFindsAndRepairMends(t *testing.T) {
 			guardsIntent(tb, r)
 			age(tb, sitetest.LockFile(tb, r.B, "packed-refs.lock"))
 		}, "leftover-lock packed-refs.lock", "leftover-lock packed-refs.lock"},
-		{"a lock file that is young", func(tb testing.TB, r *sitetest.Replicas) { sitetest.LockFile(tb, r.B, "refs/heads/main.lock") }, "", ""},
+		{"a lock file that is young", func(tb testing.TB, r *sitetest.Replicas) {
+			file, future := sitetest.LockFile(tb, r.B, "refs/heads/main.lock"), time.Now().Add(time.Hour) // it stays young
+			must(tb, os.Chtimes(file, future, future))
+		}, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -343,30 +348,52 @@ func TestALockFileIsRemovedThatAnotherGitWaitsFor(t *testing.T) {
 	t.Parallel()
 	r := sitetest.NewGuarded(t)
 	age(t, sitetest.LockFile(t, r.B, sitetest.MainRef+".lock"))
-	cmd := exec.Command("git", "-c", "core.hooksPath=/dev/null", "-c", "core.filesRefLockTimeout=7000", "update-ref", "--stdin")
-	cmd.Env = append(os.Environ(), "GIT_DIR="+r.B.Dir)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
+	waiting := func() (found string, outlived bool) {
+		// It sleeps 7 s between its attempts, and on a busy machine much longer: then it may outlive the check's patience.
+		cmd := exec.Command("git", "-c", "core.hooksPath=/dev/null", "-c", "core.filesRefLockTimeout=7000", "update-ref", "--stdin")
+		cmd.Env = append(os.Environ(), "GIT_DIR="+r.B.Dir)
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer cmd.Wait()
+		defer in.Close()
+		io.WriteString(in, "start\n")
+		if _, err := io.ReadFull(out, make([]byte, len("start: ok\n"))); err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(in, "delete "+sitetest.MainRef+"\nprepare\n")
+		gone := make(chan string, 1)
+		go func() {
+			said, _ := io.ReadAll(out) // to its end
+			gone <- string(said)
+		}()
+		found = r.Check(t, r.DB, true)
+		select {
+		case said := <-gone:
+			if said != "" {
+				t.Errorf("the other git has got the lock: %q", said)
+			}
+		default:
+			outlived = true
+		}
+		return found, outlived
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	io.WriteString(in, "start\n")
-	if _, err := io.ReadFull(out, make([]byte, len("start: ok\n"))); err != nil {
-		t.Fatal(err)
-	}
-	io.WriteString(in, "delete "+sitetest.MainRef+"\nprepare\n")
-	if got := r.Check(t, r.DB, true); got != "leftover-lock "+sitetest.MainRef+".lock mended" {
-		t.Errorf("check finds %q", got)
-	}
-	in.Close()
-	if err := cmd.Wait(); err == nil {
-		t.Error("the other git has got the lock")
+	const mended = "leftover-lock " + sitetest.MainRef + ".lock mended"
+	for deadline := time.Now().Add(sitetest.Patience); ; {
+		switch found, outlived := waiting(); {
+		case found == mended:
+			return
+		case !outlived || time.Now().After(deadline):
+			t.Fatalf("check finds %q", found)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/check"
 	"github.com/globalrefdb/globalrefdb/site/config"
@@ -92,7 +93,7 @@ func countGit(t *testing.T) (starts func() int) {
 	dir := t.TempDir()
 	log := filepath.Join(dir, "starts")
 	script := fmt.Sprintf("#!/bin/sh\nprintf x >>%s\nexec %s \"$@\"\n", log, git)
-	if err := sitetest.WriteProgram(filepath.Join(dir, "git"), []byte(script)); err != nil {
+	if err := testprogram.Write(filepath.Join(dir, "git"), []byte(script)); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/check"
@@ -138,7 +139,7 @@ elif grep -q "hooksPath = .*/current" %[1]s/config && grep -q "hideRefs = refs//
 else echo "open to pushes: $*" >>%[2]s; fi
 exec %[3]s "$@"
 `, g.path, seen, git)
-	if err := sitetest.WriteProgram(filepath.Join(dir, "git"), []byte(script)); err != nil {
+	if err := testprogram.Write(filepath.Join(dir, "git"), []byte(script)); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))

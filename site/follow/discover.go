@@ -43,7 +43,7 @@ func (f *Follower) Found(r config.Repository) {
 	if known {
 		return
 	}
-	f.o.Site.Appeared(r)
+	f.o.Appeared(r)
 	f.mu.Lock()
 	f.known[r.Project] = which
 	f.mu.Unlock()
@@ -88,7 +88,7 @@ func (f *Follower) Forget(ctx context.Context, project string) {
 // discover finds repositories that are new here, until ctx ends.
 func (f *Follower) discover(ctx context.Context) {
 	for {
-		repositories, err := f.o.Site.Followed(ctx)
+		repositories, err := f.followed()
 		if err != nil {
 			f.log(ctx, "the repositories can't be listed", err)
 		}

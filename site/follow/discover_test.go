@@ -8,34 +8,26 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
-// newHere counts what a site is told, before the follower knows it.
-type newHere struct {
-	Site
-	follower *Follower
-	appeared int
-}
-
-func (s *newHere) Appeared(r config.Repository) {
-	if s.follower.known[r.Project] != identity(r.Path) {
-		s.appeared++
-	}
-}
-
+// The site learns of a new repository before the follower knows it.
 func TestARepositoryThatIsNewHereIsComparedAsAWhole(t *testing.T) {
-	var site newHere
-	f := New(nil, Options{Site: &site})
-	site.follower = f
+	appeared := 0
+	var f *Follower
+	f = New(nil, Options{Appeared: func(r config.Repository) {
+		if f.known[r.Project] != identity(r.Path) {
+			appeared++
+		}
+	}})
 	close(f.loaded)
 	r := config.Repository{Project: "a", Path: t.TempDir()}
 	file := filepath.Join(r.Path, "config")
 	compared := func(what string, want bool) {
 		t.Helper()
-		f.queue, site.appeared = newQueue(), 0
+		f.queue, appeared = newQueue(), 0
 		f.Found(r)
-		if (site.appeared == 1) != want {
-			t.Errorf("%s: the site was told %d times", what, site.appeared)
+		if (appeared == 1) != want {
+			t.Errorf("%s: the site was told %d times", what, appeared)
 		}
-		if got := f.queue.items["a"] != nil; got != want {
+		if got := f.queue.Len() > 0; got != want {
 			t.Errorf("%s: compared: %v", what, got)
 		}
 	}

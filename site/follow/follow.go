@@ -18,10 +18,17 @@ import (
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/catchup"
+	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/head"
 	"github.com/globalrefdb/globalrefdb/site/internal/pause"
+	"github.com/globalrefdb/globalrefdb/site/maintenance"
+	"github.com/globalrefdb/globalrefdb/site/mover"
+	"github.com/globalrefdb/globalrefdb/site/moves"
 	"github.com/globalrefdb/globalrefdb/site/packs"
+	"github.com/globalrefdb/globalrefdb/site/projects"
+	"github.com/globalrefdb/globalrefdb/site/serving"
+	"github.com/globalrefdb/globalrefdb/site/witness"
 )
 
 const (
@@ -32,42 +39,32 @@ const (
 	// retryFirst and retryLast are the pauses after a repository could not be brought up.
 	retryFirst = 50 * time.Millisecond
 	retryLast  = 30 * time.Second
-	// heldFor is for how long a process that goes on may have git's lock file of a ref.
+	// heldFor is how long another process may have git's lock file of a ref before the ref counts as
+	// one that git refuses to move.
 	heldFor = 10 * time.Second
 	// retryNew is the longest pause once something else has changed.
 	retryNew = time.Second
 )
 
-// A Site is what a [Follower] needs of the site.
-type Site interface {
-	// Followed returns the repositories to keep up: those that are guarded here, of projects whose objects the database keeps.
-	Followed(ctx context.Context) ([]config.Repository, error)
-	// Ruled returns the repository of a project and the configuration with its rules. The error says why it can't be brought
-	// up now; it wraps [config.ErrNotConfigured] if the site does not follow the project.
-	Ruled(ctx context.Context, project string) (*config.Config, config.Repository, error)
-	// MayAct returns an error while the site may not go by what the database says.
-	MayAct(ctx context.Context) error
-	// Share keeps what refs don't reach from being pruned in a repository, until the function is called.
-	Share(ctx context.Context, path string) (release func(), err error)
-	// Appeared is called with a repository that is new here, or took the place of another, before the follower knows it.
-	Appeared(r config.Repository)
-	// Mover moves refs of a repository to what the database holds.
-	Mover(r config.Repository, repo *gitrepo.Repo) catchup.Mover
-	// MoveHead lets HEAD of a repository point to a ref, as the database has it.
-	MoveHead(ctx context.Context, r config.Repository, repo *gitrepo.Repo, target string) error
-	// BeingCreated reports whether a guard makes the repository of a project here, which may come to nothing.
-	BeingCreated(project string) bool
-}
-
 // Options configure a [Follower].
 type Options struct {
-	Site   Site
-	State  string // the site's directory
-	Name   string // under which it is registered as a reader of changes
-	Logger *slog.Logger
-	Digest func(project, ref string) string // what stands for a ref in logs
+	State    *serving.State
+	Projects *projects.Cache
+	Witness  *witness.Witness
+	Pruning  *maintenance.Pruning
+	Claims   *claims.Claims
+	Mover    *mover.Mover
+	Moves    *moves.List
+	Marks    *moves.Marks
+	Dir      string // the site's directory
+	Name     string // under which it is registered as a reader of changes
+	Logger   *slog.Logger
+	Digest   func(project, ref string) string // what stands for a ref in logs
 	// Parallel is how many repositories are brought up at once.
 	Parallel int
+	// Appeared is called with a repository that is new here, or took the place of another, before
+	// the follower knows it.
+	Appeared func(r config.Repository)
 }
 
 // A Follower brings repositories up. Each is dealt with by itself: one that fails holds up no other.
@@ -88,7 +85,7 @@ type Follower struct {
 	unpack    gitrepo.UnpackLimits
 	epochs    []refdb.Epoch
 	cursor    refdb.Cursor
-	saved     string        // what the state file has
+	saved     state         // what the state file has
 	loaded    chan struct{} // closed once that was read
 	again     chan struct{} // has an item if all repositories are to be compared
 
@@ -172,11 +169,11 @@ func (f *Follower) Look(project string, refs ...string) {
 // Receive unpacks all that the database has of a project's objects and that is not here yet. It moves no ref. What it
 // records is on the disk when it returns.
 func (f *Follower) Receive(ctx context.Context, project string) error {
-	if err := f.queue.take(ctx, project); err != nil {
+	if err := f.queue.Hold(ctx, project); err != nil {
 		return err
 	}
-	defer f.queue.give(project)
-	_, r, err := f.o.Site.Ruled(ctx, project)
+	defer f.queue.Release(project)
+	_, r, err := f.ruled(ctx, project)
 	if err != nil {
 		return err
 	}
@@ -255,7 +252,7 @@ func (f *Follower) Followed() int {
 
 // Stats returns how many refs were moved, and packs unpacked, and how many repositories are being brought up or wait for it.
 func (f *Follower) Stats() (moved, received uint64, waiting int) {
-	return f.moved.Load(), f.received.Load(), f.queue.len()
+	return f.moved.Load(), f.received.Load(), f.queue.Len()
 }
 
 // Traffic returns how many bytes of packs were unpacked, and how often a repository could not be brought up.
@@ -326,7 +323,7 @@ func (f *Follower) readEpochs(ctx context.Context) error {
 // work brings up one repository after the other.
 func (f *Follower) work(ctx context.Context) {
 	for {
-		project, w, ok := f.queue.next(ctx)
+		project, w, ok := f.queue.Next(ctx)
 		if !ok {
 			return
 		}
@@ -364,7 +361,7 @@ func (f *Follower) recordResult(project string, again work, err error) {
 	f.failed[project] = Failure{project, err.Error(), before.Since, again.unplaced, packs.HeldBy(err)}
 }
 
-// behindFor returns for how long a repository has been behind.
+// behindFor returns how long a repository has been behind.
 func (f *Follower) behindFor(project string) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -376,7 +373,7 @@ func (f *Follower) behindFor(project string) time.Duration {
 
 // catchUp unpacks what is new for a repository, and moves refs. It returns what is left to do.
 func (f *Follower) catchUp(ctx context.Context, project string, w work) (again work, err error) {
-	c, r, err := f.o.Site.Ruled(ctx, project)
+	c, r, err := f.ruled(ctx, project)
 	if err != nil {
 		return w, err
 	}
@@ -385,7 +382,7 @@ func (f *Follower) catchUp(ctx context.Context, project string, w work) (again w
 		return w, err
 	}
 	defer release()
-	here := catchup.Copy{Config: c, DB: f.db, Repo: repo, Project: project, Mover: f.o.Site.Mover(r, repo), Whole: mark.IsWhole}
+	here := catchup.Copy{Config: c, DB: f.db, Repo: repo, Project: project, Mover: f.Mover(r, repo), Whole: mark.IsWhole}
 	refs := w.guarded(c, project)
 	err = f.receive(ctx, project, repo, mark, refs)
 	if err != nil && ctx.Err() == nil {
@@ -437,10 +434,16 @@ func (f *Follower) catchUp(ctx context.Context, project string, w work) (again w
 
 // open returns a project's repository, which is kept from being pruned until release, and its mark.
 func (f *Follower) open(ctx context.Context, project string, r config.Repository) (repo *gitrepo.Repo, mark *packs.Mark, release func(), err error) {
-	if err := f.o.Site.MayAct(ctx); err != nil {
+	if err := f.o.State.AwaitInheritance(ctx); err != nil {
 		return nil, nil, nil, err
 	}
-	if release, err = f.o.Site.Share(ctx, r.Path); err != nil {
+	if err := f.o.Witness.MayAct(ctx); err != nil {
+		return nil, nil, nil, err
+	}
+	if err := f.o.Mover.AwaitEarlier(ctx, r.Path); err != nil { // HEAD has no claim
+		return nil, nil, nil, err
+	}
+	if release, err = f.o.Pruning.Protect(ctx, r.Path); err != nil {
 		return nil, nil, nil, err
 	}
 	if repo, err = gitrepo.OpenDir(r.Path); err == nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/catchup"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/head"
 )
@@ -132,12 +133,12 @@ func (f *Follower) settle(ctx context.Context, repo *gitrepo.Repo, r config.Repo
 			return err // it has just changed here, and is looked at again
 		}
 		target, _ := s.Global.Target()
-		if err := f.o.Site.MoveHead(ctx, r, repo, target); err != nil {
+		if err := f.moveHead(ctx, repo, r, target); err != nil {
 			return err
 		}
 		return head.NoteAgreed(repo.Dir(), s.Global)
 	case head.Announce:
-		if f.o.Site.BeingCreated(r.Project) {
+		if f.o.Projects.Creating.Has(r.Project) {
 			return nil // that may come to nothing
 		}
 		err := f.db.Update(ctx, r.Project, []refdb.Update{{Ref: head.Ref, Old: s.Global, New: s.Here}})
@@ -152,4 +153,10 @@ func (f *Follower) settle(ctx context.Context, repo *gitrepo.Repo, r config.Repo
 		f.o.Logger.WarnContext(ctx, "HEAD here is not what the database says, and nobody knows which one counts: see `refdbctl site check`", "project", f.o.Digest(r.Project, ""))
 	}
 	return nil
+}
+
+// moveHead makes HEAD point to a ref.
+func (f *Follower) moveHead(ctx context.Context, repo *gitrepo.Repo, r config.Repository, target string) error {
+	defer f.o.Moves.About(r.Path, head.Ref)()
+	return f.o.Mover.Head(context.WithoutCancel(ctx), repo, target, catchup.Message)
 }

@@ -3,8 +3,7 @@ package follow
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +13,7 @@ func taken(t *testing.T, q *queue) (string, work) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
-	project, w, ok := q.next(ctx)
+	project, w, ok := q.Next(ctx)
 	if !ok {
 		t.Fatal("nothing to do")
 	}
@@ -25,41 +24,9 @@ func idle(t *testing.T, q *queue, d time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
-	if project, _, ok := q.next(ctx); ok || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	if project, _, ok := q.Next(ctx); ok || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		t.Errorf("%s is handed out", project)
 	}
-}
-
-func TestRepositoriesAreServedInTheOrderOfArrival(t *testing.T) {
-	q := newQueue()
-	q.add("b", "refs/heads/1")
-	q.add("a", "refs/heads/1")
-	q.add("b", "refs/heads/2")
-	project, w := taken(t, q)
-	if refs := slices.Sorted(maps.Keys(w.refs)); project != "b" || !slices.Equal(refs, []string{"refs/heads/1", "refs/heads/2"}) {
-		t.Errorf("%s: %v", project, refs)
-	}
-	if project, _ := taken(t, q); project != "a" {
-		t.Error(project)
-	}
-}
-
-func TestARepositoryIsWithOneWorkerAtATime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newQueue()
-		q.add("a", "refs/heads/1")
-		taken(t, q)
-		q.add("a", "refs/heads/2")
-		idle(t, q, time.Minute)
-		q.done("a", work{})
-		if project, w := taken(t, q); project != "a" || len(w.refs) != 1 || !w.refs["refs/heads/2"] {
-			t.Errorf("%s: %+v", project, w)
-		}
-		q.done("a", work{})
-		if n := q.len(); n != 0 {
-			t.Errorf("%d left", n)
-		}
-	})
 }
 
 // A repository that fails waits longer and longer, and holds up no other.
@@ -99,11 +66,24 @@ func TestWhatFailsWaits(t *testing.T) {
 }
 
 func TestManyRefsAreAllRefs(t *testing.T) {
-	q := newQueue()
+	var refs []string
 	for i := range maxRefs + 1 {
-		q.add("a", "refs/heads/"+string(rune('a'+i%26))+time.Duration(i).String())
+		refs = append(refs, fmt.Sprint("refs/heads/", i))
 	}
-	if _, w := taken(t, q); !w.all || len(w.refs) > 0 {
-		t.Errorf("all: %v, %d refs", w.all, len(w.refs))
+	for name, add := range map[string]func(q *queue){
+		"one by one": func(q *queue) {
+			for _, ref := range refs {
+				q.add("a", ref)
+			}
+		},
+		"at once": func(q *queue) { q.add("a", refs...) },
+	} {
+		q := newQueue()
+		if add(q); q.Len() != 1 {
+			t.Errorf("%s: %d projects", name, q.Len())
+		}
+		if _, w := taken(t, q); !w.all || len(w.refs) > 0 {
+			t.Errorf("%s: all: %v, %d refs", name, w.all, len(w.refs))
+		}
 	}
 }

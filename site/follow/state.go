@@ -2,39 +2,31 @@ package follow
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
-	"strings"
+	"reflect"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 )
 
-// state is how far a follower has come: all changes before the cursor were dealt with, but for those of the projects that are
-// behind.
+// state is the progress of a follower: all changes before the cursor were applied, except those of the projects that
+// are behind.
 type state struct {
 	Cursor string            `json:"cursor"`
 	Known  map[string]string `json:"known"`  // repositories that were compared as a whole before, by project
 	Behind []string          `json:"behind"` // to be compared
 }
 
-func (f *Follower) file() string { return filepath.Join(f.o.State, "follow") }
+func (f *Follower) file() durable.State { return durable.In(f.o.Dir, "follow") }
 
-// load goes on from what was saved. Without it, or if it can't be read, all repositories are compared.
+// load resumes from the saved state. If there is none, or it can't be read, all repositories are compared.
 func (f *Follower) load(ctx context.Context) {
-	text, err := os.ReadFile(f.file())
-	if errors.Is(err, fs.ErrNotExist) {
+	var s state
+	found, err := f.file().Load(&s)
+	if err == nil && !found {
 		return
 	}
-	var s state
 	var cursor refdb.Cursor
-	if err == nil {
-		err = json.Unmarshal(text, &s)
-	}
 	if err == nil {
 		cursor, err = refdb.ParseCursor(s.Cursor)
 	}
@@ -43,7 +35,7 @@ func (f *Follower) load(ctx context.Context) {
 		return
 	}
 	f.mu.Lock()
-	f.cursor, f.saved = cursor, strings.TrimSpace(string(text))
+	f.cursor, f.saved = cursor, s
 	maps.Copy(f.known, s.Known)
 	f.mu.Unlock()
 	for _, project := range s.Behind {
@@ -59,23 +51,19 @@ func (f *Follower) save(ctx context.Context) {
 	cursor := f.cursor
 	s := state{Cursor: cursor.String(), Known: maps.Clone(f.known)}
 	f.mu.Unlock()
-	s.Behind = f.queue.projects() // after the cursor: what comes between is dealt with twice
-	text, err := json.Marshal(s)
-	if err != nil || s.Cursor == "" {
-		return
-	}
+	s.Behind = f.queue.Keys() // after the cursor: what comes between is dealt with twice
 	f.mu.Lock()
-	same := f.saved == string(text)
+	same := reflect.DeepEqual(f.saved, s)
 	f.mu.Unlock()
-	if same {
+	if same || s.Cursor == "" {
 		return
 	}
-	if err := durable.WriteState(f.file(), append(text, '\n')); err != nil {
+	if err := f.file().Save(s); err != nil {
 		f.o.Logger.WarnContext(ctx, "how far the site has followed can't be recorded: after a restart it compares more than it needs")
 		return
 	}
 	f.mu.Lock()
-	f.saved = string(text)
+	f.saved = s
 	f.mu.Unlock()
 	if len(s.Known) == 0 {
 		return // nothing here waits for changes

@@ -28,6 +28,8 @@ type Watch struct {
 	// Alarm is called for each alarm.
 	Alarm  func()
 	Logger *slog.Logger
+	// Now is the clock; nil for [time.Now].
+	Now func() time.Time
 
 	mu    sync.Mutex
 	path  string // that was looked at; "" if there is none
@@ -61,7 +63,7 @@ func (w *Watch) Look(ctx context.Context) {
 	if path != "" {
 		now = w.sightOf(path)
 	}
-	before, after := w.note(path, now, time.Now())
+	before, after := w.note(path, now, w.now())
 	switch {
 	case before == after:
 	case after == client.GerritUnguarded:
@@ -123,12 +125,12 @@ func (w *Watch) Status() *client.Gerrit {
 	if w.path == "" {
 		return nil
 	}
-	return &client.Gerrit{Path: w.path, PID: w.seen.pid, State: w.state, Age: time.Since(w.since).Seconds(), Error: w.seen.err}
+	return &client.Gerrit{Path: w.path, PID: w.seen.pid, State: w.state, Age: w.now().Sub(w.since).Seconds(), Error: w.seen.err}
 }
 
-// Backdate lets what was seen last have been so for longer: for tests.
-func (w *Watch) Backdate(by time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.since = w.since.Add(-by)
+func (w *Watch) now() time.Time {
+	if w.Now == nil {
+		return time.Now()
+	}
+	return w.Now()
 }

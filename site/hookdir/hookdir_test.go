@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/site/hookdir"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 )
@@ -54,7 +55,7 @@ var damages = map[string]func(testing.TB, hookdir.Dir){
 
 func replace(tb testing.TB, path, text string) {
 	tb.Helper()
-	must(tb, os.WriteFile(path+".x", []byte(text), 0o755))
+	must(tb, testprogram.Write(path+".x", []byte(text)))
 	must(tb, os.Rename(path+".x", path))
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
@@ -45,7 +46,7 @@ func TestGitoliteDecidesAsBefore(t *testing.T) {
 	r.Serve(t)
 	r.B.Dir = filepath.Join(home, "repositories/testing.git")
 	ssh := filepath.Join(home, "ssh") // as sshd starts it, with a key of the user admin
-	if err := sitetest.WriteProgram(ssh, []byte("#!/bin/sh\nshift\nSSH_ORIGINAL_COMMAND=\"$*\" SSH_CONNECTION=\"127.0.0.1 1 127.0.0.1 22\" exec "+shell+" admin\n")); err != nil {
+	if err := testprogram.Write(ssh, []byte("#!/bin/sh\nshift\nSSH_ORIGINAL_COMMAND=\"$*\" SSH_CONNECTION=\"127.0.0.1 1 127.0.0.1 22\" exec "+shell+" admin\n")); err != nil {
 		t.Fatal(err)
 	}
 	tip := r.A.Commit(t, "x")

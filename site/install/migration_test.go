@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/hookdir"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
@@ -183,7 +184,7 @@ func TestAnEnableThatDiesLeavesEitherForm(t *testing.T) {
 	// It goes as far as to change what leads git to the site's hooks.
 	path, dir := os.Getenv("PATH"), t.TempDir()
 	script := "#!/bin/sh\nfor arg; do [ $arg = receive.hideRefs ] && exit 1; done\nexec " + git + ` "$@"` + "\n"
-	if err := sitetest.WriteProgram(filepath.Join(dir, "git"), []byte(script)); err != nil {
+	if err := testprogram.Write(filepath.Join(dir, "git"), []byte(script)); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+path)
@@ -270,7 +271,7 @@ func TestWhatWasEffectiveBeforeIsRun(t *testing.T) {
 		}, "../more"},
 		{"a directory that several repositories share", func(tb testing.TB, r *sitetest.Replicas) {
 			sitetest.GitIn(tb, r.B.Dir, "config", "core.hooksPath", elsewhere)
-			if err := sitetest.WriteProgram(filepath.Join(elsewhere, "post-receive"), []byte("#!/bin/sh\ntouch "+said+"\n")); err != nil {
+			if err := testprogram.Write(filepath.Join(elsewhere, "post-receive"), []byte("#!/bin/sh\ntouch "+said+"\n")); err != nil {
 				tb.Fatal(err)
 			}
 		}, elsewhere},

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
@@ -128,7 +129,7 @@ func TestHooksThatOtherRepositoriesShareStayAsTheyAre(t *testing.T) {
 	r.Serve(t)
 	shared := t.TempDir()
 	said := filepath.Join(t.TempDir(), "said")
-	if err := sitetest.WriteProgram(filepath.Join(shared, "pre-receive"), []byte("#!/bin/sh\ncat >/dev/null; echo $0 >>"+said+"\n")); err != nil {
+	if err := testprogram.Write(filepath.Join(shared, "pre-receive"), []byte("#!/bin/sh\ncat >/dev/null; echo $0 >>"+said+"\n")); err != nil {
 		t.Fatal(err)
 	}
 	for _, b := range []sitetest.Bare{r.A, r.B} {

@@ -1,18 +1,16 @@
-// Package journal keeps on the site's disk what its daemon knows the database to hold: the changes that
-// it made or saw, and its pending intents. With it a database that went back in time is noticed, and recovered.
+// Package journal keeps on the site's disk what its daemon knows the database to hold: the changes
+// that it made or saw, and its pending intents. The daemon uses it to notice and repair a database
+// that went back in time.
 //
-// Lines are appended as they come, and not synced: what a crash of the machine takes along is no witness any
-// more. The older half goes when there is too much.
+// Appends are not synced: changes that a crash of the machine removes from the journal are lost as
+// evidence. The journal is bounded: its older half is removed.
 package journal
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -22,25 +20,24 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
+	"github.com/globalrefdb/globalrefdb/site/internal/segments"
 )
 
 const (
-	// segmentBytes is the size at which a new file is begun. There are two: some 300,000 changes.
+	// segmentBytes bounds each of the two files. They hold some 300,000 changes.
 	segmentBytes = 32 << 20
 	// recentChanges are kept in memory, too.
 	recentChanges = 4096
 )
 
-// A Journal implements [refdb.Journal] in a directory of the daemon's state. It reads that when it is first used.
-// One process uses the directory at a time: see presence.LockState.
+// A Journal implements [refdb.Journal] in a directory of the daemon's state. It reads that when it
+// is first used. One process uses the directory at a time: see presence.LockState.
 type Journal struct {
 	dir string
 
 	mu      sync.Mutex
-	loaded  bool
-	file    *os.File
-	size    int64
-	segment int64
+	log     *segments.Log // nil until it is loaded
+	segment int64         // segmentBytes
 	recent  []refdb.Known // the newest changes, oldest first
 	noted   map[name]bool // of recent
 	pending map[name]refdb.Known
@@ -98,7 +95,8 @@ func lineOf(k refdb.Known) line {
 
 func (l line) known() refdb.Known {
 	return refdb.Known{
-		Project: l.Project, Ref: l.Ref, Old: l.Old, New: l.New, Op: l.Op, Owner: l.Owner, By: l.By, Token: l.Token, Agent: l.Agent, At: time.UnixMicro(l.At).UTC(), Move: l.Move,
+		Project: l.Project, Ref: l.Ref, Old: l.Old, New: l.New, Op: l.Op, Owner: l.Owner, By: l.By, Token: l.Token,
+		Agent: l.Agent, At: time.UnixMicro(l.At).UTC(), Move: l.Move,
 	}
 }
 
@@ -156,13 +154,16 @@ func (j *Journal) Newest(skip, limit int) ([]refdb.Known, error) {
 	all := j.recent
 	if skip+limit > len(all) {
 		all = nil
-		err := j.read(func(l line) {
-			if l.Kind == change {
-				all = append(all, l.known())
+		for _, s := range j.log.Segments() {
+			_, err := s.Scan(0, func(text []byte) bool {
+				if l, ok := parse(text); ok && l.Kind == change {
+					all = append(all, l.known())
+				}
+				return true
+			})
+			if err != nil {
+				return nil, fmt.Errorf("reading the daemon's state: %w", err)
 			}
-		})
-		if err != nil {
-			return nil, err
 		}
 	}
 	last := max(0, len(all)-skip)
@@ -186,8 +187,8 @@ func (j *Journal) Settle(ctx context.Context, lost []refdb.Known) ([]refdb.Known
 	return settled, open, err
 }
 
-// noteMade notes the moves that were found to have been made. Later the repository has moved on, and
-// can't tell: the database may go back twice.
+// noteMade notes the moves that were found to have been made. Later the repository has moved on,
+// and can't tell: the database may go back twice.
 func (j *Journal) noteMade(settled []refdb.Known) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -205,40 +206,31 @@ func (j *Journal) noteMade(settled []refdb.Known) error {
 
 // Marks implements [refdb.Journal].
 func (j *Journal) Marks() (marks []refdb.WitnessMark, err error) {
-	text, err := os.ReadFile(j.path("witnesses"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &marks)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the daemon's state: %s: %w", j.path("witnesses"), err)
-	}
-	return marks, nil
+	_, err = durable.In(j.dir, "witnesses").Load(&marks)
+	return marks, err
 }
 
 // SetMarks implements [refdb.Journal].
 func (j *Journal) SetMarks(marks []refdb.WitnessMark) error {
-	text, err := json.Marshal(marks)
-	if err == nil {
-		err = os.MkdirAll(j.dir, 0o700)
-	}
-	if err != nil {
+	if err := os.MkdirAll(j.dir, 0o700); err != nil {
 		return err
 	}
-	return durable.WriteState(j.path("witnesses"), append(text, '\n'))
+	return durable.In(j.dir, "witnesses").Save(marks)
 }
 
 // Close closes the file.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.file == nil {
+	return j.close()
+}
+
+func (j *Journal) close() error {
+	if j.log == nil {
 		return nil
 	}
-	err := j.file.Close()
-	j.file, j.loaded = nil, false
+	err := j.log.Close()
+	j.log = nil
 	return err
 }
 
@@ -250,61 +242,45 @@ const (
 	newer = "changes"
 )
 
-// load reads the files. Its callers have the lock, as those of all that follows.
+// load reads the files, unless that was done. The caller holds the lock, as for all that follows.
 func (j *Journal) load() error {
-	if j.loaded {
+	if j.log != nil {
 		return nil
 	}
 	if err := os.MkdirAll(j.dir, 0o700); err != nil {
 		return err
 	}
 	j.recent, j.noted, j.pending = nil, map[name]bool{}, map[name]refdb.Known{}
-	if err := j.read(j.remember); err != nil {
-		return err
+	log, err := segments.Open(segments.Pair{Older: j.path(older), Newer: j.path(newer)}, j.segment, j.replay)
+	if err != nil {
+		return fmt.Errorf("reading the daemon's state: %w", err)
 	}
-	if err := j.open(); err != nil {
-		return err
-	}
-	j.loaded = true
+	j.log = log
 	return nil
 }
 
-// open opens the newer file, unless it is open.
-func (j *Journal) open() error {
-	if j.file != nil {
-		return nil
-	}
-	file, err := os.OpenFile(j.path(newer), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
-	if err != nil {
-		return err
-	}
-	size, err := file.Seek(0, io.SeekEnd)
-	if err == nil && size > 0 {
-		_, err = file.Write([]byte{'\n'}) // whatever a crash has left of the last line
-		size++
-	}
-	if err != nil {
-		return errors.Join(err, file.Close())
-	}
-	j.file, j.size = file, size
-	return nil
+// replay takes the lines of a segment into memory. It returns the size of the intents at its start
+// that the segment before has, too.
+func (j *Journal) replay(s segments.Segment) (repeated int64, err error) {
+	start := true
+	_, err = s.Scan(0, func(text []byte) bool {
+		l, ok := parse(text)
+		was, pending := j.pending[nameOf(l.known())]
+		if start = start && ok && l.Kind == intent && pending && was == l.known(); start {
+			repeated += int64(len(text) + 1)
+		}
+		if ok {
+			j.remember(l)
+		}
+		return true
+	})
+	return repeated, err
 }
 
-// read calls each for all lines that are whole.
-func (j *Journal) read(each func(line)) error {
-	for _, file := range []string{older, newer} {
-		text, err := os.ReadFile(j.path(file))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("reading the daemon's state: %w", err)
-		}
-		for row := range bytes.Lines(text) {
-			var l line
-			if json.Unmarshal(row, &l) == nil && l.Kind != "" {
-				each(l)
-			}
-		}
-	}
-	return nil
+// parse returns the line that a text is. A crash may have left a part of one.
+func parse(text []byte) (l line, ok bool) {
+	err := json.Unmarshal(text, &l)
+	return l, err == nil && l.Kind != ""
 }
 
 // remember takes what a line says into memory.
@@ -332,78 +308,46 @@ func (j *Journal) remember(l line) {
 	}
 }
 
-// append writes lines at once. If a file can't be written, or a new one can't be begun, the next call tries again.
+// append writes lines: all of them, or none. Otherwise an intent would be pending after the next
+// start although its push was refused.
 func (j *Journal) append(lines []line) error {
 	if len(lines) == 0 {
 		return nil
 	}
-	if err := j.open(); err != nil {
-		return err
-	}
-	if j.size >= j.segment {
-		if err := errors.Join(j.rotate(), j.open()); err != nil {
-			return err
-		}
-	}
-	return j.write(lines)
-}
-
-// rotate closes the newer file, and replaces the older one by it. Pending intents that the older one may hold are written again before
-// that, so that no crash loses them.
-func (j *Journal) rotate() error {
-	var lines []line
-	for _, k := range j.pending {
-		lines = append(lines, lineOf(k))
-	}
-	size := j.size
-	if err := j.write(lines); err != nil {
-		return err
-	}
-	err := j.file.Sync() // the older file may have been on the disk for long
+	text, err := encode(lines)
 	if err == nil {
-		err = os.Rename(j.path(newer), j.path(older))
+		err = j.log.Append(text, j.pendingIntents)
+	}
+	if errors.Is(err, segments.ErrReopen) {
+		// An intent that could not be cut off is pending from now on, so that its end is noted.
+		err = errors.Join(err, j.close())
 	}
 	if err != nil {
-		return errors.Join(err, j.cut(size)) // else each try would add them
-	}
-	err = j.file.Close()
-	j.file = nil
-	return err
-}
-
-// cut removes what was written after the first size bytes of the open file.
-func (j *Journal) cut(size int64) error {
-	err := j.file.Truncate(size)
-	if err == nil {
-		j.size = size
-	}
-	return err
-}
-
-// write writes lines to the open file: all of them, or none.
-func (j *Journal) write(lines []line) error {
-	var text bytes.Buffer
-	for _, l := range lines {
-		row, err := json.Marshal(l)
-		if err != nil {
-			return err
-		}
-		text.Write(row)
-		text.WriteByte('\n')
-	}
-	n, err := j.file.Write(text.Bytes())
-	if err != nil {
-		// An intent that is left would be pending after the next start, though its push was refused. If it can't be cut off, it is pending
-		// now, too, so that its end is noted; a part of a line ends when the file is opened again.
-		cut := j.cut(j.size)
-		j.loaded = cut == nil
-		err = errors.Join(err, cut, j.file.Close())
-		j.file = nil
 		return fmt.Errorf("writing the daemon's state: %w", err)
 	}
-	j.size += int64(n)
 	for _, l := range lines {
 		j.remember(l)
 	}
 	return nil
+}
+
+// pendingIntents returns the lines that a segment repeats from earlier ones.
+func (j *Journal) pendingIntents() []byte {
+	var lines []line
+	for _, k := range j.pending {
+		lines = append(lines, lineOf(k))
+	}
+	text, _ := encode(lines) // they were encoded before
+	return text
+}
+
+func encode(lines []line) (text []byte, err error) {
+	for _, l := range lines {
+		row, err := json.Marshal(l)
+		if err != nil {
+			return nil, err
+		}
+		text = append(append(text, row...), '\n')
+	}
+	return text, nil
 }

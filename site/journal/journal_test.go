@@ -1,12 +1,14 @@
 package journal
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -167,8 +169,8 @@ func TestAJournalGoesOnOnceItCanBeginANewFile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			j := New(dir)
-			j.mustNote(t, announced(1), made(2))
 			j.segment = 1
+			j.mustNote(t, announced(1), made(2))
 			before := j.sizeOf(t, newer)
 			end := obstruct(t, j)
 			failed := 0
@@ -211,7 +213,7 @@ func TestOfWhatCouldNotBeWrittenNothingIsThereAfterAStart(t *testing.T) {
 	j := New(dir)
 	j.mustNote(t, announced(1))
 	j.mustNote(t, announced(2))
-	lift := limit(t, unix.RLIMIT_FSIZE, uint64(j.size*5/2)) // in the middle of a line
+	lift := limit(t, unix.RLIMIT_FSIZE, uint64(j.sizeOf(t, newer)*5/2)) // in the middle of a line
 	err := j.Note([]refdb.Known{announced(3), announced(4), announced(5), announced(6)})
 	lift()
 	if err == nil {
@@ -238,5 +240,83 @@ func TestNobodyKnowsOfMovesBeforeTheDaemonSaysHow(t *testing.T) {
 	})
 	if got, open, err := j.Settle(t.Context(), lost); open || err != nil || got[0].Move != refdb.MoveMade {
 		t.Errorf("%+v, open: %t, %v", got, open, err)
+	}
+}
+
+// A release before this one repeated pending intents at the end of the older file, and began with an empty line after
+// each start.
+func TestAJournalOfAnEarlierRelease(t *testing.T) {
+	dir := t.TempDir()
+	j := New(dir)
+	if err := os.Mkdir(filepath.Join(dir, "journal"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for file, lines := range map[string][]line{older: {lineOf(made(1)), lineOf(announced(2))}, newer: {lineOf(made(3)), lineOf(announced(4))}} {
+		text, err := encode(lines)
+		if err == nil {
+			err = os.WriteFile(j.path(file), slices.Concat([]byte("\n"), text, []byte("\n")), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	j.segment = 1
+	for n := range 3 { // the files of the earlier release go
+		j.wantPending(t, announced(2), announced(4))
+		j.mustNote(t, made(5+n))
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if newest, err := j.Newest(0, 9); err != nil || len(newest) != 2 || newest[0] != made(7) {
+		t.Errorf("%+v, %v", newest, err)
+	}
+}
+
+// A byte that has changed damages one line, or two if it was between them; all others count.
+func TestAByteThatHasChanged(t *testing.T) {
+	dir := t.TempDir()
+	j := New(dir)
+	j.segment = 1
+	j.mustNote(t, announced(1), made(2))
+	j.mustNote(t, made(3), made(4))
+	j.Close()
+	files := map[string][]byte{}
+	for _, file := range []string{older, newer} {
+		text, err := os.ReadFile(j.path(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[file] = text
+	}
+	for file, text := range files {
+		for i := range text {
+			for _, flip := range []byte{1, text[i] ^ '\n'} {
+				changed := bytes.Clone(text)
+				changed[i] ^= flip
+				for name, content := range map[string][]byte{older: files[older], newer: files[newer], file: changed} {
+					if err := os.WriteFile(j.path(name), content, 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				j := New(dir)
+				j.mustNote(t, made(99))
+				j.Close()
+				newest, err := j.Newest(0, 9)
+				intact, least := 0, 2
+				if text[i] == '\n' {
+					least = 1
+				}
+				for _, k := range newest {
+					if k == made(2) || k == made(3) || k == made(4) {
+						intact++
+					}
+				}
+				if err != nil || newest[0] != made(99) || intact < least {
+					t.Fatalf("byte %d of %s became %q: %+v, %v", i, file, changed[i], newest, err)
+				}
+				j.Close()
+			}
+		}
 	}
 }

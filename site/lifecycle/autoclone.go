@@ -23,17 +23,13 @@ const lookForUncloned = time.Minute
 // RunClones clones projects that have no repository here, if the configuration says so, until ctx ends.
 func (k *Lifecycle) RunClones(ctx context.Context) {
 	consider := func(names []string) {
-		c := k.Site.Config()
+		c := k.State.Config()
 		for _, project := range names {
-			if c.AutoClone && k.isToBeCloned(ctx, c, project) {
-				k.cloner.add(project)
-			} else {
-				k.cloner.remove(project)
-			}
+			k.cloner.set(project, c.AutoClone && k.isToBeCloned(ctx, c, project))
 		}
 	}
 	k.cloner.run(ctx, lookForUncloned, k.projectNames, consider, func(project string) {
-		k.cloneOne(ctx, k.Site.Config(), project)
+		k.cloneOne(ctx, k.State.Config(), project)
 		consider([]string{project})
 	})
 }
@@ -51,7 +47,7 @@ func (k *Lifecycle) isToBeCloned(ctx context.Context, c *config.Config, project 
 	if !ok || p.Err != nil || !packs.Stored(p.Project) || !c.GuardsProject(project) || c.Names(project) {
 		return false
 	}
-	if k.deletions.has(project) || k.Site.BeingCreated(project) {
+	if k.deletions.has(project) || k.Projects.Creating.Has(project) {
 		return false
 	}
 	r, err := c.Repository(project)
@@ -61,16 +57,18 @@ func (k *Lifecycle) isToBeCloned(ctx context.Context, c *config.Config, project 
 // cloneOne makes the repository of a project.
 func (k *Lifecycle) cloneOne(ctx context.Context, c *config.Config, project string) {
 	rep, err := k.Clone(ctx, c, project)
-	which := k.Digest(project, "")
+	which := k.State.Digest(project, "")
 	switch {
 	case ctx.Err() != nil:
 	case errors.Is(err, config.ErrExists): // somebody was faster: it is looked at again
+		k.cloner.done(project)
 	case errors.Is(err, errNoRef):
-		k.cloner.waits(project)
+		k.cloner.wait(project)
 	case err != nil:
-		k.cloner.failed(project, "it has no repository here, and can't be cloned: "+wire.OneLine(err.Error()), err)
+		k.cloner.fail(project, "it has no repository here, and can't be cloned: "+wire.OneLine(err.Error()), err)
 		k.Logger.WarnContext(ctx, "a project can't be cloned; trying again: see `refdbctl site status`", "project", which, "class", refdb.ClassOf(err).String(), "pack", packs.HeldBy(err))
 	default:
+		k.cloner.done(project)
 		k.Logger.InfoContext(ctx, "a project was cloned", "project", which, "refs", rep.Refs, "packs", rep.Packs)
 	}
 }
@@ -84,7 +82,7 @@ func (k *Lifecycle) Clone(ctx context.Context, c *config.Config, project string)
 	if k.Hook == "" {
 		return rep, errors.New("refdb-hook is neither beside the daemon's program nor in PATH")
 	}
-	if err := errors.Join(k.Site.AwaitServing(ctx), k.Site.MayAct(ctx)); err != nil {
+	if err := errors.Join(k.State.AwaitServing(ctx), k.Witness.MayAct(ctx)); err != nil {
 		return rep, err
 	}
 	if r, err := c.Repository(project); err == nil && !install.IsGuardedBy(c, r) {
@@ -126,7 +124,7 @@ const removeAbandonedEvery = time.Minute
 // RunAbandoned removes what is left of repositories whose making was interrupted, until ctx ends. A clone of the same project does so, too, but may never come.
 func (k *Lifecycle) RunAbandoned(ctx context.Context) {
 	for {
-		removed, err := maker.RemoveAbandoned(ctx, k.Site.Config())
+		removed, err := maker.RemoveAbandoned(ctx, k.State.Config())
 		if err != nil {
 			k.logFailure(ctx, "what is left of an unfinished repository can't be removed", err)
 		}

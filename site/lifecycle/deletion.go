@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -43,12 +42,12 @@ type deletion struct {
 	Revision int64  `json:"revision"`
 }
 
-func deletionsFile(state string) string { return filepath.Join(state, "deletions") }
+func deletionsFile(state string) durable.State { return durable.In(state, "deletions") }
 
 // LoadDeletions gets to know what earlier daemons were told.
 func (k *Lifecycle) LoadDeletions(state string) error {
 	var all []deletion
-	err := durable.LoadState(deletionsFile(state), &all)
+	_, err := deletionsFile(state).Load(&all)
 	k.deletions.noted = map[deletion]bool{}
 	for _, one := range all {
 		k.deletions.noted[one] = true
@@ -66,7 +65,7 @@ func (ds *deletions) change(state string, change func(map[deletion]bool)) error 
 		return nil
 	}
 	all := slices.AppendSeq([]deletion{}, maps.Keys(next))
-	err := durable.SaveState(deletionsFile(state), all)
+	err := deletionsFile(state).Save(all)
 	if err == nil {
 		ds.noted = next
 	}
@@ -86,7 +85,7 @@ func (ds *deletions) has(project string) bool {
 
 // NoteDeletion notes durably that the project of a repository is to be removed, if that is gone.
 func (k *Lifecycle) NoteDeletion(m wire.Deleted) error {
-	c := k.Site.Config()
+	c := k.State.Config()
 	r, err := c.NewRepository(m.Dir)
 	if err == nil {
 		err = isGone(m.Dir)
@@ -124,11 +123,11 @@ func (k *Lifecycle) RemoveDeleted(ctx context.Context) {
 	for _, one := range ds.all() {
 		err := k.removeProject(ctx, one)
 		if err == nil {
-			err = ds.change(k.Site.Config().State, func(noted map[deletion]bool) { delete(noted, one) })
+			err = ds.change(k.State.Config().State, func(noted map[deletion]bool) { delete(noted, one) })
 		}
 		if ctx.Err() == nil && ds.recordResult(one, err) {
 			k.Logger.WarnContext(ctx, "a project whose repository was deleted can't be removed yet; trying again: see `refdbctl site status`",
-				"project", k.Digest(one.Project, ""), "class", refdb.ClassOf(err).String())
+				"project", k.State.Digest(one.Project, ""), "class", refdb.ClassOf(err).String())
 		}
 	}
 }
@@ -166,10 +165,10 @@ func (ds *deletions) failures() (all []client.Behind) {
 
 // removeProject removes a project, as an operator does, whose repository was deleted. It does so once more if the removal has not ended.
 func (k *Lifecycle) removeProject(ctx context.Context, one deletion) error {
-	if err := errors.Join(k.Site.AwaitServing(ctx), k.Site.MayAct(ctx)); err != nil {
+	if err := errors.Join(k.State.AwaitServing(ctx), k.Witness.MayAct(ctx)); err != nil {
 		return err
 	}
-	which := k.Digest(one.Project, "")
+	which := k.State.Digest(one.Project, "")
 	row, ok, err := k.DB.Project(ctx, one.Project)
 	switch {
 	case err != nil:
@@ -182,7 +181,7 @@ func (k *Lifecycle) removeProject(ctx context.Context, one deletion) error {
 		return nil
 	case row.Mode != config.Removed:
 		// It may have been brought back.
-		if r, err := k.Site.Config().Repository(one.Project); err == nil {
+		if r, err := k.State.Config().Repository(one.Project); err == nil {
 			if id, err := k.Projects.IDs.Of(ctx, r); err != nil {
 				return err
 			} else if id == one.ID {
@@ -206,7 +205,7 @@ func (k *Lifecycle) removeProject(ctx context.Context, one deletion) error {
 
 // removeAudited removes a project, and has the audit say so.
 func (k *Lifecycle) removeAudited(ctx context.Context, row refdb.Project) error {
-	c := k.Site.Config()
+	c := k.State.Config()
 	recording, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	entry, err := k.DB.Record(recording, refdb.AuditEntry{
@@ -228,14 +227,7 @@ func (k *Lifecycle) removeAudited(ctx context.Context, row refdb.Project) error 
 
 // forgetDeleted forgets the repository that was deleted, unless there is another one by now.
 func (k *Lifecycle) forgetDeleted(ctx context.Context, one deletion) {
-	if _, err := k.Site.Config().Repository(one.Project); err != nil {
-		k.Forget(ctx, one.Project)
-	}
-}
-
-// Forget is called after a project's repository has gone for good.
-func (k *Lifecycle) Forget(ctx context.Context, project string) {
-	if k.Follower.Knows(project) {
-		k.Follower.Forget(ctx, project)
+	if _, err := k.State.Config().Repository(one.Project); err != nil && k.Follower.Knows(one.Project) {
+		k.Follower.Forget(ctx, one.Project)
 	}
 }

@@ -7,49 +7,33 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/client"
-	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/follow"
 	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/internal/failure"
+	"github.com/globalrefdb/globalrefdb/site/maintainer"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/moves"
 	"github.com/globalrefdb/globalrefdb/site/projects"
+	"github.com/globalrefdb/globalrefdb/site/serving"
+	"github.com/globalrefdb/globalrefdb/site/sessions"
+	"github.com/globalrefdb/globalrefdb/site/witness"
 )
-
-// A Site is what is asked of the daemon.
-type Site interface {
-	// Config returns the configuration as it is now.
-	Config() *config.Config
-	// AwaitServing waits until the daemon can decide about pushes, at most until ctx ends.
-	AwaitServing(ctx context.Context) error
-	// MayAct returns an error unless what the database says may be acted on.
-	MayAct(ctx context.Context) error
-	// Locked is how long the machine was up when the daemon became the only one of its site.
-	Locked() time.Duration
-	// OpenIn reports whether a guard's transaction in the repository at path may still move refs, or is not settled.
-	OpenIn(path string) bool
-	// BeingCreated reports whether a guard makes the repository of a project here.
-	BeingCreated(project string) bool
-	// Alarm counts an alarm.
-	Alarm()
-}
 
 // A Lifecycle lets repositories come and go with their projects.
 type Lifecycle struct {
+	State      *serving.State
 	DB         *refdb.DB
 	Projects   *projects.Cache
+	Witness    *witness.Witness
 	Follower   *follow.Follower
-	Maintainer *maintenance.Maintainer
+	Guards     *sessions.Guards
+	Maintainer *maintainer.Maintainer
 	Pruning    *maintenance.Pruning
 	Moves      *moves.List
-	Site       Site
 	Logger     *slog.Logger
-	// Digest returns what stands for a ref of a project in logs.
-	Digest func(project, ref string) string
 	// Hook is the path of the hook's program; "" if it is not there.
 	Hook string
 
@@ -73,7 +57,7 @@ func (k *Lifecycle) RowsChanged(names []string) {
 
 // Failures returns the projects of which something could not be done yet, and why.
 func (k *Lifecycle) Failures() []client.Behind {
-	c := k.Site.Config()
+	c := k.State.Config()
 	cloned := func(b client.Behind) bool { // by hand, since the last attempt
 		r, err := c.Repository(b.Project)
 		return err == nil && install.IsGuardedBy(c, r)
@@ -89,10 +73,4 @@ func (k *Lifecycle) Gone() []client.Behind {
 
 func (k *Lifecycle) logFailure(ctx context.Context, what string, err error) {
 	failure.Log(ctx, k.Logger, what, err)
-}
-
-// HoldDeletions keeps projects from being removed until the function is called that it returns: for tests.
-func (k *Lifecycle) HoldDeletions() (release func()) {
-	k.deletions.working.Lock()
-	return k.deletions.working.Unlock
 }

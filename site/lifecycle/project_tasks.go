@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/site/client"
+	"github.com/globalrefdb/globalrefdb/site/internal/workqueue"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 )
 
@@ -19,25 +20,28 @@ const (
 	taskWaitsLast = 30 * time.Second
 )
 
-// projectTasks are projects that something is to be done about, one after the other.
+// projectTasks are the projects about which something has to be done, one after the other.
 type projectTasks struct {
+	queue *workqueue.Queue[struct{}]
 	woken chan struct{} // has an item if rows have changed
 
 	mu      sync.Mutex
 	changed []string // projects whose rows have changed
-	tasks   map[string]*projectTask
+	failed  map[string]failedTask
 }
 
-type projectTask struct {
-	reason string // of the last failure; "" if it was not tried
-	pack   string // that can't be unpacked, if that is why
-	since  time.Time
-	pause  time.Duration // after the next failure
-	next   time.Time     // when to try
+// A failedTask says why a project's task failed last.
+type failedTask struct {
+	reason string
+	pack   string    // that can't be unpacked, if that is why
+	since  time.Time // of the first failure
 }
 
 func newProjectTasks() *projectTasks {
-	return &projectTasks{woken: make(chan struct{}, 1), tasks: map[string]*projectTask{}}
+	either := func(struct{}, struct{}) struct{} { return struct{}{} }
+	return &projectTasks{
+		queue: workqueue.New(either, taskAgainFirst, taskAgainLast), woken: make(chan struct{}, 1), failed: map[string]failedTask{},
+	}
 }
 
 // rowsChanged says which projects' rows have changed.
@@ -67,85 +71,71 @@ func (l *projectTasks) takeChanged() []string {
 func (l *projectTasks) failures() (all []client.Behind) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for project, t := range l.tasks {
-		if t.reason != "" {
-			all = append(all, client.Behind{Project: project, Reason: t.reason, Pack: t.pack, Age: time.Since(t.since).Seconds()})
-		}
+	for project, f := range l.failed {
+		all = append(all, client.Behind{Project: project, Reason: f.reason, Pack: f.pack, Age: time.Since(f.since).Seconds()})
 	}
 	slices.SortFunc(all, func(a, b client.Behind) int { return strings.Compare(a.Project, b.Project) })
 	return all
 }
 
-// add adds a project, unless it is there.
-func (l *projectTasks) add(project string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.tasks[project] == nil {
-		l.tasks[project] = &projectTask{pause: taskAgainFirst, next: time.Now()}
+// set adds a project that has a task, unless it is there, or removes one that has none.
+func (l *projectTasks) set(project string, task bool) {
+	if task {
+		l.queue.Put(project, struct{}{})
+	} else {
+		l.queue.Drop(project)
+		l.forget(project)
 	}
 }
 
-// remove removes a project about which nothing is to be done.
-func (l *projectTasks) remove(project string) {
+// forget forgets that a project's task has failed.
+func (l *projectTasks) forget(project string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.tasks, project)
+	delete(l.failed, project)
 }
 
-// next returns the project to try now, the one that has waited longest; "" if there is none, and for how long there is none, at most
-// the limit.
-func (l *projectTasks) next(limit time.Duration) (project string, wait time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	wait = limit
-	for name, t := range l.tasks {
-		if left := time.Until(t.next); left > 0 {
-			wait = min(wait, left)
-		} else if project == "" || t.next.Before(l.tasks[project].next) {
-			project = name
-		}
-	}
-	return project, wait
+// done ends the task of a project.
+func (l *projectTasks) done(project string) {
+	l.queue.Done(project)
+	l.forget(project)
 }
 
-// later lets a task be tried after a while.
+// wait has a task tried again, later and later. Nothing is wrong.
+func (l *projectTasks) wait(project string) {
+	l.queue.Again(project, struct{}{}, taskWaitsLast)
+	l.forget(project)
+}
+
+// later has a task tried again after some time.
 func (l *projectTasks) later(project string, after time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.tasks[project].next = time.Now().Add(after)
+	l.queue.Later(project, struct{}{}, after)
 }
 
-// waits lets a task be tried again, later and later. Nothing is wrong.
-func (l *projectTasks) waits(project string) {
+// fail records that a task has failed for a reason with an error. It is tried again, later and
+// later.
+func (l *projectTasks) fail(project, reason string, err error) {
+	l.queue.Again(project, struct{}{}, taskAgainLast)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := l.tasks[project]
-	t.reason, t.pack, t.next, t.pause = "", "", time.Now().Add(t.pause), min(2*t.pause, taskWaitsLast)
-}
-
-// failed records that a task has failed for a reason with an error. It is tried again later and later.
-func (l *projectTasks) failed(project, reason string, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	t := l.tasks[project]
-	if t.reason == "" {
-		t.since = time.Now()
+	since := time.Now()
+	if f, failing := l.failed[project]; failing {
+		since = f.since
 	}
-	t.reason, t.pack = reason, packs.HeldBy(err)
-	t.next = time.Now().Add(t.pause)
-	t.pause = min(2*t.pause, taskAgainLast)
+	l.failed[project] = failedTask{reason, packs.HeldBy(err), since}
 }
 
-// run does the tasks until ctx ends. Consider adds and removes projects: it is called with those whose rows have changed, and with
-// all every so often. Do tries one, and then removes it or records its failure.
+// run does the tasks until ctx ends. Consider adds and removes projects: it is called with the
+// projects whose rows have changed, and periodically with all. Do tries one task, and then calls
+// done, wait, later or fail.
 func (l *projectTasks) run(ctx context.Context, allEvery time.Duration, all func() []string, consider func([]string), do func(project string)) {
 	for full := time.Now(); ctx.Err() == nil; {
 		if !time.Now().Before(full) {
 			consider(all())
 			full = time.Now().Add(allEvery)
 		}
-		project, wait := l.next(allEvery)
-		if project != "" {
+		project, _, wait, ok := l.queue.Try()
+		if ok {
 			do(project)
 			continue
 		}

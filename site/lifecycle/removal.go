@@ -39,21 +39,17 @@ func (e notYet) Error() string { return "not before " + time.Duration(e).String(
 func (k *Lifecycle) RunRemovals(ctx context.Context) {
 	consider := func(names []string) {
 		for _, project := range names {
-			if k.Site.Config().RemovedTo != "" {
-				k.removals.add(project)
-			} else {
-				k.removals.remove(project)
-			}
+			k.removals.set(project, k.State.Config().RemovedTo != "")
 		}
 	}
 	all := func() []string {
-		k.deleteRemoved(ctx, k.Site.Config())
+		k.deleteRemoved(ctx, k.State.Config())
 		return k.projectNames()
 	}
 	k.removals.run(ctx, lookForRemoved, all, consider, func(project string) {
-		c := k.Site.Config()
+		c := k.State.Config()
 		to, err := k.FollowRemoval(ctx, c, project)
-		which := k.Digest(project, "")
+		which := k.State.Digest(project, "")
 		var wait notYet
 		switch {
 		case ctx.Err() != nil:
@@ -62,13 +58,13 @@ func (k *Lifecycle) RunRemovals(ctx context.Context) {
 			k.removals.later(project, time.Duration(wait))
 			return
 		case err != nil:
-			k.removals.failed(project, "the project was removed, and its repository is still here: "+wire.OneLine(err.Error()), err)
+			k.removals.fail(project, "the project was removed, and its repository is still here: "+wire.OneLine(err.Error()), err)
 			k.Logger.WarnContext(ctx, "the repository of a removed project stays; trying again: see `refdbctl site status`", "project", which, "class", refdb.ClassOf(err).String())
 			return
 		case to != "":
 			k.Logger.InfoContext(ctx, "the repository of a removed project was moved aside", "project", which)
 		}
-		k.removals.remove(project)
+		k.removals.done(project)
 	})
 }
 
@@ -131,7 +127,7 @@ func (k *Lifecycle) wasRemoved(ctx context.Context, r config.Repository, p proje
 	if err != nil || id == p.ID && p.Mode != config.Removed {
 		return false, err
 	}
-	if err := k.Site.AwaitServing(ctx); err != nil {
+	if err := k.State.AwaitServing(ctx); err != nil {
 		return false, err
 	}
 	return projects.WasRemoved(ctx, k.DB, p.Project, id)
@@ -139,13 +135,13 @@ func (k *Lifecycle) wasRemoved(ctx context.Context, r config.Repository, p proje
 
 // moveAside moves a repository while nothing else works on it, if the database knows all that it holds.
 func (k *Lifecycle) moveAside(ctx context.Context, c *config.Config, r config.Repository, p projects.Known, from, to string) error {
-	if err := k.Site.MayAct(ctx); err != nil {
+	if err := k.Witness.MayAct(ctx); err != nil {
 		return err
 	}
-	if pusher.RunsSince(k.Site.Locked(), r.Path, c.GitPrograms) {
+	if pusher.RunsSince(k.State.Locked, r.Path, c.GitPrograms) {
 		return errors.New("a git has been running there since before the daemon started")
 	}
-	if k.Site.OpenIn(r.Path) {
+	if k.Guards.OpenIn(r.Path) {
 		return errors.New("a guard has a transaction there that is not settled")
 	}
 	patience, cancel := context.WithTimeoutCause(ctx, maintenance.PruneWait, errors.New("there was always a push, a sync or maintenance under way"))

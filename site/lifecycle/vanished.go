@@ -60,8 +60,8 @@ func (k *Lifecycle) LookForVanished(ctx context.Context, now time.Time) {
 			since[project] = first
 		}
 		if told[project] = v.told[project] || now.Sub(since[project]) >= vanishedAfter; told[project] && !v.told[project] {
-			k.Site.Alarm()
-			k.Logger.ErrorContext(ctx, "a repository has vanished: see `refdbctl site status`", "project", k.Digest(project, ""))
+			k.State.Counts.Alarms.Add(1)
+			k.Logger.ErrorContext(ctx, "a repository has vanished: see `refdbctl site status`", "project", k.State.Digest(project, ""))
 		}
 	}
 	v.since, v.told = since, told
@@ -69,10 +69,10 @@ func (k *Lifecycle) LookForVanished(ctx context.Context, now time.Time) {
 
 // isVanished reports whether a followed project's repository is gone, and nobody has said that it was deleted.
 func (k *Lifecycle) isVanished(project string) bool {
-	if p, ok := k.Projects.Get(project); !ok || p.Mode == config.Removed || k.deletions.has(project) || k.Site.BeingCreated(project) {
+	if p, ok := k.Projects.Get(project); !ok || p.Mode == config.Removed || k.deletions.has(project) || k.Projects.Creating.Has(project) {
 		return false
 	}
-	r, err := k.Site.Config().Repository(project)
+	r, err := k.State.Config().Repository(project)
 	if err == nil {
 		_, err = os.Lstat(r.Path)
 	}

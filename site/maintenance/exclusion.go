@@ -6,14 +6,17 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/site/internal/broadcast"
-
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 )
+
+// PruneWait is how long a prune waits for those that share the repository. New pushes wait meanwhile.
+const PruneWait = 30 * time.Second
 
 // Pruning keeps maintenance, which prunes objects that no ref reaches, apart from what brings such objects and is about to
 // make refs reach them: pushes and the follower share a repository, maintenance has it alone.
@@ -34,6 +37,16 @@ type sharedRepo struct {
 	alone   bool
 	waiting int                 // for it alone: new sharers wait, too
 	freed   broadcast.Broadcast // when one of these changes
+}
+
+// Protect keeps the repository at path from being pruned until release is called. It waits for a prune
+// that an earlier daemon began, too.
+func (p *Pruning) Protect(ctx context.Context, path string) (release func(), err error) {
+	path = filepath.Clean(path)
+	if err := p.AwaitInherited(ctx, path); err != nil {
+		return nil, err
+	}
+	return p.Share(ctx, path)
 }
 
 // Share waits until nobody has the repository alone, or waits for it.
@@ -68,8 +81,8 @@ func (p *Pruning) Exclusive(ctx context.Context, path string) (release func(), e
 	return sync.OnceFunc(func() { p.change(path, func(r *sharedRepo) { r.alone = false }) }), nil
 }
 
-// pruned records that a prune has ended. It is called before the repository is released.
-func (p *Pruning) pruned(path string) {
+// Pruned records that a prune has ended. It is called before the repository is released.
+func (p *Pruning) Pruned(path string) {
 	now, err := projects.Uptime()
 	if err != nil {
 		now = math.MaxInt64 // nobody is known to have started later

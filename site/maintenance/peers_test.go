@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
 )
@@ -25,7 +26,7 @@ func TestRefsOfPeersThatNothingIsFetchedFromAreRemoved(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(hook), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(hook, []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
+	if err := testprogram.Write(hook, []byte("#!/bin/sh\nexit 1\n")); err != nil {
 		t.Fatal(err)
 	}
 	ago := func(peer string, d time.Duration) {

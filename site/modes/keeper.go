@@ -13,6 +13,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/site/projects"
+	"github.com/globalrefdb/globalrefdb/site/serving"
 )
 
 // refsPerRequest bounds the refs in a request to the database.
@@ -23,8 +24,7 @@ type Keeper struct {
 	DB       *refdb.DB
 	Projects *projects.Cache
 	Logged   *Logged
-	// Config returns the configuration as it is now.
-	Config func() *config.Config
+	State    *serving.State
 	// Unsettled returns an error while a push or a guard's transaction in a repository may still move refs, or is not settled.
 	Unsettled func(config.Repository) error
 }
@@ -36,7 +36,7 @@ type Keeper struct {
 // mode first writes the row, and then reads the grants: so one of the two sees the other. From then on the daemon
 // lets pushes through, whether or not the database answers, until it reads another row.
 func (k *Keeper) Adopt(ctx context.Context) error {
-	c := k.Config()
+	c := k.State.Config()
 	var granting []projects.Known
 	var failures []error
 	for _, p := range k.Projects.Unadopted() {
@@ -128,7 +128,7 @@ func (k *Keeper) write(ctx context.Context, c *config.Config, p projects.Known, 
 // WriteBack writes the values of refs to the database that moved although it had not agreed. What fails is tried
 // again.
 func (k *Keeper) WriteBack(ctx context.Context) error {
-	c := k.Config()
+	c := k.State.Config()
 	var failures []error
 	for of, refs := range k.Logged.ended() {
 		err := config.ErrNotConfigured

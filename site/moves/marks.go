@@ -6,18 +6,19 @@ import (
 	"sync"
 )
 
-// Marks counts, for each repository, the transactions of git that have ended there. Who keeps what a repository's refs held
-// goes by that: files that git has changed can't tell it, because two changes may come within one tick of a file's time.
+// Marks counts the ended transactions of git in each repository. A cache of a repository's refs is
+// validated by the count, as two changes may fall within one tick of a file's modification time.
 //
-// A hook tells the daemon before its git tells the client. So what was acknowledged has been counted.
+// A hook reports to the daemon before its git answers the client, so every acknowledged transaction
+// has been counted.
 type Marks struct {
-	daemonID string // random: counts of another daemon are others
+	daemonID string // random, as every daemon counts from 0
 
 	mu sync.Mutex
 	in map[string]uint64 // by path
 }
 
-// NewMarks returns marks that no other daemon has.
+// NewMarks returns marks that differ from those of all other daemons.
 func NewMarks() Marks { return Marks{daemonID: rand.Text(), in: map[string]uint64{}} }
 
 // Raise counts a transaction in the repository at path.
@@ -27,7 +28,7 @@ func (m *Marks) Raise(path string) {
 	m.in[path]++
 }
 
-// Mark returns a text that is another one after each transaction, and in each daemon.
+// Mark returns a string that changes with every transaction and differs between daemons.
 func (m *Marks) Mark(path string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,8 +1,10 @@
-// Package moves keeps the list of moves of a site: which refs have moved, and in which repositories, in order. Readers that keep indexes
-// go through it, each at its own pace, and come back with their place.
+// Package moves keeps the list of moves of a site: which refs have moved in which repositories, in
+// order. Readers that keep indexes consume the list at their own pace, and resume at the place that
+// they have reached.
 //
-// The list outlives its process, not the machine's crash: nothing is synced to the disk. It has an epoch. When moves may be missing from the
-// list (the machine has crashed, the list could not be written or read) a new epoch begins, and no place of an earlier one is good any more.
+// The list outlives its process, but not a crash of the machine: nothing is synced to the disk.
+// When moves may be missing from the list, because the machine has crashed or the list could not be
+// written or read, a new epoch begins, and all places of earlier epochs become invalid.
 package moves
 
 import (
@@ -12,45 +14,46 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/site/internal/broadcast"
+	"github.com/globalrefdb/globalrefdb/site/internal/segments"
 )
 
 var (
-	// ErrReset: what has moved after a place is not on the list any more, or was never on it.
+	// ErrReset: the moves after a place are no longer on the list, or never were.
 	ErrReset = errors.New("what has moved since is not on the list of moves any more")
-	// ErrUnwritable: the list can't be written. [Log.Restore] tries again.
+	// ErrUnwritable: the list can't be written. [Log.Restore] tries to begin a new epoch.
 	ErrUnwritable = errors.New("the list of moves can't be written")
 )
 
-// segmentSize is the size of a segment at which the next one begins. The list has the last two.
+// segmentSize bounds a segment. The list has the last two.
 const segmentSize = 32 << 20
 
 // An Entry says that a ref may have moved.
 type Entry struct {
-	Who string // the guard that moved it itself and reported that; "" if it was somebody else, or nobody knows
-	Ref string // "" if the repository is new there, has gone, or took the place of another
+	Who string // the guard that moved the ref and reported that; "" for any other process, or if it is not known
+	Ref string // "" if the repository is new, has been removed, or has replaced another one
 	Dir string // the repository's real path
 }
 
 // A Log is the list's files. One process has it open at a time.
 type Log struct {
-	dir, boot string
-	note      string // a file
-	limit     int64  // segmentSize
-	fresh     bool
+	layout segments.Numbered
+	boot   string
+	note   string // a file
+	limit  int64  // segmentSize
+	fresh  bool
 
 	mu       sync.Mutex
 	epoch    string
-	segments []segment // in order; the last one is written
-	out      appender  // nil if the list can't be written
-	why      error     // why that is so
-	leftover bool      // files of the epoch that has ended may still be there
+	out      *segments.Log // nil if the list can't be written
+	why      error         // the reason for that
+	leftover bool          // files of an ended epoch may still exist
 	begun    map[uint64]*Begun
 	lastID   uint64              // of a Begun
-	changed  broadcast.Broadcast // when the list has something new
+	changed  broadcast.Broadcast // when the list has grown or can't be written
 	count    uint64
 }
 
-// Begun are moves that were announced by [Log.Begin] and have not ended.
+// Begun holds moves that were announced by [Log.Begin] and have not ended.
 type Begun struct {
 	log     *Log
 	id      uint64
@@ -69,19 +72,21 @@ func (b *Begun) Dirs() (dirs []string) {
 // Dir returns the directory of the list in a daemon's state directory.
 func Dir(state string) string { return filepath.Join(state, "moves") }
 
-// Open opens the list in a directory, which it makes. What an earlier process has begun and not ended is in left.
+// Open opens the list in a directory, which it creates if necessary. It returns in left the moves
+// that earlier processes have begun and not ended.
 //
-// Note is a file, best on another file system, which need not outlive a boot. There it says that an epoch has ended, if its own files can
-// neither be written nor taken away then.
+// Note is the path of a file, preferably on another file system, which need not outlive a boot. The
+// file records that an epoch has ended whose own files could be neither written nor removed at that
+// time.
 //
-// If the list can't be read, or is of another boot of the machine, a new epoch begins. If it can't be written, the error says so; the
-// Log can be used nevertheless, as after an append that has failed.
+// If the list can't be read, or is of another boot of the machine, a new epoch begins. If the list
+// can't be written, the error says so; the Log can still be used, as after a failed append.
 func Open(dir, boot, note string) (log *Log, left []*Begun, err error) {
 	return open(dir, boot, note, segmentSize)
 }
 
 func open(dir, boot, note string, limit int64) (*Log, []*Begun, error) {
-	l := &Log{dir: dir, boot: boot, note: note, limit: limit, begun: map[uint64]*Begun{}}
+	l := &Log{layout: segments.Numbered{Dir: dir}, boot: boot, note: note, limit: limit, begun: map[uint64]*Begun{}}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	err := l.load()
@@ -96,23 +101,24 @@ func open(dir, boot, note string, limit int64) (*Log, []*Begun, error) {
 	return l, left, err
 }
 
-// IsNew reports whether an epoch began when the list was opened: there was none, or it could not be read.
+// IsNew reports whether an epoch began when the list was opened: there was no list, or it could not
+// be read.
 func (l *Log) IsNew() bool { return l.fresh }
 
-// Close ends the use of the list. What is begun stays.
+// Close closes the files. Moves that have not ended stay begun.
 func (l *Log) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.out != nil {
-		l.out.Close()
-		l.out, l.why = nil, errors.New("it was closed")
+		l.close(errors.New("it was closed"))
 		l.wake()
 	}
 }
 
-// Append puts entries on the list, with one write to the file. Nobody can make the moves any more that they stand for.
+// Append puts entries on the list, with one write to the file. No process may be able to make these
+// moves any more.
 //
-// After an error the list has ended its epoch: no reader goes on as if nothing had moved.
+// After an error the epoch has ended, so that no reader goes on as if nothing had moved.
 func (l *Log) Append(entries ...Entry) error {
 	if len(entries) == 0 {
 		return nil
@@ -126,9 +132,10 @@ func (l *Log) Append(entries ...Entry) error {
 	return nil
 }
 
-// Begin records moves that are about to be made. They are given out when they have ended.
+// Begin records moves that are about to be made. Readers get them once they have ended.
 //
-// An error is that of [Log.Append]. The moves may be made nevertheless: they are recorded in the next epoch.
+// Errors are those of [Log.Append]. After an error the moves may still be made: the next epoch
+// records them.
 func (l *Log) Begin(entries ...Entry) (*Begun, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,7 +146,8 @@ func (l *Log) Begin(entries ...Entry) (*Begun, error) {
 	return b, err
 }
 
-// End gives out moves that were begun: nobody can make them any more. An error is that of [Log.Append].
+// End puts the moves on the list: no process can make them any more. Errors are those of
+// [Log.Append].
 func (b *Begun) End() error {
 	l := b.log
 	l.mu.Lock()
@@ -148,7 +156,7 @@ func (b *Begun) End() error {
 		return nil
 	}
 	delete(l.begun, b.id)
-	// If only a part is written, it is not the end.
+	// The end comes last: if only a part is written, the moves have not ended.
 	if err := l.write(appendEnded(appendMoved(nil, time.Now(), b.entries), b.id)); err != nil {
 		return err
 	}
@@ -156,7 +164,7 @@ func (b *Begun) End() error {
 	return nil
 }
 
-// tell lets those look again who wait for something new. l.mu is held.
+// tell counts new entries and wakes the readers that wait for them. l.mu is held.
 func (l *Log) tell(n int) {
 	l.count += uint64(n)
 	l.wake()
@@ -180,7 +188,7 @@ func (l *Log) Writable() error {
 	return l.writable()
 }
 
-// Restore lets a new epoch begin if the list can't be written. An error wraps [ErrUnwritable].
+// Restore begins a new epoch if the list can't be written. The error wraps [ErrUnwritable].
 func (l *Log) Restore() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

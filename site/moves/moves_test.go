@@ -229,7 +229,10 @@ func TestAPageIsBounded(t *testing.T) {
 func TestAnAppendIsOneWrite(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, large)
-	writes := r.log.Writes()
+	writes, err := r.log.Writes()
+	if err != nil {
+		t.Fatal(err)
+	}
 	r.append("1", "2", "3")
 	b := r.begin("4", "5")
 	if err := b.End(); err != nil {

@@ -1,27 +1,27 @@
 package moves
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/site/internal/segments"
 )
 
-// A Place is behind an entry of the list, for whoever has dealt with all up to there. It is one word.
+// A Place is a position between entries of the list: a reader at a place has processed all entries
+// before it. A Place is one word.
 type Place string
 
-// A Page is what follows a place.
+// A Page is a part of the list that follows a place.
 type Page struct {
-	Entries []Entry // in order; the same one only once
-	Next    Place   // behind the last of them
+	Entries []Entry // in order, without duplicates
+	Next    Place   // after the last of them
 }
 
 // Bounds of a page, and of what is read for one.
@@ -35,13 +35,13 @@ func placeIn(epoch string, segment uint64, offset int64) Place {
 	return Place(fmt.Sprintf("%s-%d-%d", epoch, segment, offset))
 }
 
-// end returns where the list ends. l.mu is held.
+// end returns the place at the end of the list. l.mu is held.
 func (l *Log) end() Place {
-	last := l.segments[len(l.segments)-1]
-	return placeIn(l.epoch, last.number, last.size)
+	last := l.out.Last()
+	return placeIn(l.epoch, l.layout.Number(last.Path), last.Size)
 }
 
-// End returns the present place: all that is on the list is before it. An error wraps [ErrUnwritable].
+// End returns the place at the end of the list. The error wraps [ErrUnwritable].
 func (l *Log) End() (Place, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,7 +51,7 @@ func (l *Log) End() (Place, error) {
 	return l.end(), nil
 }
 
-// Wait waits until the list has something after a place, at most until ctx ends. It also returns if that can't be told.
+// Wait waits until the list has entries after a place or can't be written, at most until ctx ends.
 func (l *Log) Wait(ctx context.Context, after Place) {
 	for {
 		l.mu.Lock()
@@ -69,31 +69,32 @@ func (l *Log) Wait(ctx context.Context, after Place) {
 	}
 }
 
-// Read returns what follows a place. The page may have no entries.
+// Read returns a page that follows a place. The page may have no entries.
 //
-// An error wraps [ErrReset] if that is not known, and [ErrUnwritable] while it can't be told.
+// The error wraps [ErrReset] if the place is invalid, and [ErrUnwritable] while the list can't be
+// written.
 func (l *Log) Read(after Place) (Page, error) {
-	epoch, segments, err := l.snapshot()
+	epoch, all, err := l.snapshot()
 	if err != nil {
 		return Page{}, err
 	}
-	i, offset, ok := find(epoch, segments, after)
+	i, offset, ok := l.find(epoch, all, after)
 	if !ok {
 		return Page{}, ErrReset
 	}
 	p := page{seen: map[Entry]bool{}}
-	for ; i < len(segments); i, offset = i+1, 0 {
-		s := segments[i]
-		offset, err = l.scan(s, offset, p.add)
+	for ; i < len(all); i, offset = i+1, 0 {
+		s := all[i]
+		offset, err = scan(s, offset, p.add)
 		if err != nil {
 			return Page{}, err
 		}
-		p.Next = placeIn(epoch, s.number, offset)
+		p.Next = placeIn(epoch, l.layout.Number(s.Path), offset)
 		if p.full {
 			break
 		}
 	}
-	// The files may have been those of the next one.
+	// The files may have been those of the next epoch.
 	if now, _, err := l.snapshot(); err != nil || now != epoch {
 		return Page{}, errors.Join(err, ErrReset)
 	}
@@ -108,7 +109,7 @@ type page struct {
 	full           bool
 }
 
-// add takes a record of so many bytes, unless the page is full.
+// add adds a record of size bytes, unless the page is full.
 func (p *page) add(r record, size int) bool {
 	add := r.what == moved && !p.seen[r.entry]
 	line := len(r.entry.Who) + len(r.entry.Ref) + len(r.entry.Dir) + 5
@@ -123,80 +124,70 @@ func (p *page) add(r record, size int) bool {
 	return true
 }
 
-// snapshot returns the epoch and what the segments have now.
-func (l *Log) snapshot() (epoch string, segments []segment, err error) {
+// snapshot returns the epoch and its segments as they are now.
+func (l *Log) snapshot() (epoch string, all []segments.Segment, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.epoch, slices.Clone(l.segments), l.writable()
+	if err := l.writable(); err != nil {
+		return "", nil, err
+	}
+	return l.epoch, l.out.Segments(), nil
 }
 
-// find returns the segment that a place is in, and how far.
-func find(epoch string, segments []segment, at Place) (i int, offset int64, ok bool) {
+// find returns the segment that contains a place, and the offset in it.
+func (l *Log) find(epoch string, all []segments.Segment, at Place) (i int, offset int64, ok bool) {
 	fields := strings.Split(string(at), "-")
 	if len(fields) != 3 || fields[0] != epoch {
 		return 0, 0, false
 	}
 	number, err1 := strconv.ParseUint(fields[1], 10, 64)
 	offset, err2 := strconv.ParseInt(fields[2], 10, 64)
-	i = slices.IndexFunc(segments, func(s segment) bool { return s.number == number })
-	if errors.Join(err1, err2) != nil || i < 0 || offset < 0 || offset > segments[i].size {
+	i = slices.IndexFunc(all, func(s segments.Segment) bool { return l.layout.Number(s.Path) == number })
+	if errors.Join(err1, err2) != nil || i < 0 || offset < 0 || offset > all[i].Size {
 		return 0, 0, false
 	}
 	return i, offset, true
 }
 
-// scan calls each with the records of a segment after an offset, until it wants no more, and returns the offset behind what it took.
-func (l *Log) scan(s segment, offset int64, each func(r record, size int) bool) (int64, error) {
-	f, err := os.Open(l.path(s.number))
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, ErrReset // it has just been dropped
-	}
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	// A place is behind a line.
-	from := max(offset-1, 0)
-	lines := bufio.NewReaderSize(io.NewSectionReader(f, from, s.size-from), 64<<10)
-	if offset > 0 {
-		if b, err := lines.ReadByte(); err != nil || b != '\n' {
-			return 0, fmt.Errorf("%w: it does not begin with a line", ErrReset)
+// scan calls each with the records of a segment after an offset, until each returns false, and
+// returns the offset behind the last record that each has accepted.
+func scan(s segments.Segment, offset int64, each func(r record, size int) bool) (int64, error) {
+	readable, isHead := true, offset == 0
+	offset, err := s.Scan(offset, func(line []byte) bool {
+		if isHead && bytes.HasPrefix(line, []byte(head)) {
+			isHead = false
+			return true
 		}
+		isHead = false
+		var r record
+		r, readable = parseRecord(string(line))
+		return readable && each(r, len(line)+1)
+	})
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // it has just been removed
+		return 0, ErrReset
+	case errors.Is(err, segments.ErrDamaged):
+		return 0, fmt.Errorf("%w: %w", ErrReset, err)
+	case err == nil && !readable:
+		return 0, fmt.Errorf("%w: %w", ErrReset, errUnreadable)
 	}
-	for offset < s.size {
-		line, err := lines.ReadBytes('\n')
-		if err != nil {
-			return 0, fmt.Errorf("%w: %w", ErrReset, err)
-		}
-		text := bytes.TrimSuffix(line, []byte{'\n'})
-		if offset > 0 || !bytes.HasPrefix(text, []byte(head)) {
-			r, ok := parseRecord(string(text))
-			if !ok {
-				return 0, fmt.Errorf("%w: %w", ErrReset, errUnreadable)
-			}
-			if !each(r, len(line)) {
-				return offset, nil
-			}
-		}
-		offset += int64(len(line))
-	}
-	return offset, nil
+	return offset, err
 }
 
-// Unread returns how many bytes of the list a reader at a place has not dealt with, and when the first entry among them came. If what follows the
-// place is not known, known is false.
+// Unread returns how many bytes of the list a reader at a place has not processed, and the time of
+// the first entry among them. Known is false if the place is invalid.
 func (l *Log) Unread(after Place) (size int64, oldest time.Time, known bool) {
-	epoch, segments, err := l.snapshot()
+	epoch, all, err := l.snapshot()
 	if err != nil {
 		return 0, time.Time{}, false
 	}
-	i, offset, ok := find(epoch, segments, after)
+	i, offset, ok := l.find(epoch, all, after)
 	if !ok {
 		return 0, time.Time{}, false
 	}
-	for ; i < len(segments); i, offset = i+1, 0 {
+	for ; i < len(all); i, offset = i+1, 0 {
 		found := false
-		at, err := l.scan(segments[i], offset, func(r record, _ int) bool {
+		at, err := scan(all[i], offset, func(r record, _ int) bool {
 			if found = r.what == moved; found {
 				oldest = r.at
 			}
@@ -206,8 +197,8 @@ func (l *Log) Unread(after Place) (size int64, oldest time.Time, known bool) {
 			return 0, time.Time{}, false
 		}
 		if found {
-			for _, s := range segments[i:] {
-				size += s.size
+			for _, s := range all[i:] {
+				size += s.Size
 			}
 			size -= at
 			break

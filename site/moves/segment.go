@@ -1,33 +1,22 @@
 package moves
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/site/internal/segments"
 )
 
-// A segment is a file of lines: a head, which names the epoch and the boot, and records. It only grows.
-type segment struct {
-	number uint64
-	size   int64 // of what is complete
-	begins int64 // how much of that it began with
-}
-
-// An appender is the file that is written.
-type appender interface {
-	io.Writer
-	io.Closer
-}
+// A segment begins with a head, which names the epoch and the boot. Records follow, one a line:
+// first the moves that were begun in earlier segments and have not ended.
 
 // The first words of lines.
 const (
@@ -38,10 +27,6 @@ const (
 )
 
 var errUnreadable = errors.New("the list of moves can't be read")
-
-func (l *Log) path(number uint64) string {
-	return filepath.Join(l.dir, fmt.Sprintf("%016d", number))
-}
 
 func (l *Log) head() string { return head + " " + l.epoch + " " + l.boot + "\n" }
 
@@ -61,7 +46,7 @@ func (b *Begun) append(to []byte) []byte {
 
 func appendEnded(b []byte, id uint64) []byte { return fmt.Appendf(b, "%s %d\n", ended, id) }
 
-// appendLine leaves out what no line can hold. No reader could be told of it either.
+// appendLine omits an entry that no line can hold. No reader could be told of it either.
 func appendLine(b []byte, what string, at time.Time, which string, e Entry) []byte {
 	if strings.ContainsAny(e.Ref, " \n") || strings.Contains(e.Dir, "\n") || !strings.HasPrefix(e.Dir, "/") {
 		return b
@@ -119,69 +104,32 @@ func parseRecord(line string) (r record, ok bool) {
 	return r, true
 }
 
-// numbers returns the numbers of the segments in l.dir, in order.
-func (l *Log) numbers() (all []uint64, err error) {
-	entries, err := os.ReadDir(l.dir)
-	for _, e := range entries {
-		if n, err := strconv.ParseUint(e.Name(), 10, 64); err == nil && l.path(n) == filepath.Join(l.dir, e.Name()) {
-			all = append(all, n)
-		}
-	}
-	slices.Sort(all)
-	return all, err
-}
-
-// load reads what an earlier process has left. l.mu is held, as for all that follows.
+// load reads the list that an earlier process left. l.mu is held, as for all that follows.
 func (l *Log) load() error {
-	numbers, err := l.numbers()
+	l.epoch = ""
+	log, err := segments.Open(l.layout, l.limit, l.replay)
 	if err != nil {
 		return err
 	}
-	for i, n := range numbers {
-		text, err := os.ReadFile(l.path(n))
-		if err != nil {
-			return err
-		}
-		first, _, whole := bytes.Cut(text, []byte{'\n'})
-		fields := strings.Split(strings.TrimPrefix(string(first), head+" "), " ")
-		if !whole || len(fields) != 2 || fields[1] != l.boot || i > 0 && fields[0] != l.epoch {
-			return errUnreadable // or of another boot
-		}
-		l.epoch = fields[0]
-		if string(first)+"\n" != l.head() || l.hasEnded() {
-			return errUnreadable
-		}
-		// A process that was killed may have left a part of a line.
-		text = text[:bytes.LastIndexByte(text, '\n')+1]
-		begins, err := l.replay(text[len(first)+1:])
-		if err != nil {
-			return err
-		}
-		l.segments = append(l.segments, segment{number: n, size: int64(len(text)), begins: int64(len(first)+1) + begins})
-	}
-	if len(l.segments) == 0 {
-		return fs.ErrNotExist
-	}
-	last := l.segments[len(l.segments)-1]
-	if err := os.Truncate(l.path(last.number), last.size); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(l.path(last.number), os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		return err
-	}
-	l.out = f
-	return l.dropOld()
+	l.out = log
+	return nil
 }
 
-// replay learns from a segment what was begun and not ended. It returns how many bytes of text repeat what segments before have, too.
-func (l *Log) replay(text []byte) (repeated int64, err error) {
+// replay learns from a segment which moves were begun and have not ended. It returns the size of
+// the head and of the records that repeat those of the segment before.
+func (l *Log) replay(s segments.Segment) (repeated int64, err error) {
 	before := l.begun
 	l.begun = make(map[uint64]*Begun, len(before)) // the segment begins with all that was begun before
-	for line := range bytes.Lines(text) {
-		r, ok := parseRecord(string(line[:len(line)-1]))
-		if !ok {
-			return 0, errUnreadable
+	first, readable := true, false
+	_, err = s.Scan(0, func(line []byte) bool {
+		if first {
+			first, readable = false, l.continues(string(line))
+			repeated += int64(len(line) + 1)
+			return readable
+		}
+		var r record
+		if r, readable = parseRecord(string(line)); !readable {
+			return false
 		}
 		switch r.what {
 		case begun:
@@ -192,90 +140,53 @@ func (l *Log) replay(text []byte) (repeated int64, err error) {
 			}
 			b.entries = append(b.entries, r.entry)
 			if before[r.id] != nil {
-				repeated += int64(len(line))
+				repeated += int64(len(line) + 1)
 			}
 		case ended:
 			delete(l.begun, r.id)
 		}
+		return true
+	})
+	if err == nil && !readable {
+		err = errUnreadable
 	}
-	return repeated, nil
+	return repeated, err
 }
 
-// write appends text to the last segment.
+// continues reports whether a segment with that head belongs to the list: it is of this boot, and
+// of the same epoch as the segment before, which has not ended.
+func (l *Log) continues(first string) bool {
+	fields := strings.Split(strings.TrimPrefix(first, head+" "), " ")
+	if len(fields) != 2 || l.epoch != "" && fields[0] != l.epoch {
+		return false
+	}
+	l.epoch = fields[0]
+	return first+"\n" == l.head() && !l.hasEnded()
+}
+
+// write appends text to the list. After an error the epoch has ended.
 func (l *Log) write(text []byte) error {
 	if err := l.writable(); err != nil {
 		return err
 	}
-	last := &l.segments[len(l.segments)-1]
-	// What a segment began with does not count: otherwise many moves that are under way would have each line begin another one.
-	if last.size-last.begins+int64(len(text)) > l.limit && last.size > last.begins {
-		return l.rotate(text)
-	}
-	if _, err := l.out.Write(text); err != nil {
-		return l.fail(err)
-	}
-	last.size += int64(len(text))
-	return nil
-}
-
-// rotate begins a segment with text.
-func (l *Log) rotate(text []byte) error {
-	err := l.newSegment(l.segments[len(l.segments)-1].number+1, text)
-	if err == nil {
-		err = l.dropOld()
-	}
-	if err != nil {
+	if err := l.out.Append(text, l.preamble); err != nil {
 		return l.fail(err)
 	}
 	return nil
 }
 
-// newSegment makes a segment, as a whole, with all that is begun, and text.
-func (l *Log) newSegment(number uint64, text []byte) error {
+// preamble returns what a segment begins with.
+func (l *Log) preamble() []byte {
 	b := []byte(l.head())
-	for _, id := range l.begunIDs() {
-		b = l.begun[id].append(b)
-	}
-	begins := int64(len(b))
-	b = append(b, text...)
-	unfinished := l.path(number) + ".new"
-	f, err := os.OpenFile(unfinished, os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err == nil {
-		err = os.Rename(unfinished, l.path(number))
-	}
-	if err != nil {
-		return errors.Join(err, f.Close())
-	}
-	if l.out != nil {
-		l.out.Close()
-	}
-	l.out = f
-	l.segments = append(l.segments, segment{number: number, size: int64(len(b)), begins: begins})
-	return nil
-}
-
-func (l *Log) begunIDs() []uint64 {
 	ids := make([]uint64, 0, len(l.begun))
 	for id := range l.begun {
 		ids = append(ids, id)
 	}
 	slices.SortFunc(ids, cmp.Compare)
-	return ids
-}
-
-// dropOld removes all segments but the last two.
-func (l *Log) dropOld() error {
-	for len(l.segments) > 2 {
-		if err := os.Remove(l.path(l.segments[0].number)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		l.segments = slices.Delete(l.segments, 0, 1)
+	for _, id := range ids {
+		b = l.begun[id].append(b)
 	}
-	return nil
+	return b
 }
 
 func (l *Log) writable() error {
@@ -285,12 +196,11 @@ func (l *Log) writable() error {
 	return nil
 }
 
-// fail ends the epoch, because something may be missing from it, and returns why. A process that comes later must not find it either.
+// fail ends the epoch, because moves may be missing from it, and returns why. A later process must
+// not find the epoch either.
 func (l *Log) fail(why error) error {
-	if l.out != nil {
-		l.out.Close()
-	}
-	l.out, l.why, l.segments, l.leftover = nil, why, nil, true
+	l.close(why)
+	l.leftover = true
 	if l.dropEpoch() != nil {
 		os.WriteFile(l.note, []byte(cmp.Or(l.epoch, anyEpoch)), 0o600) // if that fails, too, there is nothing more to do
 	}
@@ -298,15 +208,24 @@ func (l *Log) fail(why error) error {
 	return l.writable()
 }
 
-// dropEpoch takes the files of the epoch away, all at once.
+// close closes the files.
+func (l *Log) close(why error) {
+	if l.out != nil {
+		l.out.Close()
+	}
+	l.out, l.why = nil, why
+}
+
+// dropEpoch removes the files of the epoch, all at once.
 func (l *Log) dropEpoch() error {
 	if !l.leftover {
 		return nil
 	}
-	aside := l.dir + ".ended"
+	dir := l.layout.Dir
+	aside := dir + ".ended"
 	err := os.RemoveAll(aside)
 	if err == nil {
-		err = os.Rename(l.dir, aside)
+		err = os.Rename(dir, aside)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -324,9 +243,10 @@ func (l *Log) hasEnded() bool {
 	return err == nil && (string(noted) == l.epoch || string(noted) == anyEpoch)
 }
 
-// room returns an error if the disk is nearly full: an epoch that ended at once would only have readers compare everything again and again.
+// room returns an error if the disk is nearly full: an epoch that ended at once would only make
+// readers compare everything again and again.
 func (l *Log) room() error {
-	path := l.dir + ".room"
+	path := l.layout.Dir + ".room"
 	return errors.Join(os.WriteFile(path, make([]byte, 1<<20), 0o600), os.Remove(path))
 }
 
@@ -334,19 +254,18 @@ func (l *Log) room() error {
 func (l *Log) restore() error {
 	err := l.dropEpoch()
 	if err == nil {
-		err = os.MkdirAll(l.dir, 0o700)
+		err = os.MkdirAll(l.layout.Dir, 0o700)
 	}
 	if err == nil {
-		l.epoch, l.segments = rand.Text(), nil
-		if err = l.newSegment(1, nil); err != nil {
+		l.epoch = rand.Text()
+		if l.out, err = segments.Create(l.layout, l.limit, l.preamble()); err != nil {
 			l.leftover = true
 		}
 	}
+	l.why = err
 	if err != nil {
-		l.why = err
 		return l.writable()
 	}
-	l.why = nil
 	l.wake()
 	return nil
 }

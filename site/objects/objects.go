@@ -18,6 +18,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
+	"github.com/globalrefdb/globalrefdb/site/serving"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
@@ -209,24 +210,11 @@ func (o *Pushed) forget() {
 	clear(o.packs)
 }
 
-// A Site is what is asked of the daemon.
-type Site interface {
-	// Config returns the configuration as it is now.
-	Config() *config.Config
-	// RecordHealth records how a request to the database ended.
-	RecordHealth(err error)
-	// RetryLocked repeats a request while refs are locked, for at most the configuration's LockWait, or while the database's server is not
-	// admitted. It records how the requests ended.
-	RetryLocked(ctx context.Context, c *config.Config, request func(context.Context) error) error
-	// Go lets f run until the daemon has ended its work, which waits for it.
-	Go(f func(work context.Context))
-}
-
 // A Storage stores objects of pushes in the database.
 type Storage struct {
 	DB       *refdb.DB
 	Projects *projects.Cache
-	Site     Site
+	State    *serving.State
 	Logger   *slog.Logger
 
 	unused  atomic.Int64 // bytes of packs that this daemon stored and no preparation has used
@@ -282,7 +270,7 @@ func (s *Storage) store(ctx context.Context, c *config.Config, o *Pushed, r conf
 	var size int64
 	told := limits.Stored
 	limits.Ask = func(ctx context.Context, request func(context.Context) error) error {
-		return s.Site.RetryLocked(ctx, c, func(ctx context.Context) error { return asUnavailable(request(ctx)) })
+		return s.State.RetryLocked(ctx, c, func(ctx context.Context) error { return asUnavailable(request(ctx)) })
 	}
 	limits.Stored = func(bytes int64) error {
 		over := s.unused.Add(bytes-size) > unusedPackQuota
@@ -298,7 +286,7 @@ func (s *Storage) store(ctx context.Context, c *config.Config, o *Pushed, r conf
 	made, err := packs.Source{DB: s.DB, Repo: repo, Project: r.Project, Recent: &s.recent}.Store(ctx, moves, limits)
 	if err != nil {
 		if errors.Is(err, packs.ErrDatabase) {
-			s.Site.RecordHealth(err)
+			s.State.RecordHealth(err)
 		}
 		s.unused.Add(-size)
 		s.dropPack(made.ID)
@@ -402,8 +390,8 @@ func (s *Storage) dropPack(id string) {
 	if id == "" {
 		return
 	}
-	s.Site.Go(func(work context.Context) {
-		ctx, cancel := context.WithTimeout(work, s.Site.Config().Timeout)
+	s.State.Go(func(work context.Context) {
+		ctx, cancel := context.WithTimeout(work, s.State.Config().Timeout)
 		defer cancel()
 		s.logFailure(ctx, "a pack that was not used could not be dropped yet", s.DB.DropPack(ctx, id))
 	})

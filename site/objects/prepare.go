@@ -23,7 +23,7 @@ type Announcement struct {
 }
 
 // Prepare records the intents of a, with the packs of o that the moves need, whose IDs it returns. While refs are locked it tries again, as
-// [Site.RetryLocked]. An error is the refusal, or wraps [refdb.ErrOutcomeUnknown]: the preparation is then to be revoked.
+// [serving.State.RetryLocked]. An error is the refusal, or wraps [refdb.ErrOutcomeUnknown]: the preparation is then to be revoked.
 //
 // A request whose reply is lost, as when the database restarts, may have been carried out, or may be yet. It is revoked once the database
 // is back, and only then another one is made.
@@ -34,7 +34,7 @@ func (s *Storage) Prepare(ctx context.Context, c *config.Config, o *Pushed, a An
 	carries := false
 	prepare := func() error {
 		var lost *refdb.Preparation // whose reply was lost, and which is not revoked yet
-		err := s.Site.RetryLocked(ctx, c, func(ctx context.Context) error {
+		err := s.State.RetryLocked(ctx, c, func(ctx context.Context) error {
 			if lost != nil {
 				if err := s.DB.Revoke(ctx, *lost); err != nil {
 					return asUnavailable(err)
@@ -98,10 +98,10 @@ func (s *Storage) storeCarried(ctx context.Context, c *config.Config, o *Pushed,
 			return s.store(ctx, c, o, a.Repo, nil, a.Moves, packs.Limits{Bytes: min(c.PackLimit, LockedPackLimit)})
 		}
 		if err == nil {
-			err = s.Site.RetryLocked(ctx, c, func(ctx context.Context) error { return asUnavailable(s.DB.StorePackPart(ctx, *p.Part)) })
+			err = s.State.RetryLocked(ctx, c, func(ctx context.Context) error { return asUnavailable(s.DB.StorePackPart(ctx, *p.Part)) })
 		}
 		if err != nil {
-			s.Site.RecordHealth(err)
+			s.State.RecordHealth(err)
 			return refusal.DatabaseFailed(err)
 		}
 		if !o.stored(p.ID) {

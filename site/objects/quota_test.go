@@ -3,6 +3,7 @@ package objects
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,27 +12,37 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/packs"
+	"github.com/globalrefdb/globalrefdb/site/serving"
 )
 
-// A still is a daemon that does its work at once.
-type still struct{ tasks int }
-
-func (*still) Config() *config.Config { return &config.Config{Timeout: time.Minute} }
-func (*still) RecordHealth(error)     {}
-func (*still) RetryLocked(ctx context.Context, _ *config.Config, request func(context.Context) error) error {
-	return request(ctx)
+// A droppings counts the packs that are dropped.
+type droppings struct {
+	refdb.Driver
+	refdb.PackStore
+	n atomic.Int64
 }
-func (s *still) Go(f func(context.Context)) { s.tasks++; f(context.Background()) }
+
+func (d *droppings) DropPack(ctx context.Context, id string) error {
+	d.n.Add(1)
+	return d.PackStore.DropPack(ctx, id)
+}
 
 func TestAPushThatStallsHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		db, err := refdb.New(memory.New().Open(), refdb.Options{Site: "a"})
+		driver := memory.New().Open()
+		dropped := &droppings{Driver: driver, PackStore: driver.(refdb.PackStore)}
+		db, err := refdb.New(dropped, refdb.Options{Site: "a"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer db.Close()
-		site := &still{}
-		s := &Storage{DB: db, Site: site, Logger: slog.New(slog.DiscardHandler)}
+		state := serving.New(&config.Config{Timeout: time.Minute}, nil)
+		state.Work = t.Context()
+		s := &Storage{DB: db, State: state, Logger: slog.New(slog.DiscardHandler)}
+		drops := func() int64 {
+			state.Tasks.Wait()
+			return dropped.n.Load()
+		}
 		const project = "team/app"
 		push := func(id string, size int64) (*Pushed, []refdb.Update) {
 			o, moves := &Pushed{}, []refdb.Update{{Ref: "refs/heads/" + id, New: refdb.Value(id)}}
@@ -44,15 +55,15 @@ func TestAPushThatStallsHoldsUpNoOther(t *testing.T) {
 		time.Sleep(stalledFor / 2)
 		second, secondMoves := push("2222222222222222222222222222222222222222", unusedPackQuota/2)
 		third, thirdMoves := push("3333333333333333333333333333333333333333", unusedPackQuota/4)
-		if s.makeRoom(third) || site.tasks > 0 {
+		if s.makeRoom(third) || drops() > 0 {
 			t.Error("a push that has just stored its objects is dropped for another")
 		}
 		time.Sleep(stalledFor/2 + time.Second)
 		if s.makeRoom(first) {
 			t.Error("a push makes room for itself, or lately stored packs do")
 		}
-		if !s.makeRoom(third) || site.tasks != 1 || first.Holds(project, firstMoves) || !second.Holds(project, secondMoves) || !third.Holds(project, thirdMoves) {
-			t.Errorf("the push that has stalled is not the one that is dropped: %d were", site.tasks)
+		if !s.makeRoom(third) || drops() != 1 || first.Holds(project, firstMoves) || !second.Holds(project, secondMoves) || !third.Holds(project, thirdMoves) {
+			t.Errorf("the push that has stalled is not the one that is dropped: %d were", drops())
 		}
 		if n := s.unused.Load(); n != unusedPackQuota/2+unusedPackQuota/4 {
 			t.Errorf("%d bytes are counted", n)

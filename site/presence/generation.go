@@ -2,12 +2,8 @@ package presence
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
@@ -36,30 +32,13 @@ var (
 
 const takeOverHint = "if the site is to run here from now on, with the repositories that are here, and nowhere else: refdbctl site take-over"
 
-func generationFile(state string) string { return filepath.Join(state, "generation") }
+func generationFile(state string) durable.State { return durable.In(state, "generation") }
 
 // readGeneration returns the zero generation if the state has none: this is the first start,
 // or an earlier version wrote the state.
 func readGeneration(state string) (g generation, err error) {
-	b, err := os.ReadFile(generationFile(state))
-	if errors.Is(err, fs.ErrNotExist) {
-		return generation{}, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(b, &g)
-	}
-	if err != nil {
-		return generation{}, fmt.Errorf("reading the daemon's state: %s: %w", generationFile(state), err)
-	}
-	return g, nil
-}
-
-func (g generation) write(state string) error {
-	b, err := json.Marshal(g)
-	if err != nil {
-		return err
-	}
-	return durable.WriteState(generationFile(state), append(b, '\n'))
+	_, err = generationFile(state).Load(&g)
+	return g, err
 }
 
 // is reports whether the database got the ID that it has, "" for none, from this state directory.
@@ -128,7 +107,7 @@ func (p *Presence) advance(ctx context.Context, c *config.Config, lock *refdb.Lo
 	}
 	here = here.with(was)
 	if held != p.id {
-		if err := (generation{Current: held, Next: p.id, location: here}).write(c.State); err != nil {
+		if err := generationFile(c.State).Save(generation{Current: held, Next: p.id, location: here}); err != nil {
 			return err
 		}
 		ref := refPrefix + c.Site
@@ -136,5 +115,5 @@ func (p *Presence) advance(ctx context.Context, c *config.Config, lock *refdb.Lo
 			return err
 		}
 	}
-	return generation{Current: p.id, location: here}.write(c.State)
+	return generationFile(c.State).Save(generation{Current: p.id, location: here})
 }

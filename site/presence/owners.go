@@ -1,10 +1,7 @@
 package presence
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"strings"
 
@@ -22,27 +19,24 @@ type ownerProcess struct {
 // each. Earlier versions wrote and read the owners alone.
 type ownerProcesses []ownerProcess
 
-func readOwners(path string) (all ownerProcesses, err error) {
-	b, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("reading the daemon's state: %w", err)
-	}
-	for line := range strings.Lines(string(b)) {
+func readOwners(file durable.State) (all ownerProcesses, err error) {
+	text, _, err := file.LoadText()
+	for line := range strings.Lines(text) {
 		owner, process, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if owner != "" {
 			all = append(all, ownerProcess{owner, process})
 		}
 	}
-	return all, nil
+	return all, err
 }
 
 // write replaces the list, so that it outlasts a crash of the machine.
-func (all ownerProcesses) write(path string) error {
+func (all ownerProcesses) write(file durable.State) error {
 	var text strings.Builder
 	for _, i := range all {
 		fmt.Fprintln(&text, strings.TrimSpace(i.owner+" "+i.process))
 	}
-	return durable.WriteState(path, []byte(text.String()))
+	return file.SaveText(text.String())
 }
 
 func (all ownerProcesses) find(owner string) (ownerProcess, bool) {

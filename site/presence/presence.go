@@ -8,13 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 )
 
@@ -157,7 +157,7 @@ func (p *Presence) take(ctx context.Context, c *config.Config) (*refdb.Lock, err
 // lock. If there is a lock already, mayEnd returns why it must not be removed.
 func (p *Presence) lockName(ctx context.Context, c *config.Config, mayEnd func(*config.Config, ownerProcesses, refdb.LockInfo) error, do func(*refdb.Lock) error) (*refdb.Lock, error) {
 	ref := refPrefix + c.Site
-	file := filepath.Join(c.State, "owners")
+	file := durable.In(c.State, "owners")
 	earlier, err := readOwners(file)
 	if err != nil {
 		return nil, err

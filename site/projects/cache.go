@@ -36,16 +36,19 @@ const (
 type Cache struct {
 	Asking sync.Mutex    // held while the database is asked for changes
 	Settle time.Duration // for how long pushes are refused after a change; 0: [RulesSettle]
+	// Clock measures the age of the database's latest answer; nil for [Uptime].
+	Clock func() (time.Duration, error)
 
 	mu     sync.Mutex
 	known  map[string]Known
 	last   refdb.Project // the latest change that was read
-	asOf   time.Duration // when that was asked, by Uptime; 0: never
+	asOf   time.Duration // when that was asked, by Clock; 0: never
 	failed bool          // the database has not answered since
 
 	changed map[string]bool // projects of which another row was learned since Changed was called
 
-	IDs RepositoryIDs
+	IDs      RepositoryIDs
+	Creating Names // projects whose repository a guard is creating here, which may come to nothing
 }
 
 // Known is a project as a daemon knows it.
@@ -63,7 +66,7 @@ type Known struct {
 // back, as by a restore from a backup, and gives the same revisions to other changes. Then Refresh reads everything
 // again, and also after an outage, during which the database may have been set back.
 func (k *Cache) Refresh(ctx context.Context, db *refdb.DB) error {
-	asked, err := Uptime()
+	asked, err := k.clock()
 	if err != nil {
 		return err
 	}
@@ -217,7 +220,7 @@ func (k *Cache) Get(project string) (p Known, ok bool) {
 
 // Valid reports whether the cache is fresh enough to be used.
 func (k *Cache) Valid() (bool, error) {
-	now, err := Uptime()
+	now, err := k.clock()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.asOf != 0 && now-k.asOf <= rulesValid, err
@@ -231,11 +234,9 @@ func (k *Cache) Read(row refdb.Project, readAt time.Duration) Known {
 	return k.known[row.Project]
 }
 
-// Backdate lets the latest answer of the database be older: for tests.
-func (k *Cache) Backdate(by time.Duration) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.asOf != 0 {
-		k.asOf -= by
+func (k *Cache) clock() (time.Duration, error) {
+	if k.Clock == nil {
+		return Uptime()
 	}
+	return k.Clock()
 }

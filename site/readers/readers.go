@@ -97,7 +97,7 @@ func (rs *Readers) Serve(ctx context.Context, conn *net.UnixConn, r *bufio.Reade
 	}
 }
 
-func sayTo(conn net.Conn, m wire.Message) error {
+func sayTo(conn net.Conn, m wire.DaemonMessage) error {
 	conn.SetWriteDeadline(time.Now().Add(readerWrite))
 	return wire.WriteMessage(conn, m)
 }
@@ -149,7 +149,7 @@ func (rs *Readers) ended(r *reader, conn net.Conn) {
 }
 
 // movesAfter returns the answer to a reader that has dealt with all before a place. It waits a while for something to move.
-func (rs *Readers) movesAfter(ctx context.Context, place moves.Place) wire.Message {
+func (rs *Readers) movesAfter(ctx context.Context, place moves.Place) wire.DaemonMessage {
 	if place == "" {
 		end, err := rs.List.End()
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"strings"
 	"syscall"
 
@@ -92,4 +93,11 @@ func LockedBy(l refdb.LockInfo, site string) string {
 		how = wire.PushUnderWay(who)
 	}
 	return wire.Locked(l.Ref, how, l.Heartbeat.Add(l.Age-l.HeldFor()), l.HeldFor())
+}
+
+// Log logs an error that has refused something, unless it is one for the pusher alone.
+func Log(ctx context.Context, log *slog.Logger, err error) {
+	if !errors.As(err, new(Lines)) {
+		log.InfoContext(ctx, "refused", "class", refdb.ClassOf(err).String())
+	}
 }

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 )
 
 // The last client that waits may leave when git has just ended well.
@@ -21,7 +23,7 @@ func TestAnAnswerThatNobodyWaitsForIsAnError(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	dir := t.TempDir()
 	program, pid := filepath.Join(dir, "backend"), filepath.Join(dir, "pid")
-	if err := os.WriteFile(program, []byte("#!/bin/sh\necho $$ > "+pid+"\nprintf 'Status: 200 OK\\r\\n\\r\\nrefs'\n"), 0o700); err != nil {
+	if err := testprogram.Write(program, []byte("#!/bin/sh\necho $$ > "+pid+"\nprintf 'Status: 200 OK\\r\\n\\r\\nrefs'\n")); err != nil {
 		t.Fatal(err)
 	}
 	a, err := backend{program}.answer(ctx, request{

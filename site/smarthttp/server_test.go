@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 )
 
@@ -39,7 +40,7 @@ func TestAFailureOfGitIsNotKept(t *testing.T) {
 func (r *rig) fake(script string) {
 	r.Helper()
 	r.backend.program = filepath.Join(r.TempDir(), "backend")
-	r.must(os.WriteFile(r.backend.program, []byte("#!/bin/sh\n"+script), 0o755))
+	r.must(testprogram.Write(r.backend.program, []byte("#!/bin/sh\n"+script)))
 }
 
 // What git said before it failed is passed on, and the connection ends, so that nobody takes it for all.
@@ -142,7 +143,7 @@ func TestAClientThatGoesAwayEndsAReadAndNoPush(t *testing.T) {
 		r := newRig(t)
 		dir := t.TempDir()
 		r.backend.program = filepath.Join(dir, "backend")
-		r.must(os.WriteFile(r.backend.program, fmt.Appendf(nil, fakeGit, filepath.Join(dir, "pid")), 0o755))
+		r.must(testprogram.Write(r.backend.program, fmt.Appendf(nil, fakeGit, filepath.Join(dir, "pid"))))
 		served := make(chan struct{})
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 			defer close(served)
@@ -184,7 +185,7 @@ func TestNoHeaderOfAClientReachesGit(t *testing.T) {
 	r.o.UserHeader = "X-User"
 	said := filepath.Join(t.TempDir(), "said")
 	r.backend.program = filepath.Join(t.TempDir(), "backend")
-	r.must(os.WriteFile(r.backend.program, []byte("#!/bin/sh\nenv >"+said+"\nprintf 'Content-Type: x\\r\\n\\r\\n'\n"), 0o755))
+	r.must(testprogram.Write(r.backend.program, []byte("#!/bin/sh\nenv >"+said+"\nprintf 'Content-Type: x\\r\\n\\r\\n'\n")))
 	r.get(t.Context(), "/"+project+".git/info/refs?service=git-receive-pack", "X-User", "alice", "Proxy", "evil", "X-Evil", "evil", "Git-Protocol", "version=1", "Remote-User", "evil")
 	text, err := os.ReadFile(said)
 	r.must(err)

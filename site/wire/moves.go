@@ -46,7 +46,7 @@ type (
 
 // ReadBeginMoves reads a reader's first message. Errors are as those of [ReadBegin].
 func ReadBeginMoves(r *bufio.Reader) (BeginMoves, error) {
-	head, lines, err := readMessage(r)
+	head, lines, err := ReadLines(r)
 	if err != nil {
 		return BeginMoves{}, err
 	}
@@ -75,7 +75,7 @@ func ReadBeginMoves(r *bufio.Reader) (BeginMoves, error) {
 
 // ReadFromReader reads a later message of a reader: [After]. Errors are as those of [ReadBegin].
 func ReadFromReader(r *bufio.Reader) (After, error) {
-	head, lines, err := readMessage(r)
+	head, lines, err := ReadLines(r)
 	if err != nil {
 		return After{}, err
 	}
@@ -85,39 +85,6 @@ func ReadFromReader(r *bufio.Reader) (After, error) {
 	}
 	m := After{unlessDash(place)}
 	return m, m.check()
-}
-
-// ReadMoves reads an answer of the daemon: [Moves], [Reset], [Rejected] or [Fault].
-func ReadMoves(r *bufio.Reader) (Message, error) {
-	head, lines, err := readMessage(r)
-	if err != nil {
-		return nil, err
-	}
-	verb, rest, _ := strings.Cut(head, " ")
-	var m Message
-	ok := true
-	switch verb {
-	case "moves":
-		moves := Moves{Place: rest}
-		for _, line := range lines {
-			who, line, _ := strings.Cut(line, " ")
-			ref, dir, _ := strings.Cut(line, " ")
-			if who == "" || ref == "" {
-				ok = false
-			}
-			moves.Entries = append(moves.Entries, Move{unlessDash(who), unlessDash(ref), dir})
-		}
-		m = moves
-	case "reset":
-		m, ok = Reset{rest}, len(lines) == 0
-	case "rejected":
-		m = Rejected{rest, lines}
-	case "error":
-		m, ok = Fault{rest}, len(lines) == 0
-	default:
-		ok = false
-	}
-	return checked(m, ok, head)
 }
 
 func unlessDash(s string) string {
@@ -133,12 +100,6 @@ func orDash(s string) string {
 	}
 	return s
 }
-
-func (m BeginMoves) text() (string, []string) {
-	return MovesMagic + strconv.Itoa(MovesVersion), []string{"guard " + m.Guard, "after " + orDash(m.After)}
-}
-
-func (m After) text() (string, []string) { return "after " + orDash(m.Place), nil }
 
 func (m Moves) text() (string, []string) {
 	lines := make([]string, len(m.Entries))

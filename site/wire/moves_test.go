@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/site/wire"
+	"github.com/globalrefdb/globalrefdb/site/wire/wiretest"
 )
 
 const reads = "refdb-moves 1\nguard " + guardID + "\n"
@@ -27,11 +28,11 @@ func TestAMessageAboutMovesArrivesAsItWasSent(t *testing.T) {
 		"the first one of all":         {wire.BeginMoves{Guard: guardID}, reads + "after -\n\n", readBeginMoves},
 		"a later one":                  {wire.After{Place: "E-1-20"}, "after E-1-20\n\n", readFromReader},
 		"from the present on":          {wire.After{}, "after -\n\n", readFromReader},
-		"nothing":                      {wire.Moves{Place: "E-1-20"}, "moves E-1-20\n\n", wire.ReadMoves},
-		"a reset":                      {wire.Reset{Place: "E-1-20"}, "reset E-1-20\n\n", wire.ReadMoves},
-		"a rejection":                  {wire.Rejected{Reason: wire.RejectUnwritable, Lines: []string{"one", "two"}}, "rejected unwritable\none\ntwo\n\n", wire.ReadMoves},
-		"a fault":                      {wire.Fault{Text: "malformed: x"}, "error malformed: x\n\n", wire.ReadMoves},
-		"moves of all kinds, in order": {wire.Moves{Place: "p", Entries: []wire.Move{{guardID, "refs/heads/\xff", "/srv/g it/a.git"}, {"", "HEAD", "/b"}, {"", "", "/c"}}}, "moves p\n" + guardID + " refs/heads/\xff /srv/g it/a.git\n- HEAD /b\n- - /c\n\n", wire.ReadMoves},
+		"nothing":                      {wire.Moves{Place: "E-1-20"}, "moves E-1-20\n\n", wiretest.ReadMoves},
+		"a reset":                      {wire.Reset{Place: "E-1-20"}, "reset E-1-20\n\n", wiretest.ReadMoves},
+		"a rejection":                  {wire.Rejected{Reason: wire.RejectUnwritable, Lines: []string{"one", "two"}}, "rejected unwritable\none\ntwo\n\n", wiretest.ReadMoves},
+		"a fault":                      {wire.Fault{Text: "malformed: x"}, "error malformed: x\n\n", wiretest.ReadMoves},
+		"moves of all kinds, in order": {wire.Moves{Place: "p", Entries: []wire.Move{{guardID, "refs/heads/\xff", "/srv/g it/a.git"}, {"", "HEAD", "/b"}, {"", "", "/c"}}}, "moves p\n" + guardID + " refs/heads/\xff /srv/g it/a.git\n- HEAD /b\n- - /c\n\n", wiretest.ReadMoves},
 	} {
 		t.Run(name, func(t *testing.T) {
 			isReadAsItIsSent(t, c.m, c.text, c.read)
@@ -62,18 +63,18 @@ func TestWhatIsNoMessageAboutMovesEndsTheConnection(t *testing.T) {
 		"after nothing":                 {"after \n\n", readFromReader, wire.ErrMalformed, "after"},
 		"after with lines":              {"after x\ny\n\n", readFromReader, wire.ErrMalformed, "after"},
 		"a session's message":           {"report 1\n\n", readFromReader, wire.ErrMalformed, "report 1"},
-		"an answer of sessions":         {"welcome\n\n", wire.ReadMoves, wire.ErrMalformed, "welcome"},
-		"moves without a place":         {"moves \n\n", wire.ReadMoves, wire.ErrMalformed, "place"},
-		"moves at the present":          {"moves -\n\n", wire.ReadMoves, wire.ErrMalformed, "place"},
-		"a move by nobody":              {"moves p\n refs/x /a\n\n", wire.ReadMoves, wire.ErrMalformed, "moves"},
-		"a move by somebody else":       {"moves p\nme refs/x /a\n\n", wire.ReadMoves, wire.ErrMalformed, "who"},
-		"a move of nothing":             {"moves p\n-  /a\n\n", wire.ReadMoves, wire.ErrMalformed, "moves"},
-		"a move nowhere":                {"moves p\n- refs/x\n\n", wire.ReadMoves, wire.ErrMalformed, "directory"},
-		"a move in a relative place":    {"moves p\n- refs/x a\n\n", wire.ReadMoves, wire.ErrMalformed, "absolute path"},
-		"a reset with lines":            {"reset p\nx\n\n", wire.ReadMoves, wire.ErrMalformed, "reset"},
-		"a reset to the present":        {"reset -\n\n", wire.ReadMoves, wire.ErrMalformed, "place"},
-		"a rejection without a reason":  {"rejected \n\n", wire.ReadMoves, wire.ErrMalformed, "reason"},
-		"a rejection of several words":  {"rejected a b\n\n", wire.ReadMoves, wire.ErrMalformed, "reason"},
+		"an answer of sessions":         {"welcome\n\n", wiretest.ReadMoves, wire.ErrMalformed, "welcome"},
+		"moves without a place":         {"moves \n\n", wiretest.ReadMoves, wire.ErrMalformed, "place"},
+		"moves at the present":          {"moves -\n\n", wiretest.ReadMoves, wire.ErrMalformed, "place"},
+		"a move by nobody":              {"moves p\n refs/x /a\n\n", wiretest.ReadMoves, wire.ErrMalformed, "moves"},
+		"a move by somebody else":       {"moves p\nme refs/x /a\n\n", wiretest.ReadMoves, wire.ErrMalformed, "who"},
+		"a move of nothing":             {"moves p\n-  /a\n\n", wiretest.ReadMoves, wire.ErrMalformed, "moves"},
+		"a move nowhere":                {"moves p\n- refs/x\n\n", wiretest.ReadMoves, wire.ErrMalformed, "directory"},
+		"a move in a relative place":    {"moves p\n- refs/x a\n\n", wiretest.ReadMoves, wire.ErrMalformed, "absolute path"},
+		"a reset with lines":            {"reset p\nx\n\n", wiretest.ReadMoves, wire.ErrMalformed, "reset"},
+		"a reset to the present":        {"reset -\n\n", wiretest.ReadMoves, wire.ErrMalformed, "place"},
+		"a rejection without a reason":  {"rejected \n\n", wiretest.ReadMoves, wire.ErrMalformed, "reason"},
+		"a rejection of several words":  {"rejected a b\n\n", wiretest.ReadMoves, wire.ErrMalformed, "reason"},
 		"a question of 64 MB, or worse": {"after " + strings.Repeat("x", wire.MaxMessage), readFromReader, wire.ErrTooLarge, "64 MB"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +99,7 @@ func TestAMessageAboutMovesThatCouldNotBeReadIsNotSent(t *testing.T) {
 		wire.Moves{Place: "p", Entries: []wire.Move{{Ref: "refs/x", Dir: "/a\nb"}}},
 	} {
 		var buf bytes.Buffer
-		if err := wire.WriteMessage(&buf, m); !errors.Is(err, wire.ErrMalformed) || buf.Len() != 0 {
+		if err := wiretest.Write(&buf, m); !errors.Is(err, wire.ErrMalformed) || buf.Len() != 0 {
 			t.Errorf("%+v: %v, %d bytes sent", m, err, buf.Len())
 		}
 	}
@@ -118,5 +119,5 @@ func FuzzReadFromReader(f *testing.F) {
 func FuzzReadMoves(f *testing.F) {
 	f.Add([]byte("moves p\n" + guardID + " refs/heads/x /srv/g it\n- - /c\n\n"))
 	f.Add([]byte("reset p\n\nrejected starting\nx\n\nerror x\n\n"))
-	fuzzMessages(f, wire.ReadMoves)
+	fuzzMessages(f, wiretest.ReadMoves)
 }

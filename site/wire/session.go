@@ -37,12 +37,17 @@ const (
 	RejectMalformed = "malformed"
 )
 
-// A Message is one of a session.
+// A Message is one of a session, or of the list of moves.
 type Message interface {
-	// text returns the head, and the lines.
-	text() (head string, lines []string)
 	// check returns an error that wraps [ErrMalformed] unless the message can be read as it is written.
 	check() error
+}
+
+// A DaemonMessage is a message that the daemon sends.
+type DaemonMessage interface {
+	Message
+	// text returns the head, and the lines.
+	text() (head string, lines []string)
 }
 
 type (
@@ -107,7 +112,7 @@ type (
 )
 
 // WriteMessage sends m, in a single write.
-func WriteMessage(w io.Writer, m Message) error {
+func WriteMessage(w io.Writer, m DaemonMessage) error {
 	b, err := AppendMessage(nil, m)
 	if err == nil {
 		_, err = w.Write(b)
@@ -116,7 +121,7 @@ func WriteMessage(w io.Writer, m Message) error {
 }
 
 // AppendMessage appends m as it is sent. The error wraps [ErrMalformed] or [ErrTooLarge] if m could not be read.
-func AppendMessage(b []byte, m Message) ([]byte, error) {
+func AppendMessage(b []byte, m DaemonMessage) ([]byte, error) {
 	if err := m.check(); err != nil {
 		return b, err
 	}
@@ -139,28 +144,6 @@ func tooLargeMessage() error {
 	return &wrapped{ErrTooLarge, "a message of more than " + strconv.Itoa(MaxMessage>>20) + " MB"}
 }
 
-func (m Begin) text() (string, []string) {
-	lines := []string{"guard " + m.Guard, "number " + strconv.FormatUint(m.Number, 10), "name " + m.Name, "root " + m.Root}
-	if m.Instance != "" {
-		lines = append(lines, "instance "+m.Instance)
-	}
-	if m.Server != "" {
-		lines = append(lines, "server "+m.Server)
-	}
-	for _, o := range m.Open {
-		lines = append(lines, "open "+o.TX+" "+o.Dir)
-		lines = appendLines(lines, o.Lines)
-	}
-	return SessionMagic + strconv.Itoa(SessionVersion), append(lines, "ready")
-}
-
-func appendLines(to []string, lines []Line) []string {
-	for _, l := range lines {
-		to = append(to, l.Old+" "+l.New+" "+l.Ref)
-	}
-	return to
-}
-
 func (m Welcome) text() (string, []string) {
 	database := "ok"
 	if m.Database != "" {
@@ -178,15 +161,6 @@ func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseco
 
 func (m Rejected) text() (string, []string) { return "rejected " + m.Reason, m.Lines }
 
-func (m Announce) text() (string, []string) {
-	lines := make([]string, 0, len(m.Lines)+1)
-	if m.By != "" {
-		lines = append(lines, "by "+m.By)
-	}
-	return "announce " + m.TX + " " + milliseconds(m.Limit) + " " + m.Dir, appendLines(lines, m.Lines)
-}
-
-func (m Report) text() (string, []string)  { return "report " + m.TX, nil }
 func (m WaitOn) text() (string, []string)  { return "wait " + m.TX + " " + m.Text, nil }
 func (m Granted) text() (string, []string) { return "ok " + m.TX, nil }
 func (m Refused) text() (string, []string) {

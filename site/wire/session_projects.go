@@ -24,14 +24,6 @@ type (
 	}
 )
 
-func (m Create) text() (string, []string) {
-	return "create " + m.TX + " " + milliseconds(m.Limit) + " " + m.Dir, nil
-}
-
-func (m Deleted) text() (string, []string) {
-	return "deleted " + m.TX + " " + milliseconds(m.Limit) + " " + m.Dir, []string{"id " + m.ID}
-}
-
 func (m Create) check() error { return checkProject(m.TX, m.Limit, m.Dir) }
 
 func (m Deleted) check() error {

@@ -12,7 +12,7 @@ import (
 // ReadBegin reads a guard's first message. The error wraps [ErrVersion], [ErrMalformed] or [ErrTooLarge] if it is the
 // guard's fault; its message is then one line, fit for an answer. [io.EOF] says that nothing came at all.
 func ReadBegin(r *bufio.Reader) (Begin, error) {
-	head, lines, err := readMessage(r)
+	head, lines, err := ReadLines(r)
 	if err != nil {
 		return Begin{}, err
 	}
@@ -72,7 +72,7 @@ func ReadBegin(r *bufio.Reader) (Begin, error) {
 // ReadFromGuard reads a later message of a guard: [Announce], [Report], [Create], [Deleted], [Ping] or [Pong]. Errors are as those of
 // [ReadBegin].
 func ReadFromGuard(r *bufio.Reader) (Message, error) {
-	head, lines, err := readMessage(r)
+	head, lines, err := ReadLines(r)
 	if err != nil {
 		return nil, err
 	}
@@ -90,81 +90,6 @@ func ReadFromGuard(r *bufio.Reader) (Message, error) {
 		m, ok = parseCreate(rest, lines)
 	case "deleted":
 		m, ok = parseDeleted(rest, lines)
-	default:
-		m, ok = parseLiveness(head, lines)
-	}
-	return checked(m, ok, head)
-}
-
-// ReadWelcome reads the answer to [Begin]: [Welcome] or [Rejected].
-func ReadWelcome(r *bufio.Reader) (Message, error) {
-	head, lines, err := readMessage(r)
-	if err != nil {
-		return nil, err
-	}
-	if reason, ok := strings.CutPrefix(head, "rejected "); ok {
-		return checked(Rejected{reason, lines}, true, head)
-	}
-	if head != "welcome" {
-		return nil, malformed("the answer to a first message can't be " + excerpt(head))
-	}
-	var w Welcome
-	for _, line := range lines {
-		key, value, _ := strings.Cut(line, " ")
-		ok := true
-		switch key { // unknown ones are of a later daemon
-		case "site":
-			w.Site = value
-		case "root":
-			w.Root = value
-		case "lock-wait":
-			w.LockWait, ok = parseMilliseconds(value)
-		case "timeout":
-			w.Timeout, ok = parseMilliseconds(value)
-		case "database":
-			if w.Database = value; value == "ok" {
-				w.Database = ""
-			}
-		case "projects":
-			n, is := parseNumber(value)
-			w.Projects, ok = int(n), is && n > 0 && n < 1<<16
-		}
-		if !ok {
-			return nil, malformed("a welcome can't hold " + excerpt(line))
-		}
-	}
-	return checked(w, true, head)
-}
-
-// ReadFromDaemon reads a later message of the daemon: [WaitOn], [Granted], [Refused], [Settled], [Ping], [Pong] or [Fault].
-func ReadFromDaemon(r *bufio.Reader) (Message, error) {
-	head, lines, err := readMessage(r)
-	if err != nil {
-		return nil, err
-	}
-	verb, rest, _ := strings.Cut(head, " ")
-	var m Message
-	ok := true
-	switch verb {
-	case "wait":
-		tx, text, _ := strings.Cut(rest, " ")
-		m, ok = WaitOn{tx, text}, len(lines) == 0
-	case "ok":
-		m, ok = Granted{rest}, len(lines) == 0
-	case "refused":
-		fields := strings.Split(rest, " ")
-		if ok = len(fields) == 3; ok {
-			m = Refused{fields[0], fields[1], fields[2], lines}
-		}
-	case "settled":
-		s := Settled{TX: rest}
-		for _, line := range lines {
-			value, ref, _ := strings.Cut(line, " ")
-			s.Values = append(s.Values, RefValue{value, ref})
-		}
-		m = s
-	case "error":
-		m, ok = Fault{rest}, len(lines) == 0
 	default:
 		m, ok = parseLiveness(head, lines)
 	}
@@ -228,8 +153,9 @@ func parseNumber(s string) (uint64, bool) {
 	return n, err == nil && s == strconv.FormatUint(n, 10)
 }
 
-// readMessage reads the lines up to an empty one. [io.EOF] says that the other side has closed between two messages.
-func readMessage(r *bufio.Reader) (head string, lines []string, err error) {
+// ReadLines reads a message as lines, up to an empty one, which it leaves out. [io.EOF] means that the other side has
+// closed between two messages.
+func ReadLines(r *bufio.Reader) (head string, lines []string, err error) {
 	size := 0
 	for {
 		line, err := readLine(r, MaxMessage-size)

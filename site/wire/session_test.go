@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/site/wire"
+	"github.com/globalrefdb/globalrefdb/site/wire/wiretest"
 )
 
 const guardID = "0123456789abcdef0123456789abcdef"
@@ -40,27 +41,27 @@ func TestAMessageArrivesAsItWasSent(t *testing.T) {
 			"refdb-session 1\nguard " + guardID + "\nnumber 12\nname Gerrit\nroot /srv/g it\ninstance one\nserver two words\nopen 7 /srv/g it/a.git\n" +
 				zero + " " + a + " refs/heads/x\n" + a + " " + zero + " refs/heads/\xff\nopen a-Z /b\n" + zero + " " + a + " refs/heads/x\nready\n\n", readBegin},
 		"a welcome": {wire.Welcome{Site: "eu-1", Root: "/srv/git", LockWait: 2 * time.Second, Timeout: 6 * time.Second},
-			"welcome\nsite eu-1\nroot /srv/git\nlock-wait 2000\ntimeout 6000\ndatabase ok\n\n", wire.ReadWelcome},
+			"welcome\nsite eu-1\nroot /srv/git\nlock-wait 2000\ntimeout 6000\ndatabase ok\n\n", wiretest.ReadWelcome},
 		"a welcome without the database": {wire.Welcome{Site: "eu-1", Root: "/", Database: "it does not answer"},
-			"welcome\nsite eu-1\nroot /\nlock-wait 0\ntimeout 0\ndatabase it does not answer\n\n", wire.ReadWelcome},
-		"a rejection": {wire.Rejected{Reason: wire.RejectRoot, Lines: []string{"one", "two"}}, "rejected root\none\ntwo\n\n", wire.ReadWelcome},
+			"welcome\nsite eu-1\nroot /\nlock-wait 0\ntimeout 0\ndatabase it does not answer\n\n", wiretest.ReadWelcome},
+		"a rejection": {wire.Rejected{Reason: wire.RejectRoot, Lines: []string{"one", "two"}}, "rejected root\none\ntwo\n\n", wiretest.ReadWelcome},
 		"an announcement": {wire.Announce{TX: "1", Limit: 5 * time.Second, Dir: "/srv/a b.git", By: "by whom", Lines: []wire.Line{one, {Old: zero, New: "ref:refs/heads/m", Ref: "HEAD"}}},
 			"announce 1 5000 /srv/a b.git\nby by whom\n" + zero + " " + a + " refs/heads/x\n" + zero + " ref:refs/heads/m HEAD\n\n", wire.ReadFromGuard},
 		"nobody's announcement":   {wire.Announce{TX: "1", Dir: "/a", Lines: []wire.Line{one}}, "announce 1 0 /a\n" + zero + " " + a + " refs/heads/x\n\n", wire.ReadFromGuard},
-		"a welcome with projects": {wire.Welcome{Site: "eu-1", Root: "/", Projects: 1}, "welcome\nsite eu-1\nroot /\nlock-wait 0\ntimeout 0\ndatabase ok\nprojects 1\n\n", wire.ReadWelcome},
+		"a welcome with projects": {wire.Welcome{Site: "eu-1", Root: "/", Projects: 1}, "welcome\nsite eu-1\nroot /\nlock-wait 0\ntimeout 0\ndatabase ok\nprojects 1\n\n", wiretest.ReadWelcome},
 		"a creation":              {wire.Create{TX: "1", Limit: 5 * time.Second, Dir: "/srv/a b.git"}, "create 1 5000 /srv/a b.git\n\n", wire.ReadFromGuard},
 		"a deletion":              {wire.Deleted{TX: "1", Limit: time.Second, Dir: "/srv/a b.git", ID: "A B"}, "deleted 1 1000 /srv/a b.git\nid A B\n\n", wire.ReadFromGuard},
 		"a report":                {wire.Report{TX: "1"}, "report 1\n\n", wire.ReadFromGuard},
 		"a guard's ping":          {wire.Ping{}, "ping\n\n", wire.ReadFromGuard},
 		"a guard's pong":          {wire.Pong{}, "pong\n\n", wire.ReadFromGuard},
-		"a wait":                  {wire.WaitOn{TX: "1", Text: "12 MiB"}, "wait 1 12 MiB\n\n", wire.ReadFromDaemon},
-		"a wait without text":     {wire.WaitOn{TX: "1"}, "wait 1 \n\n", wire.ReadFromDaemon},
-		"an OK":                   {wire.Granted{TX: "1"}, "ok 1\n\n", wire.ReadFromDaemon},
-		"a refusal":               {wire.Refused{TX: "1", Kind: wire.Retry, Reason: "behind", Lines: []string{"fetch"}}, "refused 1 retry behind\nfetch\n\n", wire.ReadFromDaemon},
-		"a settlement":            {wire.Settled{TX: "1", Values: []wire.RefValue{{Value: a, Ref: "refs/x"}, {Value: "ref:refs/x", Ref: "HEAD"}}}, "settled 1\n" + a + " refs/x\nref:refs/x HEAD\n\n", wire.ReadFromDaemon},
-		"an empty settlement":     {wire.Settled{TX: "1"}, "settled 1\n\n", wire.ReadFromDaemon},
-		"a daemon's ping":         {wire.Ping{}, "ping\n\n", wire.ReadFromDaemon},
-		"a fault":                 {wire.Fault{Text: "malformed: x"}, "error malformed: x\n\n", wire.ReadFromDaemon},
+		"a wait":                  {wire.WaitOn{TX: "1", Text: "12 MiB"}, "wait 1 12 MiB\n\n", wiretest.ReadFromDaemon},
+		"a wait without text":     {wire.WaitOn{TX: "1"}, "wait 1 \n\n", wiretest.ReadFromDaemon},
+		"an OK":                   {wire.Granted{TX: "1"}, "ok 1\n\n", wiretest.ReadFromDaemon},
+		"a refusal":               {wire.Refused{TX: "1", Kind: wire.Retry, Reason: "behind", Lines: []string{"fetch"}}, "refused 1 retry behind\nfetch\n\n", wiretest.ReadFromDaemon},
+		"a settlement":            {wire.Settled{TX: "1", Values: []wire.RefValue{{Value: a, Ref: "refs/x"}, {Value: "ref:refs/x", Ref: "HEAD"}}}, "settled 1\n" + a + " refs/x\nref:refs/x HEAD\n\n", wiretest.ReadFromDaemon},
+		"an empty settlement":     {wire.Settled{TX: "1"}, "settled 1\n\n", wiretest.ReadFromDaemon},
+		"a daemon's ping":         {wire.Ping{}, "ping\n\n", wiretest.ReadFromDaemon},
+		"a fault":                 {wire.Fault{Text: "malformed: x"}, "error malformed: x\n\n", wiretest.ReadFromDaemon},
 	} {
 		t.Run(name, func(t *testing.T) {
 			isReadAsItIsSent(t, c.m, c.text, c.read)
@@ -72,7 +73,7 @@ func TestAMessageArrivesAsItWasSent(t *testing.T) {
 func isReadAsItIsSent(t *testing.T, m wire.Message, text string, read func(*bufio.Reader) (wire.Message, error)) {
 	t.Helper()
 	var buf bytes.Buffer
-	if err := wire.WriteMessage(&buf, m); err != nil || buf.String() != text {
+	if err := wiretest.Write(&buf, m); err != nil || buf.String() != text {
 		t.Fatalf("sent %q, %v, want %q", buf.String(), err, text)
 	}
 	r := reader(text + "rest")
@@ -100,7 +101,7 @@ func TestWhatIsNoMessageEndsTheSession(t *testing.T) {
 		"half a message":               {"report 1\n", wire.ReadFromGuard, wire.ErrMalformed, "breaks off"},
 		"an unknown verb":              {"hello\n\n", wire.ReadFromGuard, wire.ErrMalformed, "hello"},
 		"a daemon's verb":              {"ok 1\n\n", wire.ReadFromGuard, wire.ErrMalformed, "ok 1"},
-		"a guard's verb":               {"report 1\n\n", wire.ReadFromDaemon, wire.ErrMalformed, "report 1"},
+		"a guard's verb":               {"report 1\n\n", wiretest.ReadFromDaemon, wire.ErrMalformed, "report 1"},
 		"a ping with more":             {"ping\nx\n\n", wire.ReadFromGuard, wire.ErrMalformed, "ping"},
 		"a report with lines":          {"report 1\n" + move + "\n", wire.ReadFromGuard, wire.ErrMalformed, "report 1"},
 		"a report of nothing":          {"report \n\n", wire.ReadFromGuard, wire.ErrMalformed, "1 to 64"},
@@ -141,12 +142,12 @@ func TestWhatIsNoMessageEndsTheSession(t *testing.T) {
 		"an open one of nothing":       {begun + "open 1 /a\nready\n\n", readBegin, wire.ErrMalformed, "without a ref"},
 		"an open one twice":            {begun + "open 1 /a\n" + move + "open 1 /a\n" + move + "ready\n\n", readBegin, wire.ErrMalformed, "twice"},
 		"a move of nothing":            {begun + move + "ready\n\n", readBegin, wire.ErrMalformed, "refs/heads/x"},
-		"a refusal of another kind":    {"refused 1 maybe behind\n\n", wire.ReadFromDaemon, wire.ErrMalformed, "maybe"},
-		"a refusal without a reason":   {"refused 1 retry\n\n", wire.ReadFromDaemon, wire.ErrMalformed, "refused"},
-		"a reason of two words":        {"refused 1 retry be hind\n\n", wire.ReadFromDaemon, wire.ErrMalformed, "refused"},
-		"a settlement of rubbish":      {"settled 1\nrubbish\n\n", wire.ReadFromDaemon, wire.ErrMalformed, "rubbish"},
-		"an answer that is no welcome": {"ok 1\n\n", wire.ReadWelcome, wire.ErrMalformed, "ok 1"},
-		"a welcome of words":           {"welcome\nsite x\nroot /\ntimeout soon\n\n", wire.ReadWelcome, wire.ErrMalformed, "timeout soon"},
+		"a refusal of another kind":    {"refused 1 maybe behind\n\n", wiretest.ReadFromDaemon, wire.ErrMalformed, "maybe"},
+		"a refusal without a reason":   {"refused 1 retry\n\n", wiretest.ReadFromDaemon, wire.ErrMalformed, "refused"},
+		"a reason of two words":        {"refused 1 retry be hind\n\n", wiretest.ReadFromDaemon, wire.ErrMalformed, "refused"},
+		"a settlement of rubbish":      {"settled 1\nrubbish\n\n", wiretest.ReadFromDaemon, wire.ErrMalformed, "rubbish"},
+		"an answer that is no welcome": {"ok 1\n\n", wiretest.ReadWelcome, wire.ErrMalformed, "ok 1"},
+		"a welcome of words":           {"welcome\nsite x\nroot /\ntimeout soon\n\n", wiretest.ReadWelcome, wire.ErrMalformed, "timeout soon"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -172,12 +173,12 @@ func TestAMessageThatCouldNotBeReadIsNotSent(t *testing.T) {
 		wire.WaitOn{TX: "1", Text: "a\nb"}, wire.Fault{}, wire.Welcome{},
 	} {
 		var buf bytes.Buffer
-		if err := wire.WriteMessage(&buf, m); !errors.Is(err, wire.ErrMalformed) || buf.Len() != 0 {
+		if err := wiretest.Write(&buf, m); !errors.Is(err, wire.ErrMalformed) || buf.Len() != 0 {
 			t.Errorf("%+v: %v, %d bytes sent", m, err, buf.Len())
 		}
 	}
 	large := wire.Refused{TX: "1", Kind: wire.Final, Reason: "x", Lines: []string{strings.Repeat("x", wire.MaxMessage)}}
-	if err := wire.WriteMessage(io.Discard, large); !errors.Is(err, wire.ErrTooLarge) {
+	if err := wiretest.Write(io.Discard, large); !errors.Is(err, wire.ErrTooLarge) {
 		t.Errorf("more than fits: %v", err)
 	}
 }
@@ -194,7 +195,7 @@ func fuzzMessages(f *testing.F, read func(*bufio.Reader) (wire.Message, error)) 
 			t.Fatalf("an error of no kind: %v", err)
 		}
 		var buf bytes.Buffer
-		if err := wire.WriteMessage(&buf, m); err != nil {
+		if err := wiretest.Write(&buf, m); err != nil {
 			t.Fatalf("%q was read as %+v, which can't be sent: %v", text, m, err)
 		}
 		again, err := read(bufio.NewReader(&buf))
@@ -222,11 +223,11 @@ func FuzzReadFromDaemon(f *testing.F) {
 	f.Add([]byte("wait 1 x\n\n"))
 	f.Add([]byte("refused 1 retry behind\nx\n\n"))
 	f.Add([]byte("settled 1\n" + a + " refs/x\n\nerror x\n\n"))
-	fuzzMessages(f, wire.ReadFromDaemon)
+	fuzzMessages(f, wiretest.ReadFromDaemon)
 }
 
 func FuzzReadWelcome(f *testing.F) {
 	f.Add([]byte("welcome\nsite x\nroot /\nlock-wait 2000\ntimeout 6000\ndatabase ok\n\n"))
 	f.Add([]byte("rejected root\nx\n\n"))
-	fuzzMessages(f, wire.ReadWelcome)
+	fuzzMessages(f, wiretest.ReadWelcome)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/journal"
 	"github.com/globalrefdb/globalrefdb/site/moves"
+	"github.com/globalrefdb/globalrefdb/site/serving"
 )
 
 const (
@@ -23,26 +24,12 @@ const (
 	compareAgain = time.Second
 )
 
-// A Site is what is asked of the daemon.
-type Site interface {
-	// Config returns the configuration as it is now.
-	Config() *config.Config
-	// RecordHealth records how a request to the database ended.
-	RecordHealth(err error)
-	// RequestReconcile makes the daemon reconcile soon.
-	RequestReconcile()
-	// Lost returns why the daemon does not hold its site's name; nil if it does.
-	Lost() error
-	// MayMove reports whether the process that announced a move may still make it.
-	MayMove(k refdb.Known) bool
-}
-
 // A Witness compares the database with the journal of what this site knows it to hold.
 type Witness struct {
 	DB      *refdb.DB
 	Journal *journal.Journal // nil if there is none: then this site is no witness
 	Moves   *moves.List
-	Site    Site
+	State   *serving.State
 	Logger  *slog.Logger
 }
 
@@ -55,7 +42,7 @@ func (w *Witness) compare(ctx context.Context) error {
 		err = a.Err()
 	}
 	if errors.Is(err, refdb.ErrNotAdmitted) || errors.Is(err, refdb.ErrLostChanges) {
-		w.Site.RecordHealth(err)
+		w.State.RecordHealth(err)
 	}
 	return err
 }
@@ -96,10 +83,10 @@ func (w *Witness) MayAct(ctx context.Context) error {
 		return nil
 	}
 	a, err := w.DB.Admission(ctx)
-	if err != nil || a.May(w.Site.Config().Site) {
+	if err != nil || a.May(w.State.Config().Site) {
 		return err
 	}
-	if a, err = w.DB.Compare(ctx); err == nil && !a.May(w.Site.Config().Site) {
+	if a, err = w.DB.Compare(ctx); err == nil && !a.May(w.State.Config().Site) {
 		err = errors.Join(refdb.ErrNotAdmitted, a.Err())
 	}
 	return err
@@ -120,8 +107,8 @@ func (w *Witness) KeepComparing(ctx context.Context) {
 		wait = compareEvery
 		if err != nil {
 			wait = compareAgain
-		} else if was || w.Site.Lost() != nil {
-			w.Site.RequestReconcile()
+		} else if was || w.State.Presence.Lost() != nil {
+			w.State.Reconcile.Request()
 		}
 	}
 }
@@ -169,15 +156,15 @@ func (w *Witness) noteChanges(ctx context.Context, after refdb.Cursor) (noted re
 	return after, nil
 }
 
-// SettleLost finds out whether the moves of intents were made that the database lost. It reports
-// open while a process may still make some.
-func (w *Witness) SettleLost(ctx context.Context, lost []refdb.Known) (settled []refdb.Known, open bool, err error) {
+// SettleLost finds out whether the moves were made whose intents the database lost. It reports open
+// while a process may still make some of them, which mayMove says.
+func (w *Witness) SettleLost(ctx context.Context, lost []refdb.Known, mayMove func(refdb.Known) bool) (settled []refdb.Known, open bool, err error) {
 	for _, k := range lost {
 		if k.Move == refdb.MoveMade {
 			settled = append(settled, k) // as it was found before
 			continue
 		}
-		if w.Site.MayMove(k) {
+		if mayMove(k) {
 			open = true
 		} else if k.Move, err = w.moveMade(ctx, k); err != nil {
 			return nil, false, err
@@ -189,7 +176,7 @@ func (w *Witness) SettleLost(ctx context.Context, lost []refdb.Known) (settled [
 
 // moveMade returns what became of a move that nobody makes any more.
 func (w *Witness) moveMade(ctx context.Context, k refdb.Known) (refdb.Move, error) {
-	r, err := w.Site.Config().Repository(k.Project)
+	r, err := w.State.Config().Repository(k.Project)
 	if err != nil {
 		return refdb.MoveUnknown, nil // an operator has to tell
 	}

@@ -75,7 +75,7 @@ func TestWhatIsNoCopyOfTheProjectIsRefusedByEnable(t *testing.T) {
 			row.make(c, project, repo)
 			if row.says == "" {
 				// Refs that differ are reported, and followed.
-				if out, err := c.us.run("site", "enable", "--copy", project); err != nil && !strings.Contains(err.Error(), "that the database has another value of") {
+				if out, err := c.us.run("site", "enable", "--copy", project); err != nil && !strings.Contains(err.Error(), "because the database has another value for them") {
 					t.Errorf("%v: %s", err, out)
 				}
 				c.us.follows(project)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,11 +16,14 @@ import (
 
 // A weight is what a process uses.
 type weight struct {
-	rss   int // in KiB
-	files int // descriptors
+	rss     int // in KiB
+	files   int // descriptors, without sockets
+	sockets int
 }
 
-func (w weight) String() string { return fmt.Sprintf("%d MiB, %d files", w.rss>>10, w.files) }
+func (w weight) String() string {
+	return fmt.Sprintf("%d MiB, %d files, %d sockets", w.rss>>10, w.files, w.sockets)
+}
 
 // weigh returns what a process uses.
 func weigh(pid int) (w weight, err error) {
@@ -34,9 +38,14 @@ func weigh(pid int) (w weight, err error) {
 			}
 		}
 	}
-	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	w.files = len(files)
-	return w, err
+	for kind, n := range filesOf(pid) {
+		if kind == "socket:" {
+			w.sockets = n
+		} else {
+			w.files += n
+		}
+	}
+	return w, nil
 }
 
 // filesOf counts a process's descriptors by what they are.
@@ -70,13 +79,15 @@ func (m *meter) warmed(s *server) error {
 	return err
 }
 
-// Margins: PostgreSQL connections that a pool opens when it is busy, and memory that
-// Go has not given back yet, in a daemon with the race detector.
+// Margins: memory that Go has not given back yet, in a daemon with the race detector, and a few files.
 const (
 	fileMargin     = 8
 	memoryMargin   = 48 << 10
 	goroutineLimit = 50
 )
+
+// socketLimit is for the connections to PostgreSQL, as many as the pool opens when it is busy, and a few others.
+var socketLimit = max(16, 2*runtime.NumCPU()) + 8
 
 // flat returns an error if a daemon uses more than after the warm-up.
 func (m *meter) flat(s *server) (report string, err error) {
@@ -87,7 +98,7 @@ func (m *meter) flat(s *server) (report string, err error) {
 	warm := m.warm[s.name]
 	report = fmt.Sprintf("the daemon of %s: %s after the warm-up, %s at the end, having run for %s: %v",
 		s.name, warm, now, time.Since(m.since[s.name]).Round(time.Second), filesOf(s.daemon.Process.Pid))
-	if now.files > warm.files+fileMargin || now.rss > warm.rss+memoryMargin {
+	if now.files > warm.files+fileMargin || now.sockets > socketLimit || now.rss > warm.rss+memoryMargin {
 		err = fmt.Errorf("it grows: %s", report)
 	}
 	return report, err

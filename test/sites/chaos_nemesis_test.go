@@ -16,15 +16,6 @@ import (
 	"github.com/globalrefdb/globalrefdb/internal/faultproxy"
 )
 
-// recovery returns how long a site may accept no push after the end of a fault: a machine that runs nothing else is expected to take
-// ten seconds at most.
-func recovery() time.Duration {
-	if long() {
-		return 10 * time.Second
-	}
-	return patience
-}
-
 // A fault is something that goes wrong. strike returns when the fault is over. It
 // returns the sites that the fault hit, and what exactly it did.
 type fault struct {
@@ -82,8 +73,8 @@ func (n *nemesis) strike(f fault) {
 	var took time.Duration
 	for _, s := range sites {
 		for !n.journal.accepts(s.name, end) {
-			if took = n.journal.now() - end; took > recovery() {
-				n.Errorf("%s takes no push within %s after: %s (%s)", s.name, recovery(), f.name, what)
+			if took = n.journal.now() - end; took > patience {
+				n.Errorf("%s takes no push within %s after: %s (%s)", s.name, patience, f.name, what)
 				break
 			}
 			time.Sleep(10 * time.Millisecond)

@@ -3,7 +3,6 @@
 package sites
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -200,14 +199,15 @@ func (p *pusher) git(args []string) (push, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cmd := p.c.g.commandContext(ctx, p.c.h.dir, args...)
-	var out, said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &said
-	cmd.WaitDelay = time.Second // orphans may hold on to its output
+	out, said := newOutput(p.c.TB), newOutput(p.c.TB)
+	defer out.file.Close()
+	defer said.file.Close()
+	cmd.Stdout, cmd.Stderr = out.file, said.file
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	err := cmd.Run()
 	if ctx.Err() != nil {
-		return push{}, fmt.Errorf("git %q does not end: %s", args, &said)
+		return push{}, fmt.Errorf("git %q does not end: %s", args, said)
 	}
 	return readPush(err == nil, out.String(), said.String()), nil
 }

@@ -78,7 +78,7 @@ type chaos struct {
 //   - the daemons take no more memory and files than at the beginning;
 //   - and after each fault, pushes were taken again.
 //
-// REFDB_TEST_LONG=1 makes it 50 clients, 20 repositories, a minute, and ten seconds until pushes are taken again.
+// REFDB_TEST_LONG=1 makes it 50 clients, 20 repositories, and a minute.
 func TestUnderChaosNothingIsLostAndNothingDiverges(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out by -short: pushes to two sites under faults, half a minute; make test-all runs it")

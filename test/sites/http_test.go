@@ -270,7 +270,7 @@ func TestOnlyGuardedRepositoriesAreServed(t *testing.T) {
 	c.eu.pushed(c.h.a + ":refs/heads/main")
 	c.settled() // readers wait for a push that has not ended
 	eu := c.eu.http()
-	if status, text := eu.get("/" + other + ".git/info/refs?service=git-upload-pack"); status != 200 {
+	if status, text := eu.reads("/" + other + ".git/info/refs?service=git-upload-pack"); status != 200 {
 		t.Errorf("another repository: %d: %s", status, text)
 	}
 	g.run(t, c.h.dir, "clone", "--quiet", "--bare", c.h.dir, filepath.Join(c.eu.root, "unguarded.git"))
@@ -300,15 +300,23 @@ func TestOnlyGuardedRepositoriesAreServed(t *testing.T) {
 		"/" + project + ".git/git-upload-pack":                       405,
 		"/" + project + "%00.git" + refs:                             404,
 	} {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(eu.url, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		// A client of Go's would tidy the path up.
-		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", path)
-		text, err := io.ReadAll(conn)
-		conn.Close()
-		if status, _, _ := strings.Cut(string(text), "\r\n"); err != nil || !strings.Contains(status, fmt.Sprint(" ", want, " ")) {
+		status := ""
+		eventually(t, "an answer to "+path, func() error {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(eu.url, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			// A client of Go's would tidy the path up.
+			fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", path)
+			text, err := io.ReadAll(conn)
+			status, _, _ = strings.Cut(string(must(t, text, err)), "\r\n")
+			if strings.Contains(status, " 503 ") {
+				return errors.New(string(text)) // it is behind
+			}
+			return nil
+		})
+		if !strings.Contains(status, fmt.Sprint(" ", want, " ")) {
 			t.Errorf("%s: %q, want %d", path, status, want)
 		}
 	}
@@ -433,8 +441,9 @@ func TestListsHaveTheRefsThatAreNotGuarded(t *testing.T) {
 	eu.listsFromCache()
 	c.eu.git("symbolic-ref", "HEAD", "refs/heads/other")
 	c.eu.pushed(c.h.b + ":refs/heads/other")
-	if got := g.client(t, eu.url).run(t, c.h.dir, "ls-remote", eu.repoURL(), "HEAD"); !strings.HasPrefix(got, c.h.b) {
-		t.Errorf("HEAD is %s", got)
+	head, err := g.client(t, eu.url).reads(c.h.dir, "ls-remote", eu.repoURL(), "HEAD")
+	if !strings.HasPrefix(must(t, head, err), c.h.b) {
+		t.Errorf("HEAD is %s", head)
 	}
 	// Hidden refs are those of the configuration.
 	c.eu.git("config", "--add", "transfer.hideRefs", "refs/own")
@@ -514,9 +523,15 @@ func TestSiteHTTPStopsInGoodOrder(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("the server does not read the request")
 	}
-	io.WriteString(feed, "0032want "+c.h.a+"\n")
+	want := "0032want " + c.h.a + "\n"
+	io.WriteString(feed, want)
+	fed := time.Now()
 	signal(t, eu.process.Process.Pid, 15)
 	eventually(t, "no new request is taken", func() error {
+		if time.Since(fed) > 10*time.Second { // the server gives up a client that takes a minute for 64 KiB
+			io.WriteString(feed, strings.Repeat(want, 64<<10/len(want)+1))
+			fed = time.Now()
+		}
 		conn, err := net.Dial("tcp", strings.TrimPrefix(eu.url, "http://"))
 		if err != nil {
 			return nil

@@ -3,7 +3,6 @@
 package sites
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -208,9 +207,9 @@ func (o *operator) tries(project string) (done bool, said string) {
 func (o *operator) run(args ...string) (done bool, said string) {
 	name := args[0]
 	cmd := o.site.command(append([]string{"site"}, args...)...)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.WaitDelay = time.Second // its gits may live on
+	out := newOutput(o.TB)
+	defer out.file.Close()
+	cmd.Stdout, cmd.Stderr = out.file, out.file
 	usual := o.usual[name]
 	if usual == 0 {
 		usual = 200 * time.Millisecond
@@ -231,7 +230,7 @@ func (o *operator) run(args ...string) (done bool, said string) {
 	}
 	o.usual[name] = time.Since(began)
 	if err != nil {
-		err = fmt.Errorf("refdbctl site %s at %s: %w: %s", strings.Join(args, " "), o.site.name, err, &out)
+		err = fmt.Errorf("refdbctl site %s at %s: %w: %s", strings.Join(args, " "), o.site.name, err, out)
 		said = err.Error()
 	}
 	o.job(name, err)

@@ -3,6 +3,7 @@
 package sites
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -51,22 +52,15 @@ func TestTheAcknowledgedValuesOfEachRefFormASingleLine(t *testing.T) {
 		var line []step
 		var attempts []attempt
 		start := time.Now()
-		enough := make(chan struct{})
-		goesOn := func() bool {
-			select {
-			case <-enough:
-				return false
-			default:
-				return time.Since(start) < patience
-			}
-		}
-		var running sync.WaitGroup
+		enough, stop := context.WithCancel(t.Context()) // or no leaf is left
+		defer stop()
+		var pushing, syncing sync.WaitGroup
 		for _, s := range []*server{c.eu, c.us} {
 			urls := []string{s.repo(project), serveHTTP(t, g, s.root) + "/" + project + ".git"}
 			for n := range clients {
 				random := rand.New(rand.NewPCG(uint64(n), uint64(index(s.name))))
-				running.Go(func() {
-					for goesOn() {
+				pushing.Go(func() {
+					for enough.Err() == nil {
 						ref := fmt.Sprint("refs/heads/line-", random.IntN(refs))
 						old := s.refs(project)[ref]
 						now, more := <-leaves
@@ -83,20 +77,22 @@ func TestTheAcknowledgedValuesOfEachRefFormASingleLine(t *testing.T) {
 						attempts = append(attempts, attempt{step{ref, old, now}, s.name, began, time.Since(start), p})
 						if p.accepted()[ref] && p.status[ref] != '=' {
 							if line = append(line, step{ref, old, now}); len(line) == want {
-								close(enough)
+								stop()
 							}
 						}
 						mu.Unlock()
 					}
 				})
 			}
-			running.Go(func() {
-				for goesOn() {
+			syncing.Go(func() {
+				for enough.Err() == nil {
 					s.trySync()
 				}
 			})
 		}
-		running.Wait()
+		pushing.Wait()
+		stop()
+		syncing.Wait()
 		t.Logf("%d of %d pushes were acknowledged", len(line), len(attempts))
 		if len(line) < want {
 			t.Errorf("too few to prove anything: %d", want)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/site/wire"
+	"github.com/globalrefdb/globalrefdb/site/wire/wiretest"
 )
 
 // A refIndex plays a guard that keeps one of what the refs of a site's repositories hold. It goes by the list of moves alone.
@@ -57,7 +58,7 @@ func (i *refIndex) ask(ctx context.Context, again int) error {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	r := bufio.NewReader(conn)
-	err = wire.WriteMessage(conn, wire.BeginMoves{Guard: strings.Repeat("0", 32), After: i.place})
+	err = wiretest.Write(conn, wire.BeginMoves{Guard: strings.Repeat("0", 32), After: i.place})
 	for {
 		if err == nil {
 			err = i.take(r)
@@ -65,13 +66,13 @@ func (i *refIndex) ask(ctx context.Context, again int) error {
 		if again--; err != nil || again < 0 {
 			return err
 		}
-		err = wire.WriteMessage(conn, wire.After{Place: i.place})
+		err = wiretest.Write(conn, wire.After{Place: i.place})
 	}
 }
 
 // take takes an answer.
 func (i *refIndex) take(r *bufio.Reader) error {
-	answer, err := wire.ReadMoves(r)
+	answer, err := wiretest.ReadMoves(r)
 	if err != nil {
 		return err
 	}

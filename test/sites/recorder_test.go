@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 )
 
 // A recorder records the calls of a reference-transaction hook.
@@ -54,7 +56,7 @@ func writeScript(t testing.TB, path, body string) {
 	t.Helper()
 	// Renamed into place: a file that was just written may still be open in a
 	// process that is being forked, and can't be executed then.
-	if err := os.WriteFile(path+".new", []byte("#!/bin/sh\n"+body), 0o755); err != nil {
+	if err := testprogram.Write(path+".new", []byte("#!/bin/sh\n"+body)); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Rename(path+".new", path); err != nil {

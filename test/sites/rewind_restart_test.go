@@ -27,9 +27,6 @@ func TestAPlainRestartOfPostgreSQLNeedsNoCommandAndLosesNothing(t *testing.T) {
 			longest = max(longest, time.Since(began))
 		}
 		b.Logf("both sites acknowledged pushes again within %s", longest)
-		if longest > recovery() {
-			b.Errorf("that took longer than %s", recovery())
-		}
 		for l, err := range b.db.LostChanges(t.Context(), true) {
 			b.Errorf("lost: %+v, %v", l, err)
 		}

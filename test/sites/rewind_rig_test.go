@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ type bed struct {
 	*chaos
 	stop    func()        // ends the clients
 	rewound time.Duration // when the old server was gone
+	allowed []string      // since then
 	heard   map[string]int
 	had     map[string]map[string]string // what each site had then
 }
@@ -36,6 +38,12 @@ var sentences = []string{
 	"the site daemon does not answer (nothing within", // on a busy machine
 	"atomic push failed for ref",                      // said by the client's git: another push was faster
 	"stale info",                                      // likewise
+	"cannot lock ref",                                 // likewise, said by the server's git
+}
+
+// withoutDaemon are what a client may be told, too, while the site's daemon does not run for as long as a hook waits.
+var withoutDaemon = []string{
+	wire.NoAnswer(syscall.ENOENT.Error()), wire.NoAnswer(syscall.ECONNREFUSED.Error()), wire.NoAnswer(wire.ClosedWithoutAnswer),
 }
 
 // newBed starts the sites and the clients.
@@ -78,11 +86,11 @@ func (b *bed) listen(site string, moves map[string]*move, p push) {
 			b.heard["acknowledged"]++
 			continue
 		}
-		i := slices.IndexFunc(sentences, func(s string) bool {
+		i := slices.IndexFunc(b.allowed, func(s string) bool {
 			return strings.Contains(p.said+strings.Join(slices.Collect(maps.Values(p.reason)), " "), s)
 		})
 		if i >= 0 {
-			b.heard[sentences[i]]++
+			b.heard[b.allowed[i]]++
 		} else {
 			b.heard["other: "+p.said]++
 		}
@@ -103,8 +111,8 @@ func (b *bed) pushes() {
 	}
 }
 
-// rewind notes that the old server is gone: from now on nothing may be acknowledged.
-func (b *bed) rewind() {
+// rewind notes that the old server is gone: from now on nothing may be acknowledged. Clients may be told sentences, and more.
+func (b *bed) rewind(more ...string) {
 	b.Helper()
 	b.had = make(map[string]map[string]string)
 	for _, s := range b.sites {
@@ -112,7 +120,7 @@ func (b *bed) rewind() {
 	}
 	b.journal.mu.Lock()
 	defer b.journal.mu.Unlock()
-	b.rewound = b.journal.now()
+	b.rewound, b.allowed = b.journal.now(), slices.Concat(sentences, more)
 	clear(b.heard)
 }
 

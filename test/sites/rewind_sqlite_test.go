@@ -75,7 +75,7 @@ func TestAnEarlierCopyOfASQLiteFileTakesNoPushesBeforeItIsRecovered(t *testing.T
 				for _, s := range b.sites {
 					end(s)
 				}
-				b.rewind()
+				b.rewind(withoutDaemon...)
 				if err := b.db.Close(); err != nil {
 					t.Fatal(err)
 				}

@@ -180,9 +180,10 @@ func (p *trioPusher) make(ctx context.Context, input []byte, args ...string) (st
 // git runs git push in a process group of its own, which may be killed.
 func (p *trioPusher) git(args []string) (push, error) {
 	cmd := p.x.g.command(p.x.h.dir, args...)
-	var out, said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &said
-	cmd.WaitDelay = time.Second // orphans may hold on to its output
+	out, said := newOutput(p.x.TB), newOutput(p.x.TB)
+	defer out.file.Close()
+	defer said.file.Close()
+	cmd.Stdout, cmd.Stderr = out.file, said.file
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return push{}, err
@@ -193,7 +194,7 @@ func (p *trioPusher) git(args []string) (push, error) {
 	err := cmd.Wait()
 	p.x.client(group, false)
 	if !stalled.Stop() {
-		return push{}, fmt.Errorf("git %q does not end: %s", args, &said)
+		return push{}, fmt.Errorf("git %q does not end: %s", args, said)
 	}
 	// If the client was killed alone, git goes on at the site. The push is over when that has ended.
 	for deadline := time.Now().Add(patience); groupRuns(group); time.Sleep(time.Millisecond) {

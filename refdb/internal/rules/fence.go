@@ -18,21 +18,16 @@ func StandsAsListed(lock *refdb.LockInfo, listed refdb.StandingLock) bool {
 		(listed.Heartbeat.IsZero() || listed.Heartbeat.UnixMicro() == lock.Heartbeat.UnixMicro())
 }
 
-// CheckFence returns a *refdb.LostError unless a lock of that kind stands on all of f.Refs under
-// f's owner and token. lockOn returns the lock on a ref, or nil.
-func CheckFence(project string, f refdb.Fence, k Kind, lockOn func(ref string) *refdb.LockInfo) error {
-	return Lost(project, Missing(project, f, k, lockOn), k)
-}
-
-// Missing returns those of f.Refs on which no such lock stands.
+// Missing returns those of f.Refs on which no lock of that kind stands under f's owner and token.
+// lockOn returns the lock on a ref, or nil.
 func Missing(project string, f refdb.Fence, k Kind, lockOn func(ref string) *refdb.LockInfo) []string {
 	return slices.DeleteFunc(slices.Clone(f.Refs), func(ref string) bool {
 		return Stands(lockOn(ref), refdb.LockID{Project: project, Ref: ref, Owner: f.Owner, Token: f.Token}, k)
 	})
 }
 
-// Lost returns a *refdb.LostError if there are refs, on which a lock of that kind is lost.
-func Lost(project string, refs []string, k Kind) error {
+// lost returns a *refdb.LostError if there are refs, on which a lock of that kind is lost.
+func lost(project string, refs []string, k Kind) error {
 	if len(refs) == 0 {
 		return nil
 	}

@@ -9,28 +9,65 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// DecideLost decides about the undecided lost changes of one ref, which holds a value. Intent is the operation
-// that recorded the intent on it, "" if none is pending.
-//
-// If one of them can be written again, Again is its index, and only its fate and that of others of the same
-// operation is decided: the next step goes on from there. Else Again is -1, and all are decided.
-func DecideLost(lost []refdb.LostChange, value refdb.Value, intent string) LostVerdict {
-	again, fates := nextLost(lost, value, intent), make([]refdb.Fate, len(lost))
-	over := again >= 0 && intent != ""
-	for i, l := range lost {
-		// It had ended: its repository may have moved on, and must not be asked.
-		over = over || again < 0 && l.Token == 0 && intent != "" && refdb.IntentOp(l.Op) == intent
-		switch {
-		case again >= 0 && refdb.IntentOp(l.Op) == refdb.IntentOp(lost[again].Op):
-			fates[i] = refdb.Rewritten
-		case again >= 0: // later
-		case l.Token != 0 && l.Move == refdb.MoveUnmade:
-			fates[i] = refdb.Dropped
-		default:
-			fates[i] = refdb.Opposed
-		}
+// A LostRef is a ref with lost changes that nobody has decided about.
+type LostRef struct {
+	Project, Ref string
+	Lost         []refdb.LostChange // in the order of their operations
+	Value        refdb.Value        // of the ref
+	Intent       string             // the operation that recorded the intent on the ref; "" if none is pending
+	Token        refdb.Token        // of that intent
+}
+
+// LostRefs are such refs, in the order of their names.
+type LostRefs []LostRef
+
+// Add adds an undecided lost change. They come in the order of their keys. now is what the tables
+// hold about the change's ref.
+func (refs *LostRefs) Add(l refdb.LostChange, now LostRef) {
+	if n := len(*refs); n > 0 && (*refs)[n-1].Project == l.Project && (*refs)[n-1].Ref == l.Ref {
+		(*refs)[n-1].Lost = append((*refs)[n-1].Lost, l)
+		return
 	}
-	return LostVerdict{again, fates, over}
+	now.Project, now.Ref, now.Lost = l.Project, l.Ref, []refdb.LostChange{l}
+	*refs = append(*refs, now)
+}
+
+// A LostVerdict is what a step of a recovery writes about a ref.
+type LostVerdict struct {
+	Again     *refdb.LostChange  // the change that is made again, or nil
+	EndIntent bool               // the intent on the ref ends, with its lock: its operation had ended
+	Decided   []refdb.LostChange // with their fates; the others are for the next step
+}
+
+// Origin is the origin of the change that is made again.
+func (v LostVerdict) Origin() refdb.Origin {
+	return refdb.Origin{ID: v.Again.Op, Owner: v.Again.Owner, By: v.Again.By}
+}
+
+// Decide decides about the lost changes of r. If one of them can be made again, it decides only
+// about that one and others of the same operation: the next step continues from there. Otherwise it
+// decides about all.
+func (r LostRef) Decide() (v LostVerdict) {
+	again := nextLost(r.Lost, r.Value, r.Intent)
+	if again >= 0 {
+		v.Again, v.EndIntent = &r.Lost[again], r.Intent != ""
+	}
+	for _, l := range r.Lost {
+		switch {
+		case again < 0 && l.Token != 0 && l.Move == refdb.MoveUnmade:
+			l.Fate = refdb.Dropped
+		case again < 0:
+			l.Fate = refdb.Opposed
+		case refdb.IntentOp(l.Op) == refdb.IntentOp(v.Again.Op):
+			l.Fate = refdb.Rewritten
+		default:
+			continue
+		}
+		// It had ended: its repository may have moved on, and must not be asked.
+		v.EndIntent = v.EndIntent || again < 0 && l.Token == 0 && r.Intent != "" && refdb.IntentOp(l.Op) == r.Intent
+		v.Decided = append(v.Decided, l)
+	}
+	return v
 }
 
 // nextLost returns the index of the lost change to write next, or -1. Times are not exact, and a ref may hold a value
@@ -100,13 +137,6 @@ func trail(lost []refdb.LostChange, made []int, value refdb.Value) []int {
 		return nil
 	}
 	return backwards
-}
-
-// A LostVerdict is what becomes of lost changes of one ref.
-type LostVerdict struct {
-	Again     int          // the one to write again, or -1
-	Fates     []refdb.Fate // of each; still Undecided if it is for the next step
-	EndIntent bool         // the intent on the ref is one of an operation that had ended
 }
 
 const (

@@ -1,6 +1,9 @@
 package rules
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,18 +23,14 @@ func lostMoves(moves ...[2]refdb.Value) (lost []refdb.LostChange) {
 func recovered(t *testing.T, lost []refdb.LostChange, value refdb.Value) (ops string, end refdb.Value) {
 	t.Helper()
 	for range len(lost) + 1 {
-		v := DecideLost(lost, value, "")
-		if v.Again < 0 {
+		v := LostRef{Lost: lost, Value: value}.Decide()
+		if v.Again == nil {
 			return ops, value
 		}
-		ops, value = ops+lost[v.Again].Op, lost[v.Again].New
-		var rest []refdb.LostChange
-		for i, l := range lost {
-			if v.Fates[i] == refdb.Undecided {
-				rest = append(rest, l)
-			}
-		}
-		lost = rest
+		ops, value = ops+v.Again.Op, v.Again.New
+		lost = slices.DeleteFunc(slices.Clone(lost), func(l refdb.LostChange) bool {
+			return slices.ContainsFunc(v.Decided, func(d refdb.LostChange) bool { return d.Op == l.Op })
+		})
 	}
 	t.Fatal("it goes on for ever")
 	return "", ""
@@ -58,5 +57,65 @@ func TestLostChangesOfARefAreWrittenInAnOrderThatHasAllOfThem(t *testing.T) {
 				t.Errorf("%s were written again, to %q; want %s, %q", ops, end, row.ops, row.end)
 			}
 		})
+	}
+}
+
+func TestWhatAStepOfARecoveryWritesAboutARef(t *testing.T) {
+	change := func(op string, old, new refdb.Value) refdb.LostChange {
+		return refdb.LostChange{Known: refdb.Known{Project: "p", Ref: "r", Op: op, Old: old, New: new, Owner: "o", By: "b"}}
+	}
+	intent := func(op string, move refdb.Move) refdb.LostChange {
+		l := change(op, "1", "2")
+		l.Token, l.Move = 7, move
+		return l
+	}
+	const again, opposed, dropped = refdb.Rewritten, refdb.Opposed, refdb.Dropped
+	for name, row := range map[string]struct {
+		lost   []refdb.LostChange
+		value  refdb.Value
+		intent string
+		again  string
+		ends   bool
+		fates  map[string]refdb.Fate
+	}{
+		"one fits":                        {[]refdb.LostChange{change("a", "1", "2")}, "1", "", "a", false, map[string]refdb.Fate{"a": again}},
+		"the next one is for later":       {[]refdb.LostChange{change("a", "1", "2"), change("b", "2", "3")}, "1", "", "a", false, map[string]refdb.Fate{"a": again}},
+		"its intent is decided with it":   {[]refdb.LostChange{intent("a", refdb.MoveUnknown), change("a-1", "1", "2")}, "1", "", "a-1", false, map[string]refdb.Fate{"a": again, "a-1": again}},
+		"its intent is pending again":     {[]refdb.LostChange{change("a-1", "1", "2")}, "1", "a", "a-1", true, map[string]refdb.Fate{"a-1": again}},
+		"another's intent stands":         {[]refdb.LostChange{change("b", "1", "2")}, "1", "a", "", false, map[string]refdb.Fate{"b": opposed}},
+		"none fits":                       {[]refdb.LostChange{change("a", "1", "2"), change("b", "3", "4")}, "9", "", "", false, map[string]refdb.Fate{"a": opposed, "b": opposed}},
+		"none fits, the intent had ended": {[]refdb.LostChange{change("a-1", "1", "2")}, "9", "a", "", true, map[string]refdb.Fate{"a-1": opposed}},
+		"a move that was made":            {[]refdb.LostChange{intent("a", refdb.MoveMade)}, "1", "", "a", false, map[string]refdb.Fate{"a": again}},
+		"a move that was not made":        {[]refdb.LostChange{intent("a", refdb.MoveUnmade)}, "1", "", "", false, map[string]refdb.Fate{"a": dropped}},
+	} {
+		v := LostRef{Lost: row.lost, Value: row.value, Intent: row.intent}.Decide()
+		op := ""
+		if v.Again != nil {
+			op = v.Again.Op
+			if want := (refdb.Origin{ID: op, Owner: "o", By: "b"}); v.Origin() != want {
+				t.Errorf("%s: it is made by %+v", name, v.Origin())
+			}
+		}
+		fates := make(map[string]refdb.Fate)
+		for _, l := range v.Decided {
+			fates[l.Op] = l.Fate
+		}
+		if op != row.again || v.EndIntent != row.ends || !maps.Equal(fates, row.fates) {
+			t.Errorf("%s: %q is made again, the intent ends: %t, fates %v", name, op, v.EndIntent, fates)
+		}
+	}
+}
+
+func TestLostChangesAreGroupedByTheirRefs(t *testing.T) {
+	var refs LostRefs
+	for _, k := range [][3]string{{"p", "r", "a"}, {"p", "r", "b"}, {"p", "s", "a"}, {"q", "s", "a"}} {
+		refs.Add(refdb.LostChange{Known: refdb.Known{Project: k[0], Ref: k[1], Op: k[2]}}, LostRef{Value: refdb.Value("of " + k[0] + k[1]), Intent: "i", Token: 3})
+	}
+	var got []string
+	for _, r := range refs {
+		got = append(got, fmt.Sprint(r.Project, r.Ref, " ", len(r.Lost), " ", r.Value, r.Intent, r.Token))
+	}
+	if want := []string{"pr 2 of pri3", "ps 1 of psi3", "qs 1 of qsi3"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

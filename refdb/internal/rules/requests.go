@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"slices"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -85,11 +86,17 @@ func Abandon(r refdb.AbandonRequest, row Row, now time.Time) queue.RowUpdate {
 	return queue.Withdraw(row.queueRow(c), r.Waiter, now)
 }
 
-// Update decides about r, whose fence stands. The rows are those of r.Updates, in their order; around
-// are those that [CheckNames] needs, if r.GitNames. It returns what becomes of the locks of the rows, in the same order:
-// stale ones end, because their holders have to learn of it. Or it refuses, with a *refdb.LockedError, a
+// Update decides about r. missing are the refs of its fence without its lock: see [Missing]. The
+// rows are those of r.Updates, in their order; around are those that [CheckNames] needs, if
+// r.GitNames. If refs are missing, the rows are not looked at.
+//
+// It returns what becomes of the locks of the rows, in the same order: stale ones end, because their
+// holders have to learn of it. Or it refuses, with a *refdb.LostError, a *refdb.LockedError, a
 // *refdb.MismatchError or a *refdb.NameConflictError.
-func Update(r refdb.UpdateRequest, rows, around []Row, now time.Time) (after []queue.RowUpdate, refused error) {
+func Update(r refdb.UpdateRequest, missing []string, rows, around []Row, now time.Time) (after []queue.RowUpdate, refused error) {
+	if err := lost(r.Project, missing, Lease); err != nil {
+		return nil, err
+	}
 	var passed []refdb.LockInfo
 	after = make([]queue.RowUpdate, len(rows))
 	for i, row := range rows {
@@ -110,6 +117,22 @@ func Update(r refdb.UpdateRequest, rows, around []Row, now time.Time) (after []q
 		return nil, conflicts
 	}
 	return after, nil
+}
+
+// Intents returns the intents that r ends, as a fence.
+func Intents(r refdb.FinishRequest) refdb.Fence {
+	refs := slices.Sorted(slices.Values(slices.Concat(RefsOf(r.Done), r.Dropped)))
+	return refdb.Fence{Refs: refs, Owner: r.Owner, Token: r.Token}
+}
+
+// Finish decides about r. missing are the refs of [Intents] without its lock. The rows are those of
+// r.Done, in their order; if refs are missing, they are not looked at. It refuses with a
+// *refdb.LostError or a *refdb.MismatchError.
+func Finish(r refdb.FinishRequest, missing []string, rows []Row) error {
+	if err := lost(r.Project, missing, Intent); err != nil {
+		return err
+	}
+	return Compare(refdb.UpdateRequest{Project: r.Project, Updates: r.Done}, rows)
 }
 
 // Remove decides about r. The locks are all of its project's. The *refdb.LockedError also

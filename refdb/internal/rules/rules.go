@@ -65,6 +65,21 @@ func Refs(rows []Row) (refs []refdb.Ref) {
 	return refs
 }
 
+// States returns the states of those refs in rows that have a row or a lock.
+func States(rows []Row) (states []refdb.State) {
+	for _, r := range rows {
+		if r.Ref == nil && r.Lock == nil {
+			continue
+		}
+		s := refdb.State{Ref: r.Name, Lock: r.Lock}
+		if r.Ref != nil {
+			s.Value = r.Ref.Value
+		}
+		states = append(states, s)
+	}
+	return states
+}
+
 // A Kind says what a lock stands for.
 type Kind int
 

@@ -162,7 +162,7 @@ func TestAnUpdateHeedsLocksByItsModeAndEndsTheStaleOnes(t *testing.T) {
 		r := refdb.UpdateRequest{Project: "p", Updates: []refdb.Update{{Ref: "a", New: v1}}, Locks: row.mode, Fence: row.fence}
 		lock := locked(row.lock, row.nonce)
 		lock.Queue = row.queue
-		after, err := Update(r, []Row{lock}, nil, time.Unix(1_000_000, 0))
+		after, err := Update(r, nil, []Row{lock}, nil, time.Unix(1_000_000, 0))
 		refused := holders(t, err) != nil
 		if refused != row.refused || refused != (after == nil) || !refused && after[0].Action != row.want {
 			t.Errorf("%s: %v, becomes %+v", name, err, after)
@@ -173,7 +173,7 @@ func TestAnUpdateHeedsLocksByItsModeAndEndsTheStaleOnes(t *testing.T) {
 func TestLocksAreLookedAtBeforeValues(t *testing.T) {
 	rows := []Row{locked(freshLock("a", other), "")}
 	updates := []refdb.Update{{Ref: "a", Old: v1, New: v2}}
-	if _, err := Update(refdb.UpdateRequest{Project: "p", Updates: updates}, rows, nil, time.Now()); !errors.Is(err, refdb.ErrLocked) {
+	if _, err := Update(refdb.UpdateRequest{Project: "p", Updates: updates}, nil, rows, nil, time.Now()); !errors.Is(err, refdb.ErrLocked) {
 		t.Errorf("an update got %v", err)
 	}
 	if _, err := Prepare(refdb.PrepareRequest{Project: "p", Updates: updates}, rows, nil); !errors.Is(err, refdb.ErrLocked) {
@@ -293,14 +293,45 @@ func TestAFenceNamesTheRefsWhoseLockIsLost(t *testing.T) {
 	locks := map[string]*refdb.LockInfo{"a": freshLock("a", owner), "b": freshLock("b", other)}
 	f := refdb.Fence{Refs: []string{"a", "b", "c"}, Owner: owner, Token: 7}
 	for kind, want := range map[Kind][]string{Lease: {"b", "c"}, Intent: {"a", "b", "c"}} {
-		err := CheckFence("p", f, kind, func(ref string) *refdb.LockInfo { return locks[ref] })
+		missing := Missing("p", f, kind, func(ref string) *refdb.LockInfo { return locks[ref] })
+		err := lost("p", missing, kind)
 		if lost, ok := errors.AsType[*refdb.LostError](err); !ok || !slices.Equal(lost.Refs, want) || lost.Reason == "" {
 			t.Errorf("got %v, want %v", err, want)
 		}
 	}
 	f.Refs = f.Refs[:1]
-	if err := CheckFence("p", f, Lease, func(ref string) *refdb.LockInfo { return locks[ref] }); err != nil {
-		t.Errorf("a fence that stands: %v", err)
+	if missing := Missing("p", f, Lease, func(ref string) *refdb.LockInfo { return locks[ref] }); lost("p", missing, Lease) != nil {
+		t.Errorf("a fence that stands: %v are missing", missing)
+	}
+}
+
+func TestALostFenceRefusesBeforeLocksAndValuesDo(t *testing.T) {
+	updates := []refdb.Update{{Ref: "a", Old: v1, New: v2}}
+	held := locked(freshLock("a", other), "")
+	held.Ref = &refdb.Ref{Name: "a", Value: v2}
+	_, err := Update(refdb.UpdateRequest{Project: "p", Updates: updates}, []string{"b"}, []Row{held}, nil, now)
+	if got, ok := errors.AsType[*refdb.LostError](err); !ok || got.Project != "p" || !slices.Equal(got.Refs, []string{"b"}) {
+		t.Errorf("an update got %v", err)
+	}
+	finish := refdb.FinishRequest{Project: "p", Done: updates, Dropped: []string{"0"}, Origin: refdb.Origin{Owner: owner}, Token: 7}
+	if held := Intents(finish); !slices.Equal(held.Refs, []string{"0", "a"}) || held.Owner != owner || held.Token != 7 {
+		t.Errorf("it ends the intents of %+v", held)
+	}
+	for name, row := range map[string]struct {
+		missing []string
+		value   refdb.Value
+		want    error
+	}{
+		"an intent that has ended, and another value": {[]string{"0"}, v2, refdb.ErrLockLost},
+		"another value": {nil, v2, refdb.ErrMismatch},
+		"neither":       {nil, v1, nil},
+	} {
+		if err := Finish(finish, row.missing, []Row{holding("a", row.value, "")}); !errors.Is(err, row.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := Finish(finish, []string{"0"}, nil); !errors.Is(err, refdb.ErrLockLost) {
+		t.Errorf("without rows: %v", err)
 	}
 }
 
@@ -437,5 +468,16 @@ func TestAProjectIsWrittenOnceOverTheRevisionThatWasRead(t *testing.T) {
 		if written != row.written || !reflect.DeepEqual(err, row.refused) {
 			t.Errorf("%s: %v, %v", name, written, err)
 		}
+	}
+}
+
+func TestAStateHasTheValueAndTheLockOfARefThatHasARow(t *testing.T) {
+	lock := freshLock("b", owner)
+	both := holding("c", v2, "")
+	both.Lock = lock
+	got := States([]Row{holding("a", v1, ""), locked(lock, "n"), both, {Name: "d"}})
+	want := []refdb.State{{Ref: "a", Value: v1}, {Ref: "b", Lock: lock}, {Ref: "c", Value: v2, Lock: lock}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

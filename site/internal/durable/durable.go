@@ -11,37 +11,45 @@ import (
 
 // WriteFile replaces the file at path.
 func WriteFile(path string, content []byte, mode fs.FileMode) error {
-	return replace(path, content, mode, func(*os.File) error { return nil })
+	f, err := os.CreateTemp(filepath.Dir(path), ".refdb-*")
+	if err != nil {
+		return err
+	}
+	return replace(f, path, content, func() error { return f.Chmod(mode) })
 }
 
-// Rewrite replaces the file at path, which is there. Its mode, owner and group stay.
+// Rewrite replaces the file at path, which must exist. It keeps the file's mode, owner and group.
 func Rewrite(path string, content []byte) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
 	}
-	return replace(path, content, info.Mode().Perm(), func(f *os.File) error {
-		was, ok := info.Sys().(*syscall.Stat_t)
-		if !ok {
-			return nil
-		}
-		made, err := f.Stat()
-		if err != nil {
-			return err
-		}
-		if is, ok := made.Sys().(*syscall.Stat_t); ok && is.Uid == was.Uid && is.Gid == was.Gid {
-			return nil
-		}
-		return f.Chown(int(was.Uid), int(was.Gid))
-	})
-}
-
-// replace calls own with the new file before it is at its path.
-func replace(path string, content []byte, mode fs.FileMode, own func(*os.File) error) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".refdb-*")
 	if err != nil {
 		return err
 	}
+	return replace(f, path, content, func() error { return errors.Join(own(f, info), f.Chmod(info.Mode().Perm())) })
+}
+
+// own gives f the owner and group of another file.
+func own(f *os.File, other fs.FileInfo) error {
+	was, ok := other.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil
+	}
+	made, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if is, ok := made.Sys().(*syscall.Stat_t); ok && is.Uid == was.Uid && is.Gid == was.Gid {
+		return nil
+	}
+	return f.Chown(int(was.Uid), int(was.Gid))
+}
+
+// replace writes content to f, a new file beside path, and moves f to path once finish has
+// returned.
+func replace(f *os.File, path string, content []byte, finish func() error) (err error) {
 	defer func() {
 		if err != nil {
 			os.Remove(f.Name())
@@ -49,10 +57,7 @@ func replace(path string, content []byte, mode fs.FileMode, own func(*os.File) e
 	}()
 	_, err = f.Write(content)
 	if err == nil {
-		err = own(f)
-	}
-	if err == nil {
-		err = f.Chmod(mode)
+		err = finish()
 	}
 	if err == nil {
 		err = f.Sync()

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/catchup"
@@ -263,7 +264,7 @@ func ForeignHook(tb testing.TB, b Bare, name, script string) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		tb.Fatal(err)
 	}
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+	if err := testprogram.Write(path, []byte("#!/bin/sh\n"+script+"\n")); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -320,7 +321,7 @@ func HookFile(tb testing.TB, mark string) string {
 		tb.Fatal(err)
 	}
 	path := filepath.Join(tb.TempDir(), "refdb-hook")
-	if err := os.WriteFile(path, append(program[:len(program):len(program)], mark...), 0o755); err != nil {
+	if err := testprogram.Write(path, append(program[:len(program):len(program)], mark...)); err != nil {
 		tb.Fatal(err)
 	}
 	return path
@@ -353,7 +354,8 @@ func (r *Replicas) DisableSteps(tb testing.TB) (map[string]string, error) {
 	return steps, install.Disable(tb.Context(), r.Config, r.DB, r.RepositoryB(), func(s install.Step) { steps[s.Name] = s.Detail })
 }
 
-// Serve runs site b's daemon until stop is called, at the test's end at the latest.
+// Serve runs site b's daemon until stop is called, at the test's end at the latest. The daemon does not
+// know the site's hooks: it would close a directory that a test damages, within a second.
 func (r *Replicas) Serve(tb testing.TB) (stop func()) {
 	tb.Helper()
 	db, err := refdb.New(r.Open(tb), refdb.Options{Site: "b"})
@@ -362,12 +364,15 @@ func (r *Replicas) Serve(tb testing.TB) (stop func()) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- site.New(r.Config, db, site.Options{}).Run(ctx) }()
+	c := *r.Config
+	c.Hooks = filepath.Join(tb.TempDir(), "hooks")
+	go func() { ended <- site.New(&c, db, site.Options{}).Run(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			tb.Error(err)
 		}
+		testprogram.AwaitForks()
 		db.Close()
 	})
 	tb.Cleanup(stop)

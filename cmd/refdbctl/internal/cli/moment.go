@@ -9,22 +9,22 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/past"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/timespec"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// Moment is the value of --at: a state of the past.
+// Moment is the value of --at, which names a past state.
 type Moment struct {
 	text     string
 	position refdb.Position
 	isTime   bool
-	time     past.Time
+	time     timespec.Time
 }
 
-// MomentHelp says what a moment is: it completes "TIME is".
+// MomentHelp explains a moment: it completes "TIME is".
 const MomentHelp = `a position as printed by
 refs log, for the state right after it; or, by the database's clock,
-` + past.Forms + `.`
+` + timespec.Forms + `.`
 
 // AddFlag adds the flag to a command.
 func (m *Moment) AddFlag(cmd *cobra.Command) {
@@ -40,11 +40,11 @@ func (m *Moment) String() string { return m.text }
 func (m *Moment) Type() string { return "time" }
 
 func (m *Moment) Set(text string) error {
-	position, ok, err := past.ParsePosition(text)
+	position, ok, err := timespec.ParsePosition(text)
 	read := Moment{text: text, position: position, isTime: !ok}
 	if read.isTime {
-		if read.time, err = past.ParseTime(text); err != nil {
-			err = errors.New("give a position, " + past.Forms)
+		if read.time, err = timespec.ParseTime(text); err != nil {
+			err = errors.New("give a position, " + timespec.Forms)
 		}
 	}
 	if err == nil {
@@ -53,8 +53,8 @@ func (m *Moment) Set(text string) error {
 	return err
 }
 
-// Resolve returns the position. All changes of the project up to that moment are complete then: it waits for
-// transactions that have not ended, as long as for an answer of the database.
+// Resolve returns the position. By then the project's changes up to that moment are complete:
+// Resolve waits for transactions in progress, for at most the timeout.
 func (m *Moment) Resolve(ctx context.Context, a *Run, db *refdb.DB, project string) (refdb.Position, error) {
 	find := m.findPosition
 	if m.isTime {
@@ -91,7 +91,7 @@ func (m *Moment) Resolve(ctx context.Context, a *Run, db *refdb.DB, project stri
 	}
 }
 
-// findPosition returns the position that was given and, if that is not complete yet, the change at it or after it.
+// findPosition returns the given position and, if it is not complete yet, a change at or after it.
 func (m *Moment) findPosition(ctx context.Context, a *Run, db *refdb.DB, project string) (refdb.Position, *refdb.Change, error) {
 	limited, cancel := a.Limited(ctx)
 	defer cancel()
@@ -103,13 +103,13 @@ func (m *Moment) findPosition(ctx context.Context, a *Run, db *refdb.DB, project
 		if err != nil || c.Position >= m.position {
 			return m.position, &c, err
 		}
-		break // it is in the future, and refused as such
+		break // the position is in the future: the library refuses it
 	}
 	return m.position, nil, nil
 }
 
-// positionAt returns the position at a time and, if a transaction that is under way holds that back, a change of the
-// project up to that time which is not complete yet.
+// positionAt returns the position at a time and, if a transaction in progress holds it back, a
+// change of the project up to that time that is not complete yet.
 func (a *Run) positionAt(ctx context.Context, db *refdb.DB, project string, t time.Time) (refdb.Position, *refdb.Change, error) {
 	limited, cancel := a.Limited(ctx)
 	defer cancel()
@@ -119,7 +119,7 @@ func (a *Run) positionAt(ctx context.Context, db *refdb.DB, project string, t ti
 	}
 	p, err := db.PositionAt(limited, t)
 	if err != nil || p < end.Position() {
-		return p, nil, err // what comes after p is later than t
+		return p, nil, err // changes after p are later than t
 	}
 	for c, err := range a.History(ctx, db, project, "") {
 		if err != nil {
@@ -148,7 +148,7 @@ func (a *Run) Since(ctx context.Context, db *refdb.DB, text string) (time.Time, 
 	if text == "" {
 		return time.Time{}, nil
 	}
-	t, err := past.ParseTime(text)
+	t, err := timespec.ParseTime(text)
 	if err != nil {
 		return time.Time{}, exit.Usage(fmt.Sprintf("--since %q: %s", text, err))
 	}

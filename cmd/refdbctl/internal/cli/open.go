@@ -14,13 +14,13 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/drivers/schema"
 )
 
-// Sleep waits for d. If ctx ends first, it returns ctx's error.
+// Sleep waits for d. If ctx ends first, Sleep returns its cause.
 func Sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	case <-t.C:
 		return nil
 	}
@@ -81,30 +81,33 @@ func (a *Run) Limited(ctx context.Context) (context.Context, context.CancelFunc)
 	return context.WithTimeout(ctx, a.Timeout)
 }
 
-// watchdog is a context that ends when one wait for the database takes longer than the
-// timeout. A new one is running.
+// watchdog is a context that ends when a single wait for the database exceeds the timeout. A new
+// watchdog is running.
 type watchdog struct {
 	context.Context
-	timeout time.Duration // 0: none
-	timer   *time.Timer
+	timeout time.Duration
+	timer   *time.Timer // nil without a timeout
 }
 
 func (a *Run) newWatchdog(parent context.Context) *watchdog {
-	ctx, cancel := context.WithCancelCause(parent)
-	w := &watchdog{Context: ctx, timeout: a.Timeout}
-	w.timer = time.AfterFunc(a.Timeout, func() { cancel(context.DeadlineExceeded) })
 	if a.Timeout <= 0 {
-		w.timer.Stop()
+		return &watchdog{Context: parent}
 	}
-	return w
+	ctx, cancel := context.WithCancelCause(parent)
+	timer := time.AfterFunc(a.Timeout, func() { cancel(context.DeadlineExceeded) })
+	return &watchdog{Context: ctx, timeout: a.Timeout, timer: timer}
 }
 
-// stop is called when the wait for the database is over.
-func (w *watchdog) stop() { w.timer.Stop() }
+// stop is called at the end of a wait for the database.
+func (w *watchdog) stop() {
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+}
 
-// restart is called when the next wait begins.
+// restart is called at the start of the next wait.
 func (w *watchdog) restart() {
-	if w.timeout > 0 {
+	if w.timer != nil {
 		w.timer.Reset(w.timeout)
 	}
 }
@@ -117,8 +120,8 @@ func (w *watchdog) timeoutError(err error) error {
 	return err
 }
 
-// openingContext returns the context for opening a database. After done, neither the
-// timeout nor ctx ends it any more: the open connection may go on using it.
+// openingContext returns the context for opening a database. After done, neither the timeout nor
+// ctx ends it: the open connection may continue to use it.
 func (a *Run) openingContext(ctx context.Context) (_ *watchdog, done func()) {
 	lasting, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stopCancel := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
@@ -129,8 +132,8 @@ func (a *Run) openingContext(ctx context.Context) (_ *watchdog, done func()) {
 	}
 }
 
-// WithRowTimeout iterates over rows, which the library reads page by page. The timeout holds
-// for each wait for the database, not for what the caller does with the rows.
+// WithRowTimeout iterates over rows, which the library reads page by page. The timeout applies to
+// each wait for the database, not to the caller's processing of the rows.
 func WithRowTimeout[T any](ctx context.Context, a *Run, rows func(context.Context) iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)

@@ -1,9 +1,6 @@
 package cli
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 )
 
@@ -21,21 +18,16 @@ var RemovalColumns = []output.Column[RemovalResult]{
 	{Name: "dry_run", Value: func(r RemovalResult) any { return r.DryRun }},
 }
 
-// PrintRemoval prints how many there were. In a table, a note has said it before if it is a dry run.
-func (a *Run) PrintRemoval(r RemovalResult, what string) error {
-	if a.Format != output.Table {
-		return output.One(a.Out, a.Format, output.Palette{}, RemovalColumns, r)
+// PrintRemoval prints how much was removed, and returns err, with which the removal ended. A note
+// of the command has already told people what a dry run would remove.
+func (a *Run) PrintRemoval(r RemovalResult, noun string, err error) error {
+	removed := output.Count(r.Refs, noun)
+	switch {
+	case err != nil && r.Refs > 0:
+		a.Note("%s: not finished: removed %s; run the command again to continue", r.Project, removed)
+		return err
+	case err != nil || r.DryRun && a.Format == output.Table:
+		return err
 	}
-	if r.DryRun {
-		return nil
-	}
-	_, err := fmt.Fprintf(a.Out, "removed %s of %s\n", output.Count(r.Refs, what), output.Escape(r.Project))
-	return err
-}
-
-// NoteUnfinished prints how far a removal got that an error, or Ctrl-C, ended.
-func (a *Run) NoteUnfinished(project, removed string) {
-	if !strings.HasPrefix(removed, "0 ") {
-		a.Note("%s: not finished: removed %s; run it again to go on", project, removed)
-	}
+	return PrintOne(a, RemovalColumns, r, "removed "+removed+" of "+output.Escape(r.Project))
 }

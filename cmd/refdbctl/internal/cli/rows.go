@@ -14,8 +14,8 @@ func (a *Run) Locks(ctx context.Context, db *refdb.DB, f refdb.LockFilter) iter.
 	return WithRowTimeout(ctx, a, func(ctx context.Context) iter.Seq2[refdb.LockInfo, error] { return db.Locks(ctx, f) })
 }
 
-// RequireProject fails if the database has neither a ref of a project, deleted ones included,
-// nor a lock: the project's name may be misspelt.
+// RequireProject fails if the database has neither refs of a project, including deleted ones, nor
+// locks: the project's name may be misspelt.
 func (a *Run) RequireProject(ctx context.Context, db *refdb.DB, project string) error {
 	for _, err := range a.Refs(ctx, db, project, "", true) {
 		return err
@@ -23,11 +23,11 @@ func (a *Run) RequireProject(ctx context.Context, db *refdb.DB, project string) 
 	for _, err := range a.Locks(ctx, db, refdb.LockFilter{Project: project}) {
 		return err
 	}
-	return exit.With(exit.Failed, "no such project: "+project+" (the database has no ref of it, and no lock)")
+	return exit.With(exit.Failed, "no such project: "+project+" (the database has no ref or lock of it)")
 }
 
-// NoteIfNoProject prints a note if a project whose locks are listed does not exist. That is no
-// error: a project that has only locks does not exist while it has none.
+// NoteIfNoProject prints a note if a project whose locks are listed does not exist. This is no
+// error: a project that only ever has locks does not exist while it has none.
 func (a *Run) NoteIfNoProject(ctx context.Context, db *refdb.DB, project string) error {
 	if project == "" {
 		return nil

@@ -1,5 +1,6 @@
-// Package cli is one run of refdbctl: its streams, the flags that all commands share, the database that they name, and what commands do in
-// the same way: ask before they destroy, record acts in the audit, read rows within the timeout, and report.
+// Package cli is one run of refdbctl: its streams, the flags that all commands share, the database,
+// and the steps that commands have in common: asking for confirmation, recording acts in the audit,
+// reading rows within the timeout, and printing results and errors.
 package cli
 
 import (
@@ -25,8 +26,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 )
 
-// logNothing is above all levels. By default nothing is logged: what the library would
-// log, such as the loss of a lock, is also the command's result.
+// logNothing is above all levels. By default nothing is logged: whatever the library logs, such as
+// the loss of a lock, also is in the command's result.
 const logNothing = slog.Level(math.MaxInt)
 
 // Streams are the standard streams and the environment of a run.
@@ -36,30 +37,30 @@ type Streams struct {
 	Env      func(string) string
 }
 
-// A Run is one run: its streams and the flags that all commands share. A package of commands embeds it in a type of its own.
+// A Run is one run: its streams and the flags that all commands share. Packages of commands embed
+// it.
 type Run struct {
 	Streams
 	OpenDriver func(ctx context.Context, url string) (refdb.Driver, error)
 
-	// Messages writes to Err all that is not a result, without passwords.
+	// Messages writes to Err, without passwords. Everything except results is written to it.
 	Messages io.Writer
 
-	User     string // who started this, read before a command becomes another user
+	User     string // the user, read before a command switches to another user
 	URL      string
 	Site     string
 	Format   output.Format
 	Timeout  time.Duration
 	LogLevel slog.Level
 
-	// DaemonPatience, unless zero, is how long commands wait for what the site's daemon does meanwhile.
+	// DaemonPatience, unless zero, is how long commands wait for the site's daemon.
 	DaemonPatience time.Duration
 
-	// started is set when a command's own code runs. An error before that is a
-	// mistake in the command line.
+	// started is set when a command's own code runs. An earlier error is a usage error.
 	started bool
 }
 
-// New returns a run that has read the environment.
+// New returns a run, and reads the environment.
 func New(s Streams) *Run {
 	a := &Run{Streams: s, OpenDriver: drivers.Open, Format: output.Table, LogLevel: logNothing}
 	a.User, a.URL = Operator(), a.Env("REFDB_URL")
@@ -96,8 +97,8 @@ func Group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// NoSuchCommand checks the arguments of a command that only has subcommands: any argument
-// is a misspelt subcommand.
+// NoSuchCommand checks the arguments of a command that only has subcommands: any argument is a
+// misspelt subcommand.
 func NoSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -115,7 +116,7 @@ func (a *Run) Body(do func(ctx context.Context, cmd *cobra.Command, args []strin
 	return func(cmd *cobra.Command, args []string) error {
 		a.started = true
 		if a.Timeout < 0 {
-			return exit.Usage(fmt.Sprintf("--timeout %s: give how long to wait for an answer, or 0 for as long as it takes", a.Timeout))
+			return exit.Usage(fmt.Sprintf("--timeout %s: must be positive, or 0 for no limit", a.Timeout))
 		}
 		ctx := cmd.Context()
 		return exit.Interruption(ctx, do(ctx, cmd, args))
@@ -132,7 +133,7 @@ func (a *Run) WithDB(ctx context.Context, o refdb.Options, do func(*refdb.DB) er
 	return do(db)
 }
 
-// Logger returns what logs on standard error, from the level on that --log-level names.
+// Logger returns a logger to standard error, at the level of --log-level.
 func (a *Run) Logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.Messages, &slog.HandlerOptions{Level: a.LogLevel}))
 }
@@ -148,10 +149,10 @@ func IsTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// AwaitDaemon returns how long to wait for what the site's daemon does, usually this long.
+// AwaitDaemon returns how long to wait for the site's daemon: usual, unless DaemonPatience is set.
 func (a *Run) AwaitDaemon(usual time.Duration) time.Duration { return cmp.Or(a.DaemonPatience, usual) }
 
-// Must panics on an error: a mistake in this program's own declarations.
+// Must panics on an error, which is a bug in this program's declarations.
 func Must(err error) {
 	if err != nil {
 		panic(err)

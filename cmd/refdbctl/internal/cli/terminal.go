@@ -70,7 +70,8 @@ func (c *Confirmation) Confirm(ctx context.Context, a *Run, question string) err
 	return err
 }
 
-// ConfirmByName is [Confirmation.Confirm] for removing something large: the user must type its name.
+// ConfirmByName is [Confirmation.Confirm] for removing something large: the user must type its
+// name.
 func (c *Confirmation) ConfirmByName(ctx context.Context, a *Run, question, name string) error {
 	if c.Yes {
 		return nil

@@ -44,13 +44,13 @@ func (e *UsageError) Error() string { return e.message }
 // Usage returns an error about the command line.
 func Usage(message string) error { return &UsageError{message} }
 
-// Interrupted says that a signal ended the run.
+// Interrupted is the error of a run that was ended by a signal.
 type Interrupted struct{ Signal os.Signal }
 
 func (e *Interrupted) Error() string { return fmt.Sprintf("interrupted (%s)", e.Signal) }
 
-// Interruption replaces an error that a signal caused by the signal's *Interrupted. It keeps
-// refdb.ErrOutcomeUnknown, which says more.
+// Interruption replaces an error that was caused by a signal by the signal's *Interrupted. It keeps
+// refdb.ErrOutcomeUnknown, which is more specific.
 func Interruption(ctx context.Context, err error) error {
 	var i *Interrupted
 	if errors.Is(err, context.Canceled) && errors.As(context.Cause(ctx), &i) &&
@@ -71,7 +71,7 @@ func (e *Error) Error() string { return e.Message }
 // With returns an error that sets the exit status.
 func With(code int, message string) *Error { return &Error{code, message} }
 
-// Killed says that a signal ended the command that "lock" ran.
+// Killed is the error of "lock" if a signal ended its command.
 type Killed struct{ Signal syscall.Signal }
 
 func (e *Killed) Error() string { return "" }
@@ -111,8 +111,8 @@ func Code(err error) int {
 	}
 }
 
-// DeathSignal returns the signal by which the program is to end after err, 0 for none. A
-// shell ends its script only if a signal ended the program.
+// DeathSignal returns the signal by which the program has to end after err, 0 for none. A shell
+// ends its script only if a signal ended the program.
 func DeathSignal(err error) syscall.Signal {
 	var child *Killed
 	var stopped *Interrupted

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// WithSignals returns a context that the first SIGINT or SIGTERM ends, with an *Interrupted
-// as its cause. The second signal has its default effect.
+// WithSignals returns a context that ends with the first SIGINT or SIGTERM, with an *Interrupted as
+// its cause. The second signal has its default effect.
 func WithSignals(parent context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 1)
@@ -22,8 +22,8 @@ func WithSignals(parent context.Context) context.Context {
 	return ctx
 }
 
-// Notify is signal.Notify without the signals that our caller made us ignore, as nohup
-// does. They stay ignored, also by the commands that we start.
+// Notify is signal.Notify except for signals that the caller made this program ignore, as nohup
+// does. These stay ignored, also by child processes.
 func Notify(to chan<- os.Signal, signals ...os.Signal) {
 	heeded := slices.DeleteFunc(slices.Clone(signals), signal.Ignored)
 	if len(heeded) > 0 { // with none, Notify would relay all signals

@@ -102,18 +102,18 @@ comparison was requested that has not begun).`,
 	return cmd
 }
 
-// A gerritCheck looks at a Gerrit.
+// A gerritCheck checks a Gerrit.
 type gerritCheck struct {
 	*app
 	config       *config.Config
 	dir          *gerrit.Directory
 	repositories []config.Repository
-	unread       error // why it is not known how the last comparison of the indexes went
+	unread       error // why the result of the last comparison of the indexes is unknown
 	found        func(sitecheck.Finding)
 }
 
-// run finds what is wrong with the Gerrit. With a nil db it does not look at what the database has. An error says that ctx has ended, or that
-// the database does not answer.
+// run checks the Gerrit. With a nil db it checks nothing in the database. It returns an error if
+// ctx has ended or the database does not respond.
 func (k *gerritCheck) run(ctx context.Context, db *refdb.DB, found func(sitecheck.Finding)) error {
 	k.found = found
 	if err := k.configuration(ctx); err != nil {
@@ -167,7 +167,7 @@ func orNone(value string) string {
 	return strconv.Quote(value)
 }
 
-// jars looks at versions. It returns the version of the sessions that the jar has; "" if that is not known.
+// jars checks versions. It returns the version of the guard's protocol in the jar; "" if unknown.
 func (k *gerritCheck) jars() (session string) {
 	jars, err := k.dir.InstalledJars()
 	switch {
@@ -196,52 +196,52 @@ func (k *gerritCheck) jars() (session string) {
 	return jars[0].Session
 }
 
-// daemon looks whether the daemon has the session of this Gerrit.
+// daemon checks that the daemon has the session of this Gerrit.
 func (k *gerritCheck) daemon(ctx context.Context, session string) {
 	holder, held, err := gerrit.HolderOf(k.dir.Path)
 	if err != nil {
-		k.find(gerritUnguarded, k.dir.Path, "it can't be seen whether Gerrit runs: %s", err)
+		k.find(gerritUnguarded, k.dir.Path, "can't determine whether Gerrit runs: %s", err)
 	}
 	if held && holder.PID == 0 {
-		k.find(gerritUnguarded, k.dir.Path, "Gerrit runs, and it can't be seen whether with the guard: its process is in another PID namespace, or on another machine: run it where the daemon runs")
+		k.find(gerritUnguarded, k.dir.Path, "Gerrit runs, but whether with the guard can't be determined: its process is in another PID namespace, or on another machine: run it where the daemon runs")
 		held = false
 	}
 	s, err := k.siteDaemon(ctx, k.config)
 	if err != nil {
-		// The look at the repositories says so, unless the daemon is another site's.
+		// The check of the repositories reports that, unless the daemon is another site's.
 		if !errors.Is(err, errNoAnswer) {
 			k.find(gerritSession, k.config.Socket, "%s", err)
 		}
 		if held && !holder.Offline() {
-			k.find(gerritUnguarded, k.dir.Path, "Gerrit runs (process %d), and there is no daemon that has its session", holder.PID)
+			k.find(gerritUnguarded, k.dir.Path, "Gerrit runs (process %d), but no daemon has its session", holder.PID)
 		}
 		return
 	}
 	speaks := strconv.Itoa(s.SessionVersion)
 	switch {
 	case s.SessionVersion == 0:
-		k.find(gerritSession, k.config.Socket, "the daemon is of a release before this program's: restart it")
+		k.find(gerritSession, k.config.Socket, "the daemon's release is older than this program's: restart the daemon")
 	case s.SessionVersion != wire.SessionVersion:
-		k.find(gerritSession, k.config.Socket, "the daemon speaks version %s with guards, this program knows %d: they are of different releases", speaks, wire.SessionVersion)
+		k.find(gerritSession, k.config.Socket, "the daemon speaks version %s of the guards' protocol, this program version %d: they are of different releases", speaks, wire.SessionVersion)
 	case session != "" && session != speaks:
-		k.find(gerritSession, "lib", "the guard's jar speaks version %s, the daemon %s: install those of one release, and run refdbctl gerrit enable", session, speaks)
+		k.find(gerritSession, "lib", "the guard's jar speaks version %s, the daemon %s: install both from one release, and run refdbctl gerrit enable", session, speaks)
 	}
 	if !samePath(watched(s), k.dir.Path) {
-		k.find(gerritUnwatched, "site.gerrit", "the daemon watches %s, not %s: set it, and let the daemon read its configuration again", orNone(watched(s)), k.dir.Path)
+		k.find(gerritUnwatched, "site.gerrit", "the daemon watches %s, not %s: set it, and reload the daemon's configuration", orNone(watched(s)), k.dir.Path)
 	}
 	if held && !holder.Offline() {
 		k.session(s, holder)
 	}
 }
 
-// session looks at the session of a Gerrit that runs.
+// session checks the session of a running Gerrit.
 func (k *gerritCheck) session(s client.Status, holder gerrit.Holder) {
 	for _, one := range s.Sessions {
 		if one.PID != holder.PID {
 			continue
 		}
 		if one.State != client.SessionOpen {
-			k.find(gerritSession, one.Name, "process %d has no session since %s: see its error_log", one.PID, output.Ago(site.Seconds(one.Age)))
+			k.find(gerritSession, one.Name, "process %d has had no session for %s: see its error_log", one.PID, output.Ago(site.Seconds(one.Age)))
 		}
 		if version, err := gerrit.VersionOf(k.dir.WAR()); err == nil && one.Name != "Gerrit "+version.Text && one.Name != "" {
 			k.find(gerritVersion, one.Name, "process %d is another version than %s, which is %s: restart Gerrit", one.PID, k.dir.WAR(), version.Text)
@@ -251,14 +251,15 @@ func (k *gerritCheck) session(s client.Status, holder gerrit.Holder) {
 	k.find(gerritUnguarded, k.dir.Path, "Gerrit runs without the guard (process %d): %s", holder.PID, enableAgain)
 }
 
-// sequences looks whether a sequence is behind the numbers that are in use: it would give them out again.
+// sequences checks that each sequence is ahead of the numbers in use, which it would hand out
+// again.
 func (k *gerritCheck) sequences(ctx context.Context) error {
 	var largest gerrit.Numbers
 	repos := map[string]*gitrepo.Repo{}
 	for _, r := range k.repositories {
 		repo, err := gitrepo.Open(ctx, r.Path)
 		if err != nil {
-			continue // the look at the repositories says so
+			continue // the check of the repositories reports that
 		}
 		repos[r.Project] = repo
 		for ref, err := range repo.Refs(ctx, func(string) {}) {
@@ -266,7 +267,7 @@ func (k *gerritCheck) sequences(ctx context.Context) error {
 				return context.Cause(ctx)
 			}
 			if err != nil {
-				k.found(sitecheck.Finding{Code: gerritSequence, Project: r.Project, Detail: "which numbers are in use can't be read: " + err.Error()})
+				k.found(sitecheck.Finding{Code: gerritSequence, Project: r.Project, Detail: "can't read which numbers are in use: " + err.Error()})
 				break
 			}
 			largest.Add(ref.Name)
@@ -290,7 +291,7 @@ func (k *gerritCheck) sequences(ctx context.Context) error {
 		case err != nil:
 			finding.Detail = err.Error()
 		case next <= s.used && s.used > 0:
-			finding.Detail = fmt.Sprintf("it gives out %d next, and %d is in use: Gerrit would write over what is there: gerrit sequence set", next, s.used)
+			finding.Detail = fmt.Sprintf("its next number is %d, but %d is in use: Gerrit would overwrite existing data: run gerrit sequence set", next, s.used)
 		default:
 			continue
 		}
@@ -299,7 +300,7 @@ func (k *gerritCheck) sequences(ctx context.Context) error {
 	return nil
 }
 
-// ids looks whether the IDs go with those of the other sites.
+// ids checks the IDs against those of the other sites.
 func (k *gerritCheck) ids(ctx context.Context, db *refdb.DB) error {
 	if k.dir.ServerID() == "" {
 		k.find(gerritServer, "gerrit.serverId", "it is not set: it must be the same at all sites")
@@ -316,7 +317,7 @@ func (k *gerritCheck) ids(ctx context.Context, db *refdb.DB) error {
 	return nil
 }
 
-// rules looks whether the projects' rules guard what Gerrit needs.
+// rules checks that the projects' rules guard the refs that Gerrit needs.
 func (k *gerritCheck) rules(ctx context.Context, db *refdb.DB) error {
 	rows, err := projects.Rows(ctx, db, k.repositories)
 	if err != nil {

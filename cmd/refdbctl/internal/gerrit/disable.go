@@ -66,10 +66,11 @@ Fields: ` + output.Names(gerritColumns) + changesHelp,
 			if err := a.confirmChanges(ctx, &ok, all, "Take the guard out of the Gerrit in "+dir.Path+"?"); err != nil {
 				return err
 			}
-			if err := gerritStopped(dir.Path); err != nil { // it may have been started meanwhile
+			if err := gerritStopped(dir.Path); err != nil { // Gerrit may have been started meanwhile
 				return err
 			}
-			// Interrupted after this, the Gerrit has its guard, and is not watched. The other way round it would be an alarm.
+			// If the command is interrupted after this, Gerrit has its guard, and is not watched.
+			// The opposite order would raise an alarm.
 			if c, err = a.changeSite(ctx, f, c, edits); err != nil {
 				return err
 			}
@@ -91,24 +92,18 @@ Fields: ` + output.Names(gerritColumns) + changesHelp,
 	return cmd
 }
 
-// reportDisabled prints what was changed, or is to be.
+// reportDisabled prints the changes, made or planned.
 func (a *app) reportDisabled(dir *gerrit.Directory, all []gerrit.Change, dryRun bool) error {
-	w := output.NewReport(a.Out, a.Format, a.Palette(a.Out), "changes", gerritColumns)
-	for _, c := range all {
-		if err := w.Write(c); err != nil {
-			return err
-		}
-	}
-	if err := w.CloseWith(output.Field{Name: "dry_run", Value: dryRun}); err != nil {
+	if err := cli.PrintList(a.Run, "changes", gerritColumns, cli.All(all), output.Field{Name: "dry_run", Value: dryRun}); err != nil {
 		return err
 	}
 	switch {
 	case len(all) == 0:
-		a.Note("%s: there is no guard in this Gerrit: nothing was changed", dir.Path)
+		a.Note("%s: this Gerrit has no guard: nothing was changed", dir.Path)
 	case dryRun:
 		a.Note("dry run: %s to make", output.Count(len(all), "change"))
 	default:
-		a.Note("%s: its Gerrit has no guard any more; its repositories have: refdbctl site disable REPO ends that, for each", dir.Path)
+		a.Note("%s: Gerrit is no longer guarded; its repositories still are: refdbctl site disable REPO ends that for each", dir.Path)
 	}
 	return nil
 }

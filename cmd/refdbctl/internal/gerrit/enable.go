@@ -80,10 +80,11 @@ repository failed, else 5 if refs differ.`,
 			if err := a.confirmChanges(ctx, &ok, e.changes, "Put the Gerrit in "+dir.Path+" under guard?"); err != nil {
 				return err
 			}
-			if err := gerritStopped(dir.Path); err != nil { // it may have been started meanwhile
+			if err := gerritStopped(dir.Path); err != nil { // Gerrit may have been started meanwhile
 				return err
 			}
-			// Interrupted after this, a Gerrit that is started without the guard is an alarm. The other way round nobody would see it.
+			// If the command is interrupted after this, a Gerrit that is started without the guard
+			// raises an alarm. In the opposite order it would go unnoticed.
 			if e.config, err = a.changeSite(ctx, f.Flags, c, edits); err != nil {
 				return err
 			}
@@ -99,7 +100,7 @@ repository failed, else 5 if refs differ.`,
 	return cmd
 }
 
-// enableable opens the Gerrit at path, and returns an error if it can't be put under guard as it is.
+// enableable opens the Gerrit at path, and checks that it can be put under guard.
 func (a *app) enableable(ctx context.Context, c *config.Config, f gerritFlags, path string) (*gerrit.Directory, gerrit.Jar, error) {
 	dir, err := gerrit.Open(ctx, path)
 	if err != nil {
@@ -124,7 +125,7 @@ func (a *app) enableable(ctx context.Context, c *config.Config, f gerritFlags, p
 	return dir, jar, err
 }
 
-// siteChanges returns what is to be changed in the site's configuration for a Gerrit at path.
+// siteChanges returns the changes of the site's configuration for a Gerrit at path.
 func siteChanges(c *config.Config, file, path string) (changes []gerrit.Change, edits []config.Edit) {
 	if !samePath(c.Gerrit, path) {
 		changes = append(changes, gerrit.Change{Where: file, What: "site.gerrit", Before: c.Gerrit, After: path})
@@ -148,12 +149,12 @@ type gerritEnabling struct {
 	jar    gerrit.Jar
 	hook   string
 
-	changes []gerrit.Change // all that is to be made, or was
+	changes []gerrit.Change // made or planned
 	plan    gerrit.ConfigPlan
 	rules   projectsToChange
 }
 
-// prepare finds what is to be changed, and whatever would make that fail. It changes nothing.
+// prepare plans the changes, and checks that they can be made. It changes nothing.
 func (e *gerritEnabling) prepare(ctx context.Context, db *refdb.DB) (err error) {
 	settings := e.dir.Settings(e.config.Socket, gerritInstance(e.config.Site))
 	if e.plan, err = e.dir.PlanSettings(ctx, settings); err != nil {
@@ -185,8 +186,8 @@ func (e *gerritEnabling) run(ctx context.Context, db *refdb.DB) error {
 	if err != nil {
 		return err
 	}
-	// In this order a Gerrit that is started after an interruption is guarded, or not at all: without the jar it does not start, and in
-	// repositories that are not guarded yet it moves nothing.
+	// In this order a Gerrit that is started after an interruption is harmless: without the jar it
+	// does not start, and in repositories that are not guarded yet it can't move refs.
 	if err := e.dir.InstallJar(e.jar); err != nil {
 		return err
 	}
@@ -202,12 +203,12 @@ func (e *gerritEnabling) run(ctx context.Context, db *refdb.DB) error {
 	}}
 	got := f.Enable(ctx, e.config, db, e.hook, projects.Named, true)
 	if ctx.Err() != nil {
-		e.Note("not finished: %d of %s are guarded: run it again to go on", got.Guarded, site.RepositoryCount(len(repositories)))
+		e.Note("not finished: %d of %s are guarded: run the command again to continue", got.Guarded, site.RepositoryCount(len(repositories)))
 		return context.Cause(ctx)
 	}
 	summary := fmt.Sprintf("%s: %s guarded, %s imported", e.dir.Path, site.RepositoryCount(got.Guarded), output.Count(got.Imported, "ref"))
 	if len(e.changes) == 0 && got.Imported == 0 {
-		summary = fmt.Sprintf("%s: it is under guard already, with %s: nothing was changed", e.dir.Path, site.RepositoryCount(got.Guarded))
+		summary = fmt.Sprintf("%s: already under guard, with %s: nothing was changed", e.dir.Path, site.RepositoryCount(got.Guarded))
 	}
 	return e.report(f, got, summary)
 }
@@ -219,37 +220,32 @@ func (e *gerritEnabling) instance() string {
 	return gerritInstance(e.config.Site)
 }
 
-// report prints what was changed, or is to be, if f is nil.
+// report prints the changes: made, or planned if f is nil.
 func (e *gerritEnabling) report(f *site.Bulk, got site.BulkEnabled, summary string) error {
 	failed, total := 0, got.Guarded
 	if f != nil {
 		failed, total = f.Failed, len(f.Repositories)
 	}
-	w := output.NewReport(e.Out, e.Format, e.Palette(e.Out), "changes", gerritColumns)
-	for _, c := range e.changes {
-		if err := w.Write(c); err != nil {
-			return err
-		}
-	}
-	err := w.CloseWith(output.Field{Name: "repositories", Value: total}, output.Field{Name: "guarded", Value: got.Guarded}, output.Field{Name: "failed", Value: failed},
+	err := cli.PrintList(e.Run, "changes", gerritColumns, cli.All(e.changes), output.Field{Name: "repositories", Value: total}, output.Field{Name: "guarded", Value: got.Guarded}, output.Field{Name: "failed", Value: failed},
 		output.Field{Name: "differ", Value: got.Differ}, output.Field{Name: "imported", Value: got.Imported},
 		output.Field{Name: "complete", Value: f != nil && failed == 0}, output.Field{Name: "dry_run", Value: f == nil})
 	switch {
 	case err != nil:
 		return err
 	case failed > 0:
-		return exit.With(exit.Failed, fmt.Sprintf("%s, %d failed: run it again, or don't start Gerrit: it can't write to those", summary, failed))
+		return exit.With(exit.Failed, fmt.Sprintf("%s, %d failed: run the command again, or don't start Gerrit: it can't write to the failed repositories", summary, failed))
 	case got.Differ > 0:
-		return exit.With(exit.Mismatch, fmt.Sprintf("%s; in %d of them refs differ from the database: `refdbctl site check` says what brings those", summary, got.Differ))
+		return exit.With(exit.Mismatch, fmt.Sprintf("%s; in %d of them refs differ from the database: `refdbctl site check` says how to update them", summary, got.Differ))
 	}
 	e.Note("%s", summary)
 	return nil
 }
 
-// projectsToChange are those whose rules leave out patch sets or drafts, as they are and as they are to be.
+// projectsToChange are projects whose rules leave out patch sets or drafts, before and after the
+// change.
 type projectsToChange []struct{ now, next refdb.Project }
 
-// laxRules returns the projects of the repositories whose rules leave out what Gerrit needs.
+// laxRules returns the repositories' projects whose rules leave out refs that Gerrit needs.
 func laxRules(ctx context.Context, c *config.Config, db *refdb.DB, repositories []config.Repository) (changing projectsToChange, err error) {
 	rows, err := projects.Rows(ctx, db, repositories)
 	if err != nil {
@@ -258,7 +254,7 @@ func laxRules(ctx context.Context, c *config.Config, db *refdb.DB, repositories 
 	for _, r := range repositories {
 		row, ok := rows[r.Project]
 		if !ok || row.Mode == config.Removed {
-			continue // it gets the configuration's
+			continue // its new rules come from the configuration
 		}
 		ruled, err := projects.WithRulesOf(c, row)
 		if err != nil {
@@ -308,7 +304,7 @@ func (changing projectsToChange) changes() []gerrit.Change {
 	return []gerrit.Change{{Where: "database", What: "the rules of " + output.Enumerate(names), Before: "without patch sets or drafts", After: "with alsoRef " + strings.Join(gerritPatterns, ", ")}}
 }
 
-// updateRules lets the projects' rules guard what Gerrit needs.
+// updateRules extends the projects' rules by the refs that Gerrit needs.
 func (e *gerritEnabling) updateRules(ctx context.Context, db *refdb.DB, changing projectsToChange) error {
 	if err := e.RequireRights(ctx, db, "project set"); err != nil {
 		return err
@@ -326,12 +322,12 @@ func (e *gerritEnabling) updateRules(ctx context.Context, db *refdb.DB, changing
 		}
 	}
 	if len(changing) > 0 {
-		e.Note("all sites refuse pushes to %s for %s, until none goes by the rules from before", output.Count(len(changing), "project"), projects.RulesSettle)
+		e.Note("all sites refuse pushes to %s for %s, until no site uses the previous rules any more", output.Count(len(changing), "project"), projects.RulesSettle)
 	}
 	return nil
 }
 
-// unguardedCount counts the repositories that don't lead to this site's daemon.
+// unguardedCount returns the number of repositories that are not linked to this site's daemon.
 func unguardedCount(c *config.Config, repositories []config.Repository) (n int) {
 	for _, r := range repositories {
 		if !leadsToDaemon(c, r) {

@@ -37,12 +37,12 @@ func Command(r *cli.Run) *cobra.Command {
 	)
 }
 
-// gerritColumns are those of what is changed for a Gerrit.
+// gerritColumns are the columns of a change for a Gerrit.
 var gerritColumns = []output.Column[gerrit.Change]{
 	{Name: "where", Value: func(c gerrit.Change) any { return c.Where }},
 	{Name: "what", Value: func(c gerrit.Change) any { return c.What }},
-	{Name: "before", Value: func(c gerrit.Change) any { return output.OrNil(c.Before != "", c.Before) }, Text: func(c gerrit.Change) string { return output.OrDash(c.Before != "", output.Escape(c.Before)) }},
-	{Name: "after", Value: func(c gerrit.Change) any { return output.OrNil(c.After != "", c.After) }, Text: func(c gerrit.Change) string { return output.OrDash(c.After != "", output.Escape(c.After)) }},
+	output.Optional("before", func(c gerrit.Change) string { return c.Before }),
+	output.Optional("after", func(c gerrit.Change) string { return c.After }),
 }
 
 // changesHelp explains the columns.
@@ -67,7 +67,7 @@ func (f *gerritFlags) addJar(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.jar, "jar", "", jarFlagHelp)
 }
 
-// findHook fills in the hook's program.
+// findHook finds the hook's program unless --hook names it.
 func (f *gerritFlags) findHook() (err error) {
 	f.hook, err = site.HookOr(f.hook)
 	return err
@@ -109,10 +109,11 @@ func jarDirectories() []string {
 	return []string{dir, filepath.Join(filepath.Dir(dir), "share", "globalrefdb")}
 }
 
-// errNoAnswer says that there is no daemon at the socket.
+// errNoAnswer means that no daemon listens at the socket.
 var errNoAnswer = errors.New("start it: systemctl start refdb-site")
 
-// siteDaemon asks the site's daemon for its status. It is an error if it does not answer, or another site's does.
+// siteDaemon returns the status of the site's daemon. It fails if the daemon does not respond, or
+// belongs to another site.
 func (a *app) siteDaemon(ctx context.Context, c *config.Config) (client.Status, error) {
 	limited, cancel := a.Limited(ctx)
 	defer cancel()
@@ -123,7 +124,7 @@ func (a *app) siteDaemon(ctx context.Context, c *config.Config) (client.Status, 
 	case err != nil:
 		return s, err
 	case s.Site != c.Site:
-		return s, fmt.Errorf("the daemon at %s is that of site %s, not of %s: let site.socket be this site's", c.Socket, s.Site, c.Site)
+		return s, fmt.Errorf("the daemon at %s belongs to site %s, not to %s: set site.socket to this site's socket", c.Socket, s.Site, c.Site)
 	}
 	return s, nil
 }
@@ -140,7 +141,8 @@ func gerritStopped(path string) error {
 	return fmt.Errorf("a Gerrit runs in %s (process %d): stop it first", path, holder.PID)
 }
 
-// sameOwner returns an error if a directory of Gerrit does not belong to the user who owns the daemon's state.
+// sameOwner returns an error unless a directory of Gerrit and the daemon's state belong to the same
+// user.
 func sameOwner(c *config.Config, path string) error {
 	theirs, err := ownerOf(path)
 	if err != nil {
@@ -164,7 +166,8 @@ func ownerOf(path string) (uid uint32, err error) {
 	return uid, nil
 }
 
-// gerritPatterns are the refs that Gerrit's sites need beside those that are guarded by default: patch sets and drafts.
+// gerritPatterns are the refs that a Gerrit at several sites needs in addition to those that are
+// guarded by default: patch sets and drafts.
 var gerritPatterns = []string{"refs/changes/*", "refs/draft-comments/*"}
 
 // unguardedPatterns returns those of gerritPatterns that rules leave out.
@@ -177,11 +180,12 @@ func unguardedPatterns(ruled *config.Config, project string) (missing []string) 
 	return missing
 }
 
-// changeSite makes changes in the site's configuration, which maybe only root can write, and has the daemon read it. It returns the
-// configuration as it is then. It is called when nothing is to be refused any more: a Gerrit that stays as it is stays watched, or not.
+// changeSite changes the site's configuration, which may be writable only by root, makes the daemon
+// reload it, and returns the new configuration. It is called after all checks, so that a refused
+// command does not change whether Gerrit is watched.
 func (a *app) changeSite(ctx context.Context, f site.Flags, c *config.Config, edits []config.Edit) (*config.Config, error) {
 	if len(edits) == 0 {
-		// An earlier run may have come no further than this.
+		// An earlier run may have been interrupted before the reload.
 		return c, a.reloadDaemon(ctx, c, true)
 	}
 	if err := config.Rewrite(ctx, string(f.Config), edits); err != nil {
@@ -211,7 +215,7 @@ func commandsOf(f site.Flags, edits []config.Edit) string {
 	return strings.Join(commands, "; ")
 }
 
-// confirmChanges shows the changes, and asks whether to make them.
+// confirmChanges shows the changes and asks for confirmation.
 func (a *app) confirmChanges(ctx context.Context, c *cli.Confirmation, changes []gerrit.Change, question string) error {
 	if c.Yes || len(changes) == 0 {
 		return nil
@@ -236,17 +240,18 @@ func describeChange(c gerrit.Change) string {
 // reloadPatience is how long a daemon may take to read its configuration again.
 const reloadPatience = 10 * time.Second
 
-// reloadDaemon has the site's daemon read its configuration again, and waits until it has. If that is unchanged, it may have done so already.
+// reloadDaemon makes the site's daemon reload its configuration, and waits until it has. If the
+// configuration is unchanged, the daemon may have read it already.
 func (a *app) reloadDaemon(ctx context.Context, c *config.Config, unchanged bool) error {
 	s, err := a.siteDaemon(ctx, c)
 	if err != nil {
-		return nil // it reads it when it starts
+		return nil // the daemon reads its configuration when it starts
 	}
 	if unchanged && watched(s) == c.Gerrit {
 		return nil
 	}
 	if s.PID == os.Getpid() || !isDaemon(s.PID) || syscall.Kill(s.PID, syscall.SIGHUP) != nil {
-		a.Note("let the daemon read its configuration again: systemctl reload refdb-site")
+		a.Note("reload the daemon's configuration: systemctl reload refdb-site")
 		return nil
 	}
 	for deadline := time.Now().Add(a.AwaitDaemon(reloadPatience)); ; {
@@ -258,12 +263,10 @@ func (a *app) reloadDaemon(ctx context.Context, c *config.Config, unchanged bool
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return errors.New("the daemon has not read its configuration again: its log says why; then run this again")
+			return errors.New("the daemon has not reloaded its configuration: see its log, then run this command again")
 		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := cli.Sleep(ctx, 50*time.Millisecond); err != nil {
+			return err
 		}
 	}
 }
@@ -276,7 +279,7 @@ func watched(s client.Status) string {
 	return s.Gerrit.Path
 }
 
-// samePath reports whether a path, which may lead through symbolic links, is the real one; "" is none.
+// samePath reports whether a path, which may contain symbolic links, leads to real; "" does not.
 func samePath(path, real string) bool {
 	if resolved, err := filepath.EvalSymlinks(path); err == nil {
 		path = resolved
@@ -284,7 +287,8 @@ func samePath(path, real string) bool {
 	return path == real
 }
 
-// isDaemon reports whether the process is seen to be a site daemon: what the daemon calls its ID may be another's here.
+// isDaemon reports whether a process is a site daemon: in this PID namespace the daemon's ID may be
+// another process's.
 func isDaemon(pid int) bool {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 	return err == nil && strings.Contains(string(text), "\x00site\x00serve")

@@ -55,7 +55,7 @@ JSON: an object with "changes"; and files (copied), cloned (projects), complete.
 		Args: cobra.ExactArgs(1),
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			if war == "" || etc == "" {
-				return exit.Usage("--war and --etc are needed: the first site's WAR, and a copy of its etc with plugins, lib and static beside it")
+				return exit.Usage("--war and --etc are required: the first site's WAR, and a copy of its etc with plugins, lib and static beside it")
 			}
 			if err := f.findHook(); err != nil {
 				return err
@@ -69,7 +69,7 @@ JSON: an object with "changes"; and files (copied), cloned (projects), complete.
 				return err
 			}
 			if j.joined(ctx) {
-				a.Note("%s has joined already: nothing was changed", j.path)
+				a.Note("%s has already joined: nothing was changed", j.path)
 				return j.report()
 			}
 			err = site.AsOwner(c.State, func() error {
@@ -97,7 +97,7 @@ JSON: an object with "changes"; and files (copied), cloned (projects), complete.
 	return cmd
 }
 
-// gerritJoining makes the Gerrit of a second site.
+// gerritJoining sets up the Gerrit of a second site.
 type gerritJoining struct {
 	*app
 	config    *config.Config
@@ -111,7 +111,7 @@ type gerritJoining struct {
 	files, cloned int
 }
 
-// prepare looks at everything that would make the join fail.
+// prepare checks everything that could make the join fail.
 func (j *gerritJoining) prepare(ctx context.Context, f gerritFlags, path, etc, java string) (err error) {
 	if j.path, err = filepath.Abs(path); err != nil {
 		return err
@@ -162,7 +162,8 @@ func (j *gerritJoining) joined(ctx context.Context) bool {
 	return err == nil && len(missing) == 0 && d.CheckRoot(j.config.Root) == nil
 }
 
-// beOwner makes this process one of the daemon's user, to whom the directory belongs. Only root can make that where others can't.
+// beOwner switches this process to the daemon's user, who owns the directory. Root creates the
+// directory first, because the user may lack the permission.
 func (j *gerritJoining) beOwner() error {
 	if os.Geteuid() == 0 {
 		uid, err := ownerOf(j.config.State)
@@ -209,7 +210,8 @@ func (j *gerritJoining) run(ctx context.Context, db *refdb.DB) error {
 	return j.report()
 }
 
-// goesWithOthers returns an error unless the database has the projects of a Gerrit with the copy's server ID.
+// goesWithOthers checks that the copy's server ID is that of the other sites, and that the database
+// has Gerrit's projects and their objects.
 func (j *gerritJoining) goesWithOthers(ctx context.Context, db *refdb.DB) error {
 	own := presence.Server{Instance: gerritInstance(j.config.Site), Server: j.source.ServerID()}
 	if err := presence.CheckServer(ctx, db, j.config.Site, own); err != nil {
@@ -241,7 +243,7 @@ func (j *gerritJoining) goesWithOthers(ctx context.Context, db *refdb.DB) error 
 	return nil
 }
 
-// configure lets the copied configuration be this site's.
+// configure adapts the copied configuration to this site.
 func (j *gerritJoining) configure(ctx context.Context, dir *gerrit.Directory) error {
 	settings := dir.Settings(j.config.Socket, gerritInstance(j.config.Site))
 	if dir.InstanceID() == j.source.InstanceID() {
@@ -283,7 +285,7 @@ func (j *gerritJoining) clone(ctx context.Context, db *refdb.DB) error {
 		_, err := j.CloneOne(ctx, j.config, db, project, j.hook)
 		// The daemon may have been faster (site.autoClone).
 		if err != nil && !errors.Is(err, config.ErrExists) {
-			return fmt.Errorf("%d of %s were cloned: run it again to go on: %w", j.cloned, output.Count(len(projects), "project"), err)
+			return fmt.Errorf("%d of %s were cloned: run the command again to continue: %w", j.cloned, output.Count(len(projects), "project"), err)
 		}
 		j.cloned++
 		bar.Add(1)
@@ -291,11 +293,12 @@ func (j *gerritJoining) clone(ctx context.Context, db *refdb.DB) error {
 	return nil
 }
 
-// clonesPatience is how long the daemon may take for repositories that it has begun to make.
+// clonesPatience is how long the daemon may take to finish the repositories that it is creating.
 const clonesPatience = 10 * time.Minute
 
-// awaitClones waits until the daemon has made the repositories that it has begun to make. Gerrit takes an unfinished one for a project; when
-// that vanishes it marks no index as complete.
+// awaitClones waits until the daemon has finished the repositories that it is creating. Gerrit
+// would take an unfinished repository for a project and, when it vanishes, mark no index as
+// complete.
 func (j *gerritJoining) awaitClones(ctx context.Context) error {
 	told := false
 	for deadline := time.Now().Add(j.AwaitDaemon(clonesPatience)); time.Now().Before(deadline); told = true {
@@ -304,22 +307,20 @@ func (j *gerritJoining) awaitClones(ctx context.Context) error {
 			return err
 		}
 		if !told {
-			j.Note("waiting until the daemon has made the repositories that it has begun, such as %s", unfinished)
+			j.Note("waiting until the daemon has finished the repositories that it is creating, such as %s", unfinished)
 		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := cli.Sleep(ctx, 100*time.Millisecond); err != nil {
+			return err
 		}
 	}
-	return nil // left by a daemon that was killed: it does not vanish
+	return nil // left by a killed daemon: it does not vanish
 }
 
-// unfinishedIn returns the path of a repository below root that is being made, or "".
+// unfinishedIn returns the path of an unfinished repository below root, or "".
 func unfinishedIn(root string) (found string, err error) {
 	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // it has just gone
+		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
 			return nil
 		case err != nil:
 			return err
@@ -336,7 +337,7 @@ func unfinishedIn(root string) (found string, err error) {
 	return found, err
 }
 
-// initialize runs init, which makes the indexes, and looks at what else it did.
+// initialize runs init, which builds the indexes, and checks its other changes.
 func (j *gerritJoining) initialize(ctx context.Context, db *refdb.DB, dir *gerrit.Directory) error {
 	before, err := dir.Snapshot(ctx)
 	if err != nil {
@@ -356,7 +357,7 @@ func (j *gerritJoining) initialize(ctx context.Context, db *refdb.DB, dir *gerri
 		if err := os.RemoveAll(filepath.Join(j.path, "index")); err != nil { // init builds only what is not there
 			return err
 		}
-		return fmt.Errorf("init has not built %s: %s says why; then run this again", output.Enumerate(unready), filepath.Join(j.path, initLog))
+		return fmt.Errorf("init has not built %s: see %s, then run this command again", output.Enumerate(unready), filepath.Join(j.path, initLog))
 	}
 	after, err := dir.Snapshot(ctx)
 	if err != nil {
@@ -372,14 +373,14 @@ func (j *gerritJoining) initialize(ctx context.Context, db *refdb.DB, dir *gerri
 			return err
 		}
 		if len(differ) > 0 {
-			return fmt.Errorf("refs of %s are not what the database holds, such as after an init that moved them past the guard: %s: let this site's values be those of the database: "+
-				"refdbctl site sync; then run this again", project, output.Enumerate(differ))
+			return fmt.Errorf("refs of %s differ from the database, for example because init moved them without the guard: %s: run "+
+				"refdbctl site sync, then this command again", project, output.Enumerate(differ))
 		}
 	}
 	return nil
 }
 
-// initLog has what init prints.
+// initLog is the file with the output of init.
 const initLog = "logs/refdb-init.log"
 
 func (j *gerritJoining) runInit(ctx context.Context) error {
@@ -402,15 +403,16 @@ func (j *gerritJoining) runInit(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("init failed (%w): %s says why; then run this again", err, path)
+		return fmt.Errorf("init failed (%w): see %s, then run this command again", err, path)
 	}
 	return nil
 }
 
-// followPatience is how long a ref may be another than in the database because the site is just following.
+// followPatience is how long a ref may differ from the database because the site is catching up.
 const followPatience = 10 * time.Second
 
-// differ returns the refs of a project that are not what the database holds. The daemon may take a moment to bring what other sites move.
+// differ returns the refs of a project that differ from the database. It gives the daemon time to
+// catch up with other sites.
 func (j *gerritJoining) differ(ctx context.Context, db *refdb.DB, project string) (refs []string, err error) {
 	r, err := j.config.Repository(project)
 	if err != nil {
@@ -442,30 +444,23 @@ func (j *gerritJoining) differ(ctx context.Context, db *refdb.DB, project string
 		if len(refs) == 0 || time.Now().After(deadline) {
 			break
 		}
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+		if err := cli.Sleep(ctx, 200*time.Millisecond); err != nil {
+			return nil, err
 		}
 	}
 	return refs, nil
 }
 
 func (j *gerritJoining) report() error {
-	w := output.NewReport(j.Out, j.Format, j.Palette(j.Out), "changes", gerritColumns)
-	for _, c := range j.changes {
-		if err := w.Write(c); err != nil {
-			return err
-		}
-	}
-	err := w.CloseWith(output.Field{Name: "files", Value: j.files}, output.Field{Name: "cloned", Value: j.cloned}, output.Field{Name: "complete", Value: true})
+	err := cli.PrintList(j.Run, "changes", gerritColumns, cli.All(j.changes),
+		output.Field{Name: "files", Value: j.files}, output.Field{Name: "cloned", Value: j.cloned}, output.Field{Name: "complete", Value: true})
 	if err != nil {
 		return err
 	}
 	if j.files == 0 && j.cloned == 0 && len(j.changes) == 0 {
 		return nil
 	}
-	j.Note("%s: %s copied, %s cloned: look at etc/gerrit.config for what is the first site's (%s), then start Gerrit", j.path, output.Count(j.files, "file"),
+	j.Note("%s: %s copied, %s cloned: check etc/gerrit.config for values of the first site (%s), then start Gerrit", j.path, output.Count(j.files, "file"),
 		output.Count(j.cloned, "project"), strings.Join([]string{"gerrit.canonicalWebUrl", "httpd.listenUrl", "sshd.listenAddress"}, ", "))
 	return nil
 }

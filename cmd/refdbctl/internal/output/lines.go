@@ -2,8 +2,8 @@ package output
 
 import "io"
 
-// Lines print records as they come: each call shows them at once. In JSON each record is an object on a line of
-// its own.
+// Lines print records as they come: each call shows them at once. In JSON each record is an object
+// on a line of its own.
 type Lines[T any] struct {
 	w *Writer[T]
 }

@@ -53,6 +53,14 @@ type Column[T any] struct {
 	Hidden bool
 }
 
+// Optional returns a column of text that may be missing, which is null in JSON and a dash in a
+// table.
+func Optional[T any](name string, text func(T) string) Column[T] {
+	return Column[T]{Name: name,
+		Value: func(r T) any { return OrNil(text(r) != "", text(r)) },
+		Text:  func(r T) string { return OrDash(text(r) != "", Escape(text(r))) }}
+}
+
 // Names lists the names of columns, for help texts, in lines of a help text's width.
 func Names[T any](columns []Column[T]) string {
 	const width = 110

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unread reports whether w is a pipe that nobody reads any more. Otherwise only a write would tell.
+// Unread reports whether w is a pipe without a reader, which otherwise only a write would reveal.
 func Unread(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {

@@ -12,7 +12,8 @@ import (
 // a long table needs.
 const tableChunk = 1000
 
-// A Writer prints records one by one, in constant memory. Close it.
+// A Writer prints records one by one, in constant memory. Close it. Its methods return the first
+// error of writing, also when it occurred earlier.
 type Writer[T any] struct {
 	format  Format
 	columns []Column[T]

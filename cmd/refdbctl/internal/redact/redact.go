@@ -31,8 +31,7 @@ func (r *Writer) Write(p []byte) (int, error) {
 }
 
 var (
-	// userinfo extends to the last @ before a space: passwords often hold an
-	// unescaped @.
+	// userinfo extends to the last @ before a space: passwords often contain an unescaped @.
 	userinfo = regexp.MustCompile(`(//[^\s/?#:@]*:)[^\s"'` + "`" + `]*@`)
 	setting  = regexp.MustCompile(`((?i:password|passwd|pwd)=)(?:'[^']*'|[^\s&;"'` + "`" + `]+)`)
 )
@@ -72,8 +71,8 @@ func secrets(raw string) []string {
 	for _, match := range setting.FindAllStringSubmatchIndex(raw, -1) {
 		add(strings.Trim(raw[match[3]:match[1]], "'"))
 	}
-	// A very short password would match half of every message. The patterns of Text
-	// still catch it where it stands as a password.
+	// A very short password would match parts of every message. The patterns of Text still match it
+	// where it is in the place of a password.
 	all = slices.DeleteFunc(all, func(s string) bool { return len(s) < 3 })
 	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
 	return slices.Compact(all)

@@ -4,6 +4,6 @@ import (
 	"strings"
 )
 
-// IsCounter reports whether a ref is one of Gerrit's sequences. Numbers that were taken from it are in use, also where nobody knows of
-// it: it never goes back.
+// IsCounter reports whether a ref is one of Gerrit's sequences. A sequence never goes back: the
+// numbers that were taken from it may be in use anywhere.
 func IsCounter(ref string) bool { return strings.HasPrefix(ref, "refs/sequences/") }

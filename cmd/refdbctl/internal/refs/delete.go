@@ -28,7 +28,7 @@ ref from restoring it. A ref that the database does not know is not deleted, eve
 With --prefix all refs whose names start with the prefix are deleted. The command shows their number and, on a
 terminal, asks for confirmation; elsewhere --yes is required; --dry-run lists the refs. A ref that is locked, or that
 somebody changes meanwhile, is left alone and listed (exit status 3 or 5).
-` + putHelp + output.Names(changeColumns()) + `; with --prefix ` + output.Names(deletedColumns) + `
+` + putHelp + output.Names(changeColumns()) + `; with --prefix ` + output.Names(output.WithResult(deletedColumns)) + `
 (result: deleted, changed, locked or, with --dry-run, would_delete)`,
 		Example: `  refdbctl refs delete my/project refs/heads/topic --old $OLD
   refdbctl refs delete my/project --prefix refs/heads/topic/ --dry-run`,
@@ -38,11 +38,11 @@ somebody changes meanwhile, is left alone and listed (exit status 3 or 5).
 			case byPrefix == (len(args) == 2):
 				return exit.Usage("give either one REF or --prefix PREFIX")
 			case byPrefix && prefix == "":
-				return exit.Usage(`--prefix "": give the start of a name; "refs/" is all of a project's refs`)
+				return exit.Usage(`--prefix "": give the start of a name, or "refs/" for all refs of the project`)
 			case byPrefix:
 				return a.deletePrefix(ctx, confirm, c.why, args[0], prefix)
 			case confirm.Yes || confirm.DryRun:
-				return exit.Usage("--yes and --dry-run go with --prefix: one ref is deleted by what it holds (--old), or with --force")
+				return exit.Usage("--yes and --dry-run require --prefix: a single ref is deleted with --old or --force")
 			}
 			return c.run(ctx, a, cmd, args)
 		}),
@@ -56,8 +56,8 @@ somebody changes meanwhile, is left alone and listed (exit status 3 or 5).
 	return cmd
 }
 
-// forceDelete deletes a ref whatever it holds, and returns what that was. It fails for a ref
-// that the database does not know: deleting it would only leave a tombstone.
+// forceDelete deletes a ref whatever its value is, and returns that value. It fails for a ref that
+// the database does not know: deleting it would only leave a tombstone.
 func forceDelete(ctx context.Context, db *refdb.DB, project, ref string) (refdb.Value, error) {
 	old, err := db.Get(ctx, project, ref)
 	for err == nil && old != refdb.Unknown {
@@ -66,7 +66,7 @@ func forceDelete(ctx context.Context, db *refdb.DB, project, ref string) (refdb.
 		if !errors.As(err, &mismatch) {
 			return old, err
 		}
-		// Somebody changed the ref meanwhile: delete that value.
+		// The ref has changed meanwhile: delete the new value.
 		old, err = mismatch.Mismatches[0].Have, ctx.Err()
 	}
 	if err != nil {
@@ -75,17 +75,10 @@ func forceDelete(ctx context.Context, db *refdb.DB, project, ref string) (refdb.
 	return old, exit.With(exit.Failed, fmt.Sprintf("no such ref: %s %s", project, ref))
 }
 
-// deleted is a ref that was to be deleted, with the result.
-type deleted struct {
-	projectRef
-	result string
-}
-
-var deletedColumns = []output.Column[deleted]{
-	{Name: "result", Value: func(d deleted) any { return d.result }},
-	{Name: "project", Value: func(d deleted) any { return d.project }, Hidden: true},
-	{Name: "old", Value: func(d deleted) any { return string(d.Value) }},
-	{Name: "ref", Value: func(d deleted) any { return d.Name }},
+var deletedColumns = []output.Column[projectRef]{
+	{Name: "project", Value: func(r projectRef) any { return r.project }, Hidden: true},
+	{Name: "old", Value: func(r projectRef) any { return string(r.Value) }},
+	{Name: "ref", Value: func(r projectRef) any { return r.Name }},
 }
 
 func (a *app) deletePrefix(ctx context.Context, c cli.Confirmation, why cli.Reason, project, prefix string) error {
@@ -99,46 +92,54 @@ func (a *app) deletePrefix(ctx context.Context, c cli.Confirmation, why cli.Reas
 		if err := a.RequireProject(ctx, db, project); err != nil {
 			return err
 		}
-		var refs []refdb.Ref
-		for ref, err := range a.Refs(ctx, db, project, prefix, false) {
-			if err != nil {
-				return err
-			}
-			refs = append(refs, ref)
+		refs, err := cli.Collect(a.Refs(ctx, db, project, prefix, false))
+		if err != nil {
+			return err
 		}
-		d := &deletion{app: a, db: db, project: project}
-		if len(refs) > 0 && !c.DryRun {
-			if err := c.Confirm(ctx, a.Run, fmt.Sprintf("Delete %s of project %s, from %s to %s?", output.Count(len(refs), "ref"),
-				output.Escape(project), output.Escape(refs[0].Name), output.Escape(refs[len(refs)-1].Name))); err != nil {
-				return err
-			}
-		}
-		rows := output.NewWriter(a.Out, a.Format, a.Palette(a.Out), deletedColumns)
-		var printing error
-		d.report = func(ref refdb.Ref, result string) {
-			printing = errors.Join(printing, rows.Write(deleted{projectRef{project, ref}, result}))
-		}
-		err := d.runAudited(ctx, cli.Act{Action: "refs delete --prefix", Project: project, Detail: output.Count(len(refs), "ref") + " below " + prefix, Reason: why}, refs, c.DryRun)
-		return errors.Join(printing, rows.Close(), d.conclude(err))
+		results := cli.NewResults(a.Run, deletedColumns)
+		d := &deletion{app: a, db: db, project: project, refs: refs,
+			report: func(ref refdb.Ref, result string) { results.Add(projectRef{project, ref}, result) }}
+		act := cli.Act{Action: "refs delete --prefix", Project: project, Detail: output.Count(len(refs), "ref") + " below " + prefix, Reason: why}
+		return d.perform(ctx, c, act, "", func(err error) error { return errors.Join(results.Close(), d.conclude(err)) })
 	})
 }
 
-// deleteBatch is how many refs are deleted in one transaction.
+// deleteBatch is the number of refs that are deleted in one transaction.
 const deleteBatch = 1000
 
-// deletion deletes refs that still hold what was listed.
+// deletion deletes refs that still have the listed values.
 type deletion struct {
 	*app
 	db      *refdb.DB
 	project string
+	refs    []refdb.Ref
 	report  func(ref refdb.Ref, result string)
 
 	deleted, changed, locked int
 }
 
-// run deletes refs batch by batch. Ctrl-C lets the batch under way finish.
-func (d *deletion) run(ctx context.Context, refs []refdb.Ref) error {
-	for batch := range slices.Chunk(refs, deleteBatch) {
+// perform asks whether to delete the refs, whose reason is why, deletes them, and calls conclude,
+// also if there are none.
+func (d *deletion) perform(ctx context.Context, c cli.Confirmation, act cli.Act, why string, conclude func(error) error) error {
+	if len(d.refs) == 0 {
+		return conclude(nil)
+	}
+	return c.Perform(ctx, d.Run, d.db, cli.Operation{
+		Act: act,
+		Question: fmt.Sprintf("Delete %s of project %s%s, from %s to %s?", output.Count(len(d.refs), "ref"), output.Escape(d.project), why,
+			output.Escape(d.refs[0].Name), output.Escape(d.refs[len(d.refs)-1].Name)),
+		Do: func() (string, error) {
+			err := d.run(ctx)
+			return fmt.Sprintf("deleted %d", d.deleted), err
+		},
+		Preview: func() error { return d.preview(ctx) },
+		Print:   conclude,
+	})
+}
+
+// run deletes the refs batch by batch. Ctrl-C lets the batch in progress finish.
+func (d *deletion) run(ctx context.Context) error {
+	for batch := range slices.Chunk(d.refs, deleteBatch) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -149,27 +150,13 @@ func (d *deletion) run(ctx context.Context, refs []refdb.Ref) error {
 	return nil
 }
 
-// runAudited deletes refs and records that in the audit, or does a dry run, which it does not record.
-func (d *deletion) runAudited(ctx context.Context, what cli.Act, refs []refdb.Ref, dryRun bool) error {
-	switch {
-	case dryRun:
-		return d.dryRun(ctx, refs)
-	case len(refs) == 0:
-		return nil
-	}
-	return d.Audited(ctx, d.db, what, func() (string, error) {
-		err := d.run(ctx, refs)
-		return fmt.Sprintf("deleted %d", d.deleted), err
-	})
-}
-
-// dryRun reports what run would do now.
-func (d *deletion) dryRun(ctx context.Context, refs []refdb.Ref) error {
+// preview reports what run would do now.
+func (d *deletion) preview(ctx context.Context) error {
 	held, err := d.freshLocks(ctx, d.db, d.project)
 	if err != nil {
 		return err
 	}
-	for _, ref := range refs {
+	for _, ref := range d.refs {
 		if slices.ContainsFunc(held.Holders, func(l refdb.LockInfo) bool { return l.Ref == ref.Name }) {
 			d.locked++
 			d.report(ref, "locked")
@@ -181,19 +168,10 @@ func (d *deletion) dryRun(ctx context.Context, refs []refdb.Ref) error {
 	return nil
 }
 
-// freshLocks returns the fresh locks of a project, as the error that an update of all its refs
-// would fail with.
+// freshLocks returns the fresh locks of a project, as the error of an update of all its refs.
 func (a *app) freshLocks(ctx context.Context, db *refdb.DB, project string) (*refdb.LockedError, error) {
-	held := new(refdb.LockedError)
-	for l, err := range a.Locks(ctx, db, refdb.LockFilter{Project: project}) {
-		if err != nil {
-			return nil, err
-		}
-		if !l.Stale() {
-			held.Holders = append(held.Holders, l)
-		}
-	}
-	return held, nil
+	locks, err := cli.Collect(a.Locks(ctx, db, refdb.LockFilter{Project: project}))
+	return &refdb.LockedError{Holders: slices.DeleteFunc(locks, refdb.LockInfo.Stale)}, err
 }
 
 // send deletes those of a batch that are neither locked nor changed.
@@ -230,7 +208,7 @@ func (d *deletion) send(ctx context.Context, batch []refdb.Ref) error {
 			d.report(ref, result)
 		}
 		if len(rest) == len(batch) {
-			return err // it names no ref of the batch
+			return err // the error names no ref of the batch
 		}
 		batch = rest
 	}
@@ -252,19 +230,19 @@ func (d *deletion) conclude(err error) error {
 	summary := fmt.Sprintf("%s: %d deleted, %d changed, %d locked", d.project, d.deleted, d.changed, d.locked)
 	switch {
 	case err != nil:
-		d.Note("not finished: %s; run it again to go on", summary)
+		d.Note("not finished: %s; run the command again to continue", summary)
 		return err
 	case d.changed > 0:
-		return exit.With(exit.Mismatch, summary+"; those were left alone: run it again")
+		return exit.With(exit.Mismatch, summary+"; changed and locked refs were left alone: run the command again")
 	case d.locked > 0:
-		return exit.With(exit.Locked, summary+"; those were left alone: run it again")
+		return exit.With(exit.Locked, summary+"; changed and locked refs were left alone: run the command again")
 	}
 	d.Note("%s", summary)
 	return nil
 }
 
-// minTombstoneAge is the least age at which a tombstone may be forgotten. A site that is
-// repaired by hand should not lag behind for longer.
+// minTombstoneAge is the minimum age at which a tombstone may be forgotten. A site that is repaired
+// by hand should not lag behind for longer.
 const minTombstoneAge = 24 * time.Hour
 
 func (a *app) purgeTombstonesCommand() *cobra.Command {
@@ -289,7 +267,7 @@ Fields: ` + output.Names(cli.RemovalColumns),
 				return err
 			}
 			if minAge < minTombstoneAge {
-				return exit.Usage(fmt.Sprintf("--older-than %s: at least a day, or a site that was away for a moment brings deleted refs back", minAge))
+				return exit.Usage(fmt.Sprintf("--older-than %s: must be at least a day, or a site that was briefly away would restore deleted refs", minAge))
 			}
 			if err := c.Check(a.Run); err != nil {
 				return err
@@ -298,30 +276,7 @@ Fields: ` + output.Names(cli.RemovalColumns),
 				if err := a.RequireProject(ctx, db, project); err != nil {
 					return err
 				}
-				if !c.Yes {
-					n, err := a.tombstones(ctx, db, project, minAge)
-					if err != nil {
-						return err
-					}
-					if c.DryRun {
-						a.Note("would forget %s of project %s", output.Count(n, "tombstone"), project)
-						return a.PrintRemoval(cli.RemovalResult{Project: project, Refs: n, DryRun: true}, "tombstone")
-					}
-					if err := c.Confirm(ctx, a.Run, fmt.Sprintf("Forget %s of project %s?", output.Count(n, "tombstone"), output.Escape(project))); err != nil {
-						return err
-					}
-				}
-				n := 0
-				what := cli.Act{Action: "refs purge-tombstones", Project: project, Detail: "older than " + output.Ago(minAge), Reason: why}
-				err := a.Audited(ctx, db, what, func() (outcome string, err error) {
-					n, err = db.PurgeTombstones(ctx, project, minAge)
-					return fmt.Sprintf("removed %d", n), err
-				})
-				if err != nil {
-					a.NoteUnfinished(project, output.Count(n, "tombstone"))
-					return err
-				}
-				return a.PrintRemoval(cli.RemovalResult{Project: project, Refs: n, DryRun: false}, "tombstone")
+				return a.purgeTombstones(ctx, db, c, project, minAge, why)
 			})
 		}),
 	}
@@ -330,6 +285,32 @@ Fields: ` + output.Names(cli.RemovalColumns),
 	c.AddFlags(cmd)
 	why.AddFlag(cmd)
 	return cmd
+}
+
+func (a *app) purgeTombstones(ctx context.Context, db *refdb.DB, c cli.Confirmation, project string, minAge time.Duration, why cli.Reason) error {
+	n, question := 0, ""
+	if !c.Yes {
+		found, err := a.tombstones(ctx, db, project, minAge)
+		if err != nil {
+			return err
+		}
+		question = fmt.Sprintf("Forget %s of project %s?", output.Count(found, "tombstone"), output.Escape(project))
+		if c.DryRun {
+			n = found
+			a.Note("would forget %s of project %s", output.Count(n, "tombstone"), project)
+		}
+	}
+	return c.Perform(ctx, a.Run, db, cli.Operation{
+		Act:      cli.Act{Action: "refs purge-tombstones", Project: project, Detail: "older than " + output.Ago(minAge), Reason: why},
+		Question: question,
+		Do: func() (_ string, err error) {
+			n, err = db.PurgeTombstones(ctx, project, minAge)
+			return fmt.Sprintf("removed %d", n), err
+		},
+		Print: func(err error) error {
+			return a.PrintRemoval(cli.RemovalResult{Project: project, Refs: n, DryRun: c.DryRun}, "tombstone", err)
+		},
+	})
 }
 
 // tombstones counts the deleted refs of a project that are old enough.

@@ -3,7 +3,6 @@ package refs
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -21,7 +20,7 @@ import (
 )
 
 func (a *app) importCommand() *cobra.Command {
-	im := &Importer{app: a, Batch: importBatch}
+	im := &Importer{app: a, batch: importBatch}
 	var path string
 	cmd := &cobra.Command{
 		Use:   "import PROJECT --repo PATH",
@@ -88,12 +87,12 @@ refused refs whose names the database can't hold), skipped, pruned, complete, dr
 	return cmd
 }
 
-// Importer brings a repository's refs into the database.
+// Importer imports a repository's refs into the database.
 type Importer struct {
 	*app
 	db      *refdb.DB
 	project string
-	Batch   int
+	batch   int
 
 	cli.Confirmation
 	why                                           cli.Reason
@@ -103,8 +102,8 @@ type Importer struct {
 
 	report       *output.Writer[difference]
 	progress     cli.Progress
-	err          error // of printing
-	invalidNames int   // of those refused
+	printing     error
+	invalidNames int // of those refused
 
 	Counts
 	Refused, Skipped, pruned int
@@ -112,7 +111,7 @@ type Importer struct {
 
 // NewImporter returns an importer of refs of a project. Send prints nothing; Import does.
 func NewImporter(r *cli.Run, db *refdb.DB, project string) *Importer {
-	im := &Importer{app: &app{r}, db: db, project: project, Batch: importBatch}
+	im := &Importer{app: &app{r}, db: db, project: project, batch: importBatch}
 	im.report = output.NewReport(io.Discard, output.CSV, output.Palette{}, "problems", differenceColumns)
 	return im
 }
@@ -137,7 +136,7 @@ func (im *Importer) Import(ctx context.Context, repo *gitrepo.Repo) error {
 	return im.conclude(ctx, err)
 }
 
-// startProgress starts the bar, on a terminal. It reads the refs once to count them.
+// startProgress starts the progress bar, on a terminal. It reads the refs once to count them.
 func (im *Importer) startProgress(ctx context.Context, repo *gitrepo.Repo) error {
 	if !cli.IsTerminal(im.app.Err) {
 		return nil
@@ -166,15 +165,15 @@ func (im *Importer) importAudited(ctx context.Context, refs *localRefs) error {
 	})
 }
 
-// confirmOverwrite shows what would be overwritten, and asks.
+// confirmOverwrite shows the refs that would be overwritten, and asks for confirmation.
 func (im *Importer) confirmOverwrite(ctx context.Context, repo *gitrepo.Repo) error {
-	plan := &Importer{app: im.app, db: im.db, project: im.project, Batch: im.Batch, Confirmation: cli.Confirmation{DryRun: true},
+	plan := &Importer{app: im.app, db: im.db, project: im.project, batch: im.batch, Confirmation: cli.Confirmation{DryRun: true},
 		all: im.all, Overwrite: true, workClone: im.workClone, held: new(refdb.LockedError)}
 	plan.report = output.NewWriter(im.Messages, output.Table, im.Palette(im.app.Err), differenceColumns)
 	if err := plan.importRefs(ctx, plan.localRefs(repo)); err != nil {
 		return err
 	}
-	if err := errors.Join(plan.err, plan.report.Close()); err != nil || plan.overwritten == 0 {
+	if err := plan.report.Close(); err != nil || plan.overwritten == 0 {
 		return err
 	}
 	return im.Confirm(ctx, im.app.Run, fmt.Sprintf("Overwrite %s of project %s?", output.Count(plan.overwritten, "ref"), output.Escape(im.project)))
@@ -202,10 +201,10 @@ func (im *Importer) importRefs(ctx context.Context, from *localRefs) error {
 	})
 }
 
-// accepts refuses what is not imported, and says why.
+// accepts reports whether a ref can be imported. Otherwise it reports the ref as refused.
 func (im *Importer) accepts(ref gitrepo.Ref) bool {
 	if !im.workClone && isPrivate(ref.Name) {
-		im.refuse(ref, "a work clone's own: import from the repository that it was cloned from, or add --work-clone")
+		im.refuse(ref, "belongs to a working clone: import from the repository that it was cloned from, or add --work-clone")
 		return false
 	}
 	if err := cmp.Or(refdb.CheckKey(im.project, ref.Name), refdb.CheckPlaceable(ref.Name)); err != nil {
@@ -220,13 +219,13 @@ func (im *Importer) accepts(ref gitrepo.Ref) bool {
 	return true
 }
 
-// isPrivate reports whether a ref is one that a clone to work in has for itself.
+// isPrivate reports whether a ref belongs to a working clone.
 func isPrivate(ref string) bool {
 	return strings.HasPrefix(ref, "refs/remotes/") || ref == "refs/stash"
 }
 
-// incomplete returns how many refused refs make the import fail. With --skip-invalid-names
-// those with invalid names don't count.
+// incomplete returns the number of refused refs that make the import fail. With
+// --skip-invalid-names refs with invalid names don't count.
 func (im *Importer) incomplete() int {
 	if im.skipInvalid {
 		return im.Refused - im.invalidNames
@@ -239,30 +238,24 @@ func (im *Importer) refuse(ref gitrepo.Ref, why string) {
 	im.print(difference{ref: ref.Name, result: "refused", local: refdb.Value(ref.Value), detail: why})
 }
 
-func (im *Importer) print(d difference) {
-	if im.err == nil {
-		im.err = im.report.Write(d)
-	}
-}
+func (im *Importer) print(d difference) { im.printing = im.report.Write(d) }
 
-// conclude completes the report and prints the summary, also of an import that err ended.
+// conclude completes the report and prints the summary, also if the import ended with err.
 func (im *Importer) conclude(ctx context.Context, err error) error {
-	if im.err == nil {
-		im.err = im.report.CloseWith(
-			output.Field{Name: "project", Value: im.project},
-			output.Field{Name: "imported", Value: im.Imported},
-			output.Field{Name: "overwritten", Value: im.overwritten},
-			output.Field{Name: "equal", Value: im.Equal},
-			output.Field{Name: "different", Value: im.Different},
-			output.Field{Name: "locked", Value: im.Locked},
-			output.Field{Name: "refused", Value: im.Refused},
-			output.Field{Name: "invalid_names", Value: im.invalidNames},
-			output.Field{Name: "skipped", Value: im.Skipped},
-			output.Field{Name: "pruned", Value: im.pruned},
-			output.Field{Name: "complete", Value: err == nil},
-			output.Field{Name: "dry_run", Value: im.DryRun},
-		)
-	}
+	printing := im.report.CloseWith(
+		output.Field{Name: "project", Value: im.project},
+		output.Field{Name: "imported", Value: im.Imported},
+		output.Field{Name: "overwritten", Value: im.overwritten},
+		output.Field{Name: "equal", Value: im.Equal},
+		output.Field{Name: "different", Value: im.Different},
+		output.Field{Name: "locked", Value: im.Locked},
+		output.Field{Name: "refused", Value: im.Refused},
+		output.Field{Name: "invalid_names", Value: im.invalidNames},
+		output.Field{Name: "skipped", Value: im.Skipped},
+		output.Field{Name: "pruned", Value: im.pruned},
+		output.Field{Name: "complete", Value: err == nil},
+		output.Field{Name: "dry_run", Value: im.DryRun},
+	)
 	refused := fmt.Sprintf("%d refused", im.Refused)
 	if im.invalidNames > 0 {
 		refused += fmt.Sprintf(", %d of them for their names", im.invalidNames)
@@ -276,17 +269,17 @@ func (im *Importer) conclude(ctx context.Context, err error) error {
 		summary = "dry run: " + summary
 	}
 	if err != nil {
-		im.Note("%s: not finished: %s; run it again to go on", im.project, summary)
+		im.Note("%s: not finished: %s; run the command again to continue", im.project, summary)
 		return exit.Interruption(ctx, err)
 	}
-	if im.err != nil {
-		return im.err
+	if printing != nil {
+		return printing
 	}
 	switch {
 	case im.Different > 0:
-		return exit.With(exit.Mismatch, fmt.Sprintf("%s: %s; refs that differ were left alone: --overwrite sets them", im.project, summary))
+		return exit.With(exit.Mismatch, fmt.Sprintf("%s: %s; refs that differ were left alone: --overwrite overwrites the database", im.project, summary))
 	case im.Locked > 0:
-		return exit.With(exit.Locked, fmt.Sprintf("%s: %s; locked refs were left alone: run it again", im.project, summary))
+		return exit.With(exit.Locked, fmt.Sprintf("%s: %s; locked refs were left alone: run the command again", im.project, summary))
 	case im.Refused > 0 && im.Refused == im.invalidNames && !im.skipInvalid:
 		return exit.With(exit.Failed, fmt.Sprintf("%s: %s; rename those refs, or leave them out with --skip-invalid-names", im.project, summary))
 	case im.incomplete() > 0:
@@ -295,27 +288,22 @@ func (im *Importer) conclude(ctx context.Context, err error) error {
 	return im.PrintSummary(im.project, summary)
 }
 
-// deleteMissing deletes the refs in the database that the repository does not have.
+// deleteMissing deletes the refs in the database that the repository lacks.
 func (im *Importer) deleteMissing(ctx context.Context, repo *gitrepo.Repo) error {
 	if im.incomplete() > 0 {
-		return exit.With(exit.Failed, fmt.Sprintf("%s: nothing was pruned, because %s of the repository can't be read or stored: see to them first, "+
-			"or they would be taken for deleted", im.project, output.Count(im.incomplete(), "ref")))
+		return exit.With(exit.Failed, fmt.Sprintf("%s: nothing was pruned, because %s of the repository can't be read or stored: fix them first, "+
+			"or they would count as deleted", im.project, output.Count(im.incomplete(), "ref")))
 	}
 	missing, err := im.missing(ctx, repo)
 	if err != nil || len(missing) == 0 {
 		return err
 	}
-	if !im.DryRun {
-		if err := im.Confirm(ctx, im.app.Run, fmt.Sprintf("Delete %s of project %s that the repository does not have, from %s to %s?",
-			output.Count(len(missing), "ref"), output.Escape(im.project), output.Escape(missing[0].Name),
-			output.Escape(missing[len(missing)-1].Name))); err != nil {
-			return err
-		}
-	}
-	d := &deletion{app: im.app, db: im.db, project: im.project, report: im.reportPruned}
-	err = d.runAudited(ctx, cli.Act{Action: "refs import --prune", Project: im.project, Detail: output.Count(len(missing), "ref") + " that the repository lacks", Reason: im.why}, missing, im.DryRun)
-	im.pruned = d.deleted
-	return err
+	d := &deletion{app: im.app, db: im.db, project: im.project, refs: missing, report: im.reportPruned}
+	act := cli.Act{Action: "refs import --prune", Project: im.project, Detail: output.Count(len(missing), "ref") + " that the repository lacks", Reason: im.why}
+	return d.perform(ctx, im.Confirmation, act, " that the repository does not have", func(err error) error {
+		im.pruned = d.deleted
+		return err
+	})
 }
 
 // reportPruned reports a ref that --prune did not delete.
@@ -330,8 +318,8 @@ func (im *Importer) reportPruned(ref refdb.Ref, result string) {
 	}
 }
 
-// missing lists the refs that only the database has. It reads the repository after the
-// database, so that a ref that is pushed meanwhile is found in both.
+// missing lists the refs that only the database has. It reads the repository after the database, so
+// that a ref that is pushed meanwhile is found in both.
 func (im *Importer) missing(ctx context.Context, repo *gitrepo.Repo) ([]refdb.Ref, error) {
 	var global []refdb.Ref
 	for ref, err := range im.Refs(ctx, im.db, im.project, "", false) {
@@ -357,7 +345,7 @@ func (im *Importer) missing(ctx context.Context, repo *gitrepo.Repo) ([]refdb.Re
 // localRefs reads the refs of a repository for an import or a comparison.
 type localRefs struct {
 	repo *gitrepo.Repo
-	all  bool // also refs that Gerrit keeps out, and HEAD
+	all  bool // also refs that Gerrit keeps out of the database, and HEAD
 	// skipped is called for each ref that is left out, refused for each that git
 	// can't read.
 	skipped func(ref string)

@@ -12,19 +12,18 @@ import (
 )
 
 const (
-	// importBatch is how many refs go to the database in one transaction. It is less than what
-	// PostgreSQL's driver locks ref by ref; for more it would lock the project, so that pushes and
-	// the other batches would wait.
+	// importBatch is the number of refs in one transaction. For larger batches PostgreSQL's driver
+	// would lock the project rather than its refs, and pushes and other batches would wait.
 	importBatch = 250
-	// batchesUnderWay is how many transactions are under way at the same time. With a single one
-	// this program waits for the database, or the database for it.
-	batchesUnderWay = 4
-	// batchTries is how often a batch is retried because others changed its refs
-	// meanwhile, or the reply was lost.
+	// batchesInProgress is the number of concurrent transactions. With a single transaction either
+	// this program or the database would be idle.
+	batchesInProgress = 4
+	// batchTries is how often a batch is retried after its refs have changed meanwhile, or a reply
+	// was lost.
 	batchTries = 10
 )
 
-// Counts is what became of refs.
+// Counts has the numbers of refs by result.
 type Counts struct {
 	Imported, Equal, Different, Locked int
 	overwritten                        int
@@ -38,18 +37,18 @@ func (c *Counts) add(more Counts) {
 	c.overwritten += more.overwritten
 }
 
-// A batchOutcome is what became of a batch.
+// A batchOutcome is the result of a batch.
 type batchOutcome struct {
 	Counts
-	excluded int // refused: git could not hold them beside others
+	excluded int // refused, because their names conflict in git with other refs
 	size     int
 	problems []difference
 	err      error
 }
 
-// Send brings refs into the database, in batches, several at a time. It begins none after ctx has
-// ended or one has failed, and returns when those under way are done. Unlike config.InParallel it takes
-// refs as they are read, and never holds more than those batches.
+// Send imports refs in batches, several at a time. It starts no batch after ctx has ended or a
+// batch has failed, and returns when the batches in progress have ended. Unlike config.InParallel
+// it takes refs as they are read, and has only those batches in memory.
 func (im *Importer) Send(ctx context.Context, refs iter.Seq2[gitrepo.Ref, error]) (err error) {
 	var underWay []chan batchOutcome
 	next := func() error {
@@ -65,7 +64,7 @@ func (im *Importer) Send(ctx context.Context, refs iter.Seq2[gitrepo.Ref, error]
 		}
 	}()
 	begin := func(batch []gitrepo.Ref) error {
-		if len(underWay) == batchesUnderWay {
+		if len(underWay) == batchesInProgress {
 			if err := next(); err != nil {
 				return err
 			}
@@ -83,7 +82,7 @@ func (im *Importer) Send(ctx context.Context, refs iter.Seq2[gitrepo.Ref, error]
 		if err != nil {
 			return err
 		}
-		if batch = append(batch, ref); len(batch) == im.Batch {
+		if batch = append(batch, ref); len(batch) == im.batch {
 			if err := begin(batch); err != nil {
 				return err
 			}
@@ -93,7 +92,7 @@ func (im *Importer) Send(ctx context.Context, refs iter.Seq2[gitrepo.Ref, error]
 	return begin(batch)
 }
 
-// take counts and prints what became of a batch. It is called in the order of the batches.
+// take counts and prints the result of a batch. It is called in the order of the batches.
 func (im *Importer) take(o batchOutcome) error {
 	im.Counts.add(o.Counts)
 	im.Refused += o.excluded
@@ -104,10 +103,10 @@ func (im *Importer) take(o batchOutcome) error {
 		return o.err
 	}
 	im.progress.Add(o.size)
-	return im.err
+	return im.printing
 }
 
-// bring brings a batch into the database. It runs beside others.
+// bring imports a batch. It runs concurrently with other batches.
 func (im *Importer) bring(ctx context.Context, batch []gitrepo.Ref) (o batchOutcome) {
 	o.size = len(batch)
 	pending := batch
@@ -142,7 +141,7 @@ func (im *Importer) bring(ctx context.Context, batch []gitrepo.Ref) (o batchOutc
 			}
 			pending = refsOf(free)
 		case try < batchTries && (errors.Is(err, refdb.ErrMismatch) || errors.Is(err, refdb.ErrOutcomeUnknown)):
-			// compare finds out what is done, and what is left to do.
+			// compare finds out which refs are imported, and which are left.
 			pending = refsOf(updates)
 		default:
 			o.err = err
@@ -152,8 +151,8 @@ func (im *Importer) bring(ctx context.Context, batch []gitrepo.Ref) (o batchOutc
 	return o
 }
 
-// compare reads the refs' values in the database. It counts the equal ones, notes those that
-// must be left alone, and returns updates for the others.
+// compare reads the refs' values in the database. It counts equal refs, reports those that must be
+// left alone, and returns updates for the others.
 func (im *Importer) compare(ctx context.Context, o *batchOutcome, refs []gitrepo.Ref) ([]refdb.Update, error) {
 	names := make([]string, len(refs))
 	for i, ref := range refs {
@@ -195,7 +194,7 @@ func (im *Importer) update(ctx context.Context, updates []refdb.Update) error {
 	return im.db.Update(limited, im.project, updates, refdb.GitNames())
 }
 
-// wouldOverwrite notes what a dry run would overwrite.
+// wouldOverwrite reports the refs that would be overwritten.
 func (o *batchOutcome) wouldOverwrite(updates []refdb.Update) {
 	for _, u := range updates {
 		if u.Old != refdb.Unknown {
@@ -214,8 +213,8 @@ func (o *batchOutcome) count(updates []refdb.Update) {
 	}
 }
 
-// withoutLocked notes the refs that are locked, and returns the updates of the others in
-// a new slice.
+// withoutLocked reports the refs that are locked, and returns the updates of the others in a new
+// slice.
 func (o *batchOutcome) withoutLocked(updates []refdb.Update, locked *refdb.LockedError) []refdb.Update {
 	holders := make(map[string]refdb.LockInfo)
 	for _, h := range locked.Holders {
@@ -238,7 +237,8 @@ func (o *batchOutcome) withoutLocked(updates []refdb.Update, locked *refdb.Locke
 	})
 }
 
-// intentBeside returns the lock that stands for an intent on a ref that excludes another one, if there is one.
+// intentBeside returns the lock of an intent on a ref whose name conflicts with another ref's, if
+// any.
 func intentBeside(holders map[string]refdb.LockInfo, ref string) (refdb.LockInfo, bool) {
 	for _, h := range holders {
 		if h.Intended() && refdb.Excludes(h.Ref, ref) {
@@ -248,7 +248,8 @@ func intentBeside(holders map[string]refdb.LockInfo, ref string) (refdb.LockInfo
 	return refdb.LockInfo{}, false
 }
 
-// withoutExcluded notes the refs that git could not hold beside others, and returns the updates of the rest in a new slice.
+// withoutExcluded reports the refs whose names conflict in git with others, and returns the updates
+// of the rest in a new slice.
 func (o *batchOutcome) withoutExcluded(updates []refdb.Update, excluded *refdb.NameConflictError) []refdb.Update {
 	with := make(map[string]string)
 	for _, c := range excluded.Conflicts {

@@ -12,23 +12,21 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/past"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/timespec"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// changeRow is a change that is printed. Without a Ref it only says how far a watch has come.
+// changeRow is a change that is printed. Without a Ref it only reports the position of a watch.
 type changeRow struct {
 	refdb.Change
-	back   int    // how many changes came after it, in the log of one ref
-	cursor string // behind it
+	back   int    // the number of later changes, in the log of one ref
+	cursor string // after the change
 }
 
-// changeFields are the columns that all lists of changes have.
+// changeFields are the columns of all lists of changes.
 func changeFields() []output.Column[changeRow] {
 	text := func(name string, of func(refdb.Change) string) output.Column[changeRow] {
-		return output.Column[changeRow]{Name: name,
-			Value: func(c changeRow) any { return output.OrNil(of(c.Change) != "", of(c.Change)) },
-			Text:  func(c changeRow) string { return output.OrDash(of(c.Change) != "", output.Escape(of(c.Change))) }}
+		return output.Optional(name, func(c changeRow) string { return of(c.Change) })
 	}
 	value := func(name string, of func(refdb.Change) refdb.Value) output.Column[changeRow] {
 		column := text(name, func(c refdb.Change) string { return string(of(c)) })
@@ -59,7 +57,8 @@ const changeHelp = `(position: its place in the order of all changes, for --at; 
 process that made it; old, new: null for a ref that the database does not know, a zero ID for a deleted ref; op: the
 operation that the change was part of)`
 
-// abbreviate returns a value as tables of changes show it: enough digits of an object ID for a large repository.
+// abbreviate returns a value as tables of changes show it, with enough digits of an object ID for a
+// large repository.
 func abbreviate(v refdb.Value) string {
 	const digits = 12
 	switch {
@@ -96,7 +95,7 @@ func (a *app) logCommand() *cobra.Command {
 Changes are printed as they are read, back to where the history was pruned or began. A project that does not exist is
 an error (exit status 1).
 
---since is ` + past.Forms + `.
+--since is ` + timespec.Forms + `.
 
 For one ref, BACK counts the later changes. As in git's reflog, REF@{1} is the value before the ref's last change: see
 refs rollback.
@@ -117,7 +116,7 @@ Fields: ` + output.Names(refLogColumns()) + `
 				return check
 			}
 			if l.most < 1 && cmd.Flags().Changed("number") {
-				return exit.Usage(fmt.Sprintf("--number %d: give how many changes to list at most", l.most))
+				return exit.Usage(fmt.Sprintf("--number %d: must be at least 1", l.most))
 			}
 			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
 				return whileRead(func() error { return l.run(ctx, a, db) })
@@ -168,8 +167,9 @@ func (l *refLog) run(ctx context.Context, a *app, db *refdb.DB) error {
 	return l.explainEmpty(ctx, a, db)
 }
 
-// beforeAll returns a position up to which no change is of a time or later: a reader that goes back may stop there.
-// Times don't have the order of positions, so it can't stop at the first change that is earlier.
+// beforeAll returns a position up to which all changes are earlier than a time: a reader that goes
+// back can stop there. It can't stop at the first earlier change, because times don't have the
+// order of positions.
 func (a *app) beforeAll(ctx context.Context, db *refdb.DB, t time.Time) (refdb.Position, error) {
 	if t.IsZero() {
 		return math.MinInt64, nil
@@ -183,7 +183,7 @@ func (a *app) beforeAll(ctx context.Context, db *refdb.DB, t time.Time) (refdb.P
 	return p, err
 }
 
-// explainEmpty says why there is no change: the project's name may be misspelt.
+// explainEmpty explains why there is no change: the project's name may be misspelt.
 func (l *refLog) explainEmpty(ctx context.Context, a *app, db *refdb.DB) error {
 	if err := a.RequireProject(ctx, db, l.project); err != nil {
 		return err
@@ -196,11 +196,11 @@ func (l *refLog) explainEmpty(ctx context.Context, a *app, db *refdb.DB) error {
 		if begins.Before(s.PrunedTime) {
 			begins = s.PrunedTime
 		}
-		what := "a ref of it"
+		what := "any of its refs"
 		if l.ref != "" {
 			what = l.ref
 		}
-		a.Note("%s: no change of %s is recorded since the history begins, at %s", l.project, what, begins.UTC().Format(time.RFC3339))
+		a.Note("%s: the history has no change of %s; it begins at %s", l.project, what, begins.UTC().Format(time.RFC3339))
 	}
 	return err
 }

@@ -1,4 +1,5 @@
-// Package refs has the commands that read, change, import, compare and follow refs: refdbctl refs and watch.
+// Package refs has the commands that read, change, import, compare and follow refs: refdbctl refs
+// and watch.
 package refs
 
 import (
@@ -10,7 +11,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/value"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/refvalue"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -35,7 +36,7 @@ func refColumns() []output.Column[projectRef] {
 	return []output.Column[projectRef]{
 		{Name: "project", Value: func(r projectRef) any { return r.project }, Hidden: true},
 		{Name: "value", Value: func(r projectRef) any { return output.OrNil(r.Value != refdb.Unknown, string(r.Value)) }},
-		{Name: "state", Value: func(r projectRef) any { return value.State(r.Value) }, Hidden: true},
+		{Name: "state", Value: func(r projectRef) any { return refvalue.State(r.Value) }, Hidden: true},
 		{Name: "time", Value: func(r projectRef) any { return output.OrNil(!r.Time.IsZero(), r.Time) }, Hidden: true},
 		{Name: "ref", Value: func(r projectRef) any { return r.Name }},
 	}
@@ -212,7 +213,7 @@ func (a *app) putCommand() *cobra.Command {
   refdbctl refs put my/project refs/multi-site/version 7 --string --force`,
 		Args: cobra.ExactArgs(3),
 		RunE: a.Body(func(ctx context.Context, cmd *cobra.Command, args []string) (err error) {
-			if c.new, err = value.Parse(args[2], c.anything); err != nil {
+			if c.new, err = refvalue.Parse(args[2], c.anything); err != nil {
 				return err
 			}
 			if c.new.IsDeleted() {
@@ -228,20 +229,20 @@ func (a *app) putCommand() *cobra.Command {
 func (c *refChange) run(ctx context.Context, a *app, cmd *cobra.Command, args []string) (err error) {
 	c.project, c.ref = args[0], args[1]
 	if !c.force && !cmd.Flags().Changed("old") {
-		return exit.Usage(`give --old OLD, what the ref must hold ("none" if it must not be there), or --force to change it whatever it holds`)
+		return exit.Usage(`give --old OLD, the value that the ref must have ("none" if it must not exist), or --force to change it whatever its value is`)
 	}
 	if !c.force && c.why != "" {
-		return exit.Usage("--reason goes with --force: only that is recorded")
+		return exit.Usage("--reason requires --force: the audit does not record other changes")
 	}
 	if err := refdb.CheckKey(c.project, c.ref); err != nil {
 		return err
 	}
 	if !c.force {
-		if c.old, err = value.ParseOld(c.oldText, c.anything); err != nil {
+		if c.old, err = refvalue.ParseOld(c.oldText, c.anything); err != nil {
 			return fmt.Errorf("--old: %w", err)
 		}
 		if c.old.IsAbsent() && c.deletes() {
-			return exit.Usage("--old none: a ref that is not there can't be deleted")
+			return exit.Usage("--old none: a ref that does not exist can't be deleted")
 		}
 	}
 	switch fenced := cmd.Flags().Changed("token"); {
@@ -282,7 +283,7 @@ func (c *refChange) applyAudited(ctx context.Context, a *app, db *refdb.DB) erro
 		if err := c.apply(limited, db); err != nil {
 			return "", err
 		}
-		return "it held " + value.Describe(c.old), nil
+		return "it held " + refvalue.Describe(c.old), nil
 	})
 }
 
@@ -325,10 +326,6 @@ func changeColumns() []output.Column[*refChange] {
 }
 
 func (a *app) printChange(c *refChange) error {
-	if a.Format != output.Table {
-		return output.One(a.Out, a.Format, output.Palette{}, changeColumns(), c)
-	}
-	_, err := fmt.Fprintf(a.Out, "%s %s: %s -> %s\n", output.Escape(c.project), output.Escape(c.ref),
-		output.Escape(value.Describe(c.old)), output.Escape(value.Describe(c.new)))
-	return err
+	return cli.PrintOne(a.Run, changeColumns(), c, fmt.Sprintf("%s %s: %s -> %s", output.Escape(c.project), output.Escape(c.ref),
+		output.Escape(refvalue.Describe(c.old)), output.Escape(refvalue.Describe(c.new))))
 }

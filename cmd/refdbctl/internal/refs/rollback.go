@@ -13,8 +13,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/past"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/value"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/refvalue"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/timespec"
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/presence"
@@ -25,28 +25,26 @@ type rollback struct {
 	*app
 	ask       cli.Confirmation
 	project   string
-	back      []backTo   // refs that are named
+	back      []backTo   // the named refs
 	at        cli.Moment // or all refs below prefix
 	prefix    string
 	objectsIn string
 	why       cli.Reason
 }
 
-// backTo is REF@{N}: what the ref held before its last N changes.
+// backTo is REF@{N}: the value of a ref before its last N changes.
 type backTo struct {
 	ref string
 	n   int
 }
 
-// A returning ref is moved from what it holds now to what it held then.
+// A returning ref is moved from its current value to an earlier value.
 type returning struct {
 	project, ref string
 	now, then    refdb.Value
-	result       string
 }
 
 var returningColumns = []output.Column[returning]{
-	{Name: "result", Value: func(r returning) any { return r.result }},
 	{Name: "project", Value: func(r returning) any { return r.project }, Hidden: true},
 	{Name: "old", Value: func(r returning) any { return output.OrNil(!r.now.IsAbsent(), string(r.now)) }, Text: func(r returning) string { return abbreviate(r.now) }},
 	{Name: "new", Value: func(r returning) any { return output.OrNil(!r.then.IsAbsent(), string(r.then)) }, Text: func(r returning) string { return abbreviate(r.then) }},
@@ -76,7 +74,7 @@ refdbctl site store compact PROJECT at the site that has them. Therefore a proje
 --objects-in, a site's repository of the project, which must have all objects of the earlier values. If they were gone
 everywhere, no site could follow.
 
-Fields: ` + output.Names(returningColumns) + `
+Fields: ` + output.Names(output.WithResult(returningColumns)) + `
 (result: moved, deleted, changed, locked or, with --dry-run, would_move and would_delete)`,
 		Example: `  refdbctl refs rollback my/project refs/heads/main --objects-in /srv/git/my/project.git
   refdbctl refs rollback my/project --at "2h ago" --prefix refs/heads/ --dry-run`,
@@ -109,7 +107,7 @@ func (r *rollback) parse(args []string, byPrefix bool) error {
 	}
 	switch {
 	case r.project == presence.Project:
-		return exit.Usage(r.project + " is what the sites' daemons say about themselves: only they change it")
+		return exit.Usage(r.project + " has the records of the sites: only their daemons change them")
 	case r.at.Given() == (len(args) > 1):
 		return exit.Usage("give either refs, as REF or REF@{N}, or --at; with --at, --prefix selects refs")
 	case byPrefix && !r.at.Given():
@@ -118,7 +116,7 @@ func (r *rollback) parse(args []string, byPrefix bool) error {
 		return exit.Usage(`--prefix "": give the start of a name, or leave it out for all refs of the project`)
 	}
 	for _, arg := range args[1:] {
-		ref, n, err := past.ParseBack(arg)
+		ref, n, err := timespec.ParseBack(arg)
 		if err != nil {
 			return exit.Usage(fmt.Sprintf("%q: %s", arg, err))
 		}
@@ -126,7 +124,7 @@ func (r *rollback) parse(args []string, byPrefix bool) error {
 			return err
 		}
 		if IsCounter(ref) {
-			return exit.Usage(ref + " is a counter of Gerrit's: numbers that were taken from it are in use, and must not be given out again")
+			return exit.Usage(ref + " is a counter of Gerrit: numbers that were taken from it are in use, and must not be handed out again")
 		}
 		if slices.ContainsFunc(r.back, func(b backTo) bool { return b.ref == ref }) {
 			return exit.Usage(ref + " is named twice")
@@ -141,32 +139,31 @@ func (r *rollback) run(ctx context.Context, db *refdb.DB) error {
 	if err != nil {
 		return err
 	}
-	rows := output.NewWriter(r.Out, r.Format, r.Palette(r.Out), returningColumns)
+	results := cli.NewResults(r.app.Run, returningColumns)
 	if len(plan) == 0 {
-		r.Note("%s: nothing to move: the refs hold that already", r.project)
-		return rows.Close()
+		r.Note("%s: nothing to move: the refs already have these values", r.project)
+		return results.Close()
 	}
 	if err := r.confirmObjects(ctx, db, plan); err != nil {
 		return err
 	}
-	if r.ask.DryRun {
-		err = r.list(ctx, db, plan, rows)
-		return errors.Join(rows.Close(), err)
-	}
-	if !r.ask.Yes {
-		r.show(plan)
-	}
-	if err := r.ask.Confirm(ctx, r.app.Run, fmt.Sprintf("Move %s of project %s back?", output.Count(len(plan), "ref"), output.Escape(r.project))); err != nil {
-		return err
-	}
-	err = r.Audited(ctx, db, cli.Act{Action: "refs rollback", Project: r.project, Detail: what, Reason: r.why}, func() (string, error) {
-		moved, err := r.move(ctx, db, plan, rows)
-		return fmt.Sprintf("moved %d of %d", moved, len(plan)), err
+	return r.ask.Perform(ctx, r.app.Run, db, cli.Operation{
+		Act: cli.Act{Action: "refs rollback", Project: r.project, Detail: what, Reason: r.why},
+		Show: func() error {
+			r.show(plan)
+			return nil
+		},
+		Question: fmt.Sprintf("Move %s of project %s back?", output.Count(len(plan), "ref"), output.Escape(r.project)),
+		Do: func() (string, error) {
+			moved, err := r.move(ctx, db, plan, results)
+			return fmt.Sprintf("moved %d of %d", moved, len(plan)), err
+		},
+		Preview: func() error { return r.preview(ctx, db, plan, results) },
+		Print:   func(err error) error { return errors.Join(results.Close(), err) },
 	})
-	return errors.Join(rows.Close(), err)
 }
 
-// plan returns what is to be moved, and a description of it for the audit.
+// plan returns the refs to be moved, and their description for the audit.
 func (r *rollback) plan(ctx context.Context, db *refdb.DB) (plan []returning, what string, err error) {
 	if r.at.Given() {
 		at, err := r.at.Resolve(ctx, r.app.Run, db, r.project)
@@ -184,13 +181,13 @@ func (r *rollback) plan(ctx context.Context, db *refdb.DB) (plan []returning, wh
 		}
 		if !m.now.Equivalent(m.then) {
 			plan = append(plan, m)
-			all = append(all, fmt.Sprintf("%s@{%d} from %s to %s", b.ref, b.n, value.Describe(m.now), value.Describe(m.then)))
+			all = append(all, fmt.Sprintf("%s@{%d} from %s to %s", b.ref, b.n, refvalue.Describe(m.now), refvalue.Describe(m.then)))
 		}
 	}
 	return plan, output.Enumerate(all), nil
 }
 
-// planBack finds what a ref held before its last changes.
+// planBack finds the value of a ref before its last changes.
 func (r *rollback) planBack(ctx context.Context, db *refdb.DB, b backTo) (returning, error) {
 	m := returning{project: r.project, ref: b.ref}
 	seen := 0
@@ -214,8 +211,8 @@ func (r *rollback) planBack(ctx context.Context, db *refdb.DB, b backTo) (return
 	return m, fmt.Errorf("%w: %s %s has %s in it", refdb.ErrPruned, r.project, b.ref, output.Count(seen, "change"))
 }
 
-// planAt compares the refs with a state of the past. It reads both in byte order of the names, at the same time. A ref
-// that changes meanwhile is found when it is moved.
+// planAt compares the refs with a past state, in byte order of their names. A ref that changes
+// meanwhile is detected when it is moved.
 func (r *rollback) planAt(ctx context.Context, db *refdb.DB, at refdb.Position) (plan []returning, err error) {
 	nextThen, stopThen := iter.Pull2(r.RefsAt(ctx, db, r.project, r.prefix, false, at))
 	defer stopThen()
@@ -250,8 +247,8 @@ func (r *rollback) planAt(ctx context.Context, db *refdb.DB, at refdb.Position) 
 	return plan, err
 }
 
-// confirmObjects fails if a site guards the project, or --objects-in is given, and the objects of the new values are not
-// confirmed.
+// confirmObjects checks that the repository of --objects-in, which is required for a guarded
+// project, has the objects of the new values.
 func (r *rollback) confirmObjects(ctx context.Context, db *refdb.DB, plan []returning) error {
 	var ids []string
 	for _, m := range plan {
@@ -269,7 +266,7 @@ func (r *rollback) confirmObjects(ctx context.Context, db *refdb.DB, plan []retu
 		return err
 	}
 	if r.objectsIn == "" {
-		return exit.With(exit.Failed, fmt.Sprintf("%s is guarded by sites: if the objects of %s were gone everywhere, no site could follow: run this at a site, "+
+		return exit.With(exit.Failed, fmt.Sprintf("%s is guarded by sites: if no site had the objects of %s any more, no site could follow: run this command at a site, "+
 			"with --objects-in and the path of its repository", r.project, output.Count(len(ids), "value")))
 	}
 	repo, err := gitrepo.Open(ctx, r.objectsIn)
@@ -277,7 +274,7 @@ func (r *rollback) confirmObjects(ctx context.Context, db *refdb.DB, plan []retu
 		return err
 	}
 	if guarded {
-		const key = "refdb.projectid" // that all copies of the repository have
+		const key = "refdb.projectid" // set in all copies of the repository
 		id, err := repo.Command(ctx, "config", "--default=", "--get", key).Output()
 		if err != nil {
 			return fmt.Errorf("reading %s of %s: %w", key, r.objectsIn, gitrepo.Failure(ctx, err))
@@ -299,7 +296,7 @@ func (r *rollback) confirmObjects(ctx context.Context, db *refdb.DB, plan []retu
 		}
 	}
 	if len(missing) > 0 {
-		return exit.With(exit.Failed, fmt.Sprintf("nothing was done: %s lacks the objects of %s, or what they refer to: fetch them into it, from whoever has them: %s",
+		return exit.With(exit.Failed, fmt.Sprintf("nothing was done: %s lacks the objects of %s, or objects that these refer to: fetch them from a repository that has them: %s",
 			r.objectsIn, output.Count(len(missing), "value"), output.Enumerate(missing)))
 	}
 	return nil
@@ -316,8 +313,8 @@ func (r *rollback) show(plan []returning) {
 	}
 }
 
-// list prints what would be moved now.
-func (r *rollback) list(ctx context.Context, db *refdb.DB, plan []returning, rows *output.Writer[returning]) error {
+// preview prints the refs that would be moved now.
+func (r *rollback) preview(ctx context.Context, db *refdb.DB, plan []returning, results *cli.Results[returning]) error {
 	all, err := r.freshLocks(ctx, db, r.project)
 	if err != nil {
 		return err
@@ -328,12 +325,12 @@ func (r *rollback) list(ctx context.Context, db *refdb.DB, plan []returning, row
 	}
 	held := new(refdb.LockedError)
 	for _, m := range plan {
-		m.result = "would_" + m.done("move", "delete")
+		result := "would_" + m.done("move", "delete")
 		if l, ok := locks[m.ref]; ok {
-			m.result = "locked"
+			result = "locked"
 			held.Holders = append(held.Holders, l)
 		}
-		if err := rows.Write(m); err != nil {
+		if err := results.Add(m, result); err != nil {
 			return err
 		}
 	}
@@ -343,7 +340,7 @@ func (r *rollback) list(ctx context.Context, db *refdb.DB, plan []returning, row
 	return nil
 }
 
-// done returns the word for a ref that gets another value, or the one for a ref that is deleted.
+// done returns deleted if the ref is to be deleted, else moved.
 func (m returning) done(moved, deleted string) string {
 	if m.then.IsAbsent() {
 		return deleted
@@ -351,8 +348,9 @@ func (m returning) done(moved, deleted string) string {
 	return moved
 }
 
-// move moves refs in chunks, and returns how many it moved. Ctrl-C lets the chunk under way finish.
-func (r *rollback) move(ctx context.Context, db *refdb.DB, plan []returning, rows *output.Writer[returning]) (moved int, err error) {
+// move moves refs in chunks, and returns how many it moved. After Ctrl-C it finishes the chunk in
+// progress.
+func (r *rollback) move(ctx context.Context, db *refdb.DB, plan []returning, results *cli.Results[returning]) (moved int, err error) {
 	for size := refdb.MaxUpdateRefs; moved < len(plan); {
 		if ctx.Err() != nil {
 			return moved, context.Cause(ctx)
@@ -364,12 +362,11 @@ func (r *rollback) move(ctx context.Context, db *refdb.DB, plan []returning, row
 			continue
 		}
 		if err != nil {
-			return moved, r.refused(err, moved, len(plan), chunk, rows)
+			return moved, r.refused(err, moved, len(plan), chunk, results)
 		}
 		moved += len(chunk)
 		for _, m := range chunk {
-			m.result = m.done("moved", "deleted")
-			if err := rows.Write(m); err != nil {
+			if err := results.Add(m, m.done("moved", "deleted")); err != nil {
 				return moved, err
 			}
 		}
@@ -390,8 +387,9 @@ func (r *rollback) moveAll(ctx context.Context, db *refdb.DB, chunk []returning)
 	return db.Update(limited, r.project, updates)
 }
 
-// refused prints the refs because of which a chunk was not moved, and returns the error of the rollback.
-func (r *rollback) refused(err error, moved, all int, chunk []returning, rows *output.Writer[returning]) error {
+// refused prints the refs that prevented a chunk from moving, and returns the error of the
+// rollback.
+func (r *rollback) refused(err error, moved, all int, chunk []returning, results *cli.Results[returning]) error {
 	because := make(map[string]string)
 	var mismatch *refdb.MismatchError
 	var locked *refdb.LockedError
@@ -408,9 +406,9 @@ func (r *rollback) refused(err error, moved, all int, chunk []returning, rows *o
 		}
 	}
 	for _, m := range chunk {
-		if m.result = because[m.ref]; m.result != "" {
-			err = errors.Join(err, rows.Write(m))
+		if reason := because[m.ref]; reason != "" {
+			results.Add(m, reason)
 		}
 	}
-	return fmt.Errorf("%s: moved %d of %s; run it again to see what is left: %w", r.project, moved, output.Count(all, "ref"), err)
+	return fmt.Errorf("%s: moved %d of %s; run the command again to see what is left: %w", r.project, moved, output.Count(all, "ref"), err)
 }

@@ -79,7 +79,6 @@ type verification struct {
 	*app
 	project string
 	report  *output.Writer[difference]
-	err     error // of printing
 
 	equal, localOnly, globalOnly, different, skipped, refused int
 }
@@ -91,7 +90,7 @@ func (v *verification) run(ctx context.Context, db *refdb.DB, repo *gitrepo.Repo
 		skipped: func(string) { v.skipped++ },
 		refused: func(complaint string) {
 			v.refused++
-			v.print(difference{result: "refused", detail: complaint})
+			v.report.Write(difference{result: "refused", detail: complaint})
 		},
 	}
 	nextLocal, stopLocal := iter.Pull2(local.refs(ctx))
@@ -108,9 +107,9 @@ func (v *verification) run(ctx context.Context, db *refdb.DB, repo *gitrepo.Repo
 		if gerr != nil {
 			return gerr
 		}
-		first := v.compare(l, lok, g, gok)
-		if v.err != nil {
-			return v.err
+		first, err := v.compare(l, lok, g, gok)
+		if err != nil {
+			return err
 		}
 		if first <= 0 {
 			l, lerr, lok = nextLocal()
@@ -142,8 +141,9 @@ func (v *verification) globalRefs(ctx context.Context, db *refdb.DB, all bool) i
 }
 
 // compare counts and reports the ref with the smaller name, or both if the names are
-// equal. It returns -1 if that is the local one, 1 if it is the global one, 0 for both.
-func (v *verification) compare(l gitrepo.Ref, lok bool, g refdb.Ref, gok bool) int {
+// equal. It returns -1 if that is the local one, 1 if it is the global one, 0 for both, and an
+// error of printing.
+func (v *verification) compare(l gitrepo.Ref, lok bool, g refdb.Ref, gok bool) (first int, err error) {
 	switch {
 	case !gok || lok && l.Name < g.Name:
 		v.localOnly++
@@ -151,25 +151,16 @@ func (v *verification) compare(l gitrepo.Ref, lok bool, g refdb.Ref, gok bool) i
 		if err := refdb.CheckKey(v.project, l.Name); err != nil {
 			d.detail = err.Error()
 		}
-		v.print(d)
-		return -1
+		return -1, v.report.Write(d)
 	case !lok || g.Name < l.Name:
 		v.globalOnly++
-		v.print(difference{ref: g.Name, result: "global_only", global: g.Value})
-		return 1
+		return 1, v.report.Write(difference{ref: g.Name, result: "global_only", global: g.Value})
 	case string(g.Value) != l.Value:
 		v.different++
-		v.print(difference{ref: l.Name, result: "different", local: refdb.Value(l.Value), global: g.Value})
-	default:
-		v.equal++
+		return 0, v.report.Write(difference{ref: l.Name, result: "different", local: refdb.Value(l.Value), global: g.Value})
 	}
-	return 0
-}
-
-func (v *verification) print(d difference) {
-	if v.err == nil {
-		v.err = v.report.Write(d)
-	}
+	v.equal++
+	return 0, nil
 }
 
 // differences returns how many refs differ.
@@ -179,19 +170,16 @@ func (v *verification) differences() int {
 
 // finish completes the report.
 func (v *verification) finish() error {
-	if v.err == nil {
-		v.err = v.report.CloseWith(
-			output.Field{Name: "project", Value: v.project},
-			output.Field{Name: "equal", Value: v.equal},
-			output.Field{Name: "local_only", Value: v.localOnly},
-			output.Field{Name: "global_only", Value: v.globalOnly},
-			output.Field{Name: "different", Value: v.different},
-			output.Field{Name: "skipped", Value: v.skipped},
-			output.Field{Name: "refused", Value: v.refused},
-			output.Field{Name: "ok", Value: v.differences() == 0},
-		)
-	}
-	return v.err
+	return v.report.CloseWith(
+		output.Field{Name: "project", Value: v.project},
+		output.Field{Name: "equal", Value: v.equal},
+		output.Field{Name: "local_only", Value: v.localOnly},
+		output.Field{Name: "global_only", Value: v.globalOnly},
+		output.Field{Name: "different", Value: v.different},
+		output.Field{Name: "skipped", Value: v.skipped},
+		output.Field{Name: "refused", Value: v.refused},
+		output.Field{Name: "ok", Value: v.differences() == 0},
+	)
 }
 
 // conclude completes the report, and prints the summary or returns it as an error.

@@ -65,10 +65,10 @@ Fields: ` + output.Names(watchColumns()) + `
 					return err
 				}
 			} else if w.query.Prefix != "" {
-				return exit.Usage("--prefix is for the refs of one project: give the PROJECT, too")
+				return exit.Usage("--prefix selects refs of one project: give the PROJECT, too")
 			}
 			if w.sinceText == "" && cmd.Flags().Changed("since") {
-				return exit.Usage(`--since "": give the cursor of the last change that was read, or ` + begin + ` for all that the history has`)
+				return exit.Usage(`--since "": give the cursor of the last change that was read, or ` + begin + ` to start with the oldest change`)
 			}
 			if w.sinceText != begin {
 				var err error
@@ -124,8 +124,8 @@ func (w *watch) run(ctx context.Context, a *app, db *refdb.DB) (err error) {
 	return nil
 }
 
-// whileRead calls do, which prints. If nobody reads the output any more, as "head" does after some lines, that is
-// its end and no error.
+// whileRead calls do, which prints. If nobody reads the output any more, as "head" does after some
+// lines, that is its end and no error.
 func whileRead(do func() error) error {
 	broken := make(chan os.Signal, 1)
 	exit.Notify(broken, syscall.SIGPIPE) // otherwise a write would end the program

@@ -21,8 +21,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/projects"
 )
 
-// bulkLimit is how many repositories are changed at the same time. By default an sshd accepts ten
-// new connections at the same time.
+// bulkLimit is the number of repositories that are changed concurrently. By default an sshd accepts
+// ten concurrent new connections.
 const bulkLimit = 8
 
 const allFlagHelp = "all repositories of this site: those below site.root, and those configured"
@@ -37,12 +37,12 @@ func oneOrAll(all *bool) cobra.PositionalArgs {
 	}
 }
 
-// BulkRow is a repository of which there is something to tell.
+// BulkRow is a repository in the report.
 type BulkRow struct {
 	Project, Result string
 	counts          map[catchup.Result]int
 	Detail          string
-	unreachable     error // the peer's copy, which was not needed
+	unreachable     error // why the peer's copy, which was not needed, could not be reached
 }
 
 var enabledColumns = []output.Column[BulkRow]{
@@ -62,20 +62,20 @@ func syncedRepositories() []output.Column[BulkRow] {
 	return append(columns, enabledColumns[2])
 }
 
-// Bulk is a command's work on all repositories of the site.
+// Bulk is a command's operation on all repositories of the site.
 type Bulk struct {
 	*App
 	Repositories []config.Repository
 	Write        func(BulkRow) error
 	report       *output.Writer[BulkRow] // nil if the rows are part of another report
-	printing     error
 	progress     cli.Progress
 
 	reached, Failed int
 	notes           []string // printed at the end, because they would break the progress bar
 }
 
-// newBulk finds the repositories. As root it becomes the daemon's user, whose they all have to be.
+// newBulk finds the repositories. As root it switches to the daemon's user, who must own all of
+// them.
 func (a *App) newBulk(c *config.Config, columns []output.Column[BulkRow]) (*Bulk, error) {
 	if err := BecomeOwner(c.State); err != nil {
 		return nil, err
@@ -96,15 +96,15 @@ func AllRepositories(c *config.Config) ([]config.Repository, error) {
 	return repositories, err
 }
 
-// outcome is what came of a repository. An error is about it alone.
+// outcome is the result of one repository. An error concerns only this repository.
 type outcome[T any] struct {
 	value T
 	err   error
 	notes []string
 }
 
-// onAll does something to all repositories, and calls each with what came of one, unless that is an
-// error, which becomes a row. Those that an interruption stopped count as not reached.
+// onAll calls do for all repositories, and each with every result. An error becomes a row.
+// Repositories whose processing was interrupted count as not reached.
 func onAll[T any](ctx context.Context, f *Bulk, do func(ctx context.Context, r config.Repository, note func(string)) (T, error), each func(config.Repository, T)) {
 	if cli.IsTerminal(f.Err) {
 		f.progress.Bar = cli.NewBar(f.Err, "repositories", len(f.Repositories))
@@ -121,7 +121,7 @@ func onAll[T any](ctx context.Context, f *Bulk, do func(ctx context.Context, r c
 		f.progress.Add(1)
 		if o.err != nil {
 			f.Failed++
-			f.row(BulkRow{Project: r.Project, Result: "failed", Detail: f.explain(o.err)})
+			f.Write(BulkRow{Project: r.Project, Result: "failed", Detail: f.explain(o.err)})
 			return
 		}
 		each(r, o.value)
@@ -141,32 +141,24 @@ func (a *App) explain(err error) string {
 	return redact.Text(text, a.URL)
 }
 
-func (f *Bulk) row(r BulkRow) {
-	if f.printing == nil {
-		f.printing = f.Write(r)
-	}
-}
-
 // conclude completes the report, and prints the summary or returns it as an error. problem, unless
 // nil, is the error of a run in which all repositories were reached and none failed.
 func (f *Bulk) conclude(ctx context.Context, summary string, problem *exit.Error, fields ...output.Field) error {
 	total := len(f.Repositories)
-	if f.printing == nil {
-		f.printing = f.report.CloseWith(append([]output.Field{
-			{Name: "total", Value: total}, {Name: "reached", Value: f.reached}, {Name: "failed", Value: f.Failed},
-			{Name: "complete", Value: f.reached == total && f.Failed == 0},
-		}, fields...)...)
-	}
+	printing := f.report.CloseWith(append([]output.Field{
+		{Name: "total", Value: total}, {Name: "reached", Value: f.reached}, {Name: "failed", Value: f.Failed},
+		{Name: "complete", Value: f.reached == total && f.Failed == 0},
+	}, fields...)...)
 	summary = fmt.Sprintf("%s: %s", RepositoryCount(f.reached), summary)
 	if f.Failed > 0 {
 		summary += fmt.Sprintf(", %d failed", f.Failed)
 	}
 	switch {
 	case ctx.Err() != nil:
-		f.Note("not finished: %d of %s: %s; run it again to go on", f.reached, RepositoryCount(total), summary)
+		f.Note("not finished: %d of %s: %s; run the command again to continue", f.reached, RepositoryCount(total), summary)
 		return context.Cause(ctx)
-	case f.printing != nil:
-		return f.printing
+	case printing != nil:
+		return printing
 	case f.Failed > 0:
 		return exit.With(exit.Failed, summary)
 	case problem != nil:
@@ -186,14 +178,15 @@ func (a *App) enableAll(ctx context.Context, c *config.Config, hook string, clai
 		summary := fmt.Sprintf("%d guarded, %s imported", got.Guarded, output.Count(got.Imported, "ref"))
 		var problem *exit.Error
 		if got.Differ > 0 {
-			problem = exit.With(exit.Mismatch, fmt.Sprintf("; in %d of them refs differ from the database: `refdbctl site check` says what brings those", got.Differ))
+			problem = exit.With(exit.Mismatch, fmt.Sprintf("; in %d of them refs differ from the database: `refdbctl site check` says how to update them", got.Differ))
 		}
 		return f.conclude(ctx, summary, problem, output.Field{Name: "guarded", Value: got.Guarded}, output.Field{Name: "differ", Value: got.Differ},
 			output.Field{Name: "imported", Value: got.Imported})
 	})
 }
 
-// BulkEnabled is what came of putting all repositories under guard: repositories, and refs.
+// BulkEnabled is the result of putting all repositories under guard: numbers of repositories and
+// refs.
 type BulkEnabled struct{ Guarded, Differ, Imported int }
 
 // Enable puts all repositories under guard.
@@ -215,7 +208,7 @@ func (f *Bulk) Enable(ctx context.Context, c *config.Config, db *refdb.DB, hook 
 		}
 		got, err := a.importGuarded(ctx, ruled, db, r, note)
 		if err != nil {
-			return got, fmt.Errorf("the hooks are in place, but the refs were not all imported: run it again: %w", err)
+			return got, fmt.Errorf("the hooks are in place, but not all refs were imported: run the command again: %w", err)
 		}
 		_, err = a.storeFirst(ctx, c, db, r)
 		return got, err
@@ -223,15 +216,15 @@ func (f *Bulk) Enable(ctx context.Context, c *config.Config, db *refdb.DB, hook 
 		all.Imported += got.Imported
 		if got.Different > 0 {
 			all.Differ++
-			f.row(BulkRow{Project: r.Project, Result: "differs", Detail: fmt.Sprintf("it is guarded; the database has another value of %s: "+
-				"`refdbctl site check %s` says what brings those", output.Count(got.Different, "ref"), r.Project)})
+			f.Write(BulkRow{Project: r.Project, Result: "differs", Detail: fmt.Sprintf("it is guarded; the database has another value for %s: "+
+				"`refdbctl site check %s` says how to update them", output.Count(got.Different, "ref"), r.Project)})
 		}
 	})
 	all.Guarded = f.reached - f.Failed
 	return all
 }
 
-// projectPlace stands in an address for the project.
+// projectPlace is the placeholder of the project in an address.
 const projectPlace = "{project}"
 
 // peerAddress is the address of a project's copy.
@@ -253,7 +246,7 @@ func (a *App) syncAll(ctx context.Context, c *config.Config, o catchup.Options) 
 	return a.WithSiteDB(ctx, func(db *refdb.DB) error {
 		sums := map[catchup.Result]int{}
 		var changed, incomplete, unreachable int
-		var first error // of those that could not be reached
+		var first error // why the first unreachable copy could not be reached
 		onAll(ctx, f, func(ctx context.Context, r config.Repository, _ func(string)) (BulkRow, error) {
 			return a.syncOne(ctx, c, db, r, o)
 		}, func(_ config.Repository, row BulkRow) {
@@ -272,11 +265,11 @@ func (a *App) syncAll(ctx context.Context, c *config.Config, o catchup.Options) 
 				incomplete++
 			}
 			if len(row.counts) > 0 {
-				f.row(row)
+				f.Write(row)
 			}
 		})
 		if unreachable > 0 {
-			f.Note("warning: %s: the copies of %s could not be fetched from; all that was needed was here", f.explain(first), RepositoryCount(unreachable))
+			f.Note("warning: %s: fetching from the copies of %s failed; nothing was missing here", f.explain(first), RepositoryCount(unreachable))
 		}
 		summary := fmt.Sprintf("%d with changes, %d created, %d updated, %d deleted, %d locked, %d moved meanwhile", changed,
 			sums[catchup.Created], sums[catchup.Updated], sums[catchup.Deleted], sums[catchup.Locked], sums[catchup.Moved])
@@ -293,7 +286,7 @@ func (a *App) syncAll(ctx context.Context, c *config.Config, o catchup.Options) 
 	})
 }
 
-// syncOne brings one of all repositories to what the database says.
+// syncOne updates one of all repositories to the database's values.
 func (a *App) syncOne(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, o catchup.Options) (BulkRow, error) {
 	row := BulkRow{Project: r.Project, Result: "equal"}
 	o.From = peerAddress(o.From, r.Project)

@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"os"
 	"syscall"
-
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/conceal"
 )
 
-// AsOwner calls do as [BecomeOwner] would have it, and then is root again: databases may let that user in, and not root.
+// AsOwner calls do as the user that [BecomeOwner] switches to, and switches back to root: the
+// database may admit only that user.
 func AsOwner(path string, do func() error) error {
 	o, another, err := otherOwner(path)
 	if err != nil {
@@ -23,13 +22,14 @@ func AsOwner(path string, do func() error) error {
 		return err
 	}
 	home, gid := os.Getenv("HOME"), os.Getgid()
-	// The saved user, root, lets nobody else of the owner's look into this process, and lets it come back.
+	// With root as the saved user, the owner's other processes can't inspect this process, and it
+	// can switch back.
 	err = errors.Join(syscall.Setgroups([]int{o.gid}), syscall.Setresgid(o.gid, o.gid, 0))
 	if err == nil {
 		err = syscall.Setresuid(o.uid, o.uid, 0)
 	}
 	if err == nil {
-		err = errors.Join(os.Setenv("HOME", o.home), conceal.Process())
+		err = errors.Join(os.Setenv("HOME", o.home), makeUndumpable())
 	}
 	if err != nil {
 		return fmt.Errorf("being user %d, who owns %s: %w", o.uid, path, err)
@@ -37,7 +37,7 @@ func AsOwner(path string, do func() error) error {
 	err = do()
 	back := syscall.Setresuid(0, 0, 0)
 	if back == nil {
-		back = errors.Join(syscall.Setresgid(gid, gid, gid), syscall.Setgroups(groups), os.Setenv("HOME", home), conceal.Process())
+		back = errors.Join(syscall.Setresgid(gid, gid, gid), syscall.Setgroups(groups), os.Setenv("HOME", home), makeUndumpable())
 	}
 	return errors.Join(err, back)
 }

@@ -2,5 +2,5 @@
 
 package site
 
-// AsOwner calls do: a process can't be somebody else for a moment here.
+// AsOwner calls do: on this system a process can't switch its user temporarily.
 func AsOwner(_ string, do func() error) error { return do() }

@@ -16,7 +16,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
-// FindingColumns begin with the code: that is what one looks for.
+// FindingColumns are the columns of a finding. The code comes first, because readers search for it.
 var FindingColumns = []output.Column[sitecheck.Finding]{
 	{Name: "code", Value: func(f sitecheck.Finding) any { return f.Code }},
 	{Name: "project", Value: func(f sitecheck.Finding) any { return f.Project },
@@ -107,7 +107,7 @@ and repositories, looked_at, not_compared (repositories that nothing is to guard
 	return cmd
 }
 
-// siteRepositories are those named, or all.
+// siteRepositories returns the named repositories, or all.
 func siteRepositories(ctx context.Context, c *config.Config, args []string) ([]config.Repository, error) {
 	if len(args) == 0 {
 		return c.Repositories()
@@ -123,11 +123,11 @@ func siteRepositories(ctx context.Context, c *config.Config, args []string) ([]c
 	return all, nil
 }
 
-// Check looks at the repositories, after first has looked at something else, with a nil DB if that can't be had. The report gets more fields.
+// Check checks the repositories after it has called first, and prints the findings of both. first
+// gets a nil DB if the database can't be opened. more are additional fields of the report.
 func (a *App) Check(ctx context.Context, c *config.Config, repositories []config.Repository, o sitecheck.Options,
 	first func(context.Context, *refdb.DB, func(sitecheck.Finding)) error, more ...output.Field) error {
 	report := output.NewReport(a.Out, a.Format, a.Palette(a.Out), "findings", FindingColumns)
-	var printing error
 	var left, mended, reached int
 	var notCompared atomic.Int64
 	o.NotCompared = func(config.Repository) { notCompared.Add(1) }
@@ -145,13 +145,11 @@ func (a *App) Check(ctx context.Context, c *config.Config, repositories []config
 		} else {
 			left++
 		}
-		if printing == nil {
-			printing = report.Write(f)
-		}
+		report.Write(f)
 	}
 	db, err := a.openForSite(ctx)
 	if err != nil {
-		// The rest can be looked at all the same.
+		// The rest can be checked without it.
 		found(sitecheck.Finding{Code: "database", Detail: err.Error()})
 		db = nil
 	}
@@ -165,25 +163,23 @@ func (a *App) Check(ctx context.Context, c *config.Config, repositories []config
 	if db != nil {
 		defer db.Close()
 	}
-	if printing == nil {
-		printing = report.CloseWith(append([]output.Field{
-			{Name: "repositories", Value: len(repositories)},
-			{Name: "looked_at", Value: reached},
-			{Name: "not_compared", Value: notCompared.Load()},
-			{Name: "mended", Value: mended},
-			{Name: "ok", Value: err == nil && left == 0},
-		}, more...)...)
-	}
-	summary := fmt.Sprintf("looked at %s: %s", RepositoryCount(reached), output.Count(left, "finding"))
+	printing := report.CloseWith(append([]output.Field{
+		{Name: "repositories", Value: len(repositories)},
+		{Name: "looked_at", Value: reached},
+		{Name: "not_compared", Value: notCompared.Load()},
+		{Name: "mended", Value: mended},
+		{Name: "ok", Value: err == nil && left == 0},
+	}, more...)...)
+	summary := fmt.Sprintf("checked %s: %s", RepositoryCount(reached), output.Count(left, "finding"))
 	if mended > 0 {
 		summary += fmt.Sprintf(", and %d mended", mended)
 	}
 	if n := int(notCompared.Load()); n > 0 {
-		summary += fmt.Sprintf("; %s not compared, as not under guard", RepositoryCount(n))
+		summary += fmt.Sprintf("; %s not compared, because not under guard", RepositoryCount(n))
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
-		a.Note("not finished: %s of %d; run it again", summary, len(repositories))
+		a.Note("not finished: %s of %d; run the command again", summary, len(repositories))
 		return err
 	case err != nil:
 		if reached > 0 {

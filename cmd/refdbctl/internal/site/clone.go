@@ -24,7 +24,7 @@ var cloneColumns = []output.Column[cloned]{
 	{Name: "path", Value: func(r cloned) any { return r.Path }},
 }
 
-// verifiedColumns are those of a clone that is removed again.
+// verifiedColumns are the columns of a temporary clone.
 var verifiedColumns = cloneColumns[:3]
 
 type cloned struct {
@@ -63,7 +63,7 @@ Fields: ` + output.Names(cloneColumns),
 			case all == (len(args) > 0):
 				return errors.New("name projects, or give --all")
 			case (at.Given() || to != "") && (len(args) != 1 || !at.Given() || to == ""):
-				return errors.New("--at and --to go together, with one project")
+				return errors.New("--at and --to require each other, and exactly one project")
 			}
 			return nil
 		},
@@ -103,7 +103,8 @@ Fields: ` + output.Names(cloneColumns),
 	return cmd
 }
 
-// ProjectsToClone returns the projects whose objects the database keeps and that have no repository here.
+// ProjectsToClone returns the projects whose objects the database keeps and that have no repository
+// here.
 func ProjectsToClone(ctx context.Context, c *config.Config, db *refdb.DB) (some []string, err error) {
 	rows, err := db.ProjectsAfter(ctx, 0)
 	for _, row := range rows {
@@ -114,7 +115,7 @@ func ProjectsToClone(ctx context.Context, c *config.Config, db *refdb.DB) (some 
 	return some, err
 }
 
-// cloneSome clones projects. If they are all that had no repository here, one that has one by now is left alone.
+// cloneSome clones projects. With all it skips projects that have got a repository here meanwhile.
 func (a *App) cloneSome(ctx context.Context, c *config.Config, db *refdb.DB, projects []string, all bool, hook string) error {
 	w := output.NewWriter(a.Out, a.Format, a.Palette(a.Out), cloneColumns)
 	failed := 0
@@ -154,12 +155,13 @@ func (a *App) cloneSome(ctx context.Context, c *config.Config, db *refdb.DB, pro
 func (a *App) CloneOne(ctx context.Context, c *config.Config, db *refdb.DB, project, hook string) (rep clone.Report, err error) {
 	rep, err = clone.CloneAndGuard(ctx, c, db, clone.Options{Project: project, Site: c.Site, By: a.Who(), Hook: hook})
 	for _, ref := range rep.Resolved {
-		a.Note("%s %s: a push into the repository that is gone was under way, and counts as made", output.Escape(project), output.Escape(ref))
+		a.Note("%s %s: a push to the lost repository was in progress, and counts as made", output.Escape(project), output.Escape(ref))
 	}
 	return rep, err
 }
 
-// clonePast makes a copy of a project as it was, at a path. Below the root it belongs to the daemon's user, as all that is there.
+// clonePast makes a copy of a project's past state at a path. Below the root it belongs to the
+// daemon's user, as everything there.
 func (a *App) clonePast(ctx context.Context, c *config.Config, project string, at *cli.Moment, to, hook string) (err error) {
 	if to, err = filepath.Abs(to); err != nil {
 		return err

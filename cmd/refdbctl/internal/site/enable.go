@@ -126,8 +126,8 @@ func (f *claimFlags) claim() projects.Claim {
 	return projects.NoClaim
 }
 
-// register makes sure that the database knows the repository's project, says what it did, and returns the
-// configuration with the project's rules.
+// register ensures that the database knows the repository's project. It returns a description of
+// what it did, and the configuration with the project's rules.
 func register(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, claim projects.Claim) (did string, ruled *config.Config, err error) {
 	if err := db.CheckRights(ctx, "site enable"); err != nil {
 		return "", nil, err
@@ -173,8 +173,8 @@ Fields: ` + output.Names(stepColumns),
 	return cmd
 }
 
-// siteAnd loads the configuration and finds a repository in it, to which it is going to
-// write: as root it becomes that one's owner, who must be the daemon's user.
+// siteAnd loads the configuration and finds a repository in it, to write to it: as root it switches
+// to the repository's owner, who must be the daemon's user.
 func (a *App) siteAnd(ctx context.Context, f Flags, repo string) (*config.Config, config.Repository, error) {
 	c, err := a.Load(ctx, f)
 	if err != nil {
@@ -190,7 +190,7 @@ func (a *App) siteAnd(ctx context.Context, f Flags, repo string) (*config.Config
 	return c, r, err
 }
 
-// siteAndAny is siteAnd for a repository that may be of another user than the daemon's.
+// siteAndAny is siteAnd for a repository that may belong to another user than the daemon's.
 func (a *App) siteAndAny(ctx context.Context, f Flags, repo string) (*config.Config, config.Repository, error) {
 	c, err := a.Load(ctx, f)
 	if err != nil {
@@ -203,13 +203,14 @@ func (a *App) siteAndAny(ctx context.Context, f Flags, repo string) (*config.Con
 	return c, r, err
 }
 
-// sameOwner returns an error if a repository belongs to another user than the site's daemon, which could not serve it.
+// sameOwner returns an error if a repository belongs to another user than the site's daemon, which
+// could not serve it.
 func sameOwner(c *config.Config, r config.Repository) error {
 	var uids []uint32
 	for _, path := range []string{c.State, r.Path} {
 		info, err := os.Stat(path)
 		if err != nil {
-			return nil // whoever needs it says so
+			return nil // reported where the file is needed
 		}
 		if s, ok := info.Sys().(*syscall.Stat_t); ok {
 			uids = append(uids, s.Uid)
@@ -222,7 +223,8 @@ func sameOwner(c *config.Config, r config.Repository) error {
 	return nil
 }
 
-// HookOr returns the path of refdb-hook that --hook names, or, if that is empty, the one that [FindHook] returns.
+// HookOr returns the path of refdb-hook that --hook names, or, if that is empty, the one that
+// [FindHook] returns.
 func HookOr(named string) (path string, err error) {
 	if path = named; path == "" {
 		path = FindHook()
@@ -255,13 +257,8 @@ func FindHook() string {
 // steps calls do, and prints each step that it reports.
 func (a *App) steps(do func(step func(name, detail string)) error) error {
 	w := output.NewWriter(a.Out, a.Format, a.Palette(a.Out), stepColumns)
-	var printing error
-	err := do(func(name, detail string) {
-		if printing == nil {
-			printing = w.Write(install.Step{Name: name, Detail: detail})
-		}
-	})
-	return errors.Join(err, printing, w.Close())
+	err := do(func(name, detail string) { w.Write(install.Step{Name: name, Detail: detail}) })
+	return errors.Join(err, w.Close())
 }
 
 func (a *App) enable(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, hook string, project install.Step, imports bool) error {
@@ -277,10 +274,10 @@ func (a *App) enable(ctx context.Context, c *config.Config, db *refdb.DB, r conf
 		if err := install.Enable(ctx, c, r, hook, func(s install.Step) { step(s.Name, s.Detail) }); err != nil || !imports {
 			return err
 		}
-		// From here on no ref can move that the database does not know.
+		// From now on refs that the database does not know can't move.
 		got, err := a.importGuarded(ctx, c, db, r, func(line string) { a.Note("%s", line) })
 		if err != nil {
-			return fmt.Errorf("the hooks are in place, but the refs were not all imported: run it again: %w", err)
+			return fmt.Errorf("the hooks are in place, but not all refs were imported: run the command again: %w", err)
 		}
 		differ = got.Different
 		step("import", fmt.Sprintf("%d imported, %d equal, %d different, %d locked, %d refused, %d not guarded",
@@ -307,10 +304,10 @@ func (a *App) enable(ctx context.Context, c *config.Config, db *refdb.DB, r conf
 	}
 	switch {
 	case differ > 0 && mode == config.Enforce:
-		return exit.With(exit.Mismatch, fmt.Sprintf("%s is guarded; pushes to %s are refused that the database has another value of: "+
-			"`refdbctl site check %[1]s` says what brings those", r.Project, output.Count(differ, "ref")))
+		return exit.With(exit.Mismatch, fmt.Sprintf("%s is guarded; pushes to %s are refused, because the database has another value for them: "+
+			"`refdbctl site check %[1]s` says how to update them", r.Project, output.Count(differ, "ref")))
 	case differ > 0:
-		return exit.With(exit.Mismatch, fmt.Sprintf("%s is not guarded yet: its mode is %s; the database has another value of %s: `refdbctl site check %[1]s` says what brings those",
+		return exit.With(exit.Mismatch, fmt.Sprintf("%s is not guarded yet: its mode is %s; the database has another value for %s: `refdbctl site check %[1]s` says how to update them",
 			r.Project, mode, output.Count(differ, "ref")))
 	case mode != config.Enforce:
 		a.Note("%s is not guarded yet: its mode is %s: refdbctl project set %s --mode %s", r.Project, mode, r.Project, config.Enforce)
@@ -325,7 +322,8 @@ func guardsAny(c *config.Config, r config.Repository) bool {
 	return c.Guards(r.Project, "refs/heads/main") || c.Guards(r.Project, "refs/tags/v1")
 }
 
-// warnOfFetches notes refspecs of remotes that cover guarded refs, unless the project is a mirror that this site fetches.
+// warnOfFetches notes refspecs of remotes that cover guarded refs, unless the project is a mirror
+// that this site fetches.
 func warnOfFetches(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, note func(string)) error {
 	repo, err := gitrepo.Open(ctx, r.Path)
 	if err != nil {
@@ -353,7 +351,8 @@ func warnOfFetches(ctx context.Context, c *config.Config, db *refdb.DB, r config
 	return nil
 }
 
-// importGuarded brings in the guarded refs that the database does not know, and notes what it can't take.
+// importGuarded imports the guarded refs that the database does not know, and notes those that it
+// can't import.
 func (a *App) importGuarded(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, note func(string)) (*refs.Importer, error) {
 	repo, err := gitrepo.Open(ctx, r.Path)
 	if err != nil {

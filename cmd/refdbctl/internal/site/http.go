@@ -12,10 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/conceal"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/smarthttp"
 )
@@ -83,7 +81,7 @@ func checkListen(at smarthttp.Listen, userHeader string, cacheMB int) error {
 }
 
 func (a *App) serveHTTP(ctx context.Context, f Flags, at smarthttp.Listen, o smarthttp.Options) (err error) {
-	if err := conceal.Process(); err != nil {
+	if err := makeUndumpable(); err != nil {
 		return err
 	}
 	if o.Config, err = a.Load(ctx, f); err != nil {
@@ -94,10 +92,9 @@ func (a *App) serveHTTP(ctx context.Context, f Flags, at smarthttp.Listen, o sma
 	}
 	o.Logger, o.DigestKey = a.Logger(), []byte(a.Env("REFDB_DIGEST_KEY"))
 	open := func(ctx context.Context) (refdb.Driver, error) { return cli.OpenURL(ctx, a.Run, a.OpenDriver) }
-	driver := drivers.OpenLazy(open, o.Logger)
-	o.DB, err = refdb.New(driver, refdb.Options{Site: o.Config.Site, Logger: o.Logger, DigestKey: o.DigestKey})
+	o.DB, err = refdb.Open(open, refdb.Options{Site: o.Config.Site, Logger: o.Logger, DigestKey: o.DigestKey})
 	if err != nil {
-		return errors.Join(err, driver.Close())
+		return err
 	}
 	defer func() { err = errors.Join(err, o.DB.Close()) }()
 	server, err := smarthttp.New(ctx, o)

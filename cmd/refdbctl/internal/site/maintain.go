@@ -68,7 +68,7 @@ left: why nothing was pruned; busy: whether nothing was pruned because others we
 	return cmd
 }
 
-// maintained returns the named repositories, or all that the daemon guards.
+// maintained returns the named repositories, or all guarded ones.
 func maintained(ctx context.Context, c *config.Config, names []string) (some []config.Repository, err error) {
 	for _, name := range names {
 		r, err := siteRepository(ctx, c, name)

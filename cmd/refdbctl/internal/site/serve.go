@@ -13,9 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/conceal"
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 	"github.com/globalrefdb/globalrefdb/refdb/metrics"
 	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/config"
@@ -55,7 +53,7 @@ invalid, the daemon logs that and keeps the old one.`,
 }
 
 func (a *App) serve(ctx context.Context, f Flags) (err error) {
-	if err := conceal.Process(); err != nil {
+	if err := makeUndumpable(); err != nil {
 		return err
 	}
 	c, err := a.Load(ctx, f)
@@ -67,12 +65,11 @@ func (a *App) serve(ctx context.Context, f Flags) (err error) {
 	}
 	key := []byte(a.Env("REFDB_DIGEST_KEY"))
 	open := func(ctx context.Context) (refdb.Driver, error) { return cli.OpenURL(ctx, a.Run, a.OpenDriver) }
-	driver := drivers.OpenLazy(open, a.Logger())
 	requests := metrics.New()
 	known := journal.New(c.State)
-	db, err := refdb.New(driver, refdb.Options{Site: c.Site, Logger: a.Logger(), DigestKey: key, Observe: requests.Observe, Journal: known})
+	db, err := refdb.Open(open, refdb.Options{Site: c.Site, Logger: a.Logger(), DigestKey: key, Observe: requests.Observe, Journal: known})
 	if err != nil {
-		return errors.Join(err, driver.Close())
+		return err
 	}
 	defer func() { err = errors.Join(err, db.Close(), known.Close()) }()
 	requests.Watch(db)
@@ -95,7 +92,7 @@ func (a *App) serve(ctx context.Context, f Flags) (err error) {
 	}
 }
 
-// reload never ends the daemon.
+// reload reloads the configuration. An error is logged, and does not end the daemon.
 func (a *App) reload(ctx context.Context, f Flags, daemon *site.Daemon) {
 	defer site.NotifyReloading()()
 	c, err := config.Load(ctx, string(f.Config))
@@ -140,18 +137,17 @@ daemon.`,
 				if err := a.RequireRights(ctx, db, "site take-over"); err != nil {
 					return err
 				}
-				question := fmt.Sprintf("Serve site %s here, with %s, and nowhere else?", config.Site, config.State)
-				if err := c.Confirm(ctx, a.Run, question); err != nil {
-					return err
-				}
-				what := cli.Act{Action: "site take-over", Detail: "site " + config.Site + " with " + config.State, Reason: why}
-				err := a.Audited(ctx, db, what, func() (string, error) {
-					return "", presence.TakeOver(ctx, config, db, a.Logger())
+				return c.Perform(ctx, a.Run, db, cli.Operation{
+					Act:      cli.Act{Action: "site take-over", Detail: "site " + config.Site + " with " + config.State, Reason: why},
+					Question: fmt.Sprintf("Serve site %s here, with %s, and nowhere else?", config.Site, config.State),
+					Do:       func() (string, error) { return "", presence.TakeOver(ctx, config, db, a.Logger()) },
+					Print: func(err error) error {
+						if err != nil {
+							return err
+						}
+						return a.PrintSummary(config.Site, "it is to be served with "+config.State+" from now on")
+					},
 				})
-				if err != nil {
-					return err
-				}
-				return a.PrintSummary(config.Site, "it is to be served with "+config.State+" from now on")
 			})
 		}),
 	}

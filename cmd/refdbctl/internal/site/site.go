@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/conceal"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
@@ -58,8 +57,8 @@ func (f *Flags) Add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.databaseFile, "database-file", "", "`file` with the database's URL, - for standard input (default: site.databaseFile)")
 }
 
-// file is the value of a flag: a path, which Set makes absolute, because programs that get it may
-// run in another directory.
+// file is the value of a flag: a path, which Set makes absolute, because other programs may use it
+// in another directory.
 type file string
 
 func (f *file) String() string { return string(*f) }
@@ -91,8 +90,8 @@ func (a *App) Load(ctx context.Context, f Flags) (*config.Config, error) {
 	return c, err
 }
 
-// WithSiteDB is WithDB for work that sends the database many requests by itself: the
-// timeout holds for each request that reads rows.
+// WithSiteDB is WithDB for work that sends many requests to the database: the timeout applies to
+// each request that reads rows.
 func (a *App) WithSiteDB(ctx context.Context, do func(*refdb.DB) error) (err error) {
 	db, err := a.openForSite(ctx)
 	if err != nil {
@@ -114,13 +113,13 @@ func (a *App) openForSite(ctx context.Context) (*refdb.DB, error) {
 	return copied.Open(ctx, refdb.Options{})
 }
 
-// limitedDriver gives the requests that read rows the timeout.
+// limitedDriver applies the timeout to each request that reads rows.
 type limitedDriver struct {
 	refdb.Driver
 	app *App
 }
 
-// Unwrap gives access to roles that have no limit.
+// Unwrap gives access to roles without the timeout.
 func (d limitedDriver) Unwrap() refdb.Driver { return d.Driver }
 
 func (d limitedDriver) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, error) {
@@ -147,9 +146,9 @@ func (d limitedDriver) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.
 	return d.Driver.Intents(ctx, q)
 }
 
-// BecomeOwner makes this process, if it is root's, one of the user who owns path, a repository or the
-// daemon's state: files that it writes there must belong to that user. It is called after the database's
-// address is read, because maybe only root can read that.
+// BecomeOwner switches this process, if it is root's, to the user who owns path, a repository or
+// the daemon's state: files that it writes there must belong to that user. It is called after the
+// database's address was read, which may be readable only by root.
 func BecomeOwner(path string) error {
 	o, another, err := otherOwner(path)
 	if err != nil || !another {
@@ -160,7 +159,7 @@ func BecomeOwner(path string) error {
 		err = syscall.Setuid(o.uid)
 	}
 	if err == nil {
-		err = errors.Join(os.Setenv("HOME", o.home), conceal.Process())
+		err = errors.Join(os.Setenv("HOME", o.home), makeUndumpable())
 	}
 	if err != nil {
 		return fmt.Errorf("becoming user %d, who owns %s: %w", o.uid, path, err)
@@ -174,7 +173,8 @@ type owner struct {
 	home     string
 }
 
-// otherOwner returns who owns path. It reports false if this process need not become that user: it is not root's, or path is root's or not there.
+// otherOwner returns the owner of path. It reports false if this process need not switch to that
+// user: it is not root's, or path belongs to root or does not exist.
 func otherOwner(path string) (owner, bool, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -130,7 +130,7 @@ func printStatus(w io.Writer, s client.Status) error {
 	return nil
 }
 
-// sessionLine says what a guard does.
+// sessionLine describes a guard's session.
 func sessionLine(s client.Session) string {
 	who := fmt.Sprintf("%s: process %d, up %s", cmp.Or(s.Name, "a guard"), s.PID, output.Ago(Seconds(s.GuardAge)))
 	state := "session since " + output.Ago(Seconds(s.Age))
@@ -149,7 +149,7 @@ func sessionLine(s client.Session) string {
 	return who + "; " + state + "; " + work
 }
 
-// readerLine says how far a reader of the list of moves is.
+// readerLine describes the progress of a reader of the list of moves.
 func readerLine(r client.Reader) string {
 	who := "guard " + r.Guard[:min(8, len(r.Guard))] + ": "
 	if r.Never {
@@ -169,7 +169,7 @@ func readerLine(r client.Reader) string {
 	return line + "all moves read"
 }
 
-// gerritLine says what the site's Gerrit does.
+// gerritLine describes the site's Gerrit.
 func gerritLine(g client.Gerrit) string {
 	who := g.Path
 	if g.PID != 0 {
@@ -195,7 +195,7 @@ func yesOrNo(ok bool, reason string) string {
 
 func Seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// stuckColumns are what is left to an operator.
+// stuckColumns are the columns of refs that an operator has to decide about.
 var stuckColumns = []output.Column[client.Stuck]{
 	{Name: "project", Value: func(s client.Stuck) any { return s.Project }},
 	{Name: "ref", Value: func(s client.Stuck) any { return s.Ref }},
@@ -233,7 +233,7 @@ and updated, dropped, heeded, under_way, ok.`,
 			s, err := client.Query(limited, c.Socket)
 			cancel()
 			if err == nil {
-				a.Note("the daemon runs and resolves what is left by itself")
+				a.Note("the daemon is running, and resolves the intents by itself")
 				return a.printRepair(s)
 			}
 			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
@@ -250,18 +250,12 @@ and updated, dropped, heeded, under_way, ok.`,
 }
 
 func (a *App) printRepair(s client.Status) error {
-	w := output.NewReport(a.Out, a.Format, a.Palette(a.Out), "stuck", stuckColumns)
-	for _, one := range s.Stuck {
-		if err := w.Write(one); err != nil {
-			return err
-		}
-	}
 	underWay := 0
 	for _, p := range s.Pushes {
 		underWay += p.Refs
 	}
 	n := s.Counters
-	err := w.CloseWith(
+	err := cli.PrintList(a.Run, "stuck", stuckColumns, cli.All(s.Stuck),
 		output.Field{Name: "updated", Value: n.Updated},
 		output.Field{Name: "dropped", Value: n.Dropped},
 		output.Field{Name: "heeded", Value: n.Heeded},

@@ -27,7 +27,8 @@ func (a *App) storeCommand() *cobra.Command {
 	return cli.Group("store", "Keep the objects of projects in the database", a.storeStartCommand(), a.storeCompactCommand(), a.storeListCommand(), a.storeVerifyCommand(), a.storePruneCommand())
 }
 
-// storeSettled is how long after a project's change all sites store the objects of what they let through.
+// storeSettled is the time after a project's change from which on all sites store the objects of
+// the pushes that they accept.
 const storeSettled = projects.RulesSettle + projects.RefreshEvery + 3*time.Second
 
 var baseColumns = []output.Column[storedBase]{
@@ -118,11 +119,9 @@ func (a *App) storeStart(ctx context.Context, db *refdb.DB, r config.Repository,
 		}
 	}
 	if left := storeSettled - row.Age; left > 0 {
-		a.Note("waiting for %s, until all sites store what they let through; until then they refuse pushes to %s", left.Round(time.Second), r.Project)
-		select {
-		case <-time.After(left):
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		a.Note("waiting for %s, until all sites store the objects of the pushes that they accept; until then they refuse pushes to %s", left.Round(time.Second), r.Project)
+		if err := cli.Sleep(ctx, left); err != nil {
+			return err
 		}
 	}
 	if err := recordHead(ctx, db, r); err != nil {
@@ -143,8 +142,8 @@ func (a *App) storeStart(ctx context.Context, db *refdb.DB, r config.Repository,
 	return a.printBase(r, base)
 }
 
-// storeFirst stores what the database lacks of a project that was put under guard, and says what it did: "" if the database is to
-// keep no objects.
+// storeFirst stores the objects that the database lacks of a project that was put under guard, and
+// returns a description of what it did: "" if the database keeps no objects of new projects.
 func (a *App) storeFirst(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository) (did string, err error) {
 	repo, err := gitrepo.Open(ctx, r.Path)
 	if err != nil {
@@ -170,7 +169,7 @@ func (a *App) storeFirst(ctx context.Context, c *config.Config, db *refdb.DB, r 
 	base, err := a.storeBase(ctx, db, r, packs.Limits{})
 	switch {
 	case errors.Is(err, packs.ErrIncomplete):
-		// Another site has what is missing, and stores the base.
+		// Another site has the missing objects, and stores the base.
 		return "no base yet: " + err.Error(), nil
 	case err != nil:
 		return "", err
@@ -184,7 +183,7 @@ func (a *App) storeFirst(ctx context.Context, c *config.Config, db *refdb.DB, r 
 	return fmt.Sprintf("a base of %d bytes", base.Pack.Size), nil
 }
 
-// recordHead tells the database what HEAD points to, for those who clone from it, unless it knows that.
+// recordHead records the target of HEAD in the database, for clones, unless it is recorded already.
 func recordHead(ctx context.Context, db *refdb.DB, r config.Repository) error {
 	repo, err := gitrepo.Open(ctx, r.Path)
 	if err != nil {
@@ -208,7 +207,7 @@ func recordHead(ctx context.Context, db *refdb.DB, r config.Repository) error {
 	return err
 }
 
-// storeBaseOf stores a base of one repository, and shows how far it is.
+// storeBaseOf stores a base of one repository, and shows its progress.
 func (a *App) storeBaseOf(ctx context.Context, db *refdb.DB, r config.Repository) (packs.Base, error) {
 	var bar cli.Progress
 	defer bar.Stop()
@@ -247,7 +246,8 @@ func (a *App) storeBase(ctx context.Context, db *refdb.DB, r config.Repository, 
 	return packs.Source{DB: db, Repo: repo, Project: r.Project}.StoreBase(ctx, receive, limits)
 }
 
-// awaitComplete waits until the history is complete up to what the project holds now: a base has no more than that.
+// awaitComplete waits until the history is complete up to the project's newest change: a base
+// contains only complete changes.
 func (a *App) awaitComplete(ctx context.Context, db *refdb.DB, project string) error {
 	var newest refdb.Position
 	for c, err := range a.History(ctx, db, project, "") {
@@ -265,7 +265,7 @@ func (a *App) awaitComplete(ctx context.Context, db *refdb.DB, project string) e
 			return err
 		}
 		if err := cli.Sleep(patience, 50*time.Millisecond); err != nil {
-			return exit.With(exit.Failed, fmt.Sprintf("%s: a transaction that began before its latest change has not ended: run refdbctl doctor, and this again", project))
+			return exit.With(exit.Failed, fmt.Sprintf("%s: a transaction that began before its latest change has not ended: run refdbctl doctor, then this command again", project))
 		}
 	}
 }
@@ -338,16 +338,7 @@ it)`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
-				w := output.NewWriter(a.Out, a.Format, a.Palette(a.Out), packColumns)
-				for p, err := range packs.List(ctx, db, args[0]) {
-					if err != nil {
-						return err
-					}
-					if err := w.Write(p); err != nil {
-						return err
-					}
-				}
-				return w.Close()
+				return cli.PrintRows(a.Run, packColumns, packs.List(ctx, db, args[0]))
 			})
 		}),
 	}

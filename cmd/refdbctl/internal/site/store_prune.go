@@ -14,7 +14,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/packs"
 )
 
-// prunedPacks says what "site store prune" has deleted.
+// prunedPacks is the number of packs that "site store prune" has deleted.
 type prunedPacks struct{ unused, superseded int }
 
 var prunedPacksColumns = []output.Column[prunedPacks]{
@@ -52,7 +52,7 @@ Fields: ` + output.Names(prunedPacksColumns),
 	return cmd
 }
 
-// prunePacks returns how many packs it has deleted, also if it fails.
+// prunePacks returns the number of deleted packs, also with an error.
 func prunePacks(ctx context.Context, db *refdb.DB, olderThan time.Duration) (pruned prunedPacks, err error) {
 	if pruned.unused, err = db.DropAbandonedPacks(ctx, olderThan); err != nil {
 		return pruned, err
@@ -75,9 +75,6 @@ func prunePacks(ctx context.Context, db *refdb.DB, olderThan time.Duration) (pru
 }
 
 func (a *App) printPruned(p prunedPacks) error {
-	if a.Format != output.Table {
-		return output.One(a.Out, a.Format, output.Palette{}, prunedPacksColumns, p)
-	}
-	_, err := fmt.Fprintf(a.Out, "pruned %s that were not used, and %d that a base stands for\n", output.Count(p.unused, "pack"), p.superseded)
-	return err
+	text := fmt.Sprintf("pruned %s that were not used, and %d that a base stands for", output.Count(p.unused, "pack"), p.superseded)
+	return cli.PrintOne(a.Run, prunedPacksColumns, p, text)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/value"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/refvalue"
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/catchup"
@@ -22,9 +22,9 @@ import (
 var syncedColumns = []output.Column[catchup.Synced]{
 	{Name: "result", Value: func(s catchup.Synced) any { return string(s.Result) }},
 	{Name: "local", Value: func(s catchup.Synced) any { return output.OrNil(!s.Local.IsAbsent(), string(s.Local)) },
-		Text: func(s catchup.Synced) string { return output.Escape(value.Abbreviated(s.Local)) }},
+		Text: func(s catchup.Synced) string { return output.Escape(refvalue.Abbreviated(s.Local)) }},
 	{Name: "global", Value: func(s catchup.Synced) any { return output.OrNil(!s.Global.IsAbsent(), string(s.Global)) },
-		Text: func(s catchup.Synced) string { return output.Escape(value.Abbreviated(s.Global)) }},
+		Text: func(s catchup.Synced) string { return output.Escape(refvalue.Abbreviated(s.Global)) }},
 	{Name: "ref", Value: func(s catchup.Synced) any { return s.Ref }},
 	{Name: "detail", Value: func(s catchup.Synced) any { return s.Detail }},
 }
@@ -113,12 +113,7 @@ func siteRepository(ctx context.Context, c *config.Config, arg string) (config.R
 
 func (a *App) sync(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, o catchup.Options) error {
 	report := output.NewReport(a.Out, a.Format, a.Palette(a.Out), "refs", syncedColumns)
-	var printing error
-	o.Each = func(s catchup.Synced) {
-		if printing == nil {
-			printing = report.Write(s)
-		}
-	}
+	o.Each = func(s catchup.Synced) { report.Write(s) }
 	var bar cli.Progress
 	if cli.IsTerminal(a.Err) {
 		o.FetchProgress = a.Messages
@@ -127,24 +122,22 @@ func (a *App) sync(ctx context.Context, c *config.Config, db *refdb.DB, r config
 	got, err := catchup.Sync(ctx, c, db, r, o)
 	bar.Stop()
 	n := got.Results
-	if printing == nil {
-		printing = report.CloseWith(
-			output.Field{Name: "project", Value: r.Project},
-			output.Field{Name: "peer", Value: got.Peer},
-			output.Field{Name: "equal", Value: got.Equal},
-			output.Field{Name: "unknown", Value: got.Unknown},
-			output.Field{Name: "created", Value: n[catchup.Created]},
-			output.Field{Name: "updated", Value: n[catchup.Updated]},
-			output.Field{Name: "deleted", Value: n[catchup.Deleted]},
-			output.Field{Name: "locked", Value: n[catchup.Locked]},
-			output.Field{Name: "moved", Value: n[catchup.Moved]},
-			output.Field{Name: "missing", Value: n[catchup.Missing]},
-			output.Field{Name: "ahead", Value: n[catchup.Ahead]},
-			output.Field{Name: "failed", Value: n[catchup.Failed]},
-			output.Field{Name: "complete", Value: err == nil},
-			output.Field{Name: "dry_run", Value: o.DryRun},
-		)
-	}
+	printing := report.CloseWith(
+		output.Field{Name: "project", Value: r.Project},
+		output.Field{Name: "peer", Value: got.Peer},
+		output.Field{Name: "equal", Value: got.Equal},
+		output.Field{Name: "unknown", Value: got.Unknown},
+		output.Field{Name: "created", Value: n[catchup.Created]},
+		output.Field{Name: "updated", Value: n[catchup.Updated]},
+		output.Field{Name: "deleted", Value: n[catchup.Deleted]},
+		output.Field{Name: "locked", Value: n[catchup.Locked]},
+		output.Field{Name: "moved", Value: n[catchup.Moved]},
+		output.Field{Name: "missing", Value: n[catchup.Missing]},
+		output.Field{Name: "ahead", Value: n[catchup.Ahead]},
+		output.Field{Name: "failed", Value: n[catchup.Failed]},
+		output.Field{Name: "complete", Value: err == nil},
+		output.Field{Name: "dry_run", Value: o.DryRun},
+	)
 	summary := fmt.Sprintf("%d equal, %d created, %d updated, %d deleted, %d locked, %d moved meanwhile, %d missing, %d failed, %d unknown to the database",
 		got.Equal, n[catchup.Created], n[catchup.Updated], n[catchup.Deleted], n[catchup.Locked], n[catchup.Moved],
 		n[catchup.Missing], n[catchup.Failed], got.Unknown)
@@ -154,7 +147,7 @@ func (a *App) sync(ctx context.Context, c *config.Config, db *refdb.DB, r config
 	switch {
 	case err != nil:
 		if len(n) > 0 {
-			a.Note("%s: not finished: %s; run it again to go on", r.Project, summary)
+			a.Note("%s: not finished: %s; run the command again to continue", r.Project, summary)
 		}
 		return err
 	case printing != nil:
@@ -162,13 +155,13 @@ func (a *App) sync(ctx context.Context, c *config.Config, db *refdb.DB, r config
 	case n[catchup.Failed] > 0:
 		return exit.With(exit.Failed, fmt.Sprintf("%s: %s", r.Project, summary))
 	case n[catchup.Ahead] > 0:
-		return exit.With(exit.Failed, fmt.Sprintf("%s: %s; %d left, as the database seems to have been set back: see OPERATIONS.md, \"The database went back in time\"",
+		return exit.With(exit.Failed, fmt.Sprintf("%s: %s; %d left as they are, because the database seems to have gone back in time: see OPERATIONS.md, \"The database went back in time\"",
 			r.Project, summary, n[catchup.Ahead]))
 	case n[catchup.Missing] > 0:
-		return exit.With(exit.Failed, fmt.Sprintf("%s: %s; peer %s does not have what is missing yet: run it again, or --from another", r.Project, summary, got.Peer))
+		return exit.With(exit.Failed, fmt.Sprintf("%s: %s; peer %s does not have the missing objects yet: run the command again, or fetch --from another site", r.Project, summary, got.Peer))
 	}
 	if got.Unreachable != nil {
-		a.Note("warning: %s; all that was needed was here", got.Unreachable)
+		a.Note("warning: %s; nothing was missing here", got.Unreachable)
 	}
 	return a.PrintSummary(r.Project, summary)
 }

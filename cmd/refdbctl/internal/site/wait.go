@@ -53,7 +53,7 @@ The exit status is 1 if the repository has not caught up within --limit; the mes
 				switch {
 				case ctx.Err() != nil:
 					return context.Cause(ctx)
-				case len(behind) > 0: // whether or not the context has noticed that the time is over
+				case len(behind) > 0: // even if limited has not ended yet
 					return exit.With(exit.Failed, fmt.Sprintf("%s is behind by %s after %s, the first is %s", r.Project, output.Count(len(behind), "ref"), limit, behind[0]))
 				case err != nil && limited.Err() != nil:
 					return exit.With(exit.Failed, fmt.Sprintf("%s could not be compared with the database within %s", r.Project, limit))

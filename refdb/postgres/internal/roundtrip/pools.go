@@ -28,7 +28,7 @@ const (
 	poolCount
 )
 
-// spareAfter is how long a connection is waited for before the spare one is used.
+// spareAfter is how long a beat or a release waits for a connection before it uses the spare one.
 const spareAfter = 10 * time.Millisecond
 
 // A Path is how connections lead to the server.
@@ -41,6 +41,10 @@ const (
 
 // Pools are the connections of a driver to its server.
 type Pools struct {
+	// SpareAfter is spareAfter, unless a test counts what a busy machine would add: a new connection, its probe and
+	// the preparation of its statements.
+	SpareAfter time.Duration
+
 	path Path
 	// settings are what all transactions rely on. ServeFrom completes them.
 	settings atomic.Pointer[Settings]
@@ -52,7 +56,7 @@ type Pools struct {
 
 // Open makes the pools. It changes config, and waits for no connection.
 func Open(ctx context.Context, config *pgxpool.Config, path Path) (*Pools, error) {
-	p := &Pools{path: path}
+	p := &Pools{SpareAfter: spareAfter, path: path}
 	p.ending, p.end = context.WithCancel(context.Background())
 	p.configure(config)
 	for i := range p.all {
@@ -136,7 +140,7 @@ func (p *Pools) connect(ctx context.Context, of Pool) (*pgxpool.Conn, error) {
 		return p.Acquire(ctx)
 	}
 	for try := 1; ; try++ {
-		soon, cancel := context.WithTimeout(ctx, spareAfter)
+		soon, cancel := context.WithTimeout(ctx, p.SpareAfter)
 		conn, err := p.Acquire(soon)
 		over := soon.Err() != nil
 		cancel()

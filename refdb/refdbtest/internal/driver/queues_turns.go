@@ -318,10 +318,12 @@ func severalRefsRows() []row {
 			e.Release(e.A, a)
 			for range 2 {
 				e.DB.Age(e, e.Project, refA, turn/2)
+				before := e.Now(e.B).Truncate(time.Microsecond)
 				q.refused(ab, refB) // its turn begins anew
 				q.wantReserved(refA)
-				if left := turnLeft(e, refA); left < turn*3/4 {
-					e.Errorf("its turn is over in %v", left)
+				row := e.Row(refA)
+				if began := row.Heartbeat.Add(row.StaleAfter - turn); began.Before(before) {
+					e.Errorf("its turn began at %v, before the request at %v", began, before)
 				}
 			}
 			e.Release(e.A, b)

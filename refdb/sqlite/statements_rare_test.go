@@ -1,0 +1,130 @@
+package sqlite_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// These requests come between those of pushes and locks: each step continues with what the steps
+// before it have left. A write is at least BEGIN, the look which file is admitted, and COMMIT.
+func TestStatementsOfIntentsProjectsPacksAndAdmission(t *testing.T) {
+	d, _ := open(t)
+	var mu sync.Mutex
+	var statements []string
+	d.Hook(func(query string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		statements = append(statements, query)
+		return nil
+	})
+	ctx := t.Context()
+	const main, other = "refs/heads/main", "refs/heads/other"
+	var p refdb.Prepared
+	preparing := func(nonce string) refdb.PrepareRequest {
+		r := preparation(refdb.Update{Ref: main, New: v1}, refdb.Update{Ref: other, New: v1})
+		r.Nonce = nonce
+		return r
+	}
+	prepare := func(r refdb.PrepareRequest) (err error) {
+		p, err = d.Prepare(ctx, r)
+		return err
+	}
+	intents := func() []refdb.LockID {
+		return []refdb.LockID{{Project: project, Ref: main, Owner: owner, Token: p.Token}, {Project: project, Ref: other, Owner: owner, Token: p.Token}}
+	}
+	resolve := func(decision refdb.Decision) error {
+		_, err := d.Resolve(ctx, refdb.ResolveRequest{Intents: intents(), Decision: decision, Reason: "why", Origin: refdb.Origin{By: "me"}})
+		return err
+	}
+	part := func(id string, number, parts int, full bool) refdb.PackPart {
+		return refdb.PackPart{Number: number, Data: []byte{1}, Last: number == parts-1, Pack: refdb.Pack{
+			ID: id, Project: project, Owner: owner, Tips: []string{string(v1)}, Full: full, Position: 1 << 40, Size: int64(parts), Sum: "sum",
+		}}
+	}
+	using := preparing("uses")
+	using.Packs, using.Parts = []string{"a", "b"}, []refdb.PackPart{part("b", 0, 1, false)}
+	var entry refdb.AuditCursor
+	var server string
+	lost := func(op string) refdb.Known {
+		return refdb.Known{Project: project, Ref: "refs/heads/lost", New: v1, Op: op, Owner: owner, At: time.Now()}
+	}
+	report := func(missing ...refdb.Known) error {
+		_, err := d.Report(ctx, refdb.Report{Witness: "eu-1", Owner: owner, Server: server, Missing: missing})
+		return err
+	}
+	recover := func() error {
+		_, err := d.Recover(ctx, refdb.RecoverRequest{Epoch: "epoch", By: "me", Reason: "why", Limit: 10})
+		return err
+	}
+	for _, step := range []struct {
+		name string
+		want int
+		do   func() error
+	}{
+		{"Prepare", 11, func() error { return prepare(preparing("n")) }},
+		{"Revoke", 8, func() error { return d.Revoke(ctx, preparing("n")) }},
+		{"Prepare for KeepOld", 11, func() error { return prepare(preparing("n2")) }},
+		{"Resolve, KeepOld", 7, func() error { return resolve(refdb.KeepOld) }},
+		{"Forget", 5, func() error { return d.Forget(ctx, intents()) }},
+		{"Prepare for TakeNew", 11, func() error { return prepare(preparing("n3")) }},
+		{"Resolve, TakeNew", 9, func() error { return resolve(refdb.TakeNew) }},
+		{"Summaries", 1, func() error { _, err := d.Summaries(ctx, refdb.SummaryQuery{Limit: 10}); return err }},
+		{"Remove", 7, func() error { _, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: 10}); return err }},
+		{"Projects", 3, func() error { _, err := d.Projects(ctx, refdb.ProjectQuery{Limit: 10}); return err }},
+		{"PutProject", 6, func() error {
+			_, err := d.PutProject(ctx, refdb.ProjectRequest{Project: project, ID: "id", Rules: "r", Mode: "log", Op: "1"})
+			return err
+		}},
+		{"Record", 3, func() error {
+			at, err := d.Record(ctx, refdb.AuditEntry{ID: "id", Who: "me", Action: "purge"})
+			entry = refdb.AuditCursor{Time: at, ID: "id"}
+			return err
+		}},
+		{"Conclude", 3, func() error { _, err := d.Conclude(ctx, entry, "done"); return err }},
+		{"Audit", 1, func() error { _, err := d.Audit(ctx, refdb.AuditQuery{Limit: 10}); return err }},
+		{"HistoryState", 4, func() error { _, err := d.HistoryState(ctx); return err }},
+		{"PutFollower", 3, func() error { return d.PutFollower(ctx, refdb.Follower{Name: "f", Cursor: "c", Read: 1}) }},
+		{"Followers", 1, func() error { _, err := d.Followers(ctx); return err }},
+		{"RemoveFollower", 3, func() error { _, err := d.RemoveFollower(ctx, "f"); return err }},
+		{"StorePart", 7, func() error { return d.StorePart(ctx, part("a", 0, 2, false)) }},
+		{"StorePart, the last", 6, func() error { return d.StorePart(ctx, part("a", 1, 2, false)) }},
+		{"Prepare with packs", 18, func() error { return prepare(using) }},
+		{"Packs", 4, func() error { _, err := d.Packs(ctx, refdb.PackQuery{Project: project, Limit: 10}); return err }},
+		{"Packs with data", 5, func() error {
+			_, err := d.Packs(ctx, refdb.PackQuery{Project: project, Limit: 10, Inline: 100})
+			return err
+		}},
+		{"PackPart", 1, func() error { _, err := d.PackPart(ctx, "a", 0); return err }},
+		{"PackUsage", 1, func() error { _, err := d.PackUsage(ctx, project); return err }},
+		{"DropPack", 4, func() error { return d.DropPack(ctx, "none") }},
+		{"DropAbandonedPacks", 4, func() error { _, err := d.DropAbandonedPacks(ctx, time.Hour, 10); return err }},
+		{"StorePart of a base", 7, func() error { return d.StorePart(ctx, part("base", 0, 1, true)) }},
+		{"DropSupersededPacks", 6, func() error { _, err := d.DropSupersededPacks(ctx, project, 10); return err }},
+		{"RemovePacks", 6, func() error { _, err := d.RemovePacks(ctx, project, 10); return err }},
+		{"Admission", 5, func() error {
+			a, err := d.Admission(ctx)
+			server = a.Server
+			return err
+		}},
+		{"Look", 4, func() error { _, err := d.Look(ctx, "eu-1", []refdb.Known{lost("x")}); return err }},
+		{"Report of nothing", 10, func() error { return report() }},
+		{"Report of two lost changes", 13, func() error { return report(lost("x"), lost("y")) }},
+		{"Report of the same", 12, func() error { return report(lost("x"), lost("y")) }},
+		{"LostChanges", 1, func() error { _, err := d.LostChanges(ctx, refdb.LostQuery{Limit: 10}); return err }},
+		{"Recover", 10, recover},
+		{"Recover, the next step", 17, recover},
+		{"Recover, after the last", 5, recover},
+	} {
+		statements = nil
+		if err := step.do(); err != nil {
+			t.Fatalf("%s: %v", step.name, err)
+		}
+		if got := len(statements); got != step.want {
+			t.Errorf("%s: %d statements, want %d:\n%.3000s", step.name, got, step.want, strings.Join(statements, "\n"))
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package follow
+
+import (
+	"context"
+	"errors"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/site/catchup"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+// claimedMoves makes the moves of one repository's refs to the database's values.
+//
+// The order is that of docs/model. A ref is claimed before it is read, and until its git has ended,
+// even if git outlives the daemon. The move is recorded before git starts, and listed when git has
+// ended, before the claim ends.
+type claimedMoves struct {
+	*Follower
+	r    config.Repository
+	repo *gitrepo.Repo
+}
+
+// Mover returns what moves refs of a repository to the database's values, beside pushes and guards.
+func (f *Follower) Mover(r config.Repository, repo *gitrepo.Repo) catchup.Mover {
+	return &claimedMoves{f, r, repo}
+}
+
+// Claim implements [catchup.Mover].
+func (m *claimedMoves) Claim(ctx context.Context, refs []string) (release func(), others map[string]error, err error) {
+	if m.repo.Dir() != m.r.Path {
+		return nil, nil, errors.New(wire.WorkTree(m.r.Path, m.repo.Dir()))
+	}
+	if err := m.o.Mover.AwaitEarlier(ctx, m.r.Path); err != nil {
+		return nil, nil, err
+	}
+	if err := m.o.Witness.MayAct(ctx); err != nil {
+		return nil, nil, err
+	}
+	claim, others := m.o.Claims.Follow(ctx, m.r.Project, refs)
+	return func() { m.o.Claims.Release(claim) }, others, nil
+}
+
+// Move implements [catchup.Mover].
+func (m *claimedMoves) Move(ctx context.Context, all []gitrepo.Move) error {
+	refs := make([]string, len(all))
+	for i, one := range all {
+		refs[i] = one.Ref
+	}
+	listed := m.o.Moves.About(m.r.Path, refs...)
+	err := m.o.Mover.Refs(ctx, m.repo, all, catchup.Message)
+	m.o.Marks.Raise(m.r.Path)
+	listed()
+	return err
+}
+
+// Answer brings refs of a repository to the database's values for a `site sync` or a
+// `site check --repair`, whose request is in body. It returns the lines of the answer, also beside
+// an error. C has the rules of the project.
+func (f *Follower) Answer(ctx context.Context, c *config.Config, r config.Repository, body []byte) (lines []string, err error) {
+	repo, err := gitrepo.OpenDir(r.Path)
+	if err != nil {
+		return nil, err
+	}
+	release, err := f.o.Pruning.Protect(ctx, r.Path)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return catchup.Copy{Config: c, DB: f.db, Repo: repo, Project: r.Project, Mover: f.Mover(r, repo)}.Answer(ctx, body)
+}

@@ -1,0 +1,132 @@
+package hooks
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/internal/keepalive"
+	"github.com/globalrefdb/globalrefdb/site/objects"
+	"github.com/globalrefdb/globalrefdb/site/packs"
+	"github.com/globalrefdb/globalrefdb/site/policy"
+	"github.com/globalrefdb/globalrefdb/site/pusher"
+	"github.com/globalrefdb/globalrefdb/site/refusal"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+// update tells a pusher for each ref what prepared would decide: over HTTP only this hook's text
+// reaches the pusher. It changes no ref and promises nothing. If the database keeps the project's
+// objects, update stores those of the push: git has them in place by then, and holds no lock yet.
+func (h *Hooks) update(ctx context.Context, hook pusher.Hook, conn *net.UnixConn, q wire.Request) error {
+	c := h.State.Config()
+	r, err := c.Find(q.Dir)
+	if err != nil {
+		return err
+	}
+	if err := refusal.Reserved(q.Body); err != nil {
+		return err
+	}
+	c, lines, err := h.Policy.GuardedLines(ctx, c, r, q.Body)
+	if err != nil || len(lines) == 0 {
+		return err
+	}
+	if err := h.State.AwaitServing(ctx); err != nil {
+		return err
+	}
+	moves, err := policy.MovesOf(ctx, r, lines, false)
+	if err == nil {
+		err = refusal.Lookalikes(moves)
+	}
+	if err != nil {
+		return err
+	}
+	if err := placeable(moves); err != nil {
+		return err
+	}
+	p, err := h.pushOf(c, hook, q.Process)
+	if err != nil {
+		return err
+	}
+	var known *snapshot
+	for _, u := range moves {
+		if known, err = h.snapshotFor(ctx, c, p, r.Project, u.Ref); err != nil {
+			return p.remember(err)
+		}
+		if known.allows(r.Project, u) {
+			continue
+		}
+		if err := h.movable(ctx, c, r.Project, u); err != nil {
+			if refusal.ReasonOf(err) == refusal.Behind {
+				h.Follower.LookAgain(r.Project, []refdb.Update{u})
+			}
+			return p.remember(err)
+		}
+	}
+	var waits *keepalive.Client // nil: the hook does not wait on
+	if q.Patient() {
+		waits = h.Waiting(conn)
+	}
+	if err := h.storeInUpdate(ctx, c, p, r, moves, known, waits); err != nil {
+		return p.remember(err)
+	}
+	return p.admit(len(moves))
+}
+
+// placeable refuses to create refs whose names are too long for the files of a repository: other
+// sites could not place them.
+func placeable(moves []refdb.Update) error {
+	var why refusal.Lines
+	for _, u := range moves {
+		if !u.Old.IsAbsent() || u.New.IsAbsent() {
+			continue
+		}
+		if err := refdb.CheckPlaceable(u.Ref); err != nil {
+			why = append(why, wire.UnguardableName(u.Ref, err.Error()))
+		}
+	}
+	return refusal.Because(refusal.Unguardable, why.OrNil())
+}
+
+// movable returns the reason why a ref can't be moved now. If another push has locked the ref,
+// movable waits for a short time.
+func (h *Hooks) movable(ctx context.Context, c *config.Config, project string, u refdb.Update) error {
+	var state refdb.State
+	err := h.State.RetryLocked(ctx, c, func(ctx context.Context) error {
+		states, err := h.DB.States(ctx, project, []string{u.Ref})
+		if err != nil {
+			return err
+		}
+		state = states[0]
+		if state.Lock != nil && !state.Lock.Stale() {
+			return &refdb.LockedError{Holders: []refdb.LockInfo{*state.Lock}}
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, refdb.ErrLocked):
+		return refusal.Because(refusal.Locked, refusal.Lines{refusal.LockedBy(*state.Lock, c.Site)})
+	case err != nil:
+		return refusal.DatabaseFailed(err)
+	case !u.Old.Equivalent(state.Value):
+		return refusal.Because(refusal.MismatchReason(state.Value), refusal.Lines{refusal.Mismatch(u.Ref, u.Old, state.Value)})
+	}
+	return nil
+}
+
+// storeInUpdate stores the objects of all refs of a push that may go on, before git locks any ref.
+// Unless hook is nil, it tells the hook to wait.
+func (h *Hooks) storeInUpdate(ctx context.Context, c *config.Config, p *push, r config.Repository, moves []refdb.Update, s *snapshot, hook *keepalive.Client) error {
+	if !h.Storage.Keeps(c, r.Project) || len(p.objects.Lacking(moves)) == 0 {
+		return nil
+	}
+	limits := packs.Limits{Bytes: objects.LockedPackLimit}
+	if hook != nil {
+		var stop context.CancelFunc
+		ctx, stop = hook.KeepWaiting(h.State.Work)
+		defer stop()
+		limits = packs.Limits{Bytes: c.PackLimit, Stored: hook.Stored}
+	}
+	return h.Storage.Store(ctx, c, &p.objects, r, append(moves, s.others(r.Project, moves)...), limits)
+}

@@ -1,0 +1,140 @@
+package maintainer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/client"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/internal/failure"
+	"github.com/globalrefdb/globalrefdb/site/internal/pause"
+	"github.com/globalrefdb/globalrefdb/site/maintenance"
+	"github.com/globalrefdb/globalrefdb/site/packs"
+)
+
+const (
+	// compactionRef is a name of the project on which the site that stores a base has a lock: the
+	// others need not do it, too.
+	compactionRef = config.OwnPrefix + "base"
+	// partTimeout is how long the database may take for a part of a base.
+	partTimeout = time.Minute
+	// leftEvery is how often a daemon looks for the locks of bases that earlier ones have left,
+	// while there are such locks.
+	leftEvery = 10 * time.Second
+)
+
+// compact keeps what the database has of a project's objects in bounds, once that pays: it drops
+// what was in transit, and stores a base in the place of many packs. This site has just unpacked
+// all packs. The errors of the database end neither packing nor pruning.
+func (m *Maintainer) compact(ctx context.Context, r config.Repository, repo *gitrepo.Repo, say func(string)) (did client.Compacted, err error) {
+	did = client.CompactedNothing
+	p, ok := m.Projects.Get(r.Project)
+	if !ok || !packs.Stored(p.Project) {
+		return did, nil
+	}
+	from := packs.Source{DB: m.DB, Repo: repo, Project: r.Project}
+	if packs.InTransit(p.Project) {
+		mark, err := packs.ReadMark(repo.Dir())
+		if err != nil {
+			return did, err
+		}
+		site := m.State.Config().Site
+		if err := from.RecordUnpacked(ctx, p.ID, site, mark); err != nil {
+			return did, err
+		}
+		dropped, err := from.Trim(ctx, p.ID, site)
+		if dropped > 0 {
+			did = client.CompactedDropped
+		}
+		return did, err
+	}
+	why, err := from.WhyCompact(ctx)
+	if err != nil {
+		return did, err
+	}
+	if why == "" {
+		// Who stored the latest base may have ended before this.
+		dropped, err := m.DB.DropSupersededPacks(ctx, r.Project)
+		if dropped > 0 {
+			did = client.CompactedDropped
+		}
+		return did, err
+	}
+	lock, err := m.DB.TryLock(ctx, r.Project, compactionRef)
+	if errors.Is(err, refdb.ErrLocked) {
+		return did, nil // another site does it
+	}
+	if err != nil {
+		return did, err
+	}
+	defer func() { err = errors.Join(err, lock.Release(context.WithoutCancel(ctx))) }()
+	// Another site may have stored one meanwhile.
+	if why, err = from.WhyCompact(ctx); err != nil || why == "" {
+		return did, err
+	}
+	say("storing a base in the database: " + why)
+	release, err := maintenance.Share(ctx, repo.Dir())
+	if err != nil {
+		return did, err
+	}
+	defer release()
+	receive := func(ctx context.Context) (*packs.Mark, error) {
+		if err := m.Follower.Receive(ctx, r.Project); err != nil {
+			return nil, err
+		}
+		return packs.ReadMark(repo.Dir())
+	}
+	base, err := from.StoreBase(ctx, receive, packs.Limits{Ask: withinPartTimeout})
+	switch {
+	case errors.Is(err, packs.ErrIncomplete):
+		return did, nil // another site can
+	case err == nil && base.Pack.ID != "":
+		did = client.CompactedBase
+	}
+	return did, err
+}
+
+func withinPartTimeout(ctx context.Context, request func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, partTimeout)
+	defer cancel()
+	return request(ctx)
+}
+
+// RunLeftLocks ends the locks of bases that earlier daemons of the site were storing when they were
+// killed, once they are stale. Nobody else would before the next base.
+func (m *Maintainer) RunLeftLocks(ctx context.Context) {
+	for {
+		left, err := m.endLeftLocks(ctx)
+		failure.Log(ctx, m.Logger, "locks that an earlier daemon has left could not be ended yet", err)
+		if !left && err == nil || !pause.For(ctx, leftEvery) {
+			return
+		}
+	}
+}
+
+// endLeftLocks reports whether there are locks that are not stale yet.
+func (m *Maintainer) endLeftLocks(ctx context.Context) (left bool, err error) {
+	if err := m.State.AwaitServing(ctx); err != nil {
+		return true, nil
+	}
+	c := m.State.Config()
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	var stale []refdb.LockInfo
+	for l, err := range m.DB.Locks(ctx, refdb.LockFilter{Owner: c.Site, Ref: compactionRef}) {
+		switch {
+		case err != nil:
+			return true, err
+		case l.Owner == m.DB.Owner():
+		case l.Stale():
+			stale = append(stale, l)
+		default:
+			left = true
+		}
+	}
+	_, err = m.DB.Purge(ctx, stale)
+	return left, err
+}

@@ -1,0 +1,68 @@
+package moving
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/claims"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/objects"
+	"github.com/globalrefdb/globalrefdb/site/refusal"
+)
+
+// An Announcement asks for leave to move refs of a repository.
+type Announcement struct {
+	objects.Announcement
+	// Objects are those that were stored for the moves.
+	Objects *objects.Pushed
+	// Until is when a guard's transaction stops waiting for claims. It holds no lock files yet and
+	// waits for locks in the database with nothing claimed, so that Announce does not wait for
+	// these. Zero stands for a git process, which holds the refs' lock files. A guard that has a
+	// claim needs them, so that Announce waits for claims of followers only, which wait for no lock
+	// file. It waits for locks in the database.
+	Until time.Time
+	// Recheck is called once the refs are claimed: only from then on nobody else moves them here.
+	Recheck func(ctx context.Context) error
+}
+
+// Announce claims the refs of an announcement and records its moves as intents. If the outcome of
+// that request is not known, it returns the claim with the error, and reconcile revokes the
+// request. After any other error nothing is claimed. After a nil error the caller releases the
+// claim when nobody else may announce moves of these refs any more: a git process, when it has its
+// answer; a transaction, when it is settled.
+func (co *Coordinator) Announce(ctx context.Context, c *config.Config, a Announcement) (announced []*Move, claim *claims.Claim, err error) {
+	if err := co.Mover.AwaitEarlier(ctx, a.Repo.Path); err != nil {
+		return nil, nil, err
+	}
+	if a.Until.IsZero() {
+		claim, err = co.Claims.Take(ctx, claims.ByPush, a.Repo.Project, a.Moves, nil)
+	} else {
+		once := *c
+		once.LockWait = 0
+		c = &once
+		claim, err = co.Claims.Await(ctx, a.Repo.Project, a.Moves, a.Until)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := a.Recheck(ctx); err != nil {
+		co.Claims.Release(claim)
+		return nil, nil, err
+	}
+	preparation, packs, err := co.Storage.Prepare(ctx, c, a.Objects, a.Announcement)
+	if errors.Is(err, refdb.ErrOutcomeUnknown) {
+		co.Claims.MarkUnknown(claim, preparation)
+		co.State.Reconcile.Request()
+		return nil, claim, refusal.DatabaseFailed(err)
+	}
+	if err != nil {
+		co.Claims.Release(claim)
+		return nil, nil, err
+	}
+	co.Made(a.Repo.Project, a.Repo.Path, packs)
+	announced = MovesOf(preparation, a.Repo.Path, time.Now())
+	co.Open.Begin(announced)
+	return announced, claim, nil
+}

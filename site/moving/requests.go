@@ -1,0 +1,62 @@
+package moving
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/claims"
+)
+
+// requestLimit is how long the database may take for a request of reconcile.
+const requestLimit = 10 * time.Second
+
+// DropLate ends intents that came too late: no push relies on them.
+func (co *Coordinator) DropLate(ctx context.Context, late []refdb.Intent) error {
+	var failures []error
+	for _, i := range late {
+		p := refdb.Preparation{Project: i.Project, Owner: i.Owner, Token: i.Token, Time: i.Time, Updates: []refdb.Update{{Ref: i.Ref, Old: i.Old, New: i.New}}}
+		err := co.DB.Finish(ctx, p, nil, []string{i.Ref})
+		co.State.RecordHealth(err)
+		if !errors.Is(err, refdb.ErrLockLost) {
+			failures = append(failures, err)
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// Revoke makes sure that requests whose reply was lost never take effect.
+func (co *Coordinator) Revoke(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	for _, c := range co.Claims.Revocable() {
+		err := co.DB.Revoke(ctx, *c.Unknown)
+		co.State.RecordHealth(err)
+		if err != nil {
+			return err
+		}
+		co.Claims.Revoked(c)
+		if c.By != claims.ByTransaction {
+			// An operator may have decided about a transaction meanwhile: it keeps its claim until
+			// it is settled.
+			co.Claims.Release(c)
+		}
+	}
+	return nil
+}
+
+// Intents returns the intents that f selects.
+func (co *Coordinator) Intents(ctx context.Context, f refdb.IntentFilter) (all []refdb.Intent, err error) {
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	for i, err := range co.DB.Intents(ctx, f) {
+		if err != nil {
+			co.State.RecordHealth(err)
+			return nil, err
+		}
+		all = append(all, i)
+	}
+	co.State.RecordHealth(nil)
+	return all, nil
+}

@@ -1,0 +1,34 @@
+package site
+
+import (
+	"context"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/site/internal/failure"
+	"github.com/globalrefdb/globalrefdb/site/projects"
+)
+
+// keepProjects refreshes the cache of the projects and acts on their modes, until ctx ends.
+func (d *Daemon) keepProjects(ctx context.Context) {
+	tick := time.NewTicker(projects.RefreshEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			d.policy.Refresh(ctx)
+			changed := d.projects.Changed()
+			d.follower.FindProjects(changed)
+			d.lifecycle.RowsChanged(changed)
+			d.logFailure(ctx, "what this site does about projects that are not enforced could not be written", d.modes.Adopt(ctx))
+			d.logFailure(ctx, "the database could not follow what was let through", d.modes.WriteBack(ctx))
+		case <-d.logged.Changed:
+			d.logFailure(ctx, "the database could not follow what was let through", d.modes.WriteBack(ctx))
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (d *Daemon) logFailure(ctx context.Context, what string, err error) {
+	failure.Log(ctx, d.o.Logger, what, err)
+}

@@ -1,0 +1,154 @@
+package serving_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/memory"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/presence"
+	"github.com/globalrefdb/globalrefdb/site/refusal"
+	"github.com/globalrefdb/globalrefdb/site/serving"
+)
+
+var c = &config.Config{Timeout: time.Minute, LockWait: 10 * time.Second}
+
+func newState(t *testing.T) *serving.State {
+	db, err := refdb.New(memory.New().Open(), refdb.Options{Site: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return serving.New(c, presence.New(db, slog.New(slog.DiscardHandler)))
+}
+
+func TestPushesAreDecidedOnceTheDaemonServes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newState(t)
+		wait := func() (inheritance, serves refusal.Reason) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			return reasonOf(s.AwaitInheritance(ctx)), reasonOf(s.AwaitServing(ctx))
+		}
+		if a, b := wait(); a != refusal.Starting || b != refusal.Starting {
+			t.Errorf("before its start: %q, %q", a, b)
+		}
+		s.Start()
+		if a, b := wait(); a != refusal.Starting || b != refusal.Starting {
+			t.Errorf("before it knows what others left: %q, %q", a, b)
+		}
+		s.Inherit()
+		if a, b := wait(); a != "" || b == "" || b == refusal.Starting {
+			t.Errorf("without its site's name: %q, %q", a, b)
+		}
+		s.Stop()
+		if a, b := wait(); a != "" || b != refusal.Stopping {
+			t.Errorf("when it stops: %q, %q", a, b)
+		}
+	})
+}
+
+func reasonOf(err error) refusal.Reason {
+	if err == nil {
+		return ""
+	}
+	return refusal.ReasonOf(err)
+}
+
+func TestARequestIsRepeatedWhileThatMayHelp(t *testing.T) {
+	locked := &refdb.LockedError{Holders: []refdb.LockInfo{{Project: "p", Ref: "refs/heads/a"}}}
+	for name, test := range map[string]struct {
+		err       error
+		from, til time.Duration // when it gives up
+	}{
+		"while refs are locked":                {locked, c.LockWait, c.LockWait + time.Second},
+		"while the server is not admitted":     {refdb.ErrNotAdmitted, c.Timeout, c.Timeout},
+		"as long as a restart takes":           {refdb.ErrUnavailable, serving.DefaultOutage, serving.DefaultOutage + time.Second},
+		"not if the reply may be lost":         {refdb.ErrOutcomeUnknown, 0, 0},
+		"not if the database has other values": {&refdb.MismatchError{}, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newState(t)
+				start := time.Now()
+				request := func(context.Context) error { return test.err }
+				if err, took := s.RetryLocked(t.Context(), c, request), time.Since(start); !errors.Is(err, test.err) || took < test.from || took > test.til {
+					t.Errorf("after %s: %v", took, err)
+				}
+				attempts := 0
+				again := func(context.Context) error {
+					if attempts++; attempts == 1 {
+						return test.err
+					}
+					return nil
+				}
+				s.RecordHealth(nil) // the next outage is another one
+				want := test.err
+				if test.from > 0 {
+					want = nil
+				}
+				if err := s.RetryLocked(t.Context(), c, again); !errors.Is(err, want) {
+					t.Errorf("once it would succeed: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestAfterALongOutageRequestsDoNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newState(t)
+		s.RecordHealth(refdb.ErrUnavailable)
+		time.Sleep(serving.DefaultOutage)
+		start := time.Now()
+		if err := s.RetryLocked(t.Context(), c, func(context.Context) error { return refdb.ErrUnavailable }); !errors.Is(err, refdb.ErrUnavailable) || time.Since(start) > 0 {
+			t.Errorf("after %s: %v", time.Since(start), err)
+		}
+	})
+}
+
+func TestARefusalByTheDatabaseIsAnAnswer(t *testing.T) {
+	s := newState(t)
+	if err := s.Health(); err == nil || !strings.Contains(err.Error(), "not answered yet") {
+		t.Errorf("at the start: %v", err)
+	}
+	s.RecordHealth(refdb.ErrLocked)
+	if err := s.Health(); err != nil || s.Counts.Status().Failures != 0 {
+		t.Errorf("after a refusal: %v; %d failures", err, s.Counts.Status().Failures)
+	}
+	s.RecordHealth(refdb.ErrUnavailable)
+	if err := s.Health(); !errors.Is(err, refdb.ErrUnavailable) || s.Counts.Status().Failures != 1 {
+		t.Errorf("after an outage: %v; %d failures", err, s.Counts.Status().Failures)
+	}
+}
+
+func TestARequestThatComesWhileReconcilingIsNotLost(t *testing.T) {
+	s := newState(t)
+	r := &s.Reconcile
+	if r.Outstanding() {
+		t.Error("nobody has asked")
+	}
+	r.Request()
+	r.Request()
+	<-r.Wanted()
+	select {
+	case <-r.Wanted():
+		t.Error("it is asked for twice")
+	default:
+	}
+	done := r.Begin()
+	r.Request()
+	if done(); !r.Outstanding() {
+		t.Error("what came later is done")
+	}
+	<-r.Wanted()
+	if r.Begin()(); r.Outstanding() {
+		t.Error("what was asked for is not done")
+	}
+}

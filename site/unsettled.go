@@ -1,0 +1,29 @@
+package site
+
+import (
+	"fmt"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/pusher"
+)
+
+// unsettledIn returns an error while a push or a guard's transaction in a repository may still move refs,
+// or is not settled.
+func (d *Daemon) unsettledIn(r config.Repository) error {
+	if d.hooks.Unsettled(r.Project) {
+		return fmt.Errorf("a push to %s is not settled yet", r.Project)
+	}
+	if d.guards.OpenIn(r.Path) {
+		return fmt.Errorf("a transaction of a guard in %s is not settled yet", r.Project)
+	}
+	return nil
+}
+
+// mayMove reports whether the process that announced a move may still make it.
+func (d *Daemon) mayMove(k refdb.Known) bool {
+	if t, ok := pusher.ParseTransaction(k.Agent); ok {
+		return d.guards.MayMove(t, d.state.Boot)
+	}
+	return d.hooks.MayMove(k)
+}
