@@ -135,6 +135,8 @@ func refused(cmd *exec.Cmd) error {
 	// In a reftable all refs have one lock file.
 	reftable := strings.Contains(stderr, "data is locked") || strings.Contains(stderr, "data concurrently modified")
 	e.Locked = reftable || strings.Contains(stderr, ".lock': File exists")
-	e.AllLocked = reftable || e.Locked && (strings.Contains(stderr, "packed-refs.lock'") || strings.Contains(stderr, "tables.list.lock'"))
+	// Of the file of a branch with such a name, git says that it cannot lock the ref.
+	ofAll := strings.Contains(stderr, "/packed-refs.lock'") || strings.Contains(stderr, "/tables.list.lock'")
+	e.AllLocked = reftable || e.Locked && ofAll && !strings.Contains(stderr, "cannot lock ref ")
 	return e
 }

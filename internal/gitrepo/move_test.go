@@ -59,6 +59,7 @@ func TestAMoveDoesNotWaitForALockFile(t *testing.T) {
 		{"of the ref", "refs/heads/x.lock", gitrepo.Move{Ref: "refs/heads/x"}, false},
 		{"of packed-refs", "packed-refs.lock", gitrepo.Move{Ref: "refs/heads/x"}, true},
 		{"of another ref", "refs/heads/y.lock", gitrepo.Move{Ref: "refs/heads/y"}, false},
+		{"of a branch of that name", "refs/heads/packed-refs.lock", gitrepo.Move{Ref: "refs/heads/packed-refs"}, false},
 		{"of a reftable", "reftable/tables.list.lock", gitrepo.Move{Ref: "refs/heads/x"}, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -70,7 +71,7 @@ func TestAMoveDoesNotWaitForALockFile(t *testing.T) {
 				}
 			}
 			dir, id := newRepo(t, options...)
-			for _, ref := range []string{"refs/heads/x", "refs/heads/y"} {
+			for _, ref := range []string{"refs/heads/x", "refs/heads/y", "refs/heads/packed-refs"} {
 				git(t, dir, "update-ref", ref, id)
 			}
 			for _, timeout := range []string{"core.filesRefLockTimeout", "core.packedRefsTimeout", "reftable.lockTimeout"} {

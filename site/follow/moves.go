@@ -34,10 +34,12 @@ func (m *claimedMoves) Claim(ctx context.Context, refs []string) (release func()
 	if err := m.o.Mover.AwaitEarlier(ctx, m.r.Path); err != nil {
 		return nil, nil, err
 	}
+	claim, others := m.o.Claims.Follow(ctx, m.r.Project, refs)
+	// Claiming may have taken long: the database may be another one by now.
 	if err := m.o.Witness.MayAct(ctx); err != nil {
+		m.o.Claims.Release(claim)
 		return nil, nil, err
 	}
-	claim, others := m.o.Claims.Follow(ctx, m.r.Project, refs)
 	return func() { m.o.Claims.Release(claim) }, others, nil
 }
 

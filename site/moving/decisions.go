@@ -48,6 +48,18 @@ func (co *Coordinator) ApplyDecision(ctx context.Context, c *config.Config, i re
 		return false, nil // it is being pruned: the next time
 	}
 	defer release()
+	if co.Mover.AwaitEarlier(ctx, r.Path) != nil {
+		return false, nil // the next time
+	}
+	// A push that is about to be announced must not see the ref move and move back. The claim may
+	// have to wait for a follower, which moves the ref: the ref is read afterwards.
+	limited, cancel = context.WithTimeout(ctx, c.Timeout)
+	claim, err := co.Claims.Take(limited, claims.ByDecision, i.Project, []refdb.Update{{Ref: i.Ref}}, under)
+	cancel()
+	if err != nil {
+		return false, nil // the next time
+	}
+	defer co.Claims.Release(claim)
 	// The local value is read before the global one: otherwise a push that is acknowledged in
 	// between would be undone.
 	values, err := repo.Values(ctx, []string{i.Ref})
@@ -60,14 +72,6 @@ func (co *Coordinator) ApplyDecision(ctx context.Context, c *config.Config, i re
 		return false, err
 	}
 	global := states[0]
-	// A push that is about to be announced must not see the ref move and move back.
-	limited, cancel = context.WithTimeout(ctx, c.Timeout)
-	claim, err := co.Claims.Take(limited, claims.ByDecision, i.Project, []refdb.Update{{Ref: i.Ref}}, under)
-	cancel()
-	if err != nil {
-		return false, nil // the next time
-	}
-	defer co.Claims.Release(claim)
 	switch {
 	case local.Equivalent(global.Value):
 		return true, nil
