@@ -129,7 +129,7 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 	d.follower = follow.New(db, follow.Options{
 		State: d.state, Projects: &d.projects, Witness: &d.witness, Pruning: &d.pruning, Claims: &d.claims, Mover: &d.mover,
 		Moves: &d.list, Marks: &d.moved, Dir: c.State, Name: presence.FollowerName(c.Site), Logger: o.Logger, Digest: d.state.Digest, Parallel: max(2, runtime.NumCPU()),
-		Appeared: func(r config.Repository) { d.list.Repository(r.Path) },
+		Appeared: func(r config.Repository) { d.list.Repository(r.Path) }, Killed: d.removeLeft,
 	})
 	d.gerrit = gerrit.Watch{
 		Path: func() string { return d.state.Config().Gerrit }, HasSession: d.guards.HasSession,
@@ -205,7 +205,8 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	defer d.state.Tasks.Wait()
 	defer cancel()
 	d.state.Tasks.Go(func() {
-		d.list.Keep(work, d.mover.AwaitEarlier, func() { d.readers.Forget(d.guards.Lives) })
+		earlier := moves.Earlier{Await: d.mover.AwaitEarlier, Ended: d.removeLeft}
+		d.list.Keep(work, earlier, func() { d.readers.Forget(d.guards.Lives) })
 	})
 	if err := errors.Join(d.guards.LoadGuards(c.State), d.guards.LoadCreations(c.State), d.lifecycle.LoadDeletions(c.State)); err != nil {
 		return err

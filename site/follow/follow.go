@@ -65,6 +65,9 @@ type Options struct {
 	// Appeared is called with a repository that is new here, or took the place of another, before
 	// the follower knows it.
 	Appeared func(r config.Repository)
+	// Killed is called when a git that moved refs of the repository at path was killed: it may have
+	// left lock files.
+	Killed func(path string, refs []string)
 }
 
 // A Follower brings repositories up. Each is dealt with by itself: one that fails holds up no other.

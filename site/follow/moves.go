@@ -53,6 +53,9 @@ func (m *claimedMoves) Move(ctx context.Context, all []gitrepo.Move) error {
 	err := m.o.Mover.Refs(ctx, m.repo, all, catchup.Message)
 	m.o.Marks.Raise(m.r.Path)
 	listed()
+	if refused := (*gitrepo.RefusedError)(nil); err != nil && !errors.As(err, &refused) {
+		m.o.Killed(m.r.Path, refs)
+	}
 	return err
 }
 

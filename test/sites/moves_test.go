@@ -145,7 +145,7 @@ func TestAnIndexFollowsThoughTheDaemonIsKilled(t *testing.T) {
 		return []string{"--force", value + ":refs/heads/main", fmt.Sprintf("%s:refs/heads/%d", value, round-1)}
 	}
 	for _, git := range movedBy {
-		c.us.killWhileItFollows(git, fmt.Sprint(round), func() { c.eu.pushed(moves()...) }, func() {})
+		c.us.killWhileItFollows(git, func() { c.eu.pushed(moves()...) }, func() {})
 		c.settled()
 		c.us.follows(project)
 		i.follows(t)

@@ -2,7 +2,9 @@ package site
 
 import (
 	"context"
+	"slices"
 
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/install"
 )
@@ -27,4 +29,16 @@ func (d *Daemon) recordEarlier(ctx context.Context, c *config.Config) {
 			d.list.Inherit(r.Path)
 		}
 	}
+}
+
+// removeLeft removes the lock files that a git of this daemon or of an earlier one has left at refs
+// of the repository at path because it was killed.
+func (d *Daemon) removeLeft(path string, refs []string) {
+	d.state.Go(func(work context.Context) {
+		select {
+		case <-d.state.Started(): // guards, which make lock files, too, are known
+			d.guards.RemoveLeft(work, path, gitrepo.LocksOf(path, slices.Concat(refs, []string{"HEAD"}), true))
+		case <-work.Done():
+		}
+	})
 }
