@@ -19,8 +19,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
-// What a follower moves is recorded before its git is started, and listed when that has ended, not before, over a restart of the
-// daemon, too.
+// A follower's move is recorded before its git starts, and listed when the git has ended, not before,
+// even if the daemon is restarted in between.
 func TestWhatAFollowerMovesIsListedWhenItsGitHasEnded(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"commit", "kill", "kill after the move"} {
@@ -71,7 +71,7 @@ func TestWhatAFollowerMovesIsListedWhenItsGitHasEnded(t *testing.T) {
 	}
 }
 
-// earlierRecords records that a move is about to be made, as a daemon that was killed since.
+// earlierRecords records a move that is about to be made, as a daemon does that is killed then.
 func (g *guard) earlierRecords(e moves.Entry) {
 	g.tb.Helper()
 	c, err := config.Load(g.tb.Context(), g.config)

@@ -325,7 +325,8 @@ func TestADecisionThatCanNotBeHeededYetIsLeftToTheNextReconciling(t *testing.T) 
 	g.has(x, b, b)
 }
 
-// What the follower moves is claimed until its git has ended, over a restart of the daemon, too (M9).
+// A follower's move is claimed until its git has ended, even if the daemon is restarted in between
+// (M9).
 func TestASessionWaitsForTheFollowersGit(t *testing.T) {
 	t.Parallel()
 	for _, restart := range []bool{false, true} {
@@ -367,7 +368,8 @@ func TestASessionWaitsForTheFollowersGit(t *testing.T) {
 	}
 }
 
-// A push has git's lock file when its hook asks, and waits for the follower's claim. Unless the follower's git gave up, both would wait for each other.
+// A push has git's lock file when its hook asks, and waits for the follower's claim. If the
+// follower's git did not give up, both would wait for each other.
 func TestAPushAndTheFollowerDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	g := sessionTest(t)
@@ -399,7 +401,7 @@ func TestAPushAndTheFollowerDoNotWaitForEachOther(t *testing.T) {
 	g.has(x, c, c)
 }
 
-// An earlier daemon's git may move a ref to what a push, whose outcome is not certain, was to make of it.
+// A git of an earlier daemon may move a ref to the value of a push whose outcome is not certain.
 func TestAPushIsRefusedWhileAGitOfAnEarlierDaemonMovesRefs(t *testing.T) {
 	t.Parallel()
 	g := sessionTest(t)

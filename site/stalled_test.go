@@ -15,7 +15,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/mover"
 )
 
-// A stall has git stand still in the middle of each move of a ref, with the ref's lock file: it opens the ref's reflog, which is a FIFO.
+// A stall stops git in the middle of each move of a ref, while it has the ref's lock file: git opens
+// the ref's reflog, which is a FIFO.
 type stall struct {
 	g         *guard
 	ref, fifo string
@@ -34,13 +35,13 @@ func (g *guard) stall(ref string) *stall {
 	return s
 }
 
-// waits waits until a git stands still.
+// waits waits until a git is stopped.
 func (s *stall) waits() {
 	s.g.tb.Helper()
 	sitetest.Eventually(s.g.tb, "git moves "+s.ref, func() bool { return there(filepath.Join(s.g.repo, s.ref+".lock")) })
 }
 
-// end lets git go on, and stalls no other.
+// end makes git continue, and stops no other.
 func (s *stall) end() {
 	s.g.tb.Helper()
 	f, err := os.OpenFile(s.fifo, os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -53,7 +54,7 @@ func (s *stall) end() {
 	}
 }
 
-// kill kills the git that stands still, and stalls no other. The lock file stays.
+// kill kills the git that is stopped, and stops no other. The lock file stays.
 func (s *stall) kill() {
 	s.g.tb.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -78,7 +79,8 @@ func (s *stall) kill() {
 	}
 }
 
-// catchUp has the daemon bring refs to what the database holds, as `site sync` does, and returns what it answers.
+// catchUp asks the daemon to bring refs to the database's values, as `site sync` does, and returns
+// its answer.
 func (g *guard) catchUp(refs ...string) string {
 	g.tb.Helper()
 	c, err := config.Load(g.tb.Context(), g.config)
@@ -92,7 +94,7 @@ func (g *guard) catchUp(refs ...string) string {
 	return strings.Join(answer.Lines, "\n")
 }
 
-// catchesUp does that beside what follows. Done is closed afterwards.
+// catchesUp calls catchUp in the background. Done is closed when that has ended.
 func (g *guard) catchesUp(refs ...string) (done <-chan struct{}) {
 	ended := make(chan struct{})
 	g.tb.Cleanup(func() { <-ended })
@@ -100,7 +102,7 @@ func (g *guard) catchesUp(refs ...string) (done <-chan struct{}) {
 	return ended
 }
 
-// earlierMoves lets a git, as of a daemon that is no more, move a ref.
+// earlierMoves makes a git move a ref in the background, as if an earlier daemon had started it.
 func (g *guard) earlierMoves(m gitrepo.Move) {
 	g.tb.Helper()
 	repo, err := gitrepo.OpenDir(g.repo)

@@ -14,8 +14,9 @@ import (
 const (
 	socket      = "refdb/socket" // below the common Git directory; a link to the daemon's
 	retryPeriod = 50 * time.Millisecond
-	// earlierFollower is set in the environment of a git that a daemon of an earlier version let follow the database. It may have been
-	// replaced since by one of this version. To that one the move would be a push, which brings an earlier value back.
+	// earlierFollower is set in the environment of a git by which a daemon of an earlier version
+	// follows the database. If a daemon of this version has replaced that daemon, it would take the
+	// move for a push, which could bring an earlier value back.
 	earlierFollower = "REFDB_REPLICA"
 )
 

@@ -63,8 +63,8 @@ func TestAnEmptyTransactionNeedsNoDaemon(t *testing.T) {
 	}
 }
 
-// A daemon before this version let git follow the database with hooks, and marked it. To the daemon of this version such a move would be a push, which
-// may bring an earlier value back to the database.
+// Daemons of earlier versions followed the database by a git with hooks, which they marked. The
+// daemon of this version would take such a move for a push, which may bring an earlier value back.
 func TestAGitOfAnEarlierVersionsFollowerIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -17,27 +17,30 @@ import (
 // A Move changes what a ref holds, from one object ID to another. An empty ID stands for an absent ref.
 type Move struct{ Ref, From, To string }
 
-// Unhooked is how git moves refs for the site itself: it runs no hooks, and does not wait for lock files.
+// Unhooked describes a git that moves refs for the site itself: it runs no hooks, and does not wait
+// for lock files.
 type Unhooked struct {
 	// Message is for the reflog; "" leaves it to git.
 	Message string
-	// Hooks are the hooks in git's configuration ([Repo.ConfiguredHooks]), which core.hooksPath does not switch off.
+	// Hooks are those in git's configuration ([Repo.ConfiguredHooks]), which core.hooksPath does not
+	// disable.
 	Hooks []string
-	// Inherits, unless nil, is a file that git has open as long as it runs.
+	// Inherits, unless nil, is a file that git keeps open until it ends.
 	Inherits *os.File
 }
 
 // A RefusedError says that git has moved none of the refs.
 type RefusedError struct {
-	Reason string // what git says, in one line
-	// Locked: another process has a lock file that git needs. AllLocked: as long as it has, no transaction of these refs succeeds, not even of
-	// some of them.
+	Reason string // git's message, in one line
+	// Locked: another process has a lock file that git needs. AllLocked: the file is one that any
+	// part of the transaction would need.
 	Locked, AllLocked bool
 }
 
 func (e *RefusedError) Error() string { return e.Reason }
 
-// ConfiguredHooks returns the names of the hooks that git's configuration defines (hook.NAME.event; git 2.54 and later).
+// ConfiguredHooks returns the names of the hooks that git's configuration defines (hook.NAME.event;
+// git 2.54 and later).
 func (r *Repo) ConfiguredHooks(ctx context.Context) (names []string, err error) {
 	out, err := r.Command(ctx, "config", "--null", "--name-only", "--get-regexp", `^hook\..*\.event$`).Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 {
@@ -53,13 +56,13 @@ func (r *Repo) ConfiguredHooks(ctx context.Context) (names []string, err error) 
 	return slices.Compact(names), nil
 }
 
-// MoveRefs moves refs in one git transaction. If one of them does not hold its value From, or can't be moved, the error is a
-// *RefusedError. When ctx ends, git gets time to remove its lock files.
+// MoveRefs moves refs in one git transaction. If one of them does not hold its value From, or can't
+// be moved, the error is a *RefusedError. When ctx ends, git gets time to remove its lock files.
 func (r *Repo) MoveRefs(ctx context.Context, moves []Move, how Unhooked) error {
 	return r.updateRefs(ctx, moves, how, "", "")
 }
 
-// TryMoves lets git prepare what [Repo.MoveRefs] would do, and moves nothing.
+// TryMoves makes git prepare what [Repo.MoveRefs] would do, and moves nothing.
 func (r *Repo) TryMoves(ctx context.Context, moves []Move, how Unhooked) error {
 	return r.updateRefs(ctx, moves, how, "start\x00", "prepare\x00abort\x00")
 }
@@ -86,7 +89,8 @@ func (r *Repo) updateRefs(ctx context.Context, moves []Move, how Unhooked, befor
 	return nil
 }
 
-// SetHead lets HEAD point to a ref. If another process has the lock file of HEAD, the error is a *RefusedError.
+// SetHead makes HEAD point to a ref. If another process has the lock file of HEAD, the error is a
+// *RefusedError.
 func (r *Repo) SetHead(ctx context.Context, target string, how Unhooked) error {
 	if err := refused(r.unhooked(ctx, how, "symbolic-ref", "HEAD", target)); err != nil {
 		return fmt.Errorf("changing HEAD of %q: %w", r.path, err)
@@ -94,7 +98,8 @@ func (r *Repo) SetHead(ctx context.Context, target string, how Unhooked) error {
 	return nil
 }
 
-// unhooked returns a git command that runs no hooks. Its children, if it had any, would inherit the file, too.
+// unhooked returns a git command that runs no hooks, and so starts no process that would inherit the
+// file, too.
 func (r *Repo) unhooked(ctx context.Context, how Unhooked, command string, args ...string) *exec.Cmd {
 	if how.Message != "" {
 		args = append([]string{"-m", how.Message}, args...)
@@ -120,7 +125,8 @@ func (r *Repo) unhooked(ctx context.Context, how Unhooked, command string, args 
 	return cmd
 }
 
-// refused runs cmd. The error is a *RefusedError unless git could not be run, or was killed: such a git has refused nothing.
+// refused runs cmd. The error is a *RefusedError unless git could not be run, or was killed: then git
+// has refused nothing.
 func refused(cmd *exec.Cmd) error {
 	_, err := cmd.Output()
 	exit := (*exec.ExitError)(nil)

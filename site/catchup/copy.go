@@ -16,13 +16,15 @@ import (
 
 // A Mover moves refs of one repository.
 type Mover interface {
-	// Claim keeps others from moving refs until release is called. Others are the refs that it could not claim, each with why.
+	// Claim keeps other processes from moving refs until release is called. Others are the refs that
+	// Claim could not claim, each with the reason.
 	Claim(ctx context.Context, refs []string) (release func(), others map[string]error, err error)
-	// Move moves refs from exactly their present values. The error is a [*gitrepo.RefusedError] if git refuses.
+	// Move moves refs from exactly their present values. The error is a [*gitrepo.RefusedError] if
+	// git refuses.
 	Move(ctx context.Context, moves []gitrepo.Move) error
 }
 
-// alone moves refs of a repository that no daemon guards: nobody claims any.
+// alone moves refs of a repository that no daemon guards: there are no claims.
 type alone struct {
 	repo  *gitrepo.Repo
 	mover mover.Mover
@@ -36,21 +38,23 @@ func (a *alone) Move(ctx context.Context, moves []gitrepo.Move) error {
 	return a.mover.Refs(ctx, a.repo, moves, Message)
 }
 
-// Message is in the reflog of refs that were moved to what the database holds.
+// Message is in the reflog of refs that were moved to the database's values.
 const Message = "refdb: as in the global database"
 
-// A Copy is a repository that the site's daemon brings to what the database holds. Nothing may be pruned meanwhile.
+// A Copy is a repository whose refs the site's daemon brings to the database's values. The repository
+// must not be pruned meanwhile.
 type Copy struct {
 	Config  *config.Config // with the project's rules
 	DB      *refdb.DB
 	Repo    *gitrepo.Repo
 	Project string
 	Mover   Mover
-	// Whole, unless nil, reports that all objects which an object ID reaches are known to be here.
+	// Whole, unless nil, reports that everything that an object ID reaches is known to be here.
 	Whole func(id string) bool
 	// Each, unless nil, is called for every ref that differed.
 	Each func(Synced)
-	// Patient says to try again for some time while another process has git's lock file. Otherwise the result is [Held].
+	// Patient copies retry for some time while another process has git's lock file. Otherwise the
+	// result is [Held].
 	Patient bool
 }
 
@@ -75,8 +79,9 @@ func (c Copy) Refs(ctx context.Context, refs []string) error {
 	return c.syncer(nil, Options{Each: c.Each}).some(ctx, refs)
 }
 
-// MendBroken gives refs that hold no value, as after a power cut, that of the database, and reports whether there were any: git follows no ref as long as
-// there are.
+// MendBroken gives refs that hold no value, as after a power cut, the value of the database, and
+// reports whether there were any: no ref can be followed as long as one is
+// broken.
 func (c Copy) MendBroken(ctx context.Context) (mended bool, err error) {
 	s := c.syncer(nil, Options{Each: func(o Synced) { mended = mended || o.Result == Created || o.Result == Updated }})
 	broken, err := s.brokenRefs(ctx)
@@ -90,12 +95,13 @@ func (c Copy) MendBroken(ctx context.Context) (mended bool, err error) {
 // The lines of a request for [Copy.Answer], and the first word of the lines of the answer.
 const (
 	askForce = "force"
-	askPeer  = "peer " // its refs were fetched
+	askPeer  = "peer " // from which all refs were fetched
 	askRef   = "ref "
 	isResult = "result "
 )
 
-// Answer is [Copy.Refs] for a [Sync] in another process, whose request is in body. It returns the lines of the answer, also beside an error.
+// Answer is [Copy.Refs] for a [Sync] in another process, whose request is in body. It returns the
+// lines of the answer, also beside an error.
 func (c Copy) Answer(ctx context.Context, body []byte) (lines []string, err error) {
 	var refs []string
 	var from *source
@@ -117,7 +123,8 @@ func (c Copy) Answer(ctx context.Context, body []byte) (lines []string, err erro
 	return lines, err
 }
 
-// askDaemon lets the daemon bring refs. It returns those whose objects are missing.
+// askDaemon asks the daemon to bring refs to the database's values. It returns the refs whose objects
+// are missing.
 func (s *syncer) askDaemon(ctx context.Context, refs []string) (missing []Synced, err error) {
 	var body bytes.Buffer
 	if s.Force {

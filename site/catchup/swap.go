@@ -18,7 +18,8 @@ import (
 const maxFailures = 10
 
 // apply moves refs from their local to their global values. If git refuses a transaction, apply
-// halves it until it has found the refs that git refuses. Refs that git can't lock now are added to s.held.
+// halves it until it has found the refs that git refuses. It adds refs that git can't lock now to
+// s.held.
 func (s *syncer) apply(ctx context.Context, moves []compare.Pair) error {
 	if len(moves) == 0 {
 		return nil
@@ -61,7 +62,7 @@ func (s *syncer) apply(ctx context.Context, moves []compare.Pair) error {
 	return s.apply(ctx, moves[half:])
 }
 
-// noteSettled records the values that the refs have got.
+// noteSettled records the values to which refs were moved.
 func (s *syncer) noteSettled(moves []compare.Pair) error {
 	if s.DryRun || !s.settles() {
 		return nil
@@ -158,9 +159,9 @@ func moved(m compare.Pair) Synced {
 	return o
 }
 
-// swap moves refs in one git transaction, from exactly the local values to the global ones. The error is a
-// [*gitrepo.RefusedError] if git refuses. In a dry run git prepares the transaction, and then aborts it. Ctx does not
-// interrupt git.
+// swap moves refs in one git transaction, from exactly the local values to the global ones. The error
+// is a [*gitrepo.RefusedError] if git refuses. In a dry run git prepares the transaction, and then
+// aborts it. Ctx does not interrupt git.
 func (s *syncer) swap(ctx context.Context, moves []compare.Pair) error {
 	all := make([]gitrepo.Move, len(moves))
 	for i, m := range moves {

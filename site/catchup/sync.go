@@ -62,7 +62,7 @@ const (
 	Missing Result = "missing" // its objects are not here, and the peer does not have them yet
 	Failed  Result = "failed"  // git refused
 	Ahead   Result = "ahead"   // left, for the database has an older value than it had: it seems to have been set back
-	Held    Result = "held"    // only of a [Copy] without Patience: another process has git's lock file
+	Held    Result = "held"    // of a [Copy] that is not patient: another process has git's lock file
 )
 
 // A Report counts what a sync found.
@@ -108,8 +108,8 @@ func Sync(ctx context.Context, c *config.Config, db *refdb.DB, r config.Reposito
 	return s.report, err
 }
 
-// SyncRefs is [Sync] for some refs, without a fetch. Rules of the project must be in c already, and nothing may be pruned
-// meanwhile. Each is called for every ref that differed.
+// SyncRefs is [Sync] for some refs, without a fetch. C has the project's rules, and the repository
+// must not be pruned meanwhile. Each is called for every ref that differed.
 func SyncRefs(ctx context.Context, c *config.Config, db *refdb.DB, repo *gitrepo.Repo, project string, refs []string, each func(Synced)) error {
 	return newSyncer(c, db, repo, project, nil, Options{Each: each}).some(ctx, refs)
 }
@@ -128,7 +128,8 @@ func (s *syncer) brokenRefs(ctx context.Context) (broken []string, err error) {
 	return broken, nil
 }
 
-// lockPatience is for how long a sync tries again while another process has git's lock file. Pushes wait as long for each other.
+// lockPatience is how long a sync retries while another process has git's lock file. Pushes wait as
+// long for each other.
 const lockPatience = 10 * time.Second
 
 // A syncer syncs one repository.
@@ -140,20 +141,20 @@ type syncer struct {
 	project  string
 	peer     *source // nil for what is here already
 	mover    Mover
-	asks     bool                 // the daemon, if it guards the repository: this process is another
-	whole    func(id string) bool // nil if nothing is known of what is here
-	patience time.Duration        // while another process has git's lock file
+	asks     bool                 // has the daemon move refs, if the repository is guarded
+	whole    func(id string) bool // nil if nothing is known of the objects here
+	patience time.Duration        // with another process that has git's lock file
 	report   Report
 
 	done, total int
 	failures    int                  // in a row
 	leaving     []string             // refs that a dry run has not deleted
-	here        map[string]bool      // object IDs; all that they reach is here
-	rows        map[string]refdb.Ref // of refs that differ
+	here        map[string]bool      // object IDs; everything that they reach is here
+	rows        map[string]refdb.Ref // the database's rows of refs that differ
 	held        []Synced             // refs that git could not lock
 }
 
-// newSyncer returns a syncer of a process that is not the daemon.
+// newSyncer returns a syncer for a process other than the daemon.
 func newSyncer(c *config.Config, db *refdb.DB, repo *gitrepo.Repo, project string, from *source, o Options) *syncer {
 	s := &syncer{Config: c, Options: o, db: db, repo: repo, project: project, peer: from, mover: &alone{repo: repo}, asks: true, patience: lockPatience,
 		report: Report{Results: map[Result]int{}}, here: map[string]bool{}, rows: map[string]refdb.Ref{}}
@@ -297,7 +298,7 @@ func (s *syncer) catchUp(ctx context.Context, refs []string) (missing []Synced, 
 	return missing, nil
 }
 
-// bring moves refs that differ. It returns those whose objects are missing.
+// bring moves refs that differ, and returns the refs whose objects are missing.
 func (s *syncer) bring(ctx context.Context, refs []string) (missing []Synced, err error) {
 	until := time.Now().Add(s.patience)
 	again := backoff.NewExponentialBackOff()
@@ -307,7 +308,7 @@ func (s *syncer) bring(ctx context.Context, refs []string) (missing []Synced, er
 		if err != nil {
 			return missing, err
 		}
-		// Without a claim: it may take long.
+		// This may take long, and holds no claim.
 		complete, lacking, err := s.complete(ctx, doubtful)
 		if err != nil {
 			return missing, err
@@ -333,8 +334,8 @@ func (s *syncer) bring(ctx context.Context, refs []string) (missing []Synced, er
 	return missing, nil
 }
 
-// attempt claims refs, compares them, and moves those that differ and whose objects are known to be here. It returns the others, and
-// those that git could not lock.
+// attempt claims refs, compares them, and moves those that differ and whose objects are known to be
+// here. It returns the refs whose objects may be missing, and those that git could not lock.
 func (s *syncer) attempt(ctx context.Context, refs []string) (doubtful []compare.Pair, held []Synced, err error) {
 	release, taken, err := s.mover.Claim(ctx, refs)
 	if err != nil {
@@ -379,7 +380,8 @@ func apart(moves []compare.Pair) (deletes, others []compare.Pair) {
 	return deletes, others
 }
 
-// compare returns the refs to move, and reports the others. Taken are the refs that others have claimed, each with why.
+// compare returns the refs to move, and reports the others. Taken are the refs that could not be
+// claimed, each with the reason.
 func (s *syncer) compare(ctx context.Context, refs []string, taken map[string]error) (moves []compare.Pair, err error) {
 	now, err := compare.LookAgain(ctx, s.db, s.repo, s.project, refs)
 	if err != nil {
@@ -426,7 +428,7 @@ func (s *syncer) compare(ctx context.Context, refs []string, taken map[string]er
 	return moves, nil
 }
 
-// readRows reads the database's rows of refs that differ, which have their times.
+// readRows reads the database's rows of refs that differ, for their times.
 func (s *syncer) readRows(ctx context.Context, looks []compare.Look) error {
 	var names []string
 	for _, l := range looks {

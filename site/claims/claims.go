@@ -21,8 +21,9 @@ type refOf struct{ project, ref string }
 //
 // A push is claimed while the database is asked or, if the reply is lost, until the request is revoked: the database may record the
 // moves as intents at any moment. If others moved a ref meanwhile and moved it back, a late intent would find the ref at its old
-// value, and the repository would seem to say that the intent was carried out. A guard takes git's lock files only after its answer,
-// so its transaction is claimed until it is settled. A follower claims a ref before it reads it, and until its git has ended.
+// value, and the repository would seem to say that the intent was carried out. A guard takes git's
+// lock files only after its answer, so its transaction is claimed until it is settled. A follower
+// claims a ref before it reads it, and until its git has ended.
 type Claims struct {
 	mu      sync.Mutex
 	held    map[refOf][]*Claim
@@ -59,9 +60,10 @@ func newClaim(by Claimant, project string, moves []refdb.Update) *Claim {
 	return c
 }
 
-// Take claims the refs of moves, or says who has one of them. While only followers have them, it waits, at most until ctx ends: a
-// follower waits neither for claims nor for git's lock files. For others it does not wait: a process that has git's lock file must
-// not, because that is what a guard needs that has the claim. Under is a claim that is not in the way; nil if there is none.
+// Take claims the refs of moves, or says who has one of them. While only followers have claims on
+// them, Take waits, at most until ctx ends: a follower's git waits for no lock file. Take does not
+// wait for other claims: its caller may have git's lock file, which a guard that has the claim needs.
+// Under is a claim that does not prevent this one; nil if there is none.
 func (s *Claims) Take(ctx context.Context, by Claimant, project string, moves []refdb.Update, under *Claim) (*Claim, error) {
 	c := newClaim(by, project, moves)
 	s.mu.Lock()
@@ -78,8 +80,8 @@ func (s *Claims) Take(ctx context.Context, by Claimant, project string, moves []
 	}
 }
 
-// Follow claims those of refs that nobody has, for a follower, and says why it could not claim the others. It waits for other followers,
-// at most until ctx ends.
+// Follow claims, for a follower, the refs that nobody has claimed, and says why it could not claim
+// the others. It waits for other followers, at most until ctx ends.
 func (s *Claims) Follow(ctx context.Context, project string, refs []string) (c *Claim, others map[string]error) {
 	c = &Claim{By: ByFollower, project: project, since: time.Now()}
 	s.mu.Lock()
@@ -103,7 +105,8 @@ func (s *Claims) Follow(ctx context.Context, project string, refs []string) (c *
 	}
 }
 
-// await waits until a claim ends, or ctx: then it returns false. s.mu is held, but not meanwhile.
+// await waits until a claim ends. It returns false if ctx ends first. s.mu is held, except while
+// await waits.
 func (s *Claims) await(ctx context.Context) bool {
 	freed := s.freed.Wait()
 	s.mu.Unlock()

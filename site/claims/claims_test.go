@@ -19,7 +19,8 @@ func moves(refs ...string) (all []refdb.Update) {
 	return all
 }
 
-// A hook has git's lock file, for which the follower's git does not wait. So it may wait for that one, but for nobody else.
+// A hook has git's lock file, for which a follower's git does not wait. So the hook may wait for the
+// follower, but for nobody else.
 func TestAPushWaitsForAFollowerAlone(t *testing.T) {
 	for _, row := range []struct {
 		name  string

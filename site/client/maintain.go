@@ -36,7 +36,8 @@ type Maintained struct {
 	Busy bool   `json:"busy,omitempty"`
 }
 
-// patience is how long [Maintain] and [CatchUp] wait for each word of the daemon, which says every second that it goes on.
+// patience is how long [Maintain] and [CatchUp] wait for each sign of life of the daemon, which sends
+// one every second.
 const patience = 30 * time.Second
 
 // Maintain asks the daemon at socket to maintain the repository dir, and waits until it has. It calls progress with what
@@ -52,13 +53,14 @@ func Maintain(ctx context.Context, socket, dir string, progress func(string)) (m
 	return m, json.Unmarshal([]byte(strings.Join(answer.Lines, "\n")), &m)
 }
 
-// CatchUp asks the daemon at socket to bring refs of the repository dir to what the database holds. What is in body, and in the answer, is
-// package catchup's.
+// CatchUp asks the daemon at socket to bring refs of the repository dir to the database's values.
+// Package catchup defines the body and the answer.
 func CatchUp(ctx context.Context, socket, dir string, body []byte) (wire.Response, error) {
 	return askPatiently(ctx, socket, wire.Request{State: wire.StateCatchUp, Dir: dir, Body: body}, func(string) {})
 }
 
-// askPatiently waits for an answer as long as the daemon says that it goes on. It calls progress with what the daemon does.
+// askPatiently waits for an answer as long as the daemon shows signs of life. It calls progress with
+// what the daemon does.
 func askPatiently(ctx context.Context, socket string, q wire.Request, progress func(string)) (answer wire.Response, err error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", socket)

@@ -16,7 +16,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// A follower that is killed when it has the objects, and before a ref has moved, goes on where it was, whether or not its git outlives it.
+// A follower that is killed after it has unpacked the objects, and before a ref has moved, continues,
+// whether or not its git outlives it.
 func TestAFollowerThatIsKilledBetweenUnpackingAndMovingGoesOn(t *testing.T) {
 	t.Parallel()
 	all, err := gits()
@@ -40,8 +41,8 @@ func TestAFollowerThatIsKilledBetweenUnpackingAndMovingGoesOn(t *testing.T) {
 // movedBy is what becomes of a git whose daemon is killed.
 var movedBy = []string{"goes on", "is killed, too", "goes on once the next daemon runs"}
 
-// killWhileItFollows kills a daemon while its git moves main, and starts the next one. Push has another site move main and create a branch; look is
-// called while git moves.
+// killWhileItFollows kills a daemon while its git moves main, and starts the next one. Push makes
+// another site move main and create a branch; look is called while git moves main.
 func (s *server) killWhileItFollows(git string, push, look func()) {
 	t := s.c
 	t.Helper()

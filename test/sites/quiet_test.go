@@ -53,7 +53,8 @@ func all(steps ...func(*cluster) error) func(*cluster) error {
 	}
 }
 
-// asEarlierReplica runs git update-ref with that input, marked as a daemon of an earlier version marked what followed the database.
+// asEarlierReplica runs git update-ref with that input, marked as a daemon of an earlier version
+// marked a git that followed the database.
 func asEarlierReplica(input string) func(*cluster) error {
 	return func(c *cluster) error {
 		cmd := c.g.command(c.eu.repo(project), "update-ref", "--stdin")

@@ -26,9 +26,9 @@ func Exclusive(ctx context.Context, path string) (*os.File, error) {
 	return lock(ctx, path, syscall.LOCK_EX)
 }
 
-// IsHeld reports whether a process has the file locked. A file that is not there is not locked.
+// IsHeld reports whether any process has locked the file. A file that does not exist is not locked.
 func IsHeld(path string) (bool, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDWR, 0) // NFS grants exclusive locks to writers only
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
