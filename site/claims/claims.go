@@ -86,7 +86,7 @@ func (s *Claims) Follow(ctx context.Context, project string, refs []string) (c *
 	c = &Claim{By: ByFollower, project: project, since: time.Now()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for {
+	for ended := false; ; ended = !s.await(ctx) {
 		c.Refs, others = nil, map[string]error{}
 		followed := false
 		for _, ref := range refs {
@@ -98,7 +98,7 @@ func (s *Claims) Follow(ctx context.Context, project string, refs []string) (c *
 			}
 			c.Refs = append(c.Refs, ref)
 		}
-		if !followed || !s.await(ctx) {
+		if !followed || ended {
 			add(&s.held, c, c.Refs)
 			return c, others
 		}

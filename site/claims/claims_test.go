@@ -125,3 +125,25 @@ func TestAFollowerClaimsWhatNobodyHas(t *testing.T) {
 		}
 	})
 }
+
+// While a follower waits for another one, a push may claim what the follower does not have to wait for.
+func TestAFollowerThatMayWaitNoLongerClaimsWhatNobodyHasThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c claims.Claims
+		c.Follow(t.Context(), project, []string{"a"})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan []string, 1)
+		go func() {
+			claim, _ := c.Follow(ctx, project, []string{"a", "b", "c"})
+			done <- claim.Refs
+		}()
+		synctest.Wait()
+		if _, err := c.Take(t.Context(), claims.ByPush, project, moves("b"), nil); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if refs := <-done; len(refs) != 1 || refs[0] != "c" {
+			t.Errorf("claimed %v", refs)
+		}
+	})
+}
