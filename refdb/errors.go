@@ -118,7 +118,7 @@ type NameConflictError struct {
 func (e *NameConflictError) Error() string {
 	var all []string
 	for _, c := range e.Conflicts {
-		all = append(all, fmt.Sprintf("%s %s: git can't hold it beside %s", e.Project, c.Ref, c.With))
+		all = append(all, fmt.Sprintf("%s %s: git can't store it beside %s", e.Project, c.Ref, c.With))
 	}
 	return enumerate(ErrNameConflict.Error(), all)
 }

@@ -97,7 +97,7 @@ func TestNobodyMovesARefThatIsBeingAnnounced(t *testing.T) {
 	if err := g.db.Update(t.Context(), "team/app", []refdb.Update{{Ref: "refs/heads/x", Old: refdb.Value(a), New: refdb.Value(b)}}); err != nil {
 		t.Fatal(err)
 	}
-	if said := g.catchUp("refs/heads/x"); !strings.HasPrefix(said, "result locked ") || !strings.Contains(said, "not certain yet") {
+	if said := g.catchUp("refs/heads/x"); !strings.HasPrefix(said, "result locked ") || !strings.Contains(said, "not known yet") {
 		t.Errorf("the follower: %s", said)
 	}
 	g.has("refs/heads/x", a, b)

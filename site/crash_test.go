@@ -219,7 +219,7 @@ func TestAValueThatNobodyAnnouncedRaisesAnAlarm(t *testing.T) {
 		t.Errorf("%d intents stand, want 1", n)
 	}
 	// Nobody moves it meanwhile; the administrator makes it one of the two.
-	if said := g.fails("update-ref", "refs/heads/x", b); !strings.Contains(said, "another push to it is under way here since") {
+	if said := g.fails("update-ref", "refs/heads/x", b); !strings.Contains(said, "another push to it is in progress here since") {
 		t.Errorf("git said %q", said)
 	}
 	g.loose("refs/heads/x", b)

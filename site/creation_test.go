@@ -177,11 +177,11 @@ func TestWhatCannotBeCreated(t *testing.T) {
 	under := j.mayCreate("going/on")
 	for _, c := range []struct{ project, reason, says string }{
 		{"new/one", "not_configured", "has a repository"},
-		{"new/elsewhere", "exists", "the project new/elsewhere exists already, perhaps since a moment ago at another site"},
-		{"new/reserved", "exists", "it has no refs: if the site is lost that was creating it, the administrator frees the name with `refdbctl project remove new/reserved`"},
+		{"new/elsewhere", "exists", "the project new/elsewhere already exists, perhaps just created at another site"},
+		{"new/reserved", "exists", "it has no refs: if the site that was creating it is lost, ask the administrator to free the name with `refdbctl project remove new/reserved`"},
 		{"old/removed", "other", "has just been removed: nothing was changed, try again in"},
 		{"refs/only", "exists", "the database has refs of refs/only, but no such project"},
-		{"taken", "exists", g.path("taken") + " exists already: nothing was changed; the administrator moves it away"},
+		{"taken", "exists", g.path("taken") + " already exists: nothing was changed; ask the administrator to move it away"},
 		{"going/on", "exists", "the project going/on is being created"},
 		{"new/one.git/within", "not_configured", "can't be below"},
 		{"within/../../out", "not_configured", "is not the path of a project below site.root"},

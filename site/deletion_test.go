@@ -273,7 +273,7 @@ func TestARepositoryThatVanishesIsAnAlarm(t *testing.T) {
 					g.daemon.LookForVanished(now.Add(time.Hour))
 				}
 				s := g.status()
-				if s.Counters.Alarms != 1 || len(s.Behind) != 1 || !strings.Contains(s.Behind[0].Reason, "it was here, and is gone") {
+				if s.Counters.Alarms != 1 || len(s.Behind) != 1 || !strings.Contains(s.Behind[0].Reason, "it was here and is missing") {
 					t.Errorf("%+v", s)
 				}
 				if autoClone != "" {

@@ -19,7 +19,7 @@ import (
 func TestARepositoryBecomesACopyOfAKnownProjectOnlyIfThatIsSaid(t *testing.T) {
 	t.Parallel()
 	const (
-		known    = "the database knows the project team/app already"
+		known    = "the project team/app already exists in the database"
 		empty    = "this repository is empty and records no project"
 		noSuch   = "so that there is nothing to be a copy of"
 		needsNew = "run this with --new"

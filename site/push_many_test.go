@@ -60,7 +60,7 @@ func oneGoodLine(t *testing.T, said string) {
 			lines = append(lines, line)
 		}
 	}
-	if len(lines) != 1 || !strings.Contains(lines[0], "more than 3500 refs in one push: those beyond are refused, push them again") {
+	if len(lines) != 1 || !strings.Contains(lines[0], "more than 3500 refs in one push: the rest are refused, push them again") {
 		t.Errorf("the pusher reads %q", lines[:min(len(lines), 5)])
 	}
 }
@@ -98,7 +98,7 @@ $H/reference-transaction aborted <lines; wait`, refdb.MaxLockRefs+more, zero, g.
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "more than 3500 refs in one push: those beyond are refused, push them again\ntaken\n"; !strings.HasSuffix(string(said), want) || strings.Count(string(said), "\n") != 2 {
+	if want := "more than 3500 refs in one push: the rest are refused, push them again\ntaken\n"; !strings.HasSuffix(string(said), want) || strings.Count(string(said), "\n") != 2 {
 		t.Errorf("%.300q", said)
 	}
 	lines, err := os.ReadFile(filepath.Join(g.repo, "lines"))

@@ -22,7 +22,7 @@ func TestAPushFromAnotherPIDNamespaceIsRefusedWithTheReason(t *testing.T) {
 	if err == nil {
 		t.Error("it was let through")
 	}
-	sitetest.Contains(t, string(out), "another PID namespace than the site daemon")
+	sitetest.Contains(t, string(out), "different PID namespaces")
 	g.has("refs/heads/x", "", "")
 }
 
@@ -44,7 +44,7 @@ func TestAWrappedGitPushesIfTheConfigurationNamesIt(t *testing.T) {
 	for _, c := range []struct {
 		site, setting, says string
 	}{
-		{"eu-1", "", "was started by .vcs-wrapped, which is not git: nothing was changed; if it is, name it as site.gitExe"},
+		{"eu-1", "", "was started by .vcs-wrapped, which is not git: nothing was changed; if it is, add it to the site's configuration as site.gitExe"},
 		{"eu-2", "[site]\n\tgitExe = .vcs-wrapped", ""},
 	} {
 		g := newGuard(t, shared, c.site, c.setting)

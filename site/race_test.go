@@ -158,7 +158,7 @@ func TestWhatCanNotBeGuardedIsRefused(t *testing.T) {
 	}{
 		{"not UTF-8", "can't be guarded", []string{"update-ref", "refs/heads/\xff", a}},
 		{"a symbolic ref", "is a symbolic ref here", []string{"update-ref", "refs/heads/sym", a}},
-		{"not in the database", "refs/heads/stray is not in the global database, but here: the administrator runs `refdbctl site check`", []string{"update-ref", "refs/heads/stray", g.commit[1]}},
+		{"not in the database", "refs/heads/stray exists here but not in the global database: ask the administrator to run `refdbctl site check`", []string{"update-ref", "refs/heads/stray", g.commit[1]}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g.tb = t

@@ -193,7 +193,7 @@ func TestOfSitesThatEnableAProjectAtOnceOneMakesIt(t *testing.T) {
 				did, err := register(g, projects.New)
 				mu.Lock()
 				defer mu.Unlock()
-				if err != nil && !strings.Contains(err.Error(), "could not lock config file") && !strings.Contains(err.Error(), "the database knows the project team/app already") {
+				if err != nil && !strings.Contains(err.Error(), "could not lock config file") && !strings.Contains(err.Error(), "the project team/app already exists in the database") {
 					t.Error(err)
 				}
 				if strings.HasSuffix(did, "is new") {

@@ -19,12 +19,12 @@ func TestNoPushGoesToNamesWithAnotherMeaning(t *testing.T) {
 		}
 		for ref, why := range map[string]string{
 			"refs/peer/eu/heads/x": "only `refdbctl site sync` moves the refs of peers",
-			"refs/refdb/kept/x":    "the site daemon's own",
-			"refs/worktree/x":      "git keeps refs below refs/worktree for one work tree",
-			"refs/bisect/bad":      "git keeps refs below refs/bisect for one work tree",
-			"refs/rewritten/onto":  "git keeps refs below refs/rewritten for one work tree",
-			"refs/Replace/x":       "a disk that ignores case would place it below refs/replace/",
-			"refs/WORKTREE/x":      "a disk that ignores case would place it below refs/worktree/",
+			"refs/refdb/kept/x":    "reserved for the site daemon",
+			"refs/worktree/x":      "refs below refs/worktree belong to one work tree",
+			"refs/bisect/bad":      "refs below refs/bisect belong to one work tree",
+			"refs/rewritten/onto":  "refs below refs/rewritten belong to one work tree",
+			"refs/Replace/x":       "a case-insensitive file system would place it below refs/replace/",
+			"refs/WORKTREE/x":      "a case-insensitive file system would place it below refs/worktree/",
 		} {
 			said, ok := client.push("c0:" + ref)
 			if ok || !strings.Contains(said, ref+": ") || !strings.Contains(said, why) {
@@ -49,7 +49,7 @@ func TestNamesWithAnotherMeaningServeThatMeaning(t *testing.T) {
 			t.Errorf("%s can't be deleted: %s", ref, said)
 		}
 	}
-	sitetest.Contains(t, g.fails("update-ref", "refs/Peer/x", a), "a disk that ignores case would place it below refs/peer/")
+	sitetest.Contains(t, g.fails("update-ref", "refs/Peer/x", a), "a case-insensitive file system would place it below refs/peer/")
 	const old = "refs/Replace/x" // made when its name was not refused
 	g.set(old, a)
 	g.git("update-ref", old, b)

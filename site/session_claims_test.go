@@ -48,7 +48,7 @@ func TestAPushOverGitIsRefusedWhileASessionHasItsRef(t *testing.T) {
 	g.set(x, a)
 	j := g.jgit().session()
 	tx := j.granted(line(x, a, b))
-	sitetest.Contains(t, g.fails("update-ref", x, b), "another push to it is under way here")
+	sitetest.Contains(t, g.fails("update-ref", x, b), "another push to it is in progress here")
 	j.report(tx)
 	g.git("update-ref", x, b)
 	g.has(x, b, b)
@@ -152,7 +152,7 @@ func TestAPrepareOfASessionWithoutAnAnswer(t *testing.T) {
 			if m := j.answer(j.announce(line(x, a, b))); m != (refusedAs{"retry", "locked"}) {
 				t.Errorf("while it is not revoked: %+v", m)
 			}
-			sitetest.Contains(t, g.fails("update-ref", x, b), "another push to it is under way here")
+			sitetest.Contains(t, g.fails("update-ref", x, b), "another push to it is in progress here")
 			lossy.stubborn.Store(false)
 			sitetest.Eventually(t, "it is revoked", func() bool {
 				return j.answer(j.announce(line(x, a, b))) != (refusedAs{"retry", "locked"})

@@ -130,7 +130,7 @@ func TestMuchThatMovesWithoutAPush(t *testing.T) {
 	t.Parallel()
 	g := newGuard(t, sessionDatabase(t), "eu-1", storesAll)
 	value := g.newCommit(g.commit[0], 9<<20)
-	if said := g.fails("update-ref", x, value); !strings.Contains(said, "more than 8 MiB can't be stored while refs are locked: nothing was changed; push it") {
+	if said := g.fails("update-ref", x, value); !strings.Contains(said, "more than 8 MiB can't be stored while refs are locked: nothing was changed; use git push") {
 		t.Errorf("git said %q", said)
 	}
 	if said, ok := g.client().push("c0:" + x); !ok {

@@ -48,7 +48,7 @@ func TestAPushToAnotherRepositoryUndoesNothing(t *testing.T) {
 				want = ""
 			}
 			g.backup("+refs/*:refs/*", fmt.Sprintf("git --git-dir=%s update-ref refs/heads/x %s", g.repo, b))
-			sitetest.Contains(t, g.fails(push...), "refs/heads/x: git push would undo what others have pushed meanwhile")
+			sitetest.Contains(t, g.fails(push...), "refs/heads/x: git push would undo what others have pushed in the meantime")
 			g.has("refs/heads/x", b, b)
 			if got := sitetest.Run(t, "", "git", "--git-dir="+filepath.Join(g.dir, "backup.git"), "for-each-ref", "--format=%(objectname)"); got != want {
 				t.Errorf("the other repository has %q, want %q", got, want)

@@ -80,9 +80,9 @@ func TestAPushReadsPerRefWhyItIsRefused(t *testing.T) {
 	for _, line := range []string{
 		"remote: refs/heads/behind: this site is behind (global " + b[:7] + ", here " + a[:7] + "): fetch and retry in a few seconds",
 		"remote: refs/heads/gone: this site is behind (global deleted, here " + a[:7] + ")",
-		"remote: refs/heads/locked: another push to it is under way at west since ",
+		"remote: refs/heads/locked: another push to it is in progress at west since ",
 		"remote: refs/heads/new: this site is behind (global " + b[:7] + ", here nothing)",
-		"remote: refs/heads/stray is not in the global database, but here: the administrator runs `refdbctl site check`",
+		"remote: refs/heads/stray exists here but not in the global database: ask the administrator to run `refdbctl site check`",
 		"remote: refs/heads/packed: this site is behind (global " + b[:7] + ", here " + a[:7] + ")",
 		"! [remote rejected] c2 -> behind (hook declined)",
 	} {

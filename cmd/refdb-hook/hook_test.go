@@ -26,7 +26,7 @@ func TestTheDaemonDecidesEachState(t *testing.T) {
 		{"prepared", "ok\n", true, 0, nil},
 		{"prepared", "ok\na hint\n", true, 0, []string{"a hint\n"}},
 		{"prepared", "refused\nrefs/heads/main: locked\nand more\n", true, 1, []string{"refs/heads/main: locked\nand more\n"}},
-		{"prepared", "refused\n", true, 1, []string{"does not say why"}},
+		{"prepared", "refused\n", true, 1, []string{"without giving a reason"}},
 		{"committed", "ok\n", true, 0, nil},
 		{"committed", "refused\nlate\n", true, 0, []string{"late"}},
 		{"aborted", "ok\n", true, 0, nil},
@@ -223,7 +223,7 @@ func TestWithoutAnAnswerNothingChanges(t *testing.T) {
 	const (
 		start = "systemctl start refdb-site"
 		limit = 250 * time.Millisecond
-		hangs = "nothing within 250ms"
+		hangs = "no answer within 250ms"
 	)
 	for name, c := range map[string]struct {
 		arrange func(s *site)
@@ -243,7 +243,7 @@ func TestWithoutAnAnswerNothingChanges(t *testing.T) {
 		"it hangs":        {hang, []string{hangs, start}},
 		"garbage":         {func(s *site) { s.serve("HTTP/1.1 400 Bad Request\r\n") }, []string{"HTTP/1.1 400", start}},
 		"half an answer":  {func(s *site) { s.serve("ok") }, []string{"malformed", start}},
-		"an empty answer": {func(s *site) { s.serve("") }, []string{"went away without an answer", start}},
+		"an empty answer": {func(s *site) { s.serve("") }, []string{"closed the connection without an answer", start}},
 		"an answer that does not end": {func(s *site) {
 			done := make(chan struct{})
 			s.serveWith(func(_ int, conn net.Conn) { io.WriteString(conn, "ok\n"); <-done })
@@ -257,7 +257,7 @@ func TestWithoutAnAnswerNothingChanges(t *testing.T) {
 			do := func(r *run) *run {
 				within(t, limit, func(limit time.Duration) bool {
 					r.limit = limit.String()
-					if r.do(); c.says[0] == hangs || !strings.Contains(r.stderr, "nothing within ") {
+					if r.do(); c.says[0] == hangs || !strings.Contains(r.stderr, "no answer within ") {
 						return true
 					}
 					s.forget()
@@ -312,7 +312,7 @@ func TestTheUsualLimitIsFiveSeconds(t *testing.T) {
 	d := s.serve("ok\n")
 	r := s.transaction("prepared", lines)
 	r.limit = ""
-	for r.do(); strings.Contains(r.stderr, "nothing within 5s"); r.do() { // on a machine that is slow
+	for r.do(); strings.Contains(r.stderr, "no answer within 5s"); r.do() { // on a machine that is slow
 		s.forget()
 	}
 	r.is(0)

@@ -31,7 +31,7 @@ func waitsOnce(t *testing.T, limit time.Duration) (came bool) {
 			t.Errorf("%s: the daemon was asked %d times, not %d", what, n, want)
 		}
 	}
-	says := "nothing within " + limit.String()
+	says := "no answer within " + limit.String()
 	do := func(r *run, status int) {
 		t.Helper()
 		r.limit = limit.String()

@@ -62,7 +62,7 @@ func TestAnOwnHookTakesNothingOfTheDaemonsTime(t *testing.T) {
 		r, before := s.transaction("prepared", lines), len(d.requests())
 		r.limit = limit.String()
 		r.do()
-		if strings.Contains(r.stderr, "nothing within ") { // as if it were the own hook's time, which takes longer in any case
+		if strings.Contains(r.stderr, "no answer within ") { // as if it were the own hook's time, which takes longer in any case
 			s.forget()
 			return false
 		}

@@ -108,11 +108,9 @@ func newGuideSite(t *testing.T, w *world, name string, eu *guideSite) *guideSite
 	return s
 }
 
-// writeProgram writes a program that can be run at once: a child that is forked meanwhile would keep the file open.
+// writeProgram writes a program that can be run at once.
 func writeProgram(t *testing.T, path, text string) {
 	t.Helper()
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
 	if err := testprogram.Write(path, []byte(text)); err != nil {
 		t.Fatal(err)
 	}

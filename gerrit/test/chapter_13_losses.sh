@@ -133,7 +133,7 @@ no_numbers_at() { # until those that it has are used
 sleep 35 # until the lock is stale
 check "the machine of eu is gone: us has no more numbers" no_numbers_at us
 check "a change there is refused" took new_change_at us refused
-check "its user reads why" body_has 'refs/sequences/changes: another push to it is under way at eu'
+check "its user reads why" body_has 'refs/sequences/changes: another push to it is in progress at eu'
 check "us can be read" reads_at us
 push_a_branch() { commit us team/app "branch $RANDOM" && push us team/app "HEAD:refs/heads/$1"; }
 check "and takes pushes of branches" push_a_branch beside

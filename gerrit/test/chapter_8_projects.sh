@@ -37,7 +37,7 @@ both_at_once() {
 	"409 201") loser=eu ;;
 	*) echo "$got"; cat "$work"/says-*; return 1 ;;
 	esac
-	user_reads $loser 'exists already, perhaps since a moment ago at another site'
+	user_reads $loser 'already exists, perhaps just created at another site'
 }
 for n in 1 2 3 4; do
 	check "created at both sites at once, round $n: one wins, the other's user reads so" both_at_once "both/$n"
@@ -103,7 +103,7 @@ check "its Gerrit writes all objects of a push" eval 'clone us made/here && comm
 wait_for "which eu has, too" follows made/here refs/heads/master
 
 mv "$(root eu)/both/1.git" "$work/away"
-vanished() { site eu status >"$work/eu/status" 2>&1; grep -q 'both/1.*it was here, and is gone' "$work/eu/status"; }
+vanished() { site eu status >"$work/eu/status" 2>&1; grep -q 'both/1.*it was here and is missing' "$work/eu/status"; }
 wait_for "a repository that vanishes is an alarm" vanished
 check "it is neither cloned again nor removed at us" eval '! has_directory eu both/1 && has_directory us both/1 && same us both/1'
 mv "$work/away" "$(root eu)/both/1.git"

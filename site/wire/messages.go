@@ -11,14 +11,14 @@ import (
 // what to do. It does without package fmt, which would be half of the hook's size.
 
 // Usage is what the hook says when it is not run by git.
-const Usage = `refdb-hook is no command: git runs it, as reference-transaction STATE or pre-receive, with lines OLD NEW REF
-on standard input, or as update REF OLD NEW; "refdbctl site enable REPOSITORY" installs it`
+const Usage = `refdb-hook is not a command to run by hand: git runs it as reference-transaction STATE or pre-receive, with lines
+OLD NEW REF on standard input, or as update REF OLD NEW; "refdbctl site enable REPOSITORY" installs it`
 
 // What the hook says.
 const (
-	RefusedWithoutReason = "refdb: the site daemon refuses this, and does not say why; nothing was changed"
-	TransactionTooLarge  = "refs of more than 64 MB in one transaction: push fewer at a time"
-	ClosedWithoutAnswer  = "it went away without an answer"
+	RefusedWithoutReason = "refdb: the site daemon refused this without giving a reason; nothing was changed"
+	TransactionTooLarge  = "the names of the refs in one transaction exceed 64 MB: push fewer at a time"
+	ClosedWithoutAnswer  = "it closed the connection without an answer"
 )
 
 // Undecided says why the daemon could not be asked. Git changes nothing.
@@ -26,7 +26,7 @@ func Undecided(reason string) string { return "refdb: " + reason + "; nothing wa
 
 // Untold says why the daemon could not be told that git has committed or aborted.
 func Untold(state, reason string) string {
-	return "refdb: the site daemon was not told that git has " + state + " (" + reason + "): it will look for itself"
+	return "refdb: the site daemon was not told that git has " + state + " (" + reason + "): it will find out by itself"
 }
 
 // StdinUnreadable is the hook's fault of reading the refs.
@@ -42,7 +42,7 @@ func NotRun(path string, err error) string { return path + " can't be run: " + e
 
 // HookNotInPlace says that the repository's own hook at path is not where git would run it, and is not run from there.
 func HookNotInPlace(path, dir string) string {
-	return "the repository's own hook is at " + path + ", and would not be run: " + enable(dir)
+	return "the repository's own hook at " + path + " would not be run: " + enable(dir)
 }
 
 // NoOwnHook says that the repository has no hook of that name.
@@ -63,7 +63,7 @@ func NoRepository(dir string, err error) string {
 
 // PathUnknown says that a directory has no absolute path.
 func PathUnknown(dir string, err error) string {
-	return "the path of " + dir + " can't be told: " + err.Error()
+	return "can't determine the path of " + dir + ": " + err.Error()
 }
 
 // SocketMissing says that the repository dir has no link to the daemon's socket.
@@ -78,11 +78,11 @@ func enable(dir string) string {
 
 // SocketForbidden says that the pusher's user may not ask the daemon.
 func SocketForbidden(path string, err error) string {
-	return "the site daemon can't be asked by this user (" + path + ": " + err.Error() + "): use the one that it runs as"
+	return "this user may not connect to the site daemon (" + path + ": " + err.Error() + "): use the user that the daemon runs as"
 }
 
 // NothingWithin says that the daemon took too long.
-func NothingWithin(limit time.Duration) string { return "nothing within " + limit.String() }
+func NothingWithin(limit time.Duration) string { return "no answer within " + limit.String() }
 
 // NoAnswer says that the daemon does not answer.
 func NoAnswer(reason string) string {
@@ -94,34 +94,34 @@ const (
 	DaemonStarting          = "the site daemon is starting: nothing was changed, retry in a few seconds"
 	DaemonWaiting           = "the site daemon is waiting for the global ref database: nothing was changed, try again later"
 	DaemonStopping          = "the site daemon is stopping: nothing was changed, retry in a few seconds"
-	DaemonNotServing        = "this site does not serve pushes now: nothing was changed; the administrator looks at `refdbctl site status`"
-	TooManyFiles            = "the site daemon has too many files open: nothing was changed, try again later; the administrator raises LimitNOFILE of refdb-site"
+	DaemonNotServing        = "this site does not accept pushes now: nothing was changed; ask the administrator to run `refdbctl site status`"
+	TooManyFiles            = "the site daemon has too many files open: nothing was changed, try again later; ask the administrator to raise LimitNOFILE of refdb-site"
 	DatabaseSlow            = "the global ref database did not answer in time: nothing was changed, try again later"
-	DatabaseDown            = "the global ref database does not answer: nothing was changed, try again later; the administrator looks at `refdbctl site status`"
-	DatabaseLost            = "the database has lost acknowledged changes; run refdbctl recover: nothing was changed, try again later"
-	DatabaseNotCompared     = "the global ref database's server was replaced, and not all sites have compared it yet: nothing was changed, retry in a few seconds; if that stays, the administrator runs `refdbctl recover --status`"
-	AnotherPIDNamespace     = "the hook runs in another PID namespace than the site daemon: nothing was changed; let both have the same one"
-	GuardInAnotherNamespace = "the guard runs in another PID namespace than the site daemon, which can't see when it ends: let both have the same one"
-	FollowsForEarlier       = "the site's daemon has another version than the one that started this git: nothing was changed"
+	DatabaseDown            = "the global ref database does not answer: nothing was changed, try again later; ask the administrator to run `refdbctl site status`"
+	DatabaseLost            = "the database has lost acknowledged changes: nothing was changed, try again later; ask the administrator to run `refdbctl recover`"
+	DatabaseNotCompared     = "the global ref database's server was replaced, and not all sites have compared it yet: nothing was changed, retry in a few seconds; if this persists, ask the administrator to run `refdbctl recover --status`"
+	AnotherPIDNamespace     = "the hook and the site daemon run in different PID namespaces: nothing was changed; run both in the same one"
+	GuardInAnotherNamespace = "the guard and the site daemon run in different PID namespaces, so the daemon can't see when the guard ends: run both in the same one"
+	FollowsForEarlier       = "this git was started by another version of the site daemon: nothing was changed"
 	EarlierFollower         = "refs of the repository are being moved to what the database holds: nothing was changed, retry in a few seconds"
-	GuardDied               = "a guard of this site has died, and what it left in the repository is not settled yet: nothing was changed, retry in a few seconds"
-	GuardChanged            = "another process has begun sessions with this ID: each run of a guard needs a random one"
-	TransactionGivenUp      = "the guard does not wait for the answer any more"
-	TooManyTransactions     = "too many transactions of this guard are open: nothing was changed, try again later"
-	PusherGone              = "the process that pushed is gone"
-	PusherUnreadable        = "the process that pushes can't be looked at"
+	GuardDied               = "a guard of this site has died, and its open transactions in the repository are not settled yet: nothing was changed, retry in a few seconds"
+	GuardChanged            = "another process has started sessions with this ID: each run of a guard needs a new random ID"
+	TransactionGivenUp      = "the guard no longer waits for the answer"
+	TooManyTransactions     = "this guard has too many open transactions: nothing was changed, try again later"
+	PusherGone              = "the pushing process has ended"
+	PusherUnreadable        = "the pushing process can't be inspected"
 	NothingWasChanged       = "nothing was changed"
-	ObjectsGone             = "the objects of this push waited too long in the global ref database: nothing was changed, push again"
+	ObjectsGone             = "the objects stored for this push have expired in the global ref database: nothing was changed, push again"
 	TooManyUnusedPacks      = "too many objects of other pushes are being stored: nothing was changed, push again later"
 	BeingPruned             = "the repository is being pruned: nothing was changed, push again in a few seconds"
-	PrunedMeanwhile         = "objects that this needs were pruned while it was under way: nothing was changed, push again"
-	refsInOnePush           = " refs in one push: those beyond are refused, push them again"
+	PrunedMeanwhile         = "objects that this change needs were pruned in the meantime: nothing was changed, push again"
+	refsInOnePush           = " refs in one push: the rest are refused, push them again"
 	refsInOneTransaction    = " refs in one transaction: nothing was changed, push fewer at a time"
 )
 
 // AnotherUser says that the daemon serves another user than the pusher's.
 func AnotherUser(daemon, pusher int) string {
-	return "the site daemon runs as user " + strconv.Itoa(daemon) + " and serves only that one, not user " + strconv.Itoa(pusher) + ": let git run as the same user"
+	return "the site daemon runs as user " + strconv.Itoa(daemon) + " and serves only that user, not user " + strconv.Itoa(pusher) + ": run git as the same user"
 }
 
 // UnknownState says that the hook asks what the daemon does not know.
@@ -131,7 +131,7 @@ func UnknownState(state string) string {
 
 // NotGit says that a program started the hook that is not known to be git.
 func NotGit(program string) string {
-	return "the hook was started by " + Printable(program) + ", which is not git: nothing was changed; if it is, name it as site.gitExe in the site's configuration"
+	return "the hook was started by " + Printable(program) + ", which is not git: nothing was changed; if it is, add it to the site's configuration as site.gitExe"
 }
 
 // TooManyInPush says that a push moves more refs than are let through at a time.
@@ -152,13 +152,13 @@ func UnguardableName(ref, reason string) string {
 
 // Excluded says that git can't hold a new ref beside another one.
 func Excluded(ref, with string) string {
-	return Printable(ref) + ": git can't hold it beside " + Printable(with) + ", which the global database has: nothing was changed; " +
+	return Printable(ref) + ": git can't store it beside " + Printable(with) + ", which the global database has: nothing was changed; " +
 		"fetch, then push to another name or delete that one first"
 }
 
 // SymbolicRef says that a push makes a symbolic ref.
 func SymbolicRef(ref string) string {
-	return Printable(ref) + ": a symbolic ref can't be guarded: make it a branch, or have it skipped (guard.skipRef)"
+	return Printable(ref) + ": a symbolic ref can't be guarded: make it a branch, or skip it (guard.skipRef)"
 }
 
 // IsSymbolicRef says that a push goes through a symbolic ref.
@@ -214,23 +214,23 @@ func PeerRef(ref, prefix string) string {
 
 // OwnRef says that a ref is one of those that the daemon keeps for itself, below prefix.
 func OwnRef(ref, prefix string) string {
-	return Printable(ref) + ": the refs below " + prefix + " are the site daemon's own"
+	return Printable(ref) + ": the refs below " + prefix + " are reserved for the site daemon"
 }
 
 // WorkTreeRef says that git keeps the refs below prefix for one work tree.
 func WorkTreeRef(ref, prefix string) string {
-	return Printable(ref) + ": git keeps refs below " + prefix + " for one work tree, so that no other site would get it: push it under another name"
+	return Printable(ref) + ": refs below " + prefix + " belong to one work tree and never reach other sites: push it under another name"
 }
 
 // Lookalike says that the name of a new ref differs from those below prefix in nothing but case.
 func Lookalike(ref, prefix string) string {
-	return Printable(ref) + ": a disk that ignores case would place it below " + prefix + ", which has a meaning of its own: push it under another name"
+	return Printable(ref) + ": a case-insensitive file system would place it below " + prefix + ", which is reserved: push it under another name"
 }
 
 // TrackingUpdate says that git push would change a ref of the repository that it pushes from.
 func TrackingUpdate(ref string) string {
-	return Printable(ref) + ": git push would undo what others have pushed meanwhile, because the remote's fetch refspec covers this ref; the other repository has been pushed to. " +
-		"The administrator runs `refdbctl site check`"
+	return Printable(ref) + ": git push would undo what others have pushed in the meantime, because the remote's fetch refspec covers this ref; the push to the remote itself succeeded. " +
+		"Ask the administrator to run `refdbctl site check`"
 }
 
 // RenameOverAnother says that git branch would rename a branch to one that exists.
@@ -240,12 +240,12 @@ func RenameOverAnother(from, to string) string {
 
 // Unresolved says that the outcome of an earlier push is unknown.
 func Unresolved(ref string) string {
-	return Printable(ref) + ": it is not certain yet what became of another push to it: retry in a few seconds"
+	return Printable(ref) + ": the outcome of another push to it is not known yet: retry in a few seconds"
 }
 
 // NotInDatabase says that a ref is here, and not in the database.
 func NotInDatabase(ref string) string {
-	return Printable(ref) + " is not in the global database, but here: the administrator runs `refdbctl site check`"
+	return Printable(ref) + " exists here but not in the global database: ask the administrator to run `refdbctl site check`"
 }
 
 // Behind says that a ref has another value here than in the database. The values are abbreviated.
@@ -258,31 +258,31 @@ func LockedBy(owner string) string { return "locked by " + owner }
 
 // NeverInDatabase says that a ref has a value that the database never had. The value is abbreviated.
 func NeverInDatabase(ref, local string) string {
-	return Printable(ref) + ": it has " + local + " here, which the global database never had: the administrator runs `refdbctl site check`"
+	return Printable(ref) + ": it has " + local + " here, a value that the global database never had: ask the administrator to run `refdbctl site check`"
 }
 
 // ChangedHere says that a guard has read another value than a ref has. The values are abbreviated.
 func ChangedHere(ref, read, local string) string {
-	return Printable(ref) + ": it has changed meanwhile (it was " + read + ", here it is " + local + "): retry"
+	return Printable(ref) + ": it has changed in the meantime (it was " + read + ", here it is " + local + "): retry"
 }
 
 // DecisionUnheeded says that an operator has ended an earlier push to a ref, and that this site has not brought the ref to that yet.
 func DecisionUnheeded(ref string) string {
-	return Printable(ref) + ": an operator has ended another push to it, which this site does not follow yet: retry in a few seconds"
+	return Printable(ref) + ": an operator has resolved another push to it, and this site has not applied the decision yet: retry in a few seconds"
 }
 
 // PushUnderWay is in the place of [LockedBy] if another push has the ref locked, at a site, or here if that is "".
 func PushUnderWay(site string) string {
 	if site == "" {
-		return "another push to it is under way here"
+		return "another push to it is in progress here"
 	}
-	return "another push to it is under way at " + site
+	return "another push to it is in progress at " + site
 }
 
 // Locked says that a ref is locked: how, since when, and how long that is.
 func Locked(ref, how string, since time.Time, held time.Duration) string {
 	return Printable(ref) + ": " + how + " since " + since.UTC().Format("15:04:05 MST") + " (" + held.Round(100*time.Millisecond).String() +
-		"): retry; if it stays, the administrator runs `refdbctl locks list`"
+		"): retry; if it persists, ask the administrator to run `refdbctl locks list`"
 }
 
 // WorkTree says that the repository at path is a work tree of another one.
@@ -293,12 +293,12 @@ func WorkTree(path, repository string) string {
 // Comparing says that a project changes from mode log to mode enforce.
 func Comparing(project string) string {
 	return "the refs of " + project + " are being compared between the sites: nothing was changed, push again in a few seconds; " +
-		"if it lasts, the administrator runs `refdbctl project set " + project + " --mode enforce` again"
+		"if this persists, ask the administrator to run `refdbctl project set " + project + " --mode enforce` again"
 }
 
 // NotUnderGuard says that a repository with refs is not under guard.
 func NotUnderGuard(path string) string {
-	return path + " is not under guard, so that pushes over git would go past the global ref database: nothing was changed; " + enable(path)
+	return path + " is not guarded, and pushes to it would bypass the global ref database: nothing was changed; " + enable(path)
 }
 
 // RulesChanged says that a project's rules settle for another while.
@@ -308,41 +308,41 @@ func RulesChanged(project string, left time.Duration) string {
 
 // UnknownProject says that the database does not have a project.
 func UnknownProject(project string) string {
-	return "the database knows no project " + project + ": the administrator runs `refdbctl site enable --new " + project + "`"
+	return "the database has no project " + project + ": ask the administrator to run `refdbctl site enable --new " + project + "`"
 }
 
 // AnotherProject says that the repository at path records the ID of another project than the one of its path: of actual, unless that is "".
 func AnotherProject(project, actual, path string) string {
-	what := "of another one, which the database does not know"
+	what := "of one that the database does not have"
 	if actual != "" {
 		what = "of " + actual
 	}
 	return "this repository is not a copy of the project " + project + ", but " + what + ": it was moved or copied, or site.root was changed; " +
-		"the administrator looks at `refdbctl site check " + path + "`"
+		"ask the administrator to run `refdbctl site check " + path + "`"
 }
 
 // KnownProject says that a repository is not of a new project.
 func KnownProject(project string) string {
-	return "the database knows the project " + project + " already: nothing was changed; if this repository is a copy of it, run `refdbctl site enable --copy " + project +
+	return "the project " + project + " already exists in the database: nothing was changed; if this repository is a copy of it, run `refdbctl site enable --copy " + project +
 		"`; if it is another project, give it another path, or remove the earlier one at all sites first, with `refdbctl project remove " + project + "`"
 }
 
 // EmptyUnderKnownName says that a repository without refs does not become a copy of a project by its name alone.
 func EmptyUnderKnownName(project string) string {
-	return "this repository is empty and records no project, and the database knows a project " + project + ", which may have had the name before: nothing was changed; " +
-		"if the repository is to be a copy of that, with all its refs, the administrator runs `refdbctl site enable --copy " + project +
+	return "this repository is empty and records no project, and the database has a project " + project + ", which may be an earlier one of the same name: nothing was changed; " +
+		"if the repository is to become a copy of that project, with all its refs, ask the administrator to run `refdbctl site enable --copy " + project +
 		"`; if it is another project, `refdbctl project remove " + project + "` first removes the earlier one at all sites"
 }
 
 // LostProject says that the database does not have the project that a repository records.
 func LostProject(project string) string {
-	return "the database does not know the project that this repository was recorded for: it was set back, as by a restore, " +
-		"or is another one; the administrator runs `refdbctl site enable --new " + project + "` if that is the right name"
+	return "the database does not have the project that this repository records: the database was set back, as by a restore, " +
+		"or is another one; ask the administrator to run `refdbctl site enable --new " + project + "` if that is the right name"
 }
 
 // RemovedProject says that a project was removed.
 func RemovedProject(project string) string {
-	return "the project " + project + " was removed: nothing was changed; if it is to be there again, the administrator runs `refdbctl site enable --new " + project + "`"
+	return "the project " + project + " was removed: nothing was changed; to create it again, ask the administrator to run `refdbctl site enable --new " + project + "`"
 }
 
 // JustRemoved says that the name of a removed project can't be used again for another while.
@@ -352,19 +352,19 @@ func JustRemoved(project string, left time.Duration) string {
 
 // ProjectExists says that a project can't be made: another site may have made it a moment ago.
 func ProjectExists(project string) string {
-	return "the project " + project + " exists already, perhaps since a moment ago at another site: nothing was changed; it comes to this site by itself " +
-		"(site.autoClone), or the administrator runs `refdbctl site clone " + project + "`"
+	return "the project " + project + " already exists, perhaps just created at another site: nothing was changed; this site clones it by itself " +
+		"with site.autoClone; otherwise ask the administrator to run `refdbctl site clone " + project + "`"
 }
 
 // ProjectReserved says that a project exists of which nothing was made yet.
 func ProjectReserved(project string) string {
-	return ProjectExists(project) + "; it has no refs: if the site is lost that was creating it, the administrator frees the name with `refdbctl project remove " + project + "`"
+	return ProjectExists(project) + "; it has no refs: if the site that was creating it is lost, ask the administrator to free the name with `refdbctl project remove " + project + "`"
 }
 
 // ProjectVanished says that a project's repository is not where it was.
 func ProjectVanished(project string) string {
-	return "it was here, and is gone: bring it back or, if it is lost, run `refdbctl site clone " + project + "`; " +
-		"if it was deleted on purpose at all sites, run `refdbctl project remove " + project + "`, which removes it everywhere"
+	return "it was here and is missing: bring it back or, if it is lost, run `refdbctl site clone " + project + "`; " +
+		"if it was deleted on purpose, run `refdbctl project remove " + project + "`, which removes it everywhere"
 }
 
 // RemovedProjectHas says that the database still has something of a removed project, whose name can't be used again yet.
@@ -382,28 +382,28 @@ const OtherHistory = "it has another history"
 
 // OtherHistoryThan says which project it is that [OtherHistory] is about, and what to do.
 func OtherHistoryThan(project string) string {
-	return " than the project " + project + ": none of its refs holds what the database has or had, nor does it have the objects of that; nothing was changed: " +
+	return " than the project " + project + ": none of its refs has a value that the database has or had, and it lacks the objects of those; nothing was changed: " +
 		"if it is another project, give it another path; otherwise move it aside and run `refdbctl site clone " + project + "`"
 }
 
 // RefsWithoutProject says that the database has refs of a project, and no project.
 func RefsWithoutProject(project string) string {
-	return "the database has refs of " + project + ", but no such project: nothing was changed; the administrator looks at `refdbctl refs list " + project +
-		"` and, if they are of no use, runs `refdbctl project remove " + project + "`"
+	return "the database has refs of " + project + ", but no such project: nothing was changed; ask the administrator to look at `refdbctl refs list " + project +
+		"` and, if these refs are not needed, to run `refdbctl project remove " + project + "`"
 }
 
 // BeingCreated says that somebody else makes a project's repository.
 func BeingCreated(project string) string {
-	return "the project " + project + " is being created: nothing was changed, look again in a few seconds"
+	return "the project " + project + " is being created: nothing was changed, try again in a few seconds"
 }
 
 // PathTaken says that something is where a repository is to be made, or should be gone.
 func PathTaken(path string) string {
-	return path + " exists already: nothing was changed; the administrator moves it away"
+	return path + " already exists: nothing was changed; ask the administrator to move it away"
 }
 
 // NoHookProgram says that repositories can't be put under guard.
-const NoHookProgram = "refdb-hook is neither beside the daemon's program nor in PATH, so that nothing can be put under guard: nothing was changed; the administrator installs it"
+const NoHookProgram = "refdb-hook is neither beside the daemon's program nor in PATH, so nothing can be guarded: nothing was changed; ask the administrator to install it"
 
 // ObjectsStored says how much of a push is in the database.
 func ObjectsStored(bytes int64) string {
@@ -412,19 +412,19 @@ func ObjectsStored(bytes int64) string {
 
 // PackTooLarge says that a push brings more than is stored, in MiB.
 func PackTooLarge(limit int64) string {
-	return "this push brings more than " + strconv.FormatInt(limit, 10) + " MiB: nothing was changed; push a part of it at a time, " +
-		"or let the administrator raise site.packLimit"
+	return "this push brings more than " + strconv.FormatInt(limit, 10) + " MiB: nothing was changed; push it in parts, " +
+		"or ask the administrator to raise site.packLimit"
 }
 
 // PackTooLargeWhileLocked says that refs move, without a push, to more than is stored meanwhile, in MiB.
 func PackTooLargeWhileLocked(limit int64) string {
-	return "more than " + strconv.FormatInt(limit, 10) + " MiB can't be stored while refs are locked: nothing was changed; push it, or do it in parts"
+	return "more than " + strconv.FormatInt(limit, 10) + " MiB can't be stored while refs are locked: nothing was changed; use git push, or do it in parts"
 }
 
 // RepositoryIsShallow says that the history of the repository at path is cut off.
 func RepositoryIsShallow(path string) string {
-	return path + " is shallow, so that its objects can't be stored for the other sites: nothing was changed; " +
-		"the administrator runs `git fetch --unshallow` there, or `refdbctl site clone`"
+	return path + " is shallow, so its objects can't be stored for the other sites: nothing was changed; " +
+		"ask the administrator to run `git fetch --unshallow` there, or `refdbctl site clone`"
 }
 
 // Printable returns a ref's name as it is, or in quotes if it holds what can't be printed.

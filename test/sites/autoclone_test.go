@@ -94,7 +94,7 @@ func TestASiteClonesProjectsByItself(t *testing.T) {
 	}
 	c.us.stop()
 	c.us.start()
-	c.us.behind("new/project", "it was here, and is gone")
+	c.us.behind("new/project", "it was here and is missing")
 	c.us.must("site", "clone", "new/project")
 	c.us.follows("new/project")
 }

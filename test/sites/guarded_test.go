@@ -267,7 +267,7 @@ var refusedRows = []refusedRow{
 				c.g.run(c, c.eu.repo(project), "-c", "core.hooksPath=/dev/null", "update-ref", "-d", ref)
 			})
 		},
-		reads: "REF is not in the global database.*: the administrator runs `refdbctl site check`",
+		reads: "REF exists here but not in the global database: ask the administrator to run `refdbctl site check`",
 	},
 }
 

@@ -200,7 +200,7 @@ func TestWhatAPushFoundIsNotPrunedUnderIt(t *testing.T) {
 				}
 				return
 			}
-			if p.ok || !strings.Contains(p.said, "were pruned while it was under way") {
+			if p.ok || !strings.Contains(p.said, "were pruned in the meantime") {
 				t.Errorf("the push relies on what was pruned: %+v", p)
 			}
 			c.eu.pushed(child + ":refs/heads/x")

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
 // A trioSite is one of three sites. Its disk may be lost.
@@ -47,9 +48,22 @@ func (s *trioSite) setLost(lost bool) {
 func (s *trioSite) losesDisk() error {
 	s.setLost(true)
 	gone := s.root + ".lost"
-	// No git finds a repository any more.
-	if err := os.Rename(s.root, gone); err != nil {
+	// No git finds a repository any more. One that has found its own goes on in it, as on no disk that is lost: then
+	// it needs the site's hooks, which stay until it has been killed.
+	if err := os.Mkdir(gone, 0o755); err != nil {
 		return err
+	}
+	all, err := os.ReadDir(s.root)
+	if err != nil {
+		return err
+	}
+	for _, e := range all {
+		if e.Name() == config.HooksDir {
+			continue
+		}
+		if err := os.Rename(filepath.Join(s.root, e.Name()), filepath.Join(gone, e.Name())); err != nil {
+			return err
+		}
 	}
 	s.kill()
 	for deadline := time.Now().Add(patience); ; {

@@ -227,7 +227,7 @@ func (o *batchOutcome) withoutLocked(updates []refdb.Update, locked *refdb.Locke
 		detail := fmt.Sprintf("locked by %s", h.Owner)
 		if !ok {
 			h, ok = intentBeside(holders, u.Ref)
-			detail = fmt.Sprintf("git can't hold it beside %s, which is locked by %s", h.Ref, h.Owner)
+			detail = fmt.Sprintf("git can't store it beside %s, which is locked by %s", h.Ref, h.Owner)
 		}
 		if ok {
 			o.Locked++
@@ -260,7 +260,7 @@ func (o *batchOutcome) withoutExcluded(updates []refdb.Update, excluded *refdb.N
 		if ok {
 			o.excluded++
 			o.problems = append(o.problems, difference{ref: u.Ref, result: "refused", local: u.New, global: u.Old,
-				detail: fmt.Sprintf("git can't hold it beside %s: if no site needs that one, run refdbctl refs delete %s %s --force, and import again", other, excluded.Project, other)})
+				detail: fmt.Sprintf("git can't store it beside %s: if no site needs that one, run refdbctl refs delete %s %s --force, and import again", other, excluded.Project, other)})
 		}
 		return ok
 	})

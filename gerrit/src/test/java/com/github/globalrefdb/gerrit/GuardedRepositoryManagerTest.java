@@ -208,7 +208,7 @@ class GuardedRepositoryManagerTest {
   @Test
   void whereSomethingElseIsTheDaemonIsAsked() throws Exception {
     Files.createDirectories(repository);
-    answer = request -> List.of("refused " + request.transaction() + " final exists", repository + " exists already: nothing was changed; the administrator moves it away");
+    answer = request -> List.of("refused " + request.transaction() + " final exists", repository + " already exists: nothing was changed; ask the administrator to move it away");
     assertThrows(RefusedException.class, () -> manager.createRepository(NAME));
     assertEquals("create " + repository, said());
     assertFalse(Files.exists(repository.resolve("HEAD")));
