@@ -108,7 +108,7 @@ title "3. Site $loser is one push behind now: it says so, and catches up"
 push $loser "$main" "$old" && fail "$loser accepted a push on top of an old value"
 say "\$ git push   # to $loser"
 indent <"$work/$loser/push.out"
-grep -q "is behind" "$work/$loser/push.out" || fail "the refusal without giving a reason"
+grep -q "is behind" "$work/$loser/push.out" || fail "the refusal does not say why"
 say "\$ refdbctl site sync --from ${url[$winner]} $project.git   # on $loser"
 catch_up $loser
 indent <"$work/sync.out"

@@ -288,7 +288,10 @@ func TestADriverWithoutRolesAnswersAsIfItHadNothingToTell(t *testing.T) {
 }
 
 func TestOnceItIsUpEveryRequestIsForwarded(t *testing.T) {
-	t.Parallel()
+	synctest.Test(t, everyRequestIsForwarded)
+}
+
+func everyRequestIsForwarded(t *testing.T) {
 	ctx := t.Context()
 	const ref, old, new = "refs/heads/main", "old", "new"
 	db := openDB(t, func(context.Context) (refdb.Driver, error) { return memory.New().Open(), nil }, refdb.Options{Site: "eu-1"})

@@ -147,7 +147,10 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 	}}
 	d.guards = sessions.Guards{Deps: sessions.Deps{
 		State: d.state, DB: db, Projects: &d.projects, Witness: &d.witness, Follower: d.follower, Claims: &d.claims, Moving: &d.moving, Policy: d.policy, Pruning: &d.pruning,
-		Storage: &d.storage, Moves: &d.list, Marks: &d.moved, Logged: &d.logged, Deleted: d.deleted, Logger: o.Logger, Hook: o.Hook,
+		Storage: &d.storage, Moves: &d.list, Marks: &d.moved, Logged: &d.logged,
+		NoteDeletion:  func(m wire.Deleted) error { return d.lifecycle.NoteDeletion(m) },
+		RemoveDeleted: func(work context.Context) { d.lifecycle.RemoveDeleted(work) },
+		Logger:        o.Logger, Hook: o.Hook,
 	}}
 	d.hooks = hooks.Hooks{Deps: hooks.Deps{
 		State: d.state, DB: db, Projects: &d.projects, Policy: d.policy, Moving: &d.moving, Claims: &d.claims, Follower: d.follower,
@@ -358,12 +361,3 @@ func (d *Daemon) Reload(c *config.Config) error {
 // NotifyReloading says that the configuration is being read, until the
 // function it returns is called.
 func NotifyReloading() (done func()) { return systemd.Reloading() }
-
-// deleted handles a guard's message that it has deleted a repository.
-func (d *Daemon) deleted(m wire.Deleted) error {
-	err := d.lifecycle.NoteDeletion(m)
-	if err == nil {
-		d.state.Go(d.lifecycle.RemoveDeleted)
-	}
-	return err
-}

@@ -243,9 +243,9 @@ func TestAJoinFailsIfInitMovesRefs(t *testing.T) {
 	// The daemon would bring the deleted one back.
 	git(t, us.dir, "config", "-f", us.config, "site.store", "none")
 	us.daemonPatience = 200 * time.Millisecond // a daemon that does not follow changes nothing later
-	us.join(t).is(t, exit.Failed, "refs of All-Users are not what the database holds, such as after an init that moved them past the guard: ")
+	us.join(t).is(t, exit.Failed, "refs of All-Users differ from the database, for example because init moved them without the guard: ")
 	us.setJava(t, initScript)
-	us.join(t).is(t, exit.Failed, "refs of All-Users are not what the database holds") // also if this init moves nothing
+	us.join(t).is(t, exit.Failed, "refs of All-Users differ from the database") // also if this init moves nothing
 	if _, err := os.Stat(filepath.Join(us.path, ".refdb-join")); err != nil {
 		t.Errorf("the join counts as ended: %v", err)
 	}

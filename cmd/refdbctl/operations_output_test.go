@@ -310,3 +310,16 @@ type unrecordable struct{ refdb.Driver }
 func (unrecordable) Record(context.Context, refdb.AuditEntry) (time.Time, error) {
 	return time.Time{}, errFull
 }
+
+// modest is a driver that takes few refs at once.
+type modest struct {
+	refdb.Driver
+	most int
+}
+
+func (m modest) Update(ctx context.Context, r refdb.UpdateRequest) error {
+	if n := len(r.Updates); n > m.most {
+		return fmt.Errorf("%w: %d refs", refdb.ErrTooMany, n)
+	}
+	return m.Driver.Update(ctx, r)
+}

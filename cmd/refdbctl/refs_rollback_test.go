@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -162,19 +161,6 @@ func TestARollbackRefusesWhatItCannotMeanOrDo(t *testing.T) {
 	if holds := w.holds(t); holds != "main b, x b" {
 		t.Errorf("then it holds %s", holds)
 	}
-}
-
-// modest is a driver that takes few refs at once.
-type modest struct {
-	refdb.Driver
-	most int
-}
-
-func (m modest) Update(ctx context.Context, r refdb.UpdateRequest) error {
-	if n := len(r.Updates); n > m.most {
-		return fmt.Errorf("%w: %d refs", refdb.ErrTooMany, n)
-	}
-	return m.Driver.Update(ctx, r)
 }
 
 // If no site has the objects any more, no site could ever follow.

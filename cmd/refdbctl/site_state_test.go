@@ -354,6 +354,22 @@ func TestAStateThatDidNotServeLastWaitsForAnOperatorsWord(t *testing.T) {
 	}
 }
 
+func TestADaemonNamesAFileOfItsStateThatIsDamaged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.newServed(t)
+	s.end(t, syscall.SIGTERM)
+	if err := os.WriteFile(filepath.Join(s.state(), "deletions"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.refused(t, "the daemon's state is damaged: "+filepath.Join(s.state(), "deletions"), "move site.state aside", "refdbctl site take-over")
+	if err := os.Rename(s.state(), s.state()+".aside"); err != nil {
+		t.Fatal(err)
+	}
+	w.do(t, "site", "take-over", "--config", s.config, "--yes")
+	s.start(t)
+}
+
 func TestTakeOverEndsAllOtherCopies(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

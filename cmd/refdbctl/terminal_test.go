@@ -248,6 +248,24 @@ func TestCtrlZInAPipelineStopsTheCommandToo(t *testing.T) {
 	w.isFree(t, mainRef)
 }
 
+func TestAJobThatIsStoppedGoesOnInTheBackground(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	term := newTerminal(t)
+	cmd := w.shell(t, `"$REFDBCTL" lock p `+mainRef+` `+patientLock+` -- sh -c 'echo pid=$$.; exec sleep 1000' &
+		echo job=$!.; read x; kill -TSTP %1; read x; bg; read x; kill -TERM $!; wait $!; echo "ended with $?"`)
+	term.start(t, cmd)
+	job, pid := term.number(t, "job="), term.number(t, "pid=")
+	stopped := func() bool { return processState(t, job) == "T" && processState(t, pid) == "T" }
+	term.types(t, "stop\n")
+	eventually(t, "both are stopped", stopped)
+	term.types(t, "go on\n")
+	eventually(t, "the command goes on", func() bool { return processState(t, pid) != "T" })
+	term.types(t, "end\n")
+	term.shows(t, "ended with 143")
+	w.isFree(t, mainRef)
+}
+
 func processState(tb testing.TB, pid string) string {
 	tb.Helper()
 	stat, err := os.ReadFile("/proc/" + pid + "/stat")

@@ -2,7 +2,6 @@ package sqlite_test
 
 import (
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,14 +12,7 @@ import (
 // before it have left. A write is at least BEGIN, the look which file is admitted, and COMMIT.
 func TestStatementsOfIntentsProjectsPacksAndAdmission(t *testing.T) {
 	d, _ := open(t)
-	var mu sync.Mutex
-	var statements []string
-	d.Hook(func(query string) error {
-		mu.Lock()
-		defer mu.Unlock()
-		statements = append(statements, query)
-		return nil
-	})
+	statements := recordStatements(d)
 	ctx := t.Context()
 	const main, other = "refs/heads/main", "refs/heads/other"
 	var p refdb.Prepared
@@ -119,12 +111,13 @@ func TestStatementsOfIntentsProjectsPacksAndAdmission(t *testing.T) {
 		{"Recover, the next step", 17, recover},
 		{"Recover, after the last", 5, recover},
 	} {
-		statements = nil
+		statements() // drops those of the step before
 		if err := step.do(); err != nil {
 			t.Fatalf("%s: %v", step.name, err)
 		}
-		if got := len(statements); got != step.want {
-			t.Errorf("%s: %d statements, want %d:\n%.3000s", step.name, got, step.want, strings.Join(statements, "\n"))
+		ran := statements()
+		if got := len(ran); got != step.want {
+			t.Errorf("%s: %d statements, want %d:\n%.3000s", step.name, got, step.want, strings.Join(ran, "\n"))
 		}
 	}
 }

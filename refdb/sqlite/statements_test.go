@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
-// P8. A beat or release of any number of locks is one transaction, and so one
-// write to the disk, with a function call for each lock.
-func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBeatenOrReleased(t *testing.T) {
-	d, _ := open(t)
+// recordStatements records the statements that a driver executes. The function it returns takes those
+// recorded since it was last called.
+func recordStatements(d *sqlite.Driver) (take func() []string) {
 	var mu sync.Mutex
 	var statements []string
 	d.Hook(func(query string) error {
@@ -25,6 +25,20 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 		statements = append(statements, query)
 		return nil
 	})
+	return func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		taken := statements
+		statements = nil
+		return taken
+	}
+}
+
+// P8. A beat or release of any number of locks is one transaction, and so one
+// write to the disk, with a function call for each lock.
+func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBeatenOrReleased(t *testing.T) {
+	d, _ := open(t)
+	statements := recordStatements(d)
 	ctx := t.Context()
 	for _, n := range []int{1, 1000} {
 		refs := make([]string, n)
@@ -174,12 +188,13 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 			}},
 			{"Now", 0, func() error { _, err := d.Now(ctx); return err }},
 		} {
-			statements = nil
+			statements() // drops those of the step before
 			if err := e.call(); err != nil {
 				t.Fatalf("%s: %v", e.name, err)
 			}
+			ran := statements()
 			commits := 0
-			for _, s := range statements {
+			for _, s := range ran {
 				if s == "COMMIT" {
 					commits++
 				}
@@ -187,8 +202,8 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 			if commits > 1 {
 				t.Errorf("%s of %d: %d commits", e.name, n, commits)
 			}
-			if got := len(statements); got != e.want {
-				t.Errorf("%s of %d: %d statements, want %d:\n%.2000s", e.name, n, got, e.want, strings.Join(statements, "\n"))
+			if got := len(ran); got != e.want {
+				t.Errorf("%s of %d: %d statements, want %d:\n%.2000s", e.name, n, got, e.want, strings.Join(ran, "\n"))
 			}
 		}
 	}

@@ -77,7 +77,7 @@ func (b *Repair) removeLockFilesIn(ctx context.Context, r config.Repository, unt
 	if errors.Is(err, lockfiles.ErrBusy) {
 		err = nil // a git that was started since
 	}
-	if found > 0 && !errors.Is(err, lockfiles.ErrUnsure) {
+	if found > 0 && (err == nil || errors.Is(err, lockfiles.ErrStays)) {
 		b.Logger.InfoContext(ctx, "after a boot git's lock files were removed", "files", removed, "repository", b.State.Digest(r.Project, ""))
 	}
 	return err

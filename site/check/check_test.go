@@ -383,6 +383,10 @@ func TestALockFileIsRemovedThatAnotherGitWaitsFor(t *testing.T) {
 			}
 		default:
 			outlived = true
+			in.Close()
+			if said := <-gone; said != "" {
+				t.Errorf("the other git has got the lock: %q", said)
+			}
 		}
 		return found, outlived
 	}

@@ -135,7 +135,7 @@ func TestARepositoryIsGuardedWhenItAppears(t *testing.T) {
 	seen := filepath.Join(dir, "seen")
 	script := fmt.Sprintf(`#!/bin/sh
 if [ ! -e %[1]s ]; then echo missing >>%[2]s
-elif grep -q "hooksPath = .*/current" %[1]s/config && grep -q "hideRefs = refs//" %[1]s/config && [ -L %[1]s/refdb/socket ]; then echo guarded >>%[2]s
+elif grep -q "path = .*/current/config" %[1]s/config && grep -q "hideRefs = refs//" %[1]s/config && [ -L %[1]s/refdb/socket ]; then echo guarded >>%[2]s
 else echo "open to pushes: $*" >>%[2]s; fi
 exec %[3]s "$@"
 `, g.path, seen, git)

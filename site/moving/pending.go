@@ -120,8 +120,9 @@ func (co *Coordinator) Count() (n int) {
 // UnderWay returns the refusal of moves if a git process has announced a move of one of their refs
 // that is not settled.
 func (co *Coordinator) UnderWay(project string, moves []refdb.Update) error {
-	for _, p := range co.all() {
-		for _, u := range moves {
+	all := co.all()
+	for _, u := range moves {
+		for _, p := range all {
 			if m := p.Find(project, u.Ref); m != nil {
 				return claims.UnderWay(u.Ref, m.Since)
 			}

@@ -2,32 +2,34 @@ package projects
 
 import "sync"
 
-// Names is a set of projects' names.
+// Names counts how many times each project's name was added.
 type Names struct {
 	mu    sync.Mutex
-	names map[string]bool
+	count map[string]int
 }
 
 // Add adds a name.
 func (n *Names) Add(name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.names == nil {
-		n.names = map[string]bool{}
+	if n.count == nil {
+		n.count = map[string]int{}
 	}
-	n.names[name] = true
+	n.count[name]++
 }
 
-// Remove removes a name.
+// Remove undoes one [Names.Add] of a name.
 func (n *Names) Remove(name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.names, name)
+	if n.count[name]--; n.count[name] <= 0 {
+		delete(n.count, name)
+	}
 }
 
-// Has reports whether a name is in the set.
+// Has reports whether a name was added more often than removed.
 func (n *Names) Has(name string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.names[name]
+	return n.count[name] > 0
 }

@@ -3,7 +3,6 @@ package sessions
 import (
 	"context"
 	"log/slog"
-	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/claims"
@@ -37,22 +36,15 @@ type Deps struct {
 	Marks    *moves.Marks
 	Logged   *modes.Logged
 	Logger   *slog.Logger
-	// Deleted is called when a guard has deleted a repository. It returns the reason for refusing
-	// that.
-	Deleted func(wire.Deleted) error
+	// NoteDeletion is called when a guard has deleted a repository. It returns the reason for
+	// refusing that.
+	NoteDeletion func(wire.Deleted) error
+	// RemoveDeleted removes the projects of deletions that were noted.
+	RemoveDeleted func(work context.Context)
 	// Hook is the path of the hook's program; "" if it is not there.
 	Hook string
 }
 
 func (gs *Guards) logFailure(ctx context.Context, what string, err error) {
 	failure.Log(ctx, gs.Logger, what, err)
-}
-
-// Backdate makes the sessions of all guards, or the times since they ended, older, for tests.
-func (gs *Guards) Backdate(by time.Duration) {
-	gs.mu.Lock()
-	defer gs.mu.Unlock()
-	for _, g := range gs.all {
-		g.since, g.first = g.since.Add(-by), g.first.Add(-by)
-	}
 }

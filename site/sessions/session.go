@@ -247,12 +247,13 @@ func (gs *Guards) sessionEnded(s *session) {
 // deletedAsked handles a guard's message that it has deleted a repository. The guards are locked.
 func (gs *Guards) deletedAsked(s *session, m wire.Deleted) {
 	gs.State.Tasks.Go(func() {
-		if err := gs.Deleted(m); err != nil {
+		if err := gs.NoteDeletion(m); err != nil {
 			gs.State.Counts.RefusedFor(err)
 			s.send(wire.Refused{TX: m.TX, Kind: refusal.KindOf(err), Reason: string(refusal.ReasonOf(err)), Lines: refusal.TextOf(err)})
 			refusal.Log(gs.State.Work, gs.Logger, err)
 			return
 		}
 		s.send(wire.Granted{TX: m.TX})
+		gs.RemoveDeleted(gs.State.Work)
 	})
 }

@@ -364,7 +364,7 @@ func ProjectReserved(project string) string {
 // ProjectVanished says that a project's repository is not where it was.
 func ProjectVanished(project string) string {
 	return "it was here and is missing: bring it back or, if it is lost, run `refdbctl site clone " + project + "`; " +
-		"if it was deleted on purpose, run `refdbctl project remove " + project + "`, which removes it everywhere"
+		"if it was deleted on purpose at all sites, run `refdbctl project remove " + project + "`, which removes it everywhere"
 }
 
 // RemovedProjectHas says that the database still has something of a removed project, whose name can't be used again yet.

@@ -40,7 +40,7 @@ func createNames(t *testing.T, c *cluster) {
 		for s, result := range results {
 			if p := result(); p.ok {
 				accepted = append(accepted, s)
-			} else if ref := names[s]; !strings.Contains(p.said, "git can't hold it beside") && !strings.Contains(p.said+p.reason[ref], "refs/heads/t") {
+			} else if ref := names[s]; !strings.Contains(p.said, "git can't store it beside") && !strings.Contains(p.said+p.reason[ref], "refs/heads/t") {
 				t.Errorf("the push of %s was refused without a word about the other: %+v", ref, p)
 			}
 		}

@@ -34,11 +34,12 @@ type bed struct {
 // sentences are what a client may be told between a rewind and the recovery.
 var sentences = []string{
 	wire.DatabaseLost, wire.DatabaseNotCompared, wire.DatabaseDown, wire.DatabaseSlow, wire.DaemonWaiting, wire.DaemonStarting,
-	"database schema does not fit",                    // of a dump that is half restored
-	"the site daemon does not answer (nothing within", // on a busy machine
-	"atomic push failed for ref",                      // said by the client's git: another push was faster
-	"stale info",                                      // likewise
-	"cannot lock ref",                                 // likewise, said by the server's git
+	"database schema does not fit", // of a dump that is half restored
+	// On a busy machine.
+	strings.TrimSuffix(wire.NothingWithin(0), time.Duration(0).String()),
+	"atomic push failed for ref", // said by the client's git: another push was faster
+	"stale info",                 // likewise
+	"cannot lock ref",            // likewise, said by the server's git
 }
 
 // withoutDaemon are what a client may be told, too, while the site's daemon does not run for as long as a hook waits.

@@ -23,7 +23,7 @@ func (s State) Load(v any) (found bool, err error) {
 		return false, err
 	}
 	if err := json.Unmarshal([]byte(text), v); err != nil {
-		return true, fmt.Errorf("the daemon's state is damaged: %s: %w", s, err)
+		return true, fmt.Errorf("the daemon's state is damaged: %s: %w: move site.state aside and run refdbctl site take-over, as after the loss of its disk", s, err)
 	}
 	return true, nil
 }

@@ -76,7 +76,11 @@ func (p Pair) Paths() ([]string, error) {
 			err = os.WriteFile(p.Newer, nil, 0o600)
 		}
 	}
-	if err != nil {
+	// While Newer exists, a file at Unfinished is a rest of an Add that did nothing.
+	if err == nil {
+		err = os.Remove(p.Unfinished())
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	if _, err := os.Lstat(p.Older); errors.Is(err, fs.ErrNotExist) {

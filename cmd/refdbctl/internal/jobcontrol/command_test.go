@@ -7,15 +7,30 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 )
 
 // patience is how long tests wait for what must happen.
 const patience = 5 * time.Minute
+
+// The commands of the tests handle signals. They would inherit those that this process was told to
+// ignore, as by nohup, and could not handle them; they don't inherit those that it catches.
+func TestMain(m *testing.M) {
+	caught := make(chan os.Signal, 1)
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGHUP} {
+		if signal.Ignored(s) {
+			signal.Notify(caught, s)
+		}
+	}
+	os.Exit(m.Run())
+}
 
 // running is a command in progress.
 type running struct {
@@ -75,7 +90,7 @@ func TestTheEndOfACommandIsReported(t *testing.T) {
 	dir := t.TempDir()
 	script, binary := filepath.Join(dir, "script"), filepath.Join(dir, "binary")
 	for name, text := range map[string]string{script: "exit $1\n", binary: "\x7fno program\x00\n"} {
-		if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
+		if err := testprogram.Write(name, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -16,32 +16,32 @@ import (
 // it. SIGTSTP itself would not do: Go does not restore a signal's effect once it was caught.
 const stopSignal = syscall.SIGTTIN
 
-// processGroup is the process group of a command. It is stopped and continued
-// together with us, as a shell does with a job. The command must never run
-// while we are stopped: nobody would renew its lock.
+// processGroup is the process group of a command. It is stopped and continued together with this
+// process, as a shell does with a job. The command must never run while this process is stopped:
+// nobody would renew its lock.
 type processGroup struct {
 	id       int // the command's process group
-	ownID    int // ours
+	ownID    int // this process's group
 	terminal int // -1: none
 	signals  chan os.Signal
 }
 
-// newProcessGroup is called before the command starts. From then on no signal
-// stops us without the command.
+// newProcessGroup is called before the command starts. From then on no signal stops this process
+// without the command.
 func newProcessGroup() *processGroup {
 	g := &processGroup{ownID: syscall.Getpgrp(), terminal: -1, signals: make(chan os.Signal, 4)}
 	signal.Notify(g.signals, syscall.SIGCHLD, syscall.SIGCONT, syscall.SIGTSTP)
 	return g
 }
 
-// attach tells the group its ID, once the command has started. If in is a
-// terminal that we have in the foreground, the command gets it, unless out is
-// a pipe: the other end may be a pager that needs the terminal.
+// attach sets the group's ID once the command has started. If in is a terminal that this process
+// has in the foreground, attach passes it to the command, unless out is a pipe: the other end may
+// be a pager that needs the terminal.
 func (g *processGroup) attach(group int, in io.Reader, out io.Writer) {
 	g.id = group
 	if f, ok := in.(*os.File); ok && term.IsTerminal(int(f.Fd())) && !isPipe(out) {
 		g.terminal = int(f.Fd())
-		// Touching the terminal from the background must not stop us.
+		// Using the terminal from the background must not stop this process.
 		signal.Ignore(syscall.SIGTTOU)
 		g.resume()
 	}
@@ -56,15 +56,15 @@ func isPipe(out io.Writer) bool {
 	return err == nil && info.Mode()&(os.ModeNamedPipe|os.ModeSocket) != 0
 }
 
-// handle handles one of g.signals, and reports whether we may have been stopped.
+// handle handles one of g.signals, and reports whether this process may have been stopped.
 func (g *processGroup) handle(s os.Signal) bool {
 	switch s {
 	case syscall.SIGCHLD:
 		if g.terminal < 0 || !stopped(g.id) {
 			return false
 		}
-		// Ctrl-Z reached the command alone. It is meant for all of our own job,
-		// which may be a pipeline. We get the SIGTSTP, too, and stop then.
+		// Ctrl-Z reached the command alone. It is meant for the whole job of this process, which
+		// may be a pipeline. This process receives the SIGTSTP as well, and stops then.
 		if g.foreground() == g.id {
 			g.setForeground(g.ownID)
 		}
@@ -73,22 +73,23 @@ func (g *processGroup) handle(s os.Signal) bool {
 	case syscall.SIGTSTP:
 		syscall.Kill(-g.id, syscall.SIGSTOP)
 		stopSelf()
+		stopped(g.id) // takes note of the SIGSTOP above: its SIGCHLD must not stop the job again
 	}
 	return true
 }
 
-// mayRun reports whether the command can run after a signal that may have stopped us. In the
-// background it would only be stopped again, unless we were continued there.
+// mayRun reports whether the command can run after a signal that may have stopped this process. In
+// the background the command would only be stopped again, unless this process was continued there.
 func (g *processGroup) mayRun(after os.Signal) bool {
 	return after == syscall.SIGCONT || g.terminal < 0 || g.foreground() == g.ownID
 }
 
-// resume continues the command, in the foreground if we have the terminal.
+// resume continues the command, in the foreground if this process has the terminal.
 func (g *processGroup) resume() {
 	if g.foreground() == g.ownID {
 		g.setForeground(g.id)
 	}
-	// The command is stopped if it touched the terminal before it was in the foreground.
+	// The command is stopped if it used the terminal before it was in the foreground.
 	syscall.Kill(-g.id, syscall.SIGCONT)
 }
 
