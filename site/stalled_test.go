@@ -114,6 +114,6 @@ func (g *guard) earlierMoves(m gitrepo.Move) {
 	go func() {
 		defer close(ended)
 		var earlier mover.Mover
-		earlier.Refs(g.tb.Context(), repo, []gitrepo.Move{m}, "test")
+		earlier.Refs(g.tb.Context(), repo, []gitrepo.Move{m}, "test", 0)
 	}()
 }

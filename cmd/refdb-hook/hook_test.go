@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -74,6 +75,30 @@ func TestAGitOfAnEarlierVersionsFollowerIsRefused(t *testing.T) {
 	r.do().is(1, wire.FollowsForEarlier)
 	if got := d.requests(); len(got) != 0 {
 		t.Errorf("the daemon was asked %+v", got)
+	}
+}
+
+// Such a git may have been allowed its move by the earlier daemon. It may be late: the daemon compares
+// the repository then.
+func TestAMoveOfAnEarlierVersionsFollowerIsCompared(t *testing.T) {
+	t.Parallel()
+	for _, mark := range []string{"REFDB_REPLICA=1", "REFDB_REPLICA="} {
+		s := newSite(t)
+		d := s.serve("ok\n")
+		r := s.transaction("committed", lines)
+		r.env = append(r.env, mark)
+		r.do().is(0)
+		want := []string{wire.StateCommitted}
+		if mark == "REFDB_REPLICA=1" {
+			want = append(want, wire.StateFollow)
+		}
+		var got []string
+		for _, q := range d.requests() {
+			got = append(got, q.State)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: the daemon was asked %q, want %q", mark, got, want)
+		}
 	}
 }
 

@@ -17,9 +17,11 @@ import (
 // A Move changes what a ref holds, from one object ID to another. An empty ID stands for an absent ref.
 type Move struct{ Ref, From, To string }
 
-// Unhooked describes a git that moves refs for the site itself: it runs no hooks, and does not wait
-// for lock files.
+// Unhooked describes a git that moves refs for the site itself: it runs no hooks.
 type Unhooked struct {
+	// LockWait is how long a move waits for a lock file that any part of it would need
+	// ([RefusedError.AllLocked]). It does not wait for the lock files of single refs.
+	LockWait time.Duration
 	// Message is for the reflog; "" leaves it to git.
 	Message string
 	// Hooks are those in git's configuration ([Repo.ConfiguredHooks]), which core.hooksPath does not
@@ -81,7 +83,7 @@ func (r *Repo) updateRefs(ctx context.Context, moves []Move, how Unhooked, befor
 		}
 	}
 	in.WriteString(after)
-	cmd := r.unhooked(ctx, how, "update-ref", "--no-deref", "--stdin", "-z")
+	cmd := r.unhooked(ctx, how, waiting(0, how.LockWait), "update-ref", "--no-deref", "--stdin", "-z")
 	cmd.Stdin = &in
 	if err := refused(cmd); err != nil {
 		return fmt.Errorf("moving refs: %w", err)
@@ -89,25 +91,36 @@ func (r *Repo) updateRefs(ctx context.Context, moves []Move, how Unhooked, befor
 	return nil
 }
 
-// SetHead makes HEAD point to a ref. If another process has the lock file of HEAD, the error is a
-// *RefusedError.
+// headWait is how long git waits for the lock file of HEAD: as long as it does by default. A push to
+// the branch that HEAD points to holds that file, too.
+const headWait = 100 * time.Millisecond
+
+// SetHead makes HEAD point to a ref. If another process has the lock file of HEAD for long, the error
+// is a *RefusedError.
 func (r *Repo) SetHead(ctx context.Context, target string, how Unhooked) error {
-	if err := refused(r.unhooked(ctx, how, "symbolic-ref", "HEAD", target)); err != nil {
+	if err := refused(r.unhooked(ctx, how, waiting(headWait, headWait), "symbolic-ref", "HEAD", target)); err != nil {
 		return fmt.Errorf("changing HEAD of %q: %w", r.path, err)
 	}
 	return nil
 }
 
+// waiting returns options of git that limit how long it waits for a ref's lock file, and for one that
+// all refs need.
+func waiting(ref, all time.Duration) []string {
+	milliseconds := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+	return []string{
+		"-c", "core.filesRefLockTimeout=" + milliseconds(ref),
+		"-c", "core.packedRefsTimeout=" + milliseconds(all), "-c", "reftable.lockTimeout=" + milliseconds(all),
+	}
+}
+
 // unhooked returns a git command that runs no hooks, and so starts no process that would inherit the
-// file, too.
-func (r *Repo) unhooked(ctx context.Context, how Unhooked, command string, args ...string) *exec.Cmd {
+// file, too. Config are options of git itself.
+func (r *Repo) unhooked(ctx context.Context, how Unhooked, config []string, command string, args ...string) *exec.Cmd {
 	if how.Message != "" {
 		args = append([]string{"-m", how.Message}, args...)
 	}
-	cmd := r.Command(ctx, append([]string{
-		"-c", "core.hooksPath=/dev/null", "-c", "core.filesRefLockTimeout=0", "-c", "core.packedRefsTimeout=0", "-c", "reftable.lockTimeout=0",
-		command,
-	}, args...)...)
+	cmd := r.Command(ctx, slices.Concat([]string{"-c", "core.hooksPath=/dev/null"}, config, []string{command}, args)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	if how.Inherits != nil {

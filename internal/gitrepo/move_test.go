@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 )
@@ -92,6 +93,29 @@ func TestAMoveDoesNotWaitForALockFile(t *testing.T) {
 				t.Errorf("a ref that has another value: %+v", err)
 			}
 		})
+	}
+}
+
+// HEAD has no claim, so that nobody who has its lock file waits for git. A push to the branch that
+// HEAD points to has it for a moment.
+func TestHEADsLockFileIsWaitedForButNotForEver(t *testing.T) {
+	t.Parallel()
+	dir, _ := newRepo(t)
+	for _, timeout := range []string{"core.filesRefLockTimeout", "reftable.lockTimeout"} {
+		git(t, dir, "config", timeout, "-1") // for ever
+	}
+	repo := openDir(t, dir)
+	if err := os.WriteFile(filepath.Join(repo.Dir(), "HEAD.lock"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	err := repo.SetHead(t.Context(), "refs/heads/z", gitrepo.Unhooked{})
+	refused := (*gitrepo.RefusedError)(nil)
+	if !errors.As(err, &refused) || !refused.Locked || refused.AllLocked {
+		t.Errorf("%+v", err)
+	}
+	if took := time.Since(began); took < 50*time.Millisecond {
+		t.Errorf("git waited %s", took)
 	}
 }
 

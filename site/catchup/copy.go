@@ -35,7 +35,7 @@ func (a *alone) Claim(context.Context, []string) (func(), map[string]error, erro
 }
 
 func (a *alone) Move(ctx context.Context, moves []gitrepo.Move) error {
-	return a.mover.Refs(ctx, a.repo, moves, Message)
+	return a.mover.Refs(ctx, a.repo, moves, Message, 0)
 }
 
 // Message is in the reflog of refs that were moved to the database's values.

@@ -42,7 +42,8 @@ const (
 	// heldFor is how long another process may have git's lock file of a ref before the ref counts as
 	// one that git refuses to move.
 	heldFor = 10 * time.Second
-	// retryNew is the longest pause once something else has changed.
+	// retryNew is the longest pause once something else has changed, and for a repository that is too
+	// busy to be moved in.
 	retryNew = time.Second
 )
 
@@ -86,6 +87,7 @@ type Follower struct {
 	// malformed are the last objections to objects of projects.
 	malformed map[string]Malformed
 	unpack    gitrepo.UnpackLimits
+	lockWait  time.Duration
 	epochs    []refdb.Epoch
 	cursor    refdb.Cursor
 	saved     state         // what the state file has
@@ -119,7 +121,7 @@ const malformedFor = 24 * time.Hour
 func New(db *refdb.DB, o Options) *Follower {
 	return &Follower{
 		db: db, o: o, queue: newQueue(), marks: map[string]*packs.Mark{}, known: map[string]string{}, failed: map[string]Failure{},
-		heads: map[string]watchedHead{}, malformed: map[string]Malformed{}, unpack: gitrepo.DefaultUnpackLimits(),
+		heads: map[string]watchedHead{}, malformed: map[string]Malformed{}, unpack: gitrepo.DefaultUnpackLimits(), lockWait: lockWait,
 		loaded: make(chan struct{}), again: make(chan struct{}, 1),
 	}
 }
@@ -385,7 +387,8 @@ func (f *Follower) catchUp(ctx context.Context, project string, w work) (again w
 		return w, err
 	}
 	defer release()
-	here := catchup.Copy{Config: c, DB: f.db, Repo: repo, Project: project, Mover: f.Mover(r, repo), Whole: mark.IsWhole}
+	mover := &claimedMoves{Follower: f, r: r, repo: repo, waits: w.held}
+	here := catchup.Copy{Config: c, DB: f.db, Repo: repo, Project: project, Mover: mover, Whole: mark.IsWhole}
 	refs := w.guarded(c, project)
 	err = f.receive(ctx, project, repo, mark, refs)
 	if err != nil && ctx.Err() == nil {
@@ -432,6 +435,7 @@ func (f *Follower) catchUp(ctx context.Context, project string, w work) (again w
 		w.unplaced = again.unplaced
 		return w, err
 	}
+	again.held = mover.held && !again.empty()
 	return again, nil
 }
 

@@ -3,6 +3,7 @@ package follow
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/site/catchup"
@@ -19,11 +20,20 @@ type claimedMoves struct {
 	*Follower
 	r    config.Repository
 	repo *gitrepo.Repo
+	// waits: git waits for a lock file that every move in the repository needs. Pushes to other refs
+	// may hold such a file in turn, in a reftable for as long as their hooks run. A git that did not
+	// wait would seldom find it free.
+	waits bool
+	held  bool // git has met such a lock file, and waits for it from now on
 }
+
+// lockWait is how long git waits for such a file. A push to the same ref, which may hold the file,
+// waits as long: its hook waits for the claim.
+const lockWait = 300 * time.Millisecond
 
 // Mover returns what moves refs of a repository to the database's values, beside pushes and guards.
 func (f *Follower) Mover(r config.Repository, repo *gitrepo.Repo) catchup.Mover {
-	return &claimedMoves{f, r, repo}
+	return &claimedMoves{Follower: f, r: r, repo: repo}
 }
 
 // Claim implements [catchup.Mover].
@@ -50,12 +60,18 @@ func (m *claimedMoves) Move(ctx context.Context, all []gitrepo.Move) error {
 		refs[i] = one.Ref
 	}
 	listed := m.o.Moves.About(m.r.Path, refs...)
-	err := m.o.Mover.Refs(ctx, m.repo, all, catchup.Message)
+	wait := time.Duration(0)
+	if m.waits || m.held {
+		wait = m.lockWait
+	}
+	err := m.o.Mover.Refs(ctx, m.repo, all, catchup.Message, wait)
 	m.o.Marks.Raise(m.r.Path)
 	listed()
-	if refused := (*gitrepo.RefusedError)(nil); err != nil && !errors.As(err, &refused) {
+	refused := (*gitrepo.RefusedError)(nil)
+	if err != nil && !errors.As(err, &refused) {
 		m.o.Killed(m.r.Path, refs)
 	}
+	m.held = m.held || refused != nil && refused.AllLocked
 	return err
 }
 

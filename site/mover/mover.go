@@ -1,5 +1,5 @@
 // Package mover moves refs of a repository for the site itself: to what the database holds, or to
-// what an operator has decided. Its git runs no hooks and does not wait for lock files. That git
+// what an operator has decided. Its git runs no hooks and does not wait for lock files of refs. That git
 // inherits a lock of the repository, by which the next daemon waits for a git that outlives this
 // one.
 package mover
@@ -45,9 +45,12 @@ type configured struct {
 func lockFile(dir string) string { return filepath.Join(dir, "refdb", "moving") }
 
 // Refs moves refs from exactly their present values. The error is a [*gitrepo.RefusedError] if git
-// refuses; then it has moved none of them.
-func (m *Mover) Refs(ctx context.Context, repo *gitrepo.Repo, moves []gitrepo.Move, message string) error {
-	return m.with(ctx, repo, message, func(how gitrepo.Unhooked) error { return repo.MoveRefs(ctx, moves, how) })
+// refuses; then it has moved none of them. LockWait is as in [gitrepo.Unhooked].
+func (m *Mover) Refs(ctx context.Context, repo *gitrepo.Repo, moves []gitrepo.Move, message string, lockWait time.Duration) error {
+	return m.with(ctx, repo, message, func(how gitrepo.Unhooked) error {
+		how.LockWait = lockWait
+		return repo.MoveRefs(ctx, moves, how)
+	})
 }
 
 // Head makes HEAD point to a ref.

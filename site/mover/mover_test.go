@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	if dir, id, is := strings.Cut(os.Getenv(daemonVar), " "); is {
 		repo, err := gitrepo.OpenDir(dir)
 		if err == nil {
-			err = new(mover.Mover).Refs(context.Background(), repo, []gitrepo.Move{{Ref: "refs/heads/x", To: id}}, "test")
+			err = new(mover.Mover).Refs(context.Background(), repo, []gitrepo.Move{{Ref: "refs/heads/x", To: id}}, "test", 0)
 		}
 		if err != nil {
 			os.Exit(1)

@@ -102,7 +102,7 @@ func (co *Coordinator) moveDecided(ctx context.Context, repo *gitrepo.Repo, move
 	defer cancel()
 	until := time.Now().Add(lockPatience)
 	for {
-		err := co.Mover.Refs(ctx, repo, []gitrepo.Move{move}, "refdb: the global value")
+		err := co.Mover.Refs(ctx, repo, []gitrepo.Move{move}, "refdb: the global value", 0)
 		refused := (*gitrepo.RefusedError)(nil)
 		if !errors.As(err, &refused) || !refused.Locked || time.Now().After(until) || !pause.For(ctx, 50*time.Millisecond) {
 			return err
