@@ -29,6 +29,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/gerrit"
 	"github.com/globalrefdb/globalrefdb/site/hookdir"
 	"github.com/globalrefdb/globalrefdb/site/hooks"
+	"github.com/globalrefdb/globalrefdb/site/internal/background"
 	"github.com/globalrefdb/globalrefdb/site/internal/exporter"
 	"github.com/globalrefdb/globalrefdb/site/internal/socket"
 	"github.com/globalrefdb/globalrefdb/site/internal/systemd"
@@ -106,6 +107,7 @@ type Daemon struct {
 	lifecycle  *lifecycle.Lifecycle
 	storage    objects.Storage
 	witness    witness.Witness
+	background background.Tasks
 
 	// removals are lock-file removals in progress, by resolved intent; only used by reconcile.
 	removals map[moving.Key]<-chan struct{}
@@ -207,10 +209,6 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.state.Work = work
 	defer d.state.Tasks.Wait()
 	defer cancel()
-	d.state.Tasks.Go(func() {
-		earlier := moves.Earlier{Await: d.mover.AwaitEarlier, Ended: d.removeLeft}
-		d.list.Keep(work, earlier, func() { d.readers.Forget(d.guards.Lives) })
-	})
 	if err := errors.Join(d.guards.LoadGuards(c.State), d.guards.LoadCreations(c.State), d.lifecycle.LoadDeletions(c.State)); err != nil {
 		return err
 	}
@@ -233,69 +231,37 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	}
 	defer socket.Unbind(listener, c.Socket, made)
 
-	var metrics *exporter.Exporter
+	l := &launch{config: c, listener: listener, connections: newConnections()}
+	if booted {
+		l.boot = &machine
+	}
 	if c.Metrics != "" {
-		if metrics, err = exporter.New(c.Metrics, append([]prometheus.Collector{collector{d}}, d.o.Collectors...), d.o.Logger); err != nil {
+		if l.metrics, err = exporter.New(c.Metrics, append([]prometheus.Collector{collector{d}}, d.o.Collectors...), d.o.Logger); err != nil {
 			return fmt.Errorf("site.metrics: %w", err)
 		}
 	}
 
 	d.state.Upkeep, d.endUpkeep = context.WithCancel(work)
-	connections := newConnections()
-	d.state.Tasks.Go(func() { d.accept(work, listener, connections) })
+	table := d.table(l)
+	d.begin(onceBound, table)
 	defer listener.Close()
-
-	if metrics != nil {
-		d.state.Tasks.Go(func() {
-			if err := metrics.Serve(); err != nil {
-				d.o.Logger.ErrorContext(ctx, "metrics are served no more: restart the daemon", "error", err)
-			}
-		})
-		d.state.Tasks.Go(func() { <-work.Done(); metrics.Close() })
-		d.state.Tasks.Go(func() { d.lags.Measure(work, d.state.Config, d.db, d.o.Logger, d.state.Digest) })
-		d.state.Tasks.Go(func() { d.survey.keep(work, d) })
-	}
 
 	if err := d.witness.CompareAtStart(ctx, c); err != nil {
 		return err
 	}
-	if d.o.Journal != nil {
-		d.state.Tasks.Go(func() { d.witness.KeepComparing(work) })
-		d.state.Tasks.Go(func() { d.witness.KeepJournal(work) })
-	}
+	d.begin(onceCompared, table)
 	if err := d.state.Presence.Begin(ctx, c); err != nil {
 		return err
 	}
 	d.policy.Refresh(ctx)
-	err = d.reconcile(ctx)
+	l.reconciled = d.reconcile(ctx)
 	d.state.Start()
-	d.state.Tasks.Go(func() { d.keepProjects(work) })
-	d.state.Tasks.Go(func() { d.state.Presence.Keep(work, c) })
-	d.state.Tasks.Go(func() { d.storage.DropAbandoned(work) })
-	d.state.Tasks.Go(func() { d.maintainer.RunLeftLocks(work) })
-	d.state.Tasks.Go(func() { d.follower.Run(work) })
-	d.state.Tasks.Go(func() { d.maintainer.Run(d.state.Upkeep) })
-	d.state.Tasks.Go(func() { d.lifecycle.RunClones(d.state.Upkeep) })
-	d.state.Tasks.Go(func() { d.lifecycle.RunRemovals(d.state.Upkeep) })
-	d.state.Tasks.Go(func() { d.lifecycle.RunVanished(d.state.Upkeep) })
-	d.state.Tasks.Go(func() { d.lifecycle.RunAbandoned(d.state.Upkeep) })
-	d.state.Tasks.Go(func() {
-		d.state.Presence.KeepTelling(d.state.Upkeep, d.state.Config, d.about, func(err error) {
-			d.logFailure(d.state.Upkeep, "what this site says about itself could not be written", err)
-		})
-	})
-	d.state.Tasks.Go(func() { d.gerrit.Run(d.state.Upkeep) })
-	d.state.Tasks.Go(func() { d.hookdir.Run(d.state.Upkeep) })
-	d.state.Tasks.Go(func() { d.finishHooks(d.state.Upkeep) })
-	d.state.Tasks.Go(func() { d.reconcileLoop(work, err) })
-	if booted {
-		d.state.Tasks.Go(func() { machine.CatchUp(work, c) })
-	}
+	d.begin(onceServing, table)
 	systemd.Ready()
 	d.o.Logger.InfoContext(ctx, "serving", "version", d.o.Version, "presence", d.state.Presence.Lost() == nil)
 
 	<-ctx.Done()
-	d.stop(connections, d.state.Config().StopTimeout)
+	d.stop(l.connections, d.state.Config().StopTimeout)
 	listener.Close()
 	cancel()
 	d.state.Tasks.Wait()
