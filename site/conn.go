@@ -31,7 +31,7 @@ func newConnections() connections { return make(connections, maxConnections) }
 func (c connections) idle() bool { return len(c) == 0 }
 
 // accept serves connections until the listener is closed.
-func (d *Daemon) accept(ctx context.Context, l *net.UnixListener, slots connections) {
+func (d *Daemon) accept(ctx context.Context, l *net.UnixListener, slots connections, failed func(error)) {
 	for {
 		conn, err := l.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
@@ -39,10 +39,12 @@ func (d *Daemon) accept(ctx context.Context, l *net.UnixListener, slots connecti
 		}
 		if err != nil {
 			// Too many open files: some will be closed soon.
+			failed(err)
 			d.o.Logger.ErrorContext(ctx, "a hook could not connect", "error", err)
 			time.Sleep(50 * time.Millisecond)
 			continue
 		}
+		failed(nil)
 		slots <- struct{}{}
 		d.state.Tasks.Go(func() {
 			free := sync.OnceFunc(func() { <-slots })
@@ -105,6 +107,8 @@ func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn, r *bufio.Reade
 		return d.maintainAsked(conn, q)
 	case wire.StateFollow:
 		return d.followAsked(ctx, q)
+	case wire.StateCatchUp:
+		return d.catchUpAsked(conn, q)
 	case wire.StateGuards:
 		return d.guardsAsked(q)
 	case wire.StateRead:

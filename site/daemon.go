@@ -16,7 +16,6 @@ import (
 	"os"
 	"runtime"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,6 +29,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/gerrit"
 	"github.com/globalrefdb/globalrefdb/site/hookdir"
 	"github.com/globalrefdb/globalrefdb/site/hooks"
+	"github.com/globalrefdb/globalrefdb/site/internal/background"
 	"github.com/globalrefdb/globalrefdb/site/internal/exporter"
 	"github.com/globalrefdb/globalrefdb/site/internal/socket"
 	"github.com/globalrefdb/globalrefdb/site/internal/systemd"
@@ -38,6 +38,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/maintainer"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/modes"
+	"github.com/globalrefdb/globalrefdb/site/mover"
 	"github.com/globalrefdb/globalrefdb/site/moves"
 	"github.com/globalrefdb/globalrefdb/site/moving"
 	"github.com/globalrefdb/globalrefdb/site/objects"
@@ -90,7 +91,7 @@ type Daemon struct {
 	claims   claims.Claims
 	moving   moving.Coordinator
 	guards   sessions.Guards
-	earlier  earlierFollowers
+	mover    mover.Mover
 	lags     compare.Lags
 	survey   survey
 	moved    moves.Marks
@@ -106,6 +107,7 @@ type Daemon struct {
 	lifecycle  *lifecycle.Lifecycle
 	storage    objects.Storage
 	witness    witness.Witness
+	background background.Tasks
 
 	// removals are lock-file removals in progress, by resolved intent; only used by reconcile.
 	removals map[moving.Key]<-chan struct{}
@@ -127,10 +129,10 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 	d.state.DigestKey = o.DigestKey
 	d.witness = witness.Witness{DB: db, Journal: o.Journal, Moves: &d.list, State: d.state, Logger: o.Logger}
 	d.follower = follow.New(db, follow.Options{
-		State: d.state, Projects: &d.projects, Witness: &d.witness, Pruning: &d.pruning, Moves: &d.list,
-		Dir: c.State, Name: presence.FollowerName(c.Site), Logger: o.Logger, Digest: d.state.Digest, Parallel: max(2, runtime.NumCPU()),
-		Appeared: func(r config.Repository) { d.list.Repository(r.Path) },
-		Changed:  func(project, ref string) { d.moving.Wake(project, ref) },
+		State: d.state, Projects: &d.projects, Witness: &d.witness, Pruning: &d.pruning, Claims: &d.claims, Mover: &d.mover,
+		Moves: &d.list, Marks: &d.moved, Dir: c.State, Name: presence.FollowerName(c.Site), Logger: o.Logger, Digest: d.state.Digest, Parallel: max(2, runtime.NumCPU()),
+		Appeared: func(r config.Repository) { d.list.Repository(r.Path) }, Killed: d.removeLeft,
+		Changed: func(project string, refs ...string) { d.moving.Wake(project, refs...) },
 	})
 	d.gerrit = gerrit.Watch{
 		Path: func() string { return d.state.Config().Gerrit }, HasSession: d.guards.HasSession,
@@ -144,17 +146,17 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 	d.policy = policy.New(policy.Policy{State: d.state, DB: db, Projects: &d.projects, Logged: &d.logged, Logger: o.Logger})
 	d.moving = moving.Coordinator{Deps: moving.Deps{
 		State: d.state, DB: db, Projects: &d.projects, Logged: &d.logged, Claims: &d.claims, Pruning: &d.pruning, Storage: &d.storage, List: &d.list,
-		Logger: o.Logger, Made: d.follower.Made,
+		Mover: &d.mover, Logger: o.Logger, Made: d.follower.Made,
 	}}
 	d.guards = sessions.Guards{Deps: sessions.Deps{
 		State: d.state, DB: db, Projects: &d.projects, Witness: &d.witness, Follower: d.follower, Claims: &d.claims, Moving: &d.moving, Policy: d.policy, Pruning: &d.pruning,
-		Storage: &d.storage, Moves: &d.list, Marks: &d.moved, Logged: &d.logged, EarlierFollowers: d.awaitEarlierFollowers,
+		Storage: &d.storage, Moves: &d.list, Marks: &d.moved, Logged: &d.logged,
 		NoteDeletion:  func(m wire.Deleted) error { return d.lifecycle.NoteDeletion(m) },
 		RemoveDeleted: func(work context.Context) { d.lifecycle.RemoveDeleted(work) },
 		Logger:        o.Logger, Hook: o.Hook,
 	}}
 	d.hooks = hooks.Hooks{Deps: hooks.Deps{
-		State: d.state, DB: db, Projects: &d.projects, Policy: d.policy, Witness: &d.witness, Moving: &d.moving, Claims: &d.claims, Follower: d.follower,
+		State: d.state, DB: db, Projects: &d.projects, Policy: d.policy, Moving: &d.moving, Claims: &d.claims, Follower: d.follower,
 		Guards: &d.guards, Pruning: &d.pruning, Storage: &d.storage, List: &d.list, Marks: &d.moved, Logged: &d.logged, Logger: o.Logger,
 		Limits: hooks.DefaultLimits(),
 	}}
@@ -208,13 +210,10 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.state.Work = work
 	defer d.state.Tasks.Wait()
 	defer cancel()
-	d.state.Tasks.Go(func() {
-		d.list.Keep(work, d.awaitEarlierFollowers, func() { d.readers.Forget(d.guards.Lives) })
-	})
 	if err := errors.Join(d.guards.LoadGuards(c.State), d.guards.LoadCreations(c.State), d.lifecycle.LoadDeletions(c.State)); err != nil {
 		return err
 	}
-	machine := afterboot.Repair{Patience: d.limits.lockFiles, State: d.state, DB: d.db, Pruning: &d.pruning, Logger: d.o.Logger}
+	machine := afterboot.Repair{Patience: d.limits.lockFiles, State: d.state, DB: d.db, Pruning: &d.pruning, Follower: d.follower, Logger: d.o.Logger}
 	booted, err := machine.Booted(c.State)
 	if err != nil {
 		return err
@@ -233,79 +232,37 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	}
 	defer socket.Unbind(listener, c.Socket, made)
 
-	var metrics *exporter.Exporter
+	l := &launch{config: c, listener: listener, connections: newConnections()}
+	if booted {
+		l.boot = &machine
+	}
 	if c.Metrics != "" {
-		if metrics, err = exporter.New(c.Metrics, append([]prometheus.Collector{collector{d}}, d.o.Collectors...), d.o.Logger); err != nil {
+		if l.metrics, err = exporter.New(c.Metrics, append([]prometheus.Collector{collector{d}}, d.o.Collectors...), d.o.Logger); err != nil {
 			return fmt.Errorf("site.metrics: %w", err)
 		}
 	}
 
 	d.state.Upkeep, d.endUpkeep = context.WithCancel(work)
-	connections := newConnections()
-	d.state.Tasks.Go(func() { d.accept(work, listener, connections) })
+	table := d.table(l)
+	d.begin(onceBound, table)
 	defer listener.Close()
-
-	if metrics != nil {
-		d.state.Tasks.Go(func() {
-			if err := metrics.Serve(); err != nil {
-				d.o.Logger.ErrorContext(ctx, "metrics are served no more: restart the daemon", "error", err)
-			}
-		})
-		d.state.Tasks.Go(func() { <-work.Done(); metrics.Close() })
-		d.state.Tasks.Go(func() { d.lags.Measure(work, d.state.Config, d.db, d.o.Logger, d.state.Digest) })
-		d.state.Tasks.Go(func() { d.survey.keep(work, d) })
-	}
 
 	if err := d.witness.CompareAtStart(ctx, c); err != nil {
 		return err
 	}
-	if d.o.Journal != nil {
-		d.state.Tasks.Go(func() { d.witness.KeepComparing(work) })
-		d.state.Tasks.Go(func() { d.witness.KeepJournal(work) })
-	}
+	d.begin(onceCompared, table)
 	if err := d.state.Presence.Begin(ctx, c); err != nil {
 		return err
 	}
 	d.policy.Refresh(ctx)
-	err = d.reconcile(ctx)
+	l.reconciled = d.reconcile(ctx)
 	d.state.Start()
-	d.state.Tasks.Go(func() { d.keepProjects(work) })
-	d.state.Tasks.Go(func() { d.state.Presence.Keep(work, c) })
-	d.state.Tasks.Go(func() { d.storage.DropAbandoned(work) })
-	d.state.Tasks.Go(func() { d.maintainer.RunLeftLocks(work) })
-	// Gits whose hooks this daemon answers.
-	following, endFollowing := context.WithCancel(work)
-	defer endFollowing()
-	var followers sync.WaitGroup
-	answered := func(run func()) {
-		followers.Add(1)
-		d.state.Tasks.Go(func() { defer followers.Done(); run() })
-	}
-	answered(func() { d.follower.Run(following) })
-	d.state.Tasks.Go(func() { d.maintainer.Run(d.state.Upkeep) })
-	answered(func() { d.lifecycle.RunClones(d.state.Upkeep) })
-	d.state.Tasks.Go(func() { d.lifecycle.RunRemovals(d.state.Upkeep) })
-	d.state.Tasks.Go(func() { d.lifecycle.RunVanished(d.state.Upkeep) })
-	d.state.Tasks.Go(func() { d.lifecycle.RunAbandoned(d.state.Upkeep) })
-	d.state.Tasks.Go(func() {
-		d.state.Presence.KeepTelling(d.state.Upkeep, d.state.Config, d.about, func(err error) {
-			d.logFailure(d.state.Upkeep, "what this site says about itself could not be written", err)
-		})
-	})
-	d.state.Tasks.Go(func() { d.gerrit.Run(d.state.Upkeep) })
-	d.state.Tasks.Go(func() { d.hookdir.Run(d.state.Upkeep) })
-	d.state.Tasks.Go(func() { d.finishHooks(d.state.Upkeep) })
-	d.state.Tasks.Go(func() { d.reconcileLoop(work, err) })
-	if booted {
-		answered(func() { machine.CatchUp(following, c) })
-	}
+	d.begin(onceServing, table)
 	systemd.Ready()
 	d.o.Logger.InfoContext(ctx, "serving", "version", d.o.Version, "presence", d.state.Presence.Lost() == nil)
 
 	<-ctx.Done()
-	d.stop(connections, d.state.Config().StopTimeout)
-	endFollowing()
-	followers.Wait() // while the hooks of their gits are answered: they would wait for the next daemon
+	d.stop(l.connections, d.state.Config().StopTimeout)
 	listener.Close()
 	cancel()
 	d.state.Tasks.Wait()

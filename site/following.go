@@ -2,7 +2,10 @@ package site
 
 import (
 	"context"
+	"fmt"
+	"net"
 
+	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -22,4 +25,35 @@ func (d *Daemon) followAsked(ctx context.Context, q wire.Request) wire.Response 
 		d.follower.Compare(r.Project)
 	}
 	return wire.Response{OK: true}
+}
+
+// catchUpAsked brings refs of the repository that q names to the database's values, for a `site sync`
+// or a `site check --repair`, which it tells to wait.
+func (d *Daemon) catchUpAsked(conn *net.UnixConn, q wire.Request) wire.Response {
+	waits := d.hooks.Waiting(conn)
+	ctx, stop := waits.KeepWaiting(d.state.Upkeep)
+	lines, err := d.catchUp(ctx, q)
+	stop()
+	if err != nil {
+		lines = append(lines, wire.OneLine(err.Error()))
+	}
+	return wire.Response{OK: err == nil, Lines: lines}
+}
+
+func (d *Daemon) catchUp(ctx context.Context, q wire.Request) (lines []string, err error) {
+	c := d.state.Config()
+	r, err := c.Find(q.Dir)
+	if err == nil && !install.IsGuardedBy(c, r) {
+		err = fmt.Errorf("%s is not guarded by this daemon", q.Dir)
+	}
+	if err == nil {
+		err = d.state.AwaitServing(ctx)
+	}
+	if err == nil {
+		c, err = d.policy.Ruled(ctx, c, r)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d.follower.Answer(ctx, c, r, q.Body)
 }

@@ -3,11 +3,14 @@ package site_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/site/moves"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
@@ -63,6 +66,41 @@ func TestTheLockFilesOfAPushThatWasKilledGoByThemselves(t *testing.T) {
 				g.has(ref, g.commit[2], g.commit[2])
 			})
 		}
+	}
+}
+
+// Nor does what the site's own git leaves stay, which moved a ref to the database's value.
+func TestTheLockFilesOfAFollowersGitThatWasKilledGoByThemselves(t *testing.T) {
+	t.Parallel()
+	for _, daemon := range []string{"goes on", "is killed before", "is killed, too"} {
+		t.Run("the daemon "+daemon, func(t *testing.T) {
+			t.Parallel()
+			g := sessionTest(t)
+			a, b := g.commit[0], g.commit[1]
+			g.set(x, a)
+			if _, err := g.db.Put(t.Context(), "team/app", x, refdb.Value(b)); err != nil {
+				t.Fatal(err)
+			}
+			git := g.stall(x)
+			if daemon == "goes on" {
+				g.catchesUp(x)
+			} else {
+				g.halt()
+				g.earlierRecords(moves.Entry{Ref: x, Dir: g.repo})
+				g.earlierMoves(gitrepo.Move{Ref: x, From: a, To: b})
+			}
+			git.waits()
+			if daemon == "is killed before" {
+				g.start()
+			}
+			git.kill()
+			if daemon == "is killed, too" {
+				g.start()
+			}
+			sitetest.Eventually(t, "the lock files are gone", func() bool { return len(g.locks()) == 0 })
+			sitetest.Eventually(t, "the ref follows", func() bool { return strings.HasPrefix(g.catchUp(x), "result updated ") })
+			g.has(x, b, b)
+		})
 	}
 }
 

@@ -41,7 +41,7 @@ var (
 	followingMetric = describe("repositories_following", "Repositories that are catching up with the database, or are queued for it.")
 	notFollowing    = describe("repositories_not_following", "Followed repositories whose last catch-up failed.")
 	notFollowingFor = describe("not_following_seconds", "Longest time that a repository whose catch-up fails has been behind, in seconds; 0 if there is none.")
-	unplacedRefs    = describe("refs_not_placed", "Refs that git or a hook refused to move in the last catch-up.")
+	unplacedRefs    = describe("refs_not_placed", "Refs that git refused to move in the last catch-up.")
 	statesMetric    = describe("repositories_state", "Repositories of guarded projects by state: guarded; open (not enabled yet); disabled (by an operator); "+
 		"bypassed (enabled, but their configuration does not lead git to the hooks); unknown (unreadable). At most five minutes old.", "state")
 	storedPacks    = describe("packs_stored_bytes", "Size of the packs in the database that pushes have used, for all projects and sites, in bytes.")

@@ -1,28 +1,30 @@
 package site_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/internal/testprogram"
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site"
+	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/site/moves"
 	"github.com/globalrefdb/globalrefdb/site/projects"
+	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
-// What a follower moves is recorded before its git is let through, and listed when that has ended, not before, over a restart of the
-// daemon, too.
+// A follower's move is recorded before its git starts, and listed when the git has ended, not before,
+// even if the daemon is restarted in between.
 func TestWhatAFollowerMovesIsListedWhenItsGitHasEnded(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"commit", "kill", "kill after the move"} {
-		for _, daemon := range []string{"watches", "is restarted before the end", "starts after the end"} {
+		for _, daemon := range []string{"goes on", "is killed before the end", "is killed, and starts after the end"} {
 			t.Run(end+", the daemon "+daemon, func(t *testing.T) {
 				t.Parallel()
 				g := sessionTest(t)
@@ -32,31 +34,32 @@ func TestWhatAFollowerMovesIsListedWhenItsGitHasEnded(t *testing.T) {
 					t.Fatal(err)
 				}
 				m := g.reader()
-				s := g.session("REFDB_REPLICA=1")
-				if err := s.prepare("update " + x + " " + b + " " + a); err != nil {
-					t.Fatal(err)
-				}
-				m.lists()
-				if daemon != "watches" {
+				git := g.stall(x)
+				if daemon == "goes on" {
+					g.catchesUp(x)
+				} else {
 					g.halt()
+					g.earlierRecords(moves.Entry{Ref: x, Dir: g.repo})
+					g.earlierMoves(gitrepo.Move{Ref: x, From: a, To: b})
 				}
-				if daemon == "is restarted before the end" {
+				git.waits()
+				if daemon == "is killed before the end" {
 					g.start()
 					m.connect()
+				}
+				if daemon != "is killed, and starts after the end" {
 					m.lists()
 				}
-				switch {
-				case end == "commit" && daemon != "starts after the end":
-					s.must("commit")
-					m.lists() // its git lives
-					s.close()
-				case end == "kill":
-					s.kill()
-				default: // also of a git whose hook finds no daemon in the end
+				switch end {
+				case "commit":
+					git.end()
+				case "kill":
+					git.kill()
+				default:
 					g.loose(x, b)
-					s.kill()
+					git.kill()
 				}
-				if daemon == "starts after the end" {
+				if daemon == "is killed, and starts after the end" {
 					g.start()
 					m.connect()
 				}
@@ -66,6 +69,27 @@ func TestWhatAFollowerMovesIsListedWhenItsGitHasEnded(t *testing.T) {
 			})
 		}
 	}
+}
+
+// earlierRecords records a move that is about to be made, as a daemon does that is killed then.
+func (g *guard) earlierRecords(e moves.Entry) {
+	g.tb.Helper()
+	c, err := config.Load(g.tb.Context(), g.config)
+	if err != nil {
+		g.tb.Fatal(err)
+	}
+	boot, err := pusher.BootID()
+	if err != nil {
+		g.tb.Fatal(err)
+	}
+	list, _, err := moves.Open(moves.Dir(c.State), boot, c.Socket+".moves")
+	if err == nil {
+		_, err = list.Begin(e)
+	}
+	if err != nil {
+		g.tb.Fatal(err)
+	}
+	list.Close()
 }
 
 // If the list is lost while a git of an earlier daemon's follower is under way, readers compare everything, and once more that repository when the
@@ -84,11 +108,10 @@ func TestARepositoryIsListedInWhichAFollowerOfALostListMayMoveRefs(t *testing.T)
 				t.Fatal(err)
 			}
 			m := g.reader()
-			s := g.session("REFDB_REPLICA=1")
-			if err := s.prepare("update " + x + " " + b + " " + a); err != nil {
-				t.Fatal(err)
-			}
+			git := g.stall(x)
 			g.halt()
+			g.earlierMoves(gitrepo.Move{Ref: x, From: a, To: b})
+			git.waits()
 			if err := os.RemoveAll(filepath.Join(g.dir, "state/moves")); err != nil {
 				t.Fatal(err)
 			}
@@ -101,8 +124,7 @@ func TestARepositoryIsListedInWhichAFollowerOfALostListMayMoveRefs(t *testing.T)
 			}
 			m.place = reset.Place
 			m.lists()
-			g.loose(x, b)
-			s.kill()
+			git.end()
 			m.waits("-")
 		})
 	}
@@ -129,32 +151,6 @@ func TestWhatComesFromAnotherSiteIsListed(t *testing.T) {
 	m.waits("HEAD")
 	if got := other.git("symbolic-ref", "HEAD"); strings.TrimSpace(got) != x {
 		t.Errorf("HEAD is %q when it is listed", got)
-	}
-}
-
-// A daemon that stops answers the hook of a git that follows the database: it waits for that git, whose hook would wait for the next daemon.
-func TestAStopDoesNotWaitForAGitThatWaitsForTheDaemon(t *testing.T) {
-	t.Parallel()
-	shared := sessionDatabase(t)
-	g, other := newGuard(t, shared, "eu-1", storesAll), newGuard(t, shared, "us-1", storesAll)
-	dir := t.TempDir()
-	script := fmt.Sprintf("#!/bin/sh\ntouch %[1]s/here\nuntil [ -e %[1]s/go ]; do sleep 0.01; done\n", dir)
-	if err := testprogram.Write(filepath.Join(other.repo, "hooks/reference-transaction"), []byte(script)); err != nil {
-		t.Fatal(err)
-	}
-	g.git("update-ref", x, g.commit[0])
-	sitetest.Eventually(t, "a git follows", func() bool { return there(filepath.Join(dir, "here")) })
-	other.stop()
-	sitetest.Eventually(t, "the daemon stops", func() bool { return strings.Contains(other.log.String(), "msg=stopping") })
-	time.Sleep(200 * time.Millisecond) // until it waits for that git; if it is slower this test sees less
-	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := other.halt(); err != nil {
-		t.Error(err)
-	}
-	if other.local(x) != g.commit[0] && !strings.Contains(other.log.String(), "msg=refused") {
-		t.Error("its hook was not answered")
 	}
 }
 

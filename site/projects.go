@@ -2,6 +2,7 @@ package site
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/site/internal/failure"
@@ -9,7 +10,7 @@ import (
 )
 
 // keepProjects refreshes the cache of the projects and acts on their modes, until ctx ends.
-func (d *Daemon) keepProjects(ctx context.Context) {
+func (d *Daemon) keepProjects(ctx context.Context, failed func(error)) {
 	tick := time.NewTicker(projects.RefreshEvery)
 	defer tick.Stop()
 	for {
@@ -19,10 +20,14 @@ func (d *Daemon) keepProjects(ctx context.Context) {
 			changed := d.projects.Changed()
 			d.follower.FindProjects(changed)
 			d.lifecycle.RowsChanged(changed)
-			d.logFailure(ctx, "what this site does about projects that are not enforced could not be written", d.modes.Adopt(ctx))
-			d.logFailure(ctx, "the database could not follow what was let through", d.modes.WriteBack(ctx))
+			adopted, written := d.modes.Adopt(ctx), d.modes.WriteBack(ctx)
+			d.logFailure(ctx, "what this site does about projects that are not enforced could not be written", adopted)
+			d.logFailure(ctx, "the database could not follow what was let through", written)
+			failed(errors.Join(adopted, written))
 		case <-d.logged.Changed:
-			d.logFailure(ctx, "the database could not follow what was let through", d.modes.WriteBack(ctx))
+			written := d.modes.WriteBack(ctx)
+			d.logFailure(ctx, "the database could not follow what was let through", written)
+			failed(written)
 		case <-ctx.Done():
 			return
 		}

@@ -23,10 +23,11 @@ const lateRequests = 24 * time.Hour
 
 // reconcileLoop reconciles the database with the site's repositories until ctx ends: it retries
 // whatever failed elsewhere. Err is the result of the first attempt.
-func (d *Daemon) reconcileLoop(ctx context.Context, err error) {
+func (d *Daemon) reconcileLoop(ctx context.Context, err error, failed func(error)) {
 	retry := backoff.NewExponentialBackOff()
 	retry.InitialInterval, retry.MaxInterval = 100*time.Millisecond, reconcileEvery/2
 	for {
+		failed(err)
 		wait, hurry := reconcileEvery, d.state.Reconcile.Wanted()
 		if err != nil {
 			d.o.Logger.WarnContext(ctx, "reconciling failed; trying again: see `refdbctl site status`", "class", refdb.ClassOf(err).String())

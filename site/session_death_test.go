@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
@@ -324,7 +325,8 @@ func TestADecisionThatCanNotBeHeededYetIsLeftToTheNextReconciling(t *testing.T) 
 	g.has(x, b, b)
 }
 
-// Rule 15: what the follower moves is claimed from its hook's check until its git has ended, over a restart of the daemon, too.
+// A follower's move is claimed until its git has ended, even if the daemon is restarted in between
+// (M9).
 func TestASessionWaitsForTheFollowersGit(t *testing.T) {
 	t.Parallel()
 	for _, restart := range []bool{false, true} {
@@ -336,36 +338,87 @@ func TestASessionWaitsForTheFollowersGit(t *testing.T) {
 			if _, err := g.db.Put(t.Context(), "team/app", x, refdb.Value(b)); err != nil {
 				t.Fatal(err)
 			}
-			s := g.session("REFDB_REPLICA=1")
-			if err := s.prepare("update " + x + " " + b + " " + a); err != nil {
-				t.Fatal(err)
+			git := g.stall(x)
+			if restart {
+				g.halt()
+				g.earlierMoves(gitrepo.Move{Ref: x, From: a, To: b})
+				git.waits()
+				g.start()
+			} else {
+				g.catchesUp(x)
+				git.waits()
 			}
 			// Another site moves it back.
 			if _, err := g.db.Put(t.Context(), "team/app", x, refdb.Value(a)); err != nil {
 				t.Fatal(err)
 			}
-			if restart {
-				g.halt()
-				g.start()
-			}
 			j := g.jgit().session()
 			if m := j.answer(j.announce(line(x, a, g.commit[2]))); m != (refusedAs{"retry", "locked"}) {
 				t.Errorf("while the follower's git may move the ref: %+v", m)
 			}
-			s.must("abort")
-			s.close()
+			git.kill()
+			g.unlock()
 			tx := ""
 			sitetest.Eventually(t, "the git has ended", func() bool {
 				tx = j.announce(line(x, a, g.commit[2]))
 				return j.answer(tx) == (wire.Granted{TX: tx})
 			})
-			replica := g.session("REFDB_REPLICA=1")
-			if err := replica.prepare("update " + x + " " + b + " " + a); err == nil || !strings.Contains(err.Error(), "in progress here") {
-				t.Errorf("the follower, while a session has the ref: %v", err)
-			}
 			j.report(tx)
 		})
 	}
+}
+
+// A push has git's lock file when its hook asks, and waits for the follower's claim. If the
+// follower's git did not give up, both would wait for each other.
+func TestAPushAndTheFollowerDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	g := sessionTest(t)
+	a, b, c := g.commit[0], g.commit[1], g.commit[2]
+	g.set(x, a)
+	g.git("config", "core.filesRefLockTimeout", "-1") // for ever
+	put := func(value string) {
+		t.Helper()
+		if _, err := g.db.Put(t.Context(), "team/app", x, refdb.Value(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(b)
+	git := g.stall(x)
+	g.catchesUp(x)
+	git.waits()
+	push := g.session()
+	prepared := make(chan error, 1)
+	go func() { prepared <- push.prepare("update " + x + " " + c + " " + b) }() // it waits for the lock file
+	git.end()
+	if err := <-prepared; err != nil {
+		t.Errorf("a push from what the follower has brought: %v", err)
+	}
+	if said := g.catchUp(x); !strings.HasPrefix(said, "result locked ") && !strings.HasPrefix(said, "result moved ") {
+		t.Errorf("the follower, while a push is under way: %s", said)
+	}
+	push.must("commit")
+	push.close()
+	g.has(x, c, c)
+}
+
+// A git of an earlier daemon may move a ref to the value of a push whose outcome is not certain.
+func TestAPushIsRefusedWhileAGitOfAnEarlierDaemonMovesRefs(t *testing.T) {
+	t.Parallel()
+	g := sessionTest(t)
+	a, b, y := g.commit[0], g.commit[1], "refs/heads/y"
+	g.set(x, a)
+	git := g.stall(x)
+	g.halt()
+	g.earlierMoves(gitrepo.Move{Ref: x, From: a, To: b})
+	git.waits()
+	g.start()
+	if said := g.fails("update-ref", y, a); !strings.Contains(said, "being moved to what the database holds") {
+		t.Errorf("a push to the repository: %s", said)
+	}
+	git.kill()
+	g.unlock()
+	g.git("update-ref", y, a)
+	g.has(y, a, a)
 }
 
 // A guard that lives and has work, but no session, is an alarm after a minute.

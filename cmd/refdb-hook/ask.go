@@ -14,6 +14,10 @@ import (
 const (
 	socket      = "refdb/socket" // below the common Git directory; a link to the daemon's
 	retryPeriod = 50 * time.Millisecond
+	// earlierFollower is set in the environment of a git by which a daemon of an earlier version
+	// follows the database. If a daemon of this version has replaced that daemon, it would take the
+	// move for a push, which could bring an earlier value back.
+	earlierFollower = "REFDB_REPLICA"
 )
 
 // ask lets the daemon decide, and returns the status.
@@ -32,8 +36,15 @@ func (c call) ask() int {
 			return c.failed(reason)
 		}
 	}
-	q := wire.Request{State: c.state, Dir: dir, Replica: os.Getenv(wire.ReplicaVariable) != "", Process: &c.process, Body: c.body}
+	if os.Getenv(earlierFollower) != "" && c.state == wire.StatePrepared {
+		return c.failed(wire.FollowsForEarlier)
+	}
+	q := wire.Request{State: c.state, Dir: dir, Process: &c.process, Body: c.body}
 	answer, err := exchange(q, deadline, limit)
+	if os.Getenv(earlierFollower) != "" && c.state == wire.StateCommitted {
+		// The earlier daemon has allowed this. The database may hold another value by now.
+		exchange(wire.Request{State: wire.StateFollow, Dir: dir, Process: &c.process}, deadline, limit)
+	}
 	if err != nil {
 		reason := explain(err, dir, limit)
 		if !time.Now().Before(deadline) { // an answer that comes at once may be another one next time

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -45,7 +46,7 @@ func TestTheDaemonDecidesEachState(t *testing.T) {
 				}
 				return
 			}
-			if len(got) != 1 || got[0].State != c.state || got[0].Dir != s.dir || string(got[0].Body) != lines || got[0].Replica {
+			if len(got) != 1 || got[0].State != c.state || got[0].Dir != s.dir || string(got[0].Body) != lines {
 				t.Fatalf("the daemon was asked %+v", got)
 			}
 			if l := got[0].Limit; l <= 5*time.Second || l > patience {
@@ -63,15 +64,41 @@ func TestAnEmptyTransactionNeedsNoDaemon(t *testing.T) {
 	}
 }
 
-func TestReplicationIsMarked(t *testing.T) {
+// Daemons of earlier versions followed the database by a git with hooks, which they marked. The
+// daemon of this version would take such a move for a push, which may bring an earlier value back.
+func TestAGitOfAnEarlierVersionsFollowerIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	d := s.serve("ok\n")
 	r := s.transaction("prepared", lines)
 	r.env = append(r.env, "REFDB_REPLICA=1")
-	r.do().is(0)
-	if got := d.requests(); len(got) != 1 || !got[0].Replica {
+	r.do().is(1, wire.FollowsForEarlier)
+	if got := d.requests(); len(got) != 0 {
 		t.Errorf("the daemon was asked %+v", got)
+	}
+}
+
+// Such a git may have been allowed its move by the earlier daemon. It may be late: the daemon compares
+// the repository then.
+func TestAMoveOfAnEarlierVersionsFollowerIsCompared(t *testing.T) {
+	t.Parallel()
+	for _, mark := range []string{"REFDB_REPLICA=1", "REFDB_REPLICA="} {
+		s := newSite(t)
+		d := s.serve("ok\n")
+		r := s.transaction("committed", lines)
+		r.env = append(r.env, mark)
+		r.do().is(0)
+		want := []string{wire.StateCommitted}
+		if mark == "REFDB_REPLICA=1" {
+			want = append(want, wire.StateFollow)
+		}
+		var got []string
+		for _, q := range d.requests() {
+			got = append(got, q.State)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: the daemon was asked %q, want %q", mark, got, want)
+		}
 	}
 }
 

@@ -127,16 +127,6 @@ func (r *Repo) headFile() (value string, ok bool) {
 	return value, (err == nil || errors.Is(err, fs.ErrNotExist)) && !bytes.HasPrefix(text, []byte("ref:"))
 }
 
-// SetHead lets HEAD point to a ref, as the global database has it, without running hooks.
-func (r *Repo) SetHead(ctx context.Context, target string) error {
-	cmd := r.Command(ctx, "-c", "core.hooksPath=/dev/null", "symbolic-ref", "-m", "refdb: as in the global database", "HEAD", target)
-	cmd.Env = append(cmd.Env, "REFDB_REPLICA=1") // wire.ReplicaVariable: by that a later daemon finds it
-	if _, err := cmd.Output(); err != nil {
-		return fmt.Errorf("changing HEAD of %q: %w", r.path, reason(ctx, err))
-	}
-	return nil
-}
-
 // Refs iterates over all refs but HEAD, in byte order of their names, as git
 // prints them: they are never all in memory. warn is called with each line of
 // complaint by git, such as that it ignores a broken ref. An error ends it.

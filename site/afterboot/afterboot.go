@@ -16,6 +16,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/catchup"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/follow"
 	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 	"github.com/globalrefdb/globalrefdb/site/internal/lockfiles"
@@ -33,6 +34,7 @@ type Repair struct {
 	DB       *refdb.DB
 	State    *serving.State
 	Pruning  *maintenance.Pruning
+	Follower *follow.Follower
 	Logger   *slog.Logger
 }
 
@@ -154,7 +156,7 @@ func (b *Repair) catchUpIn(ctx context.Context, c *config.Config, r config.Repos
 		return err
 	}
 	defer release()
-	report, err := catchup.SyncLocal(ctx, ruled, b.DB, repo, r.Project, nil, nil)
+	report, err := catchup.Copy{Config: ruled, DB: b.DB, Repo: repo, Project: r.Project, Mover: b.Follower.Mover(r, repo), Patient: true}.All(ctx)
 	if err != nil {
 		return err
 	}

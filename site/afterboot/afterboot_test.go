@@ -12,6 +12,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 	"github.com/globalrefdb/globalrefdb/site/afterboot"
+	"github.com/globalrefdb/globalrefdb/site/follow"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/serving"
@@ -74,7 +75,8 @@ func TestABootIsNotRecordedBeforeAllRepositoriesAreRepaired(t *testing.T) {
 				t.Fatal(booted, err)
 			}
 			r := afterboot.Repair{
-				Patience: time.Minute, State: daemon("now"), DB: db, Pruning: &maintenance.Pruning{}, Logger: slog.New(slog.DiscardHandler),
+				Patience: time.Minute, State: daemon("now"), DB: db, Pruning: &maintenance.Pruning{},
+				Follower: follow.New(db, follow.Options{}), Logger: slog.New(slog.DiscardHandler),
 			}
 			r.CatchUp(ctx, c)
 			want := endsIn != ""

@@ -1,45 +1,44 @@
 package catchup
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/compare"
-	"github.com/globalrefdb/globalrefdb/site/wire"
+	"github.com/globalrefdb/globalrefdb/site/mover"
 )
 
 // maxFailures is how many refs in a row may be refused before the rest is not tried.
 const maxFailures = 10
 
 // apply moves refs from their local to their global values. If git refuses a transaction, apply
-// halves it until it has found the refs that git refuses.
+// halves it until it has found the refs that git refuses. It adds refs that git can't lock now to
+// s.held.
 func (s *syncer) apply(ctx context.Context, moves []compare.Pair) error {
 	if len(moves) == 0 {
 		return nil
 	}
-	refusal, err := s.swap(ctx, moves)
-	if err != nil {
-		return err
-	}
-	if refusal == "" {
+	err := s.swap(ctx, moves)
+	refused := (*gitrepo.RefusedError)(nil)
+	switch {
+	case err == nil:
 		s.failures = 0
-		if err := s.noteSettled(ctx, moves); err != nil {
+		if err := s.noteSettled(moves); err != nil {
 			return err
 		}
 		for _, m := range moves {
 			s.did(m)
 		}
 		return nil
-	}
-	if ctx.Err() != nil {
+	case !errors.As(err, &refused):
+		return err
+	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
 	still, err := s.still(ctx, moves)
@@ -48,8 +47,13 @@ func (s *syncer) apply(ctx context.Context, moves []compare.Pair) error {
 		return err
 	case len(still) < len(moves):
 		return s.apply(ctx, still)
+	case refused.AllLocked, refused.Locked && len(moves) == 1:
+		for _, m := range moves {
+			s.held = append(s.held, Synced{m.Ref, Held, m.Local, m.Global, refused.Reason})
+		}
+		return nil
 	case len(moves) == 1:
-		return s.refused(ctx, moves[0], refusal)
+		return s.refused(ctx, moves[0], refused.Reason)
 	}
 	half := len(moves) / 2
 	if err := s.apply(ctx, moves[:half]); err != nil {
@@ -58,30 +62,27 @@ func (s *syncer) apply(ctx context.Context, moves []compare.Pair) error {
 	return s.apply(ctx, moves[half:])
 }
 
-// noteSettled records the values that the refs have got.
-func (s *syncer) noteSettled(ctx context.Context, moves []compare.Pair) error {
-	if _, err := os.Lstat(filepath.Dir(compare.SettledFile(s.repo.Dir()))); err != nil || s.DryRun {
-		return nil // never guarded, or not moved
-	}
-	names := make([]string, len(moves))
-	to := make(map[string]refdb.Value, len(moves))
-	for i, m := range moves {
-		names[i], to[m.Ref] = m.Ref, m.Global
-	}
-	rows, err := s.db.GetAll(ctx, s.project, names...)
-	if err != nil {
-		return err
+// noteSettled records the values to which refs were moved.
+func (s *syncer) noteSettled(moves []compare.Pair) error {
+	if s.DryRun || !s.settles() {
+		return nil
 	}
 	var values []compare.Settled
-	for _, row := range rows {
-		if row.Value == to[row.Name] && !row.Time.IsZero() {
-			values = append(values, compare.Settled{Ref: row.Name, Value: row.Value, At: row.Time})
+	for _, m := range moves {
+		if row := s.rows[m.Ref]; row.Value == m.Global && !row.Time.IsZero() {
+			values = append(values, compare.Settled{Ref: m.Ref, Value: row.Value, At: row.Time})
 		}
 	}
 	if _, err := compare.NoteSettled(s.repo.Dir(), values); err != nil {
 		return fmt.Errorf("noting which values the refs got: %w", err)
 	}
 	return nil
+}
+
+// settles reports whether the repository records what its refs get: it is, or was, guarded.
+func (s *syncer) settles() bool {
+	_, err := os.Lstat(filepath.Dir(compare.SettledFile(s.repo.Dir())))
+	return err == nil
 }
 
 // still returns the moves that can still be made, and reports those whose refs have changed
@@ -158,41 +159,20 @@ func moved(m compare.Pair) Synced {
 	return o
 }
 
-// swap moves refs in one git transaction, from exactly the local values to the global ones. If
-// git refuses, it returns git's reason. In a dry run git prepares the transaction without the
-// hooks, and then aborts it. Ctx does not interrupt git: it would leave its lock files behind.
-func (s *syncer) swap(ctx context.Context, moves []compare.Pair) (refusal string, err error) {
-	var in bytes.Buffer
-	if s.DryRun {
-		in.WriteString("start\x00")
-	}
-	for _, m := range moves {
-		switch {
-		case m.Global.IsDeleted():
-			fmt.Fprintf(&in, "delete %s\x00%s\x00", m.Ref, m.Local)
-		case m.Local == refdb.Unknown:
-			fmt.Fprintf(&in, "create %s\x00%s\x00", m.Ref, m.Global)
-		default:
-			fmt.Fprintf(&in, "update %s\x00%s\x00%s\x00", m.Ref, m.Global, m.Local)
+// swap moves refs in one git transaction, from exactly the local values to the global ones. The error
+// is a [*gitrepo.RefusedError] if git refuses. In a dry run git prepares the transaction, and then
+// aborts it. Ctx does not interrupt git.
+func (s *syncer) swap(ctx context.Context, moves []compare.Pair) error {
+	all := make([]gitrepo.Move, len(moves))
+	for i, m := range moves {
+		all[i] = gitrepo.Move{Ref: m.Ref, From: string(m.Local)}
+		if !m.Global.IsDeleted() {
+			all[i].To = string(m.Global)
 		}
 	}
-	args := []string{"update-ref", "--no-deref", "-m", "refdb: as in the global database", "--stdin", "-z"}
+	ctx = context.WithoutCancel(ctx)
 	if s.DryRun {
-		in.WriteString("prepare\x00abort\x00")
-		args = append([]string{"-c", "core.hooksPath=/dev/null"}, args...)
+		return mover.Try(ctx, s.repo, all)
 	}
-	cmd := s.repo.Command(context.WithoutCancel(ctx), args...)
-	cmd.Env = append(cmd.Env, wire.ReplicaVariable+"=1")
-	cmd.Stdin = &in
-	_, err = cmd.Output()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() { // one that was killed has refused nothing
-		if refusal = gitrepo.ErrorLine(string(exit.Stderr)); refusal == "" {
-			refusal = strings.TrimSpace("git update-ref: " + exit.Error())
-		}
-		return refusal, nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("moving refs: %w", err)
-	}
-	return "", nil
+	return s.mover.Move(ctx, all)
 }

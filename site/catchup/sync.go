@@ -10,6 +10,9 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -17,6 +20,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/compare"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/install"
+	"github.com/globalrefdb/globalrefdb/site/internal/pause"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 )
@@ -56,8 +60,9 @@ const (
 	Locked  Result = "locked"  // a push is under way: it brings the ref here, or the next sync does
 	Moved   Result = "moved"   // moved by others meanwhile
 	Missing Result = "missing" // its objects are not here, and the peer does not have them yet
-	Failed  Result = "failed"  // git, or the hook, refused
+	Failed  Result = "failed"  // git refused
 	Ahead   Result = "ahead"   // left, for the database has an older value than it had: it seems to have been set back
+	Held    Result = "held"    // of a [Copy] that is not patient: another process has git's lock file
 )
 
 // A Report counts what a sync found.
@@ -99,42 +104,14 @@ func Sync(ctx context.Context, c *config.Config, db *refdb.DB, r config.Reposito
 	}
 	defer release()
 	s := newSyncer(c, db, repo, r.Project, &from, o)
-	s.report.Peer = from.name
 	err = s.run(ctx)
 	return s.report, err
 }
 
-// SyncLocal is [Sync] without a fetch. Rules of the project must be in c already, and nothing may be pruned meanwhile. Whole,
-// unless nil, reports that all objects which an object ID reaches are known to be here; each, unless nil, is called for every
-// ref that differed.
-func SyncLocal(ctx context.Context, c *config.Config, db *refdb.DB, repo *gitrepo.Repo, project string, whole func(id string) bool, each func(Synced)) (Report, error) {
-	s := newSyncer(c, db, repo, project, nil, Options{Each: each})
-	s.whole = whole
-	err := s.run(ctx)
-	return s.report, err
-}
-
-// SyncRefs is [SyncLocal] for some refs.
-func SyncRefs(ctx context.Context, c *config.Config, db *refdb.DB, repo *gitrepo.Repo, project string, refs []string, whole func(id string) bool, each func(Synced)) error {
-	s := newSyncer(c, db, repo, project, nil, Options{Each: each})
-	s.whole = whole
-	missing, err := s.catchUp(ctx, refs)
-	for _, m := range missing {
-		s.tell(m)
-	}
-	return err
-}
-
-// MendBroken gives refs that hold no value, as after a power cut, that of the database, and reports whether there were any: git follows no ref as long as
-// there are.
-func MendBroken(ctx context.Context, c *config.Config, db *refdb.DB, repo *gitrepo.Repo, project string) (mended bool, err error) {
-	s := newSyncer(c, db, repo, project, nil, Options{Each: func(o Synced) { mended = mended || o.Result == Created || o.Result == Updated }})
-	broken, err := s.brokenRefs(ctx)
-	if err != nil || len(broken) == 0 {
-		return false, err
-	}
-	_, err = s.catchUp(ctx, broken)
-	return mended, err
+// SyncRefs is [Sync] for some refs, without a fetch. C has the project's rules, and the repository
+// must not be pruned meanwhile. Each is called for every ref that differed.
+func SyncRefs(ctx context.Context, c *config.Config, db *refdb.DB, repo *gitrepo.Repo, project string, refs []string, each func(Synced)) error {
+	return newSyncer(c, db, repo, project, nil, Options{Each: each}).some(ctx, refs)
 }
 
 // brokenRefs returns the guarded refs that git can't read.
@@ -151,25 +128,55 @@ func (s *syncer) brokenRefs(ctx context.Context) (broken []string, err error) {
 	return broken, nil
 }
 
+// lockPatience is how long a sync retries while another process has git's lock file. Pushes wait as
+// long for each other.
+const lockPatience = 10 * time.Second
+
 // A syncer syncs one repository.
 type syncer struct {
 	*config.Config
 	Options
-	db      *refdb.DB
-	repo    *gitrepo.Repo
-	project string
-	peer    *source              // nil for what is here already
-	whole   func(id string) bool // nil if nothing is known of what is here
-	report  Report
+	db       *refdb.DB
+	repo     *gitrepo.Repo
+	project  string
+	peer     *source // nil for what is here already
+	mover    Mover
+	asks     bool                 // has the daemon move refs, if the repository is guarded
+	whole    func(id string) bool // nil if nothing is known of the objects here
+	patience time.Duration        // with another process that has git's lock file
+	report   Report
 
 	done, total int
-	failures    int      // in a row
-	leaving     []string // refs that a dry run has not deleted
+	failures    int                  // in a row
+	leaving     []string             // refs that a dry run has not deleted
+	here        map[string]bool      // object IDs; everything that they reach is here
+	rows        map[string]refdb.Ref // the database's rows of refs that differ
+	held        []Synced             // refs that git could not lock
 }
 
+// newSyncer returns a syncer for a process other than the daemon.
 func newSyncer(c *config.Config, db *refdb.DB, repo *gitrepo.Repo, project string, from *source, o Options) *syncer {
-	return &syncer{Config: c, Options: o, db: db, repo: repo, project: project, peer: from,
-		report: Report{Results: map[Result]int{}}}
+	s := &syncer{Config: c, Options: o, db: db, repo: repo, project: project, peer: from, mover: &alone{repo: repo}, asks: true, patience: lockPatience,
+		report: Report{Results: map[Result]int{}}, here: map[string]bool{}, rows: map[string]refdb.Ref{}}
+	if from != nil {
+		s.report.Peer = from.name
+	}
+	return s
+}
+
+// some syncs some refs.
+func (s *syncer) some(ctx context.Context, refs []string) error {
+	missing, err := s.catchUp(ctx, refs)
+	for _, m := range missing {
+		s.tell(m)
+	}
+	return err
+}
+
+// isGuarded reports whether the daemon guards the repository.
+func (s *syncer) isGuarded() bool {
+	_, err := os.Lstat(install.SocketLink(s.repo))
+	return err == nil
 }
 
 func (s *syncer) run(ctx context.Context) error {
@@ -238,10 +245,10 @@ func (s *syncer) fetch(ctx context.Context) error {
 	return s.peer.fetch(ctx, s.repo, s.FetchProgress)
 }
 
-// ready returns an error if the daemon would refuse the n moves: the hooks would refuse them one by one, each after a wait.
+// ready returns an error if the daemon would not make the n moves.
 func (s *syncer) ready(ctx context.Context, n int) error {
-	if _, err := os.Lstat(install.SocketLink(s.repo)); err != nil || n == 0 {
-		return nil // not guarded yet, or nothing to ask for
+	if n == 0 || !s.asks || !s.isGuarded() {
+		return nil
 	}
 	refusal, err := client.Refusal(ctx, s.Socket, s.repo.Dir())
 	if err == nil && refusal != "" {
@@ -278,24 +285,88 @@ func (s *syncer) catchUp(ctx context.Context, refs []string) (missing []Synced, 
 		if ctx.Err() != nil {
 			return missing, context.Cause(ctx)
 		}
-		moves, err := s.compare(ctx, chunk)
+		bring := s.bring
+		if s.asks && !s.DryRun && s.isGuarded() {
+			bring = s.askDaemon
+		}
+		more, err := bring(ctx, chunk)
+		missing = append(missing, more...)
 		if err != nil {
 			return missing, err
 		}
-		moves, lacking, err := s.complete(ctx, moves)
+	}
+	return missing, nil
+}
+
+// bring moves refs that differ, and returns the refs whose objects are missing.
+func (s *syncer) bring(ctx context.Context, refs []string) (missing []Synced, err error) {
+	until := time.Now().Add(s.patience)
+	again := backoff.NewExponentialBackOff()
+	again.InitialInterval, again.MaxInterval = 20*time.Millisecond, 500*time.Millisecond
+	for len(refs) > 0 {
+		doubtful, held, err := s.attempt(ctx, refs)
+		if err != nil {
+			return missing, err
+		}
+		// This may take long, and holds no claim.
+		complete, lacking, err := s.complete(ctx, doubtful)
 		if err != nil {
 			return missing, err
 		}
 		missing = append(missing, lacking...)
-		// Deletions come first: git can't hold refs/heads/a and refs/heads/a/b at once, not even within a transaction.
-		deletes, others := apart(moves)
-		for _, moves := range [][]compare.Pair{deletes, others} {
-			if err := s.apply(ctx, moves); err != nil {
-				return missing, err
+		refs = complete
+		late := !time.Now().Before(until)
+		for _, h := range held {
+			switch {
+			case s.patience == 0:
+				s.tell(h)
+			case late:
+				h.Result = Failed
+				s.tell(h)
+			default:
+				refs = append(refs, h.Ref)
 			}
+		}
+		if len(held) > 0 && !late && !pause.For(ctx, again.NextBackOff()) {
+			return missing, context.Cause(ctx)
 		}
 	}
 	return missing, nil
+}
+
+// attempt claims refs, compares them, and moves those that differ and whose objects are known to be
+// here. It returns the refs whose objects may be missing, and those that git could not lock.
+func (s *syncer) attempt(ctx context.Context, refs []string) (doubtful []compare.Pair, held []Synced, err error) {
+	release, taken, err := s.mover.Claim(ctx, refs)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer release()
+	moves, err := s.compare(ctx, refs, taken)
+	if err != nil {
+		return nil, nil, err
+	}
+	came, err := s.fetched(ctx, moves)
+	if err != nil {
+		return nil, nil, err
+	}
+	var ready []compare.Pair
+	for _, m := range moves {
+		if m.Global.IsDeleted() || came[m.Ref] || s.here[string(m.Global)] || s.whole != nil && s.whole(string(m.Global)) {
+			ready = append(ready, m)
+		} else {
+			doubtful = append(doubtful, m)
+		}
+	}
+	s.held = nil
+	// Deletions come first: git can't hold refs/heads/a and refs/heads/a/b at once, not even within a transaction.
+	deletes, others := apart(ready)
+	for _, moves := range [][]compare.Pair{deletes, others} {
+		if err := s.apply(ctx, moves); err != nil {
+			return nil, nil, err
+		}
+	}
+	return doubtful, s.held, nil
 }
 
 func apart(moves []compare.Pair) (deletes, others []compare.Pair) {
@@ -309,8 +380,9 @@ func apart(moves []compare.Pair) (deletes, others []compare.Pair) {
 	return deletes, others
 }
 
-// compare returns the refs to move, and reports the others.
-func (s *syncer) compare(ctx context.Context, refs []string) (moves []compare.Pair, err error) {
+// compare returns the refs to move, and reports the others. Taken are the refs that could not be
+// claimed, each with the reason.
+func (s *syncer) compare(ctx context.Context, refs []string, taken map[string]error) (moves []compare.Pair, err error) {
 	now, err := compare.LookAgain(ctx, s.db, s.repo, s.project, refs)
 	if err != nil {
 		return nil, err
@@ -322,14 +394,28 @@ func (s *syncer) compare(ctx context.Context, refs []string) (moves []compare.Pa
 			return nil, err
 		}
 	}
+	if err := s.readRows(ctx, now); err != nil {
+		return nil, err
+	}
 	var older map[string]bool
 	if !s.Force {
-		if older, err = compare.SetBack(ctx, s.db, s.repo, s.project, now); err != nil {
+		rows := func(refs []string) (rows []refdb.Ref, err error) {
+			for _, ref := range refs {
+				if row, ok := s.rows[ref]; ok {
+					rows = append(rows, row)
+				}
+			}
+			return rows, nil
+		}
+		if older, err = compare.SetBack(ctx, s.repo, now, rows); err != nil {
 			return nil, err
 		}
 	}
 	for _, l := range now {
 		result, detail := obstacle(l, s.Site)
+		if err := taken[l.Ref]; result == "" && err != nil {
+			result, detail = Locked, err.Error()
+		}
 		if result == "" && older[l.Ref] {
 			result, detail = Ahead, aheadDetail
 		}
@@ -340,6 +426,25 @@ func (s *syncer) compare(ctx context.Context, refs []string) (moves []compare.Pa
 		moves = append(moves, l.Pair)
 	}
 	return moves, nil
+}
+
+// readRows reads the database's rows of refs that differ, for their times.
+func (s *syncer) readRows(ctx context.Context, looks []compare.Look) error {
+	var names []string
+	for _, l := range looks {
+		delete(s.rows, l.Ref)
+		if !l.Agree() && l.Global != refdb.Unknown {
+			names = append(names, l.Ref)
+		}
+	}
+	if len(names) == 0 || !s.settles() {
+		return nil
+	}
+	rows, err := s.db.GetAll(ctx, s.project, names...)
+	for _, row := range rows {
+		s.rows[row.Name] = row
+	}
+	return err
 }
 
 // setAside takes away the files of refs that hold no value, if the database has one whose objects are here, and no push of this site is under way. It
@@ -394,31 +499,23 @@ func obstacle(l compare.Look, site string) (result Result, detail string) {
 	return "", ""
 }
 
-// complete separates the moves whose objects are here from those that lack some.
-func (s *syncer) complete(ctx context.Context, moves []compare.Pair) (ready []compare.Pair, missing []Synced, err error) {
-	came, err := s.fetched(ctx, moves)
-	if err != nil {
-		return nil, nil, err
+// complete separates the refs whose objects are here from those that lack some.
+func (s *syncer) complete(ctx context.Context, moves []compare.Pair) (complete []string, missing []Synced, err error) {
+	if len(moves) == 0 {
+		return nil, nil, nil
 	}
-	var doubtful []string
-	for _, m := range moves {
-		if s.whole != nil && s.whole(string(m.Global)) {
-			if came == nil {
-				came = map[string]bool{}
-			}
-			came[m.Ref] = true
-		}
-		if !m.Global.IsDeleted() && !came[m.Ref] {
-			doubtful = append(doubtful, string(m.Global))
-		}
+	ids := make([]string, len(moves))
+	for i, m := range moves {
+		ids[i] = string(m.Global)
 	}
-	here, err := s.repo.Connected(ctx, doubtful)
+	here, err := s.repo.Connected(ctx, ids)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, m := range moves {
-		if m.Global.IsDeleted() || came[m.Ref] || here[string(m.Global)] {
-			ready = append(ready, m)
+		if here[string(m.Global)] {
+			s.here[string(m.Global)] = true
+			complete = append(complete, m.Ref)
 			continue
 		}
 		detail := "its objects are not here"
@@ -427,7 +524,7 @@ func (s *syncer) complete(ctx context.Context, moves []compare.Pair) (ready []co
 		}
 		missing = append(missing, Synced{m.Ref, Missing, m.Local, m.Global, detail})
 	}
-	return ready, missing, nil
+	return complete, missing, nil
 }
 
 // fetched returns the refs of which the peer has the global value: a fetch brought all of their

@@ -171,7 +171,7 @@ func (k *repositoryCheck) findBroken(ctx context.Context, p compare.Look) {
 		}
 		defer release()
 		failure := errors.New("another process has moved it meanwhile: run this again")
-		err = catchup.SyncRefs(ctx, k.Config, k.db, k.repo, k.Project, []string{p.Ref}, nil, func(s catchup.Synced) {
+		err = catchup.SyncRefs(ctx, k.Config, k.db, k.repo, k.Project, []string{p.Ref}, func(s catchup.Synced) {
 			// Without the file that hid it, the value among the packed refs may be that of the database.
 			if failure = nil; s.Result != catchup.Created && s.Result != catchup.Updated && s.Local != s.Global {
 				failure = errors.New(s.Detail)
@@ -209,7 +209,7 @@ func (k *repositoryCheck) recheck(ctx context.Context, refs []string, pairs *nam
 	if err != nil {
 		return err
 	}
-	older, err := compare.SetBack(ctx, k.db, k.repo, k.Project, now)
+	older, err := compare.SetBack(ctx, k.repo, now, func(refs []string) ([]refdb.Ref, error) { return k.db.GetAll(ctx, k.Project, refs...) })
 	if err != nil {
 		return err
 	}

@@ -21,9 +21,9 @@ type refOf struct{ project, ref string }
 //
 // A push is claimed while the database is asked or, if the reply is lost, until the request is revoked: the database may record the
 // moves as intents at any moment. If others moved a ref meanwhile and moved it back, a late intent would find the ref at its old
-// value, and the repository would seem to say that the intent was carried out. Git's lock files keep pushes and followers apart
-// otherwise. A guard takes these only after its answer. So what a follower moves is claimed until its git has ended, and a
-// guard's transaction until it is settled.
+// value, and the repository would seem to say that the intent was carried out. A guard takes git's
+// lock files only after its answer, so its transaction is claimed until it is settled. A follower
+// claims a ref before it reads it, and until its git has ended.
 type Claims struct {
 	mu      sync.Mutex
 	held    map[refOf][]*Claim
@@ -60,17 +60,73 @@ func newClaim(by Claimant, project string, moves []refdb.Update) *Claim {
 	return c
 }
 
-// Take claims the refs of moves, or says who has one of them. It does not wait: who has git's lock file must not, because that
-// is what a guard needs that has the claim. Under is a claim that is not in the way; nil if there is none.
-func (s *Claims) Take(by Claimant, project string, moves []refdb.Update, under *Claim) (*Claim, error) {
+// Take claims the refs of moves, or says who has one of them. While only followers have claims on
+// them, Take waits, at most until ctx ends: a follower's git waits for no lock file. Take does not
+// wait for other claims: its caller may have git's lock file, which a guard that has the claim needs.
+// Under is a claim that does not prevent this one; nil if there is none.
+func (s *Claims) Take(ctx context.Context, by Claimant, project string, moves []refdb.Update, under *Claim) (*Claim, error) {
 	c := newClaim(by, project, moves)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.conflict(c, under); err != nil {
-		return nil, err
+	for {
+		err := s.conflict(c, under)
+		if err == nil {
+			add(&s.held, c, c.Refs)
+			return c, nil
+		}
+		if !s.onlyFollowed(c, under) || !s.await(ctx) {
+			return nil, err
+		}
 	}
-	add(&s.held, c, c.Refs)
-	return c, nil
+}
+
+// Follow claims, for a follower, the refs that nobody has claimed, and says why it could not claim
+// the others. It waits for other followers, at most until ctx ends.
+func (s *Claims) Follow(ctx context.Context, project string, refs []string) (c *Claim, others map[string]error) {
+	c = &Claim{By: ByFollower, project: project, since: time.Now()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for ended := false; ; ended = !s.await(ctx) {
+		c.Refs, others = nil, map[string]error{}
+		followed := false
+		for _, ref := range refs {
+			one := &Claim{By: ByFollower, project: project, Refs: []string{ref}}
+			if err := s.conflict(one, nil); err != nil {
+				others[ref] = err
+				followed = followed || s.onlyFollowed(one, nil)
+				continue
+			}
+			c.Refs = append(c.Refs, ref)
+		}
+		if !followed || ended {
+			add(&s.held, c, c.Refs)
+			return c, others
+		}
+	}
+}
+
+// await waits until a claim ends. It returns false if ctx ends first. s.mu is held, except while
+// await waits.
+func (s *Claims) await(ctx context.Context) bool {
+	freed := s.freed.Wait()
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	select {
+	case <-freed:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// onlyFollowed reports whether only followers keep c from being held. s.mu is held.
+func (s *Claims) onlyFollowed(c, under *Claim) bool {
+	for _, ref := range c.Refs {
+		if slices.ContainsFunc(s.held[refOf{c.project, ref}], func(h *Claim) bool { return h != under && h.By != ByFollower }) {
+			return false
+		}
+	}
+	return true
 }
 
 // Await claims refs for a guard's transaction as soon as nobody has one of them, or waits for one of them longer. It waits until
@@ -118,8 +174,8 @@ func (s *Claims) conflict(c, under *Claim) error {
 		k := refOf{c.project, ref}
 		for _, h := range s.held[k] {
 			switch {
-			case h == under, h.By == ByFollower && c.By != ByTransaction: // git's lock files keep these apart
-			case h.By == ByTransaction, c.By == ByTransaction:
+			case h == under:
+			case h.By == ByTransaction, h.By == ByFollower, c.By == ByTransaction:
 				return UnderWay(ref, h.since)
 			default:
 				return refusal.Because(refusal.Undecided, refusal.Lines{wire.Unresolved(h.Refs[0])})

@@ -36,31 +36,47 @@ type Maintained struct {
 	Busy bool   `json:"busy,omitempty"`
 }
 
-// maintainPatience is how long [Maintain] waits for each word of the daemon, which says every second that it goes on.
-const maintainPatience = 30 * time.Second
+// patience is how long [Maintain] and [CatchUp] wait for each sign of life of the daemon, which sends
+// one every second.
+const patience = 30 * time.Second
 
 // Maintain asks the daemon at socket to maintain the repository dir, and waits until it has. It calls progress with what
 // the daemon does.
 func Maintain(ctx context.Context, socket, dir string, progress func(string)) (m Maintained, err error) {
+	answer, err := askPatiently(ctx, socket, wire.Request{State: wire.StateMaintain, Dir: dir}, progress)
+	switch {
+	case err != nil:
+		return m, err
+	case !answer.OK:
+		return m, errors.New(strings.Join(answer.Lines, "; "))
+	}
+	return m, json.Unmarshal([]byte(strings.Join(answer.Lines, "\n")), &m)
+}
+
+// CatchUp asks the daemon at socket to bring refs of the repository dir to the database's values.
+// Package catchup defines the body and the answer.
+func CatchUp(ctx context.Context, socket, dir string, body []byte) (wire.Response, error) {
+	return askPatiently(ctx, socket, wire.Request{State: wire.StateCatchUp, Dir: dir, Body: body}, func(string) {})
+}
+
+// askPatiently waits for an answer as long as the daemon shows signs of life. It calls progress with
+// what the daemon does.
+func askPatiently(ctx context.Context, socket string, q wire.Request, progress func(string)) (answer wire.Response, err error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", socket)
 	if err != nil {
-		return m, fmt.Errorf("the site daemon does not answer at %s: %w", socket, err)
+		return answer, fmt.Errorf("the site daemon does not answer at %s: %w", socket, err)
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
-	this := wire.Process{PID: os.Getpid(), Parent: os.Getppid(), ParentStart: "-"}
-	err = wire.Request{State: wire.StateMaintain, Dir: dir, Process: &this, Limit: maintainPatience}.Write(conn)
-	if err == nil {
-		err = conn.(*net.UnixConn).CloseWrite()
+	q.Process, q.Limit = &wire.Process{PID: os.Getpid(), Parent: os.Getppid(), ParentStart: "-"}, patience
+	if err := errors.Join(q.Write(conn), conn.(*net.UnixConn).CloseWrite()); err != nil {
+		return answer, err
 	}
-	if err != nil {
-		return m, err
-	}
-	conn.SetReadDeadline(time.Now().Add(maintainPatience))
-	answer, err := wire.ReadResponse(conn, func(text string) {
+	conn.SetReadDeadline(time.Now().Add(patience))
+	answer, err = wire.ReadResponse(conn, func(text string) {
 		if ctx.Err() == nil {
-			conn.SetReadDeadline(time.Now().Add(maintainPatience))
+			conn.SetReadDeadline(time.Now().Add(patience))
 		}
 		if text != "" {
 			progress(text)
@@ -68,11 +84,9 @@ func Maintain(ctx context.Context, socket, dir string, progress func(string)) (m
 	})
 	switch {
 	case ctx.Err() != nil:
-		return m, context.Cause(ctx)
+		return answer, context.Cause(ctx)
 	case err != nil:
-		return m, fmt.Errorf("the site daemon at %s went away: %w", socket, err)
-	case !answer.OK:
-		return m, errors.New(strings.Join(answer.Lines, "; "))
+		return answer, fmt.Errorf("the site daemon at %s went away: %w", socket, err)
 	}
-	return m, json.Unmarshal([]byte(strings.Join(answer.Lines, "\n")), &m)
+	return answer, nil
 }

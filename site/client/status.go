@@ -58,6 +58,23 @@ type Status struct {
 	// Malformed are the projects into which another site let objects, within the last day, that git's fsck objects to. They are stored.
 	Malformed []Malformed `json:"malformed"`
 	Counters  Counters    `json:"counters"`
+	// Tasks are the daemon's background tasks that were started.
+	Tasks []Task `json:"tasks"`
+}
+
+// States of a [Task].
+const (
+	TaskRunning = "running"
+	TaskEnded   = "ended"
+)
+
+// A Task is a background task of the daemon.
+type Task struct {
+	Name  string  `json:"name"`
+	State string  `json:"state"`
+	Age   float64 `json:"age_seconds"` // since it has been in that state
+	// Error is that of its last attempt; "" if there was none.
+	Error string `json:"error,omitempty"`
 }
 
 // A Push is what one process of git has announced and not ended.

@@ -130,8 +130,8 @@ func CompactSettled(dir string) (size int64, err error) {
 
 // SetBack returns the refs of looks for which the database was set back to an older value: the
 // value here was settled after the database's row was written. It leaves out refs that would lose
-// no commit by taking the database's value.
-func SetBack(ctx context.Context, db *refdb.DB, repo *gitrepo.Repo, project string, looks []Look) (map[string]bool, error) {
+// no commit by taking the database's value. Rows reads the database's rows of refs, after looks.
+func SetBack(ctx context.Context, repo *gitrepo.Repo, looks []Look, rows func(refs []string) ([]refdb.Ref, error)) (map[string]bool, error) {
 	looked := make(map[string]bool, len(looks))
 	for _, l := range looks {
 		looked[l.Ref] = true
@@ -151,7 +151,7 @@ func SetBack(ctx context.Context, db *refdb.DB, repo *gitrepo.Repo, project stri
 	if len(names) == 0 {
 		return nil, nil
 	}
-	rows, err := db.GetAll(ctx, project, names...)
+	found, err := rows(names)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func SetBack(ctx context.Context, db *refdb.DB, repo *gitrepo.Repo, project stri
 	for _, name := range names {
 		older[name] = suspects[name].Global == refdb.Unknown // it had a row
 	}
-	for _, row := range rows {
+	for _, row := range found {
 		l := suspects[row.Name]
 		if row.Value != l.Global || row.Time.IsZero() || !row.Time.Before(latest[row.Name].At) {
 			continue

@@ -28,7 +28,7 @@ func TestChangesOfOtherSitesAreAnnounced(t *testing.T) {
 		}
 	}
 	changed := make(chan string, 10)
-	f := New(here, Options{Changed: func(project, ref string) { changed <- project + " " + ref }})
+	f := New(here, Options{Changed: func(project string, refs ...string) { changed <- project + " " + refs[0] }})
 	var err error
 	if f.cursor, err = here.HistoryEnd(t.Context()); err != nil {
 		t.Fatal(err)

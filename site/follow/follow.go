@@ -18,10 +18,12 @@ import (
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/catchup"
+	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/head"
 	"github.com/globalrefdb/globalrefdb/site/internal/pause"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
+	"github.com/globalrefdb/globalrefdb/site/mover"
 	"github.com/globalrefdb/globalrefdb/site/moves"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/projects"
@@ -37,7 +39,11 @@ const (
 	// retryFirst and retryLast are the pauses after a repository could not be brought up.
 	retryFirst = 50 * time.Millisecond
 	retryLast  = 30 * time.Second
-	// retryNew is the longest pause once something else has changed.
+	// heldFor is how long another process may have git's lock file of a ref before the ref counts as
+	// one that git refuses to move.
+	heldFor = 10 * time.Second
+	// retryNew is the longest pause once something else has changed, and for a repository that is too
+	// busy to be moved in.
 	retryNew = time.Second
 )
 
@@ -47,7 +53,10 @@ type Options struct {
 	Projects *projects.Cache
 	Witness  *witness.Witness
 	Pruning  *maintenance.Pruning
+	Claims   *claims.Claims
+	Mover    *mover.Mover
 	Moves    *moves.List
+	Marks    *moves.Marks
 	Dir      string // the site's directory
 	Name     string // under which it is registered as a reader of changes
 	Logger   *slog.Logger
@@ -57,8 +66,12 @@ type Options struct {
 	// Appeared is called with a repository that is new here, or took the place of another, before
 	// the follower knows it.
 	Appeared func(r config.Repository)
-	// Changed is called when another process has changed a ref in the database.
-	Changed func(project, ref string)
+	// Changed is called when another process has changed refs in the database, and when refs here
+	// are no longer claimed for such changes.
+	Changed func(project string, refs ...string)
+	// Killed is called when a git that moved refs of the repository at path was killed: it may have
+	// left lock files.
+	Killed func(path string, refs []string)
 }
 
 // A Follower brings repositories up. Each is dealt with by itself: one that fails holds up no other.
@@ -77,6 +90,7 @@ type Follower struct {
 	// malformed are the last objections to objects of projects.
 	malformed map[string]Malformed
 	unpack    gitrepo.UnpackLimits
+	lockWait  time.Duration
 	epochs    []refdb.Epoch
 	cursor    refdb.Cursor
 	saved     state         // what the state file has
@@ -91,7 +105,7 @@ type Failure struct {
 	Project  string
 	Reason   string
 	Since    time.Time
-	Unplaced int    // refs that git, or a hook, refuses to move
+	Unplaced int    // refs that git refuses to move
 	Pack     string // the ID of the pack that can't be unpacked, if that is why
 }
 
@@ -110,7 +124,7 @@ const malformedFor = 24 * time.Hour
 func New(db *refdb.DB, o Options) *Follower {
 	return &Follower{
 		db: db, o: o, queue: newQueue(), marks: map[string]*packs.Mark{}, known: map[string]string{}, failed: map[string]Failure{},
-		heads: map[string]watchedHead{}, malformed: map[string]Malformed{}, unpack: gitrepo.DefaultUnpackLimits(),
+		heads: map[string]watchedHead{}, malformed: map[string]Malformed{}, unpack: gitrepo.DefaultUnpackLimits(), lockWait: lockWait,
 		loaded: make(chan struct{}), again: make(chan struct{}, 1),
 	}
 }
@@ -356,6 +370,16 @@ func (f *Follower) recordResult(project string, again work, err error) {
 	f.failed[project] = Failure{project, err.Error(), before.Since, again.unplaced, packs.HeldBy(err)}
 }
 
+// behindFor returns how long a repository has been behind.
+func (f *Follower) behindFor(project string) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if failure, behind := f.failed[project]; behind {
+		return time.Since(failure.Since)
+	}
+	return 0
+}
+
 // catchUp unpacks what is new for a repository, and moves refs. It returns what is left to do.
 func (f *Follower) catchUp(ctx context.Context, project string, w work) (again work, err error) {
 	c, r, err := f.ruled(ctx, project)
@@ -367,10 +391,12 @@ func (f *Follower) catchUp(ctx context.Context, project string, w work) (again w
 		return w, err
 	}
 	defer release()
+	mover := &claimedMoves{Follower: f, r: r, repo: repo, waits: w.held}
+	here := catchup.Copy{Config: c, DB: f.db, Repo: repo, Project: project, Mover: mover, Whole: mark.IsWhole}
 	refs := w.guarded(c, project)
 	err = f.receive(ctx, project, repo, mark, refs)
 	if err != nil && ctx.Err() == nil {
-		if mended, failed := catchup.MendBroken(ctx, c, f.db, repo, project); failed == nil && mended {
+		if mended, failed := here.MendBroken(ctx); failed == nil && mended {
 			err = f.receive(ctx, project, repo, mark, refs)
 		}
 	}
@@ -378,7 +404,7 @@ func (f *Follower) catchUp(ctx context.Context, project string, w work) (again w
 		return w, err
 	}
 	startOver := false
-	each := func(s catchup.Synced) {
+	here.Each = func(s catchup.Synced) {
 		switch s.Result {
 		case catchup.Created, catchup.Updated, catchup.Deleted:
 			f.moved.Add(1)
@@ -392,16 +418,16 @@ func (f *Follower) catchUp(ctx context.Context, project string, w work) (again w
 				startOver = w.missing
 				again.missing = true
 			}
-			if s.Result == catchup.Failed {
+			if s.Result == catchup.Failed || s.Result == catchup.Held && f.behindFor(project) > heldFor {
 				again.unplaced++
 			}
 			again.add(s.Ref, s.Ref+": "+s.Detail)
 		}
 	}
 	if w.all {
-		_, err = catchup.SyncLocal(ctx, c, f.db, repo, project, mark.IsWhole, each)
+		_, err = here.All(ctx)
 	} else if len(refs) > 0 {
-		err = catchup.SyncRefs(ctx, c, f.db, repo, project, refs, mark.IsWhole, each)
+		err = here.Refs(ctx, refs)
 	}
 	if err == nil && startOver {
 		_, err = f.receiver(ctx, project, repo, mark, nil).StartOver(ctx)
@@ -413,6 +439,7 @@ func (f *Follower) catchUp(ctx context.Context, project string, w work) (again w
 		w.unplaced = again.unplaced
 		return w, err
 	}
+	again.held = mover.held && !again.empty()
 	return again, nil
 }
 
@@ -422,6 +449,9 @@ func (f *Follower) open(ctx context.Context, project string, r config.Repository
 		return nil, nil, nil, err
 	}
 	if err := f.o.Witness.MayAct(ctx); err != nil {
+		return nil, nil, nil, err
+	}
+	if err := f.o.Mover.AwaitEarlier(ctx, r.Path); err != nil { // HEAD has no claim
 		return nil, nil, nil, err
 	}
 	if release, err = f.o.Pruning.Protect(ctx, r.Path); err != nil {

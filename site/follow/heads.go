@@ -12,6 +12,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/catchup"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/head"
 )
@@ -154,8 +155,8 @@ func (f *Follower) settle(ctx context.Context, repo *gitrepo.Repo, r config.Repo
 	return nil
 }
 
-// moveHead lets HEAD point to a ref.
+// moveHead makes HEAD point to a ref.
 func (f *Follower) moveHead(ctx context.Context, repo *gitrepo.Repo, r config.Repository, target string) error {
 	defer f.o.Moves.About(r.Path, head.Ref)()
-	return repo.SetHead(ctx, target)
+	return f.o.Mover.Head(context.WithoutCancel(ctx), repo, target, catchup.Message)
 }

@@ -15,8 +15,10 @@ type work struct {
 	reason string // why refs are left
 	// missing: the last attempt lacked objects of some.
 	missing bool
-	// unplaced is how many refs git, or a hook, refused to move in the last attempt.
+	// unplaced is how many refs git refused to move in the last attempt.
 	unplaced int
+	// held: the last attempt met a lock file that every move in the repository needs.
+	held bool
 }
 
 func (w work) empty() bool { return !w.all && len(w.refs) == 0 }
@@ -31,7 +33,7 @@ func (w *work) add(ref, reason string) {
 
 // merge returns w and other work in the same repository.
 func merge(w, other work) work {
-	w.all, w.missing = w.all || other.all, w.missing || other.missing
+	w.all, w.missing, w.held = w.all || other.all, w.missing || other.missing, w.held || other.held
 	for ref := range other.refs {
 		w.add(ref, other.reason)
 	}
@@ -68,9 +70,12 @@ func (q *queue) addAll(project string) { q.Put(project, work{all: true}) }
 
 // done ends the work on a project that the queue has handed out. What is left is tried again.
 func (q *queue) done(project string, again work) {
-	if again.empty() {
+	switch {
+	case again.empty():
 		q.Done(project)
-	} else {
+	case again.held: // each attempt waits for the lock file itself
+		q.Again(project, again, retryNew)
+	default:
 		q.Again(project, again, retryLast)
 	}
 }

@@ -65,6 +65,24 @@ func TestWhatFailsWaits(t *testing.T) {
 	})
 }
 
+// A repository in which others hold a lock file that every move needs is tried again soon, however
+// often that has failed: each attempt waits for the file.
+func TestABusyRepositoryIsTriedAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.add("a", "refs/heads/x")
+		for range 20 {
+			began := time.Now()
+			_, w := taken(t, q)
+			if waited := time.Since(began); waited > retryNew {
+				t.Fatalf("waited %s", waited)
+			}
+			w.held = true
+			q.done("a", w)
+		}
+	})
+}
+
 func TestManyRefsAreAllRefs(t *testing.T) {
 	var refs []string
 	for i := range maxRefs + 1 {

@@ -69,9 +69,9 @@ func (h *Hooks) transactionEnded(ctx context.Context, hook pusher.Hook, q wire.R
 }
 
 // listUnannounced lists the moves of a git transaction that have no intent: nobody finds these
-// moves later. A follower's moves are listed when its git has ended.
+// moves later.
 func (h *Hooks) listUnannounced(path string, q wire.Request, lines []wire.Line, announced []*moving.Move) {
-	if q.State != wire.StateCommitted || q.Replica {
+	if q.State != wire.StateCommitted {
 		return
 	}
 	known := make(map[string]bool, len(announced))
@@ -93,7 +93,7 @@ func (h *Hooks) listUnannounced(path string, q wire.Request, lines []wire.Line, 
 // lookAtHead has the follower check HEAD of a repository if git has moved it.
 func (h *Hooks) lookAtHead(r config.Repository, q wire.Request, lines []wire.Line) {
 	moved := slices.ContainsFunc(lines, func(l wire.Line) bool { return l.Ref == head.Ref && l.Symbolic() })
-	if !moved || q.State != wire.StateCommitted || q.Replica {
+	if !moved || q.State != wire.StateCommitted {
 		return
 	}
 	if p, ok := h.Projects.Get(r.Project); ok && packs.Stored(p.Project) {

@@ -25,7 +25,7 @@ import (
 func (h *Hooks) storeHandled(ctx context.Context, hook pusher.Hook, conn *net.UnixConn, q wire.Request) error {
 	c := h.State.Config()
 	r, err := c.Find(q.Dir)
-	if err != nil || q.Replica || !q.Patient() {
+	if err != nil || !q.Patient() {
 		return err
 	}
 	if !install.HasOwnHook(r.Path, "proc-receive") {

@@ -26,7 +26,6 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/serving"
 	"github.com/globalrefdb/globalrefdb/site/sessions"
 	"github.com/globalrefdb/globalrefdb/site/wire"
-	"github.com/globalrefdb/globalrefdb/site/witness"
 )
 
 // Limits are the time limits of hooks that no configuration changes. Tests set longer ones.
@@ -48,7 +47,6 @@ type Deps struct {
 	DB       *refdb.DB
 	Projects *projects.Cache
 	Policy   *policy.Policy
-	Witness  *witness.Witness
 	Moving   *moving.Coordinator
 	Claims   *claims.Claims
 	Follower *follow.Follower
@@ -127,8 +125,8 @@ func (h *Hooks) Refuse(ctx context.Context, q wire.Request, err error) wire.Resp
 
 // letThrough reports whether a request goes on in spite of err, because the project is in mode log.
 func (h *Hooks) letThrough(hook pusher.Hook, q wire.Request, err error) bool {
-	if q.Replica || refusal.IsReserved(err) {
-		return false // our own sync, which will be repeated, or a name that is refused whatever the database says
+	if refusal.IsReserved(err) {
+		return false // a name that is refused whatever the database says
 	}
 	c := h.State.Config()
 	r, known := c.Find(q.Dir)

@@ -32,20 +32,6 @@ func (h *Hooks) prepared(ctx context.Context, hook pusher.Hook, q wire.Request) 
 	if err != nil || len(lines) == 0 {
 		return err
 	}
-	if q.Replica {
-		if err := h.State.AwaitInheritance(ctx); err != nil {
-			return err
-		}
-		moves, err := policy.MovesOf(ctx, r, lines, true)
-		if err != nil || len(moves) == 0 {
-			return err
-		}
-		p, err := h.pushOf(c, hook, q.Process)
-		if err != nil {
-			return err
-		}
-		return h.replicated(ctx, c, p, r, moves)
-	}
 	if err := h.State.AwaitServing(ctx); err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func (h *Hooks) protect(ctx context.Context, hook pusher.Hook, q wire.Request) e
 	if err != nil {
 		return nil
 	}
-	stale, err := h.sharePush(ctx, p, r.Path, q.Replica)
+	stale, err := h.sharePush(ctx, p, r.Path)
 	if err != nil {
 		return refusal.Because(refusal.Pruning, errors.New(wire.BeingPruned))
 	}
@@ -53,8 +53,8 @@ func (h *Hooks) protect(ctx context.Context, hook pusher.Hook, q wire.Request) e
 }
 
 // sharePush makes a push share a repository, and reports whether the repository may have been
-// pruned since the process began. A sharer, or a `site sync`, may be waiting for a replica.
-func (h *Hooks) sharePush(ctx context.Context, p *push, path string, replica bool) (stale bool, err error) {
+// pruned since the process began.
+func (h *Hooks) sharePush(ctx context.Context, p *push, path string) (stale bool, err error) {
 	p.mu.Lock()
 	known := p.shares[path]
 	p.mu.Unlock()
@@ -64,11 +64,7 @@ func (h *Hooks) sharePush(ctx context.Context, p *push, path string, replica boo
 	if err := h.Pruning.AwaitInherited(ctx, path); err != nil {
 		return false, err
 	}
-	enter := h.Pruning.Share
-	if replica {
-		enter = h.Pruning.Join
-	}
-	release, err := enter(ctx, path)
+	release, err := h.Pruning.Share(ctx, path)
 	if err != nil {
 		return false, err
 	}
@@ -94,10 +90,5 @@ func (h *Hooks) endShares(p *push) {
 	p.ended = true
 	for _, s := range p.shares {
 		s.release()
-	}
-	for _, f := range p.follows {
-		f.list()
-		h.Claims.Release(f.claim)
-		h.Moving.Wake(f.project, f.claim.Refs...)
 	}
 }

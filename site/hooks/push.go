@@ -12,7 +12,6 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/moving"
@@ -45,15 +44,7 @@ type push struct {
 	admitted int
 	overfull bool // update has refused a ref since, because there were too many
 	shares   map[string]*share
-	follows  []followed // moves to the database's values
-	ended    bool       // the process has ended: it shares no repository any more
-}
-
-// followed is a set of refs that a git process moves to the database's values.
-type followed struct {
-	project string
-	claim   *claims.Claim
-	list    func() // lists the moves
+	ended    bool // the process has ended: it shares no repository any more
 }
 
 // admit counts n refs that the update hook lets through, and refuses those that are too many for

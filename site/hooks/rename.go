@@ -17,7 +17,7 @@ import (
 // Both are announced together, and stay announced until git has ended ([renames]).
 func (h *Hooks) withNewName(ctx context.Context, hook pusher.Hook, q wire.Request) (wire.Request, error) {
 	lines, err := wire.ParseLines(q.Body)
-	if err != nil || q.Replica {
+	if err != nil {
 		return q, nil // prepared says so
 	}
 	at := slices.IndexFunc(lines, func(l wire.Line) bool { return l.NewZero() && strings.HasPrefix(l.Ref, "refs/heads/") })

@@ -124,7 +124,7 @@ func (h *Hooks) preReceive(ctx context.Context, hook pusher.Hook, q wire.Request
 			moves = append(moves, refdb.Update{Ref: l.Ref, Old: refdb.Value(l.Old), New: refdb.Value(l.New)})
 		}
 	}
-	if len(moves) == 0 || q.Replica {
+	if len(moves) == 0 {
 		return nil
 	}
 	mixed := len(moves) < len(lines)

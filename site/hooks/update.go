@@ -28,7 +28,7 @@ func (h *Hooks) update(ctx context.Context, hook pusher.Hook, conn *net.UnixConn
 		return err
 	}
 	c, lines, err := h.Policy.GuardedLines(ctx, c, r, q.Body)
-	if err != nil || len(lines) == 0 || q.Replica {
+	if err != nil || len(lines) == 0 {
 		return err
 	}
 	if err := h.State.AwaitServing(ctx); err != nil {

@@ -194,7 +194,7 @@ func (m *Maintainer) prune(ctx context.Context, r config.Repository, repo *gitre
 	if err := m.Pruning.AwaitInherited(patience, r.Path); err != nil {
 		return 0, err
 	}
-	// The processes that share the lock may wait for a hook's answer: so it comes first.
+	// The processes that share the lock may wait for an answer of the daemon: so it comes first.
 	lock, err := maintenance.Exclusive(patience, repo.Dir())
 	if err != nil {
 		return 0, err

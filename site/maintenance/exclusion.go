@@ -51,17 +51,8 @@ func (p *Pruning) Protect(ctx context.Context, path string) (release func(), err
 
 // Share waits until nobody has the repository alone, or waits for it.
 func (p *Pruning) Share(ctx context.Context, path string) (release func(), err error) {
-	return p.enter(ctx, path, func(r *sharedRepo) bool { return !r.alone && r.waiting == 0 })
-}
-
-// Join waits until nobody has the repository alone. It is for what a sharer may wait for.
-func (p *Pruning) Join(ctx context.Context, path string) (release func(), err error) {
-	return p.enter(ctx, path, func(r *sharedRepo) bool { return !r.alone })
-}
-
-func (p *Pruning) enter(ctx context.Context, path string, may func(*sharedRepo) bool) (release func(), err error) {
 	err = p.wait(ctx, path, func(r *sharedRepo) bool {
-		if !may(r) {
+		if r.alone || r.waiting > 0 {
 			return false
 		}
 		r.sharers++

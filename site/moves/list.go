@@ -57,8 +57,9 @@ func (l *List) About(path string, refs ...string) (ended func()) {
 	return func() { l.note(b.End()) }
 }
 
-// Inherit records, in a new list, that a git may still move refs in the repository at path that an earlier daemon has let through. It is called
-// before [List.Keep], which lists the repository when that git has ended.
+// Inherit records, in a new list, that a git of an earlier daemon may still move refs in the
+// repository at path. It is called before [List.Keep], which lists the repository when that git has
+// ended.
 func (l *List) Inherit(path string) {
 	b, err := l.Begin(entriesOf("", path, []string{""})...)
 	l.note(err)
@@ -76,27 +77,42 @@ func entriesOf(who, path string, refs []string) []Entry {
 	return entries
 }
 
-// listLeft lists what earlier daemons have let their followers move, once no such git runs any more.
-func (l *List) listLeft(ctx context.Context, left *Begun, followed func(ctx context.Context, path string) error) {
+// Earlier says what became of the gits of earlier daemons.
+type Earlier struct {
+	// Await returns an error while such a git may run in the repository at path. It does not wait
+	// long.
+	Await func(ctx context.Context, path string) error
+	// Ended is called once none runs there any more that may have moved refs: if it was killed, it
+	// has left lock files.
+	Ended func(path string, refs []string)
+}
+
+// listLeft lists the moves that an earlier daemon has begun, once none of its gits runs any more.
+func (l *List) listLeft(ctx context.Context, left *Begun, earlier Earlier) {
 	retry := backoff.NewExponentialBackOff()
 	retry.InitialInterval, retry.MaxInterval = 20*time.Millisecond, time.Second
-	for _, path := range slices.Compact(left.Dirs()) {
-		for followed(ctx, path) != nil {
+	refs := left.Refs()
+	for path := range refs {
+		for earlier.Await(ctx, path) != nil {
 			if !pause.For(ctx, retry.NextBackOff()) {
 				return
 			}
 		}
 	}
+	for path, names := range refs {
+		earlier.Ended(path, slices.DeleteFunc(names, func(ref string) bool { return ref == "" }))
+	}
 	l.note(left.End())
 }
 
-// Keep lets a new list begin when the last one could not be written, until ctx ends. It lists what earlier daemons have let followers move in
-// a repository once followed returns no error: no such git runs there any more. Again and again it calls every.
-func (l *List) Keep(ctx context.Context, followed func(ctx context.Context, path string) error, every func()) {
+// Keep begins a new list when the last one could not be written, until ctx ends. It lists the moves
+// that earlier daemons have begun in a repository once none of their gits runs there any more. Every
+// is called again and again.
+func (l *List) Keep(ctx context.Context, earlier Earlier, every func()) {
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	for _, left := range l.left {
-		tasks.Go(func() { l.listLeft(ctx, left, followed) })
+		tasks.Go(func() { l.listLeft(ctx, left, earlier) })
 	}
 	for pause.For(ctx, restoreEvery) {
 		every()

@@ -61,12 +61,13 @@ type Begun struct {
 	since   time.Time
 }
 
-// Dirs returns the repositories of the moves.
-func (b *Begun) Dirs() (dirs []string) {
+// Refs returns the refs of the moves, by the paths of their repositories.
+func (b *Begun) Refs() map[string][]string {
+	refs := map[string][]string{}
 	for _, e := range b.entries {
-		dirs = append(dirs, e.Dir)
+		refs[e.Dir] = append(refs[e.Dir], e.Ref)
 	}
-	return dirs
+	return refs
 }
 
 // Dir returns the directory of the list in a daemon's state directory.

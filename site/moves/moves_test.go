@@ -262,7 +262,7 @@ func TestWhatIsBegunIsGivenOutWhenItHasEnded(t *testing.T) {
 	}
 	r.has(at, "5", "1", "2")
 	r.open()
-	if len(r.left) != 1 || !slices.Equal(r.left[0].Dirs(), []string{"/a"}) {
+	if len(r.left) != 1 || !slices.Equal(r.left[0].Refs()["/a"], []string{"3"}) {
 		t.Fatalf("%d are left, want 1", len(r.left))
 	}
 	r.has(at, "5", "1", "2")
@@ -340,7 +340,7 @@ func TestWhatIsOlderThanTwoSegmentsIsGone(t *testing.T) {
 		}
 		if i%10 == 0 {
 			r.open() // the next process
-			if len(r.left) != 1 || !slices.Equal(r.left[0].Dirs(), []string{"/a"}) {
+			if len(r.left) != 1 || !slices.Equal(r.left[0].Refs()["/a"], []string{"begun"}) {
 				t.Fatalf("after %d entries %d are left", i, len(r.left))
 			}
 			b = r.left[0]

@@ -20,8 +20,8 @@ type Announcement struct {
 	// Until is when a guard's transaction stops waiting for claims. It holds no lock files yet and
 	// waits for locks in the database with nothing claimed, so that Announce does not wait for
 	// these. Zero stands for a git process, which holds the refs' lock files. A guard that has a
-	// claim needs them, so that Announce does not wait for claims. It waits for locks in the
-	// database.
+	// claim needs them, so that Announce waits for claims of followers only, which wait for no lock
+	// file. It waits for locks in the database.
 	Until time.Time
 	// Gone is closed when the git process has ended: Announce then stops waiting. Nil: never.
 	Gone <-chan struct{}
@@ -35,8 +35,11 @@ type Announcement struct {
 // claim when nobody else may announce moves of these refs any more: a git process, when it has its
 // answer; a transaction, when it is settled.
 func (co *Coordinator) Announce(ctx context.Context, c *config.Config, a Announcement) (announced []*Move, claim *claims.Claim, err error) {
+	if err := co.Mover.AwaitEarlier(ctx, a.Repo.Path); err != nil {
+		return nil, nil, err
+	}
 	if a.Until.IsZero() {
-		claim, err = co.Claims.Take(claims.ByPush, a.Repo.Project, a.Moves, nil)
+		claim, err = co.Claims.Take(ctx, claims.ByPush, a.Repo.Project, a.Moves, nil)
 	} else {
 		claim, err = co.Claims.Await(ctx, a.Repo.Project, a.Moves, a.Until)
 	}

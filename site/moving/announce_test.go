@@ -95,7 +95,7 @@ func TestATransactionWaitsForAClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newRig(t)
 		take := func() *claims.Claim {
-			held, err := g.Claims.Take(claims.ByPush, project, []refdb.Update{{Ref: ref}}, nil)
+			held, err := g.Claims.Take(t.Context(), claims.ByPush, project, []refdb.Update{{Ref: ref}}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/compare"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/modes"
+	"github.com/globalrefdb/globalrefdb/site/mover"
 	"github.com/globalrefdb/globalrefdb/site/moves"
 	"github.com/globalrefdb/globalrefdb/site/objects"
 	"github.com/globalrefdb/globalrefdb/site/projects"
@@ -26,6 +27,7 @@ type Deps struct {
 	Pruning  *maintenance.Pruning
 	Storage  *objects.Storage
 	List     *moves.List
+	Mover    *mover.Mover
 	Logger   *slog.Logger
 	// Made is called when a preparation has used packs that were made of the repository at path.
 	Made func(project, path string, packs []string)

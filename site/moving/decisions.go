@@ -5,12 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/internal/pause"
 	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+const (
+	// moveLimit is how long git may take to move a ref that an operator has decided about.
+	moveLimit = time.Minute
+	// lockPatience is how long ApplyDecision retries while another process has git's lock file. The
+	// next reconciliation tries again.
+	lockPatience = time.Second
 )
 
 // ApplyDecision moves the ref of an intent that an operator has resolved to its global value, and
@@ -38,6 +48,18 @@ func (co *Coordinator) ApplyDecision(ctx context.Context, c *config.Config, i re
 		return false, nil // it is being pruned: the next time
 	}
 	defer release()
+	if co.Mover.AwaitEarlier(ctx, r.Path) != nil {
+		return false, nil // the next time
+	}
+	// A push that is about to be announced must not see the ref move and move back. The claim may
+	// have to wait for a follower, which moves the ref: the ref is read afterwards.
+	limited, cancel = context.WithTimeout(ctx, c.Timeout)
+	claim, err := co.Claims.Take(limited, claims.ByDecision, i.Project, []refdb.Update{{Ref: i.Ref}}, under)
+	cancel()
+	if err != nil {
+		return false, nil // the next time
+	}
+	defer co.Claims.Release(claim)
 	// The local value is read before the global one: otherwise a push that is acknowledged in
 	// between would be undone.
 	values, err := repo.Values(ctx, []string{i.Ref})
@@ -50,12 +72,6 @@ func (co *Coordinator) ApplyDecision(ctx context.Context, c *config.Config, i re
 		return false, err
 	}
 	global := states[0]
-	// A push that is about to be announced must not see the ref move and move back.
-	claim, err := co.Claims.Take(claims.ByDecision, i.Project, []refdb.Update{{Ref: i.Ref}}, under)
-	if err != nil {
-		return false, nil // the next time
-	}
-	defer co.Claims.Release(claim)
 	switch {
 	case local.Equivalent(global.Value):
 		return true, nil
@@ -70,11 +86,26 @@ func (co *Coordinator) ApplyDecision(ctx context.Context, c *config.Config, i re
 	if !global.Value.IsAbsent() {
 		move.To = string(global.Value)
 	}
-	if err := repo.MoveWithoutHooks(ctx, move, "refdb: the global value"); err != nil {
+	if err := co.moveDecided(ctx, repo, move); err != nil {
 		co.Logger.WarnContext(ctx, "a ref can't be brought to its global value yet", "ref", co.State.Digest(i.Project, i.Ref))
 		co.RaiseAlarm(ctx, MoveOf(i), fmt.Sprintf("an operator resolved it; it can't be brought to %s yet: %s",
 			global.Value.Abbrev(), wire.OneLine(err.Error())))
 		return false, nil
 	}
 	return true, nil
+}
+
+// moveDecided moves a ref that is claimed. A push that holds git's lock file is refused because of
+// the claim, and releases the file soon.
+func (co *Coordinator) moveDecided(ctx context.Context, repo *gitrepo.Repo, move gitrepo.Move) error {
+	ctx, cancel := context.WithTimeout(ctx, moveLimit)
+	defer cancel()
+	until := time.Now().Add(lockPatience)
+	for {
+		err := co.Mover.Refs(ctx, repo, []gitrepo.Move{move}, "refdb: the global value", 0)
+		refused := (*gitrepo.RefusedError)(nil)
+		if !errors.As(err, &refused) || !refused.Locked || time.Now().After(until) || !pause.For(ctx, 50*time.Millisecond) {
+			return err
+		}
+	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/modes"
+	"github.com/globalrefdb/globalrefdb/site/mover"
 	"github.com/globalrefdb/globalrefdb/site/moves"
 	"github.com/globalrefdb/globalrefdb/site/moving"
 	"github.com/globalrefdb/globalrefdb/site/objects"
@@ -95,7 +96,8 @@ func newRig(t *testing.T) *rig {
 	list.Open(t.Context(), t.TempDir(), "boot", filepath.Join(t.TempDir(), "note"), logger)
 	t.Cleanup(list.Close)
 	g.Coordinator = &moving.Coordinator{Deps: moving.Deps{
-		State: state, DB: db, Projects: cache, Logged: &logged, Claims: &claims.Claims{}, Pruning: &maintenance.Pruning{}, List: &list, Logger: logger,
+		State: state, DB: db, Projects: cache, Logged: &logged, Claims: &claims.Claims{}, Pruning: &maintenance.Pruning{}, List: &list,
+		Mover: &mover.Mover{}, Logger: logger,
 		Storage: &objects.Storage{DB: db, Projects: cache, State: state, Logger: logger},
 		Made:    func(project, _ string, _ []string) { g.made = append(g.made, project) },
 	}}
@@ -150,7 +152,7 @@ func (g *rig) global(ref string) refdb.Value {
 
 // isClaimed reports whether somebody has a claim on the ref.
 func (g *rig) isClaimed(ref string) bool {
-	claim, err := g.Claims.Take(claims.ByPush, project, []refdb.Update{{Ref: ref}}, nil)
+	claim, err := g.Claims.Take(g.t.Context(), claims.ByPush, project, []refdb.Update{{Ref: ref}}, nil)
 	g.Claims.Release(claim)
 	return err != nil
 }

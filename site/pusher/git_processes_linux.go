@@ -7,10 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
-
-	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // gitsAt finds the git processes that work on the repository, or on a linked work tree of
@@ -60,11 +57,6 @@ func (p gitProcess) ended() bool {
 // RunsSince reports whether a git that may move refs works on the repository and has not started after the machine had been
 // up for that long. A git that can't be looked at counts.
 func RunsSince(uptime time.Duration, dir string, gitPrograms []string) bool {
-	return runsSince(uptime, dir, gitPrograms, func(string, []string) bool { return true })
-}
-
-// runsSince is RunsSince of those processes that count, given their directories in /proc and those of the repository.
-func runsSince(uptime time.Duration, dir string, gitPrograms []string, counts func(proc string, tops []string) bool) bool {
 	processes, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		return true
@@ -80,35 +72,11 @@ func runsSince(uptime time.Duration, dir string, gitPrograms []string, counts fu
 		if err == nil && slices.Contains(frontEnds, strings.TrimSuffix(string(name), "\n")) {
 			continue
 		}
-		if _, works, err := lookAt(proc, tops, gitPrograms); (works || err != nil && !isGone(err)) && counts(proc, tops) {
+		if _, works, err := lookAt(proc, tops, gitPrograms); works || err != nil && !isGone(err) {
 			return true
 		}
 	}
 	return false
-}
-
-// FollowsSince is [RunsSince] of gits that move refs to what the database holds. They are run by the user of this process, or by root.
-func FollowsSince(uptime time.Duration, dir string, gitPrograms []string) bool {
-	return runsSince(uptime, dir, gitPrograms, mayFollow)
-}
-
-// AnyFollowsSince is [FollowsSince] of all repositories.
-func AnyFollowsSince(uptime time.Duration, gitPrograms []string) bool {
-	return runsSince(uptime, "", gitPrograms, mayFollow)
-}
-
-func mayFollow(proc string, tops []string) bool {
-	environ, err := os.ReadFile(filepath.Join(proc, "environ"))
-	if err == nil {
-		return slices.ContainsFunc(bytes.Split(environ, []byte{0}), func(entry []byte) bool { return bytes.HasPrefix(entry, []byte(wire.ReplicaVariable+"=")) })
-	}
-	var s syscall.Stat_t
-	if isGone(err) || syscall.Stat(proc, &s) == nil && s.Uid != 0 && int(s.Uid) != os.Getuid() {
-		return false
-	}
-	// Of root's process only the arguments can be read. They name the repository.
-	arguments, err := os.ReadFile(filepath.Join(proc, "cmdline"))
-	return err != nil && !isGone(err) || err == nil && namesOne(arguments, "/", tops)
 }
 
 // topsOf returns the directory of the repository, or of the work tree around it, and

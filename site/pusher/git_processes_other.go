@@ -10,7 +10,3 @@ func gitsAt(string, []string) ([]gitProcess, bool) { return nil, true }
 func (gitProcess) ended() bool { return false }
 
 func RunsSince(time.Duration, string, []string) bool { return true }
-
-func FollowsSince(time.Duration, string, []string) bool { return true }
-
-func AnyFollowsSince(time.Duration, []string) bool { return true }

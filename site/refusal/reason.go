@@ -24,7 +24,6 @@ const (
 	Stopping      Reason = "stopping"       // the daemon ends
 	NotServing    Reason = "not_serving"    // the daemon does not hold its site's name
 	Unguardable   Reason = "unguardable"    // a symbolic ref, or a name that can't be stored
-	Replication   Reason = "replication"    // it is not the value of the database
 	PeerRefs      Reason = "peer_refs"      // only a sync moves those
 	ReservedName  Reason = "reserved_name"  // it means something to git or to the site
 	Tracking      Reason = "tracking"       // git push would write to the repository that it pushes from
@@ -40,7 +39,7 @@ const (
 // Reasons are all reasons.
 var Reasons = [...]Reason{
 	Behind, UnknownRef, Changed, Locked, Excluded, Held, Undecided, Database, Starting, Stopping, NotServing,
-	Unguardable, Replication, PeerRefs, ReservedName, Tracking, TooMany, NotConfigured, Pusher, Objects, Pruning, Exists, Other,
+	Unguardable, PeerRefs, ReservedName, Tracking, TooMany, NotConfigured, Pusher, Objects, Pruning, Exists, Other,
 }
 
 // A reasoned error is a refusal with its reason. Its text is that of the error in it.

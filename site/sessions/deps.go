@@ -41,9 +41,6 @@ type Deps struct {
 	NoteDeletion func(wire.Deleted) error
 	// RemoveDeleted removes the projects of deletions that were noted.
 	RemoveDeleted func(work context.Context)
-	// EarlierFollowers returns an error while a git that an earlier daemon let through follows the
-	// database in the repository at path. It does not wait long.
-	EarlierFollowers func(ctx context.Context, path string) error
 	// Hook is the path of the hook's program; "" if it is not there.
 	Hook string
 }

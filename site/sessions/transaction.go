@@ -163,9 +163,6 @@ func (gs *Guards) tryPermit(ctx context.Context, c *config.Config, t *transactio
 			if err := gs.State.AwaitServing(ctx); err != nil {
 				return err
 			}
-			if err := gs.EarlierFollowers(ctx, t.repo.Path); err != nil {
-				return err
-			}
 			if err := gs.Moving.UnderWay(t.repo.Project, moves); err != nil {
 				return err
 			}

@@ -102,6 +102,7 @@ const (
 	DatabaseNotCompared     = "the global ref database's server was replaced, and not all sites have compared it yet: nothing was changed, retry in a few seconds; if this persists, ask the administrator to run `refdbctl recover --status`"
 	AnotherPIDNamespace     = "the hook and the site daemon run in different PID namespaces: nothing was changed; run both in the same one"
 	GuardInAnotherNamespace = "the guard and the site daemon run in different PID namespaces, so the daemon can't see when the guard ends: run both in the same one"
+	FollowsForEarlier       = "this git was started by another version of the site daemon: nothing was changed"
 	EarlierFollower         = "refs of the repository are being moved to what the database holds: nothing was changed, retry in a few seconds"
 	GuardDied               = "a guard of this site has died, and its open transactions in the repository are not settled yet: nothing was changed, retry in a few seconds"
 	GuardChanged            = "another process has started sessions with this ID: each run of a guard needs a new random ID"
@@ -282,16 +283,6 @@ func PushUnderWay(site string) string {
 func Locked(ref, how string, since time.Time, held time.Duration) string {
 	return Printable(ref) + ": " + how + " since " + since.UTC().Format("15:04:05 MST") + " (" + held.Round(100*time.Millisecond).String() +
 		"): retry; if it persists, ask the administrator to run `refdbctl locks list`"
-}
-
-// ReplicaNotInDatabase says that replication meets a ref that the database does not have.
-func ReplicaNotInDatabase(ref string) string {
-	return Printable(ref) + ": it is not in the global database: replication leaves it alone"
-}
-
-// ReplicaDiffers says that replication brings another value than the database's. The values are abbreviated.
-func ReplicaDiffers(ref, global, value string) string {
-	return Printable(ref) + ": replication moves it to what it is globally only (global " + global + ", not " + value + ")"
 }
 
 // WorkTree says that the repository at path is a work tree of another one.

@@ -32,6 +32,7 @@ const (
 	StateStatus   = "status"   // what the daemon says of itself
 	StateMaintain = "maintain" // maintain a repository
 	StateFollow   = "follow"   // compare a repository as a whole, if it is to follow
+	StateCatchUp  = "catch-up" // bring some refs of a repository to what the database holds
 	StateRead     = "read"     // the daemon's mark of a repository (D23)
 	StateGuards   = "guards"   // may a guard have lock files in a repository?
 )
@@ -60,9 +61,6 @@ func Limit(getenv func(string) string) (time.Duration, error) {
 	}
 	return d, nil
 }
-
-// ReplicaVariable is set in the environment of a git that only moves refs to what the database says: see [Request.Replica].
-const ReplicaVariable = "REFDB_REPLICA"
 
 // Limits of what is read, in bytes.
 const (
@@ -118,8 +116,6 @@ type Request struct {
 	// Dir is the absolute real path of the common Git directory; empty if the
 	// request is about the daemon.
 	Dir string
-	// Replica marks replication: the refs move to what the database says.
-	Replica bool
 	// Process is what the hook knew of itself when it started; nil in requests of version 1.
 	Process *Process
 	// Limit is how long the hook will still wait, in whole milliseconds; zero if it doesn't say.
@@ -164,9 +160,6 @@ func (q Request) Write(w io.Writer) error {
 	b = append(b, "\nstate "+q.State+"\n"...)
 	if q.Dir != "" {
 		b = append(b, "dir "+q.Dir+"\n"...)
-	}
-	if q.Replica {
-		b = append(b, "replica 1\n"...)
 	}
 	if p := q.Process; p != nil {
 		b = append(b, "process "+strconv.Itoa(p.PID)+" "+strconv.Itoa(p.Parent)+" "+p.ParentStart+"\n"...)
@@ -242,9 +235,6 @@ func (q *Request) set(key, value string) bool {
 	case "dir":
 		q.Dir = value
 		return value != ""
-	case "replica":
-		q.Replica = true
-		return value == "1"
 	case "process":
 		q.Process = new(Process)
 		return q.Process.parse(value)

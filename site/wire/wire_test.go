@@ -36,8 +36,8 @@ func TestARequestArrivesAsItWasSent(t *testing.T) {
 		text string
 	}{
 		"all of it": {
-			wire.Request{State: wire.StatePrepared, Dir: "/srv/git/a b.git", Replica: true, Limit: 4999 * time.Millisecond, Body: []byte(zero + " " + a + " refs/heads/\xff\n")},
-			"refdb-hook 1\nstate prepared\ndir /srv/git/a b.git\nreplica 1\nlimit 4999\n\n" + zero + " " + a + " refs/heads/\xff\n",
+			wire.Request{State: wire.StatePrepared, Dir: "/srv/git/a b.git", Limit: 4999 * time.Millisecond, Body: []byte(zero + " " + a + " refs/heads/\xff\n")},
+			"refdb-hook 1\nstate prepared\ndir /srv/git/a b.git\nlimit 4999\n\n" + zero + " " + a + " refs/heads/\xff\n",
 		},
 		"the least": {
 			wire.Request{State: wire.StateStatus, Body: []byte{}},

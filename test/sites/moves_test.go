@@ -139,28 +139,32 @@ func TestAnIndexFollowsThoughTheDaemonIsKilled(t *testing.T) {
 	i := c.us.index()
 	gate := gateIn(t, c.us.repo(project), "reference-transaction")
 	round := 0
-	for _, by := range []*server{c.eu, c.us} {
-		for _, state := range []string{"prepared", "committed"} {
-			for _, gitToo := range []bool{false, true} {
-				if testing.Short() && gitToo != (state == "prepared") {
-					continue
-				}
-				gate.shut(state)
-				value := c.h.leaves[round]
-				push := by.startPush("--force", value+":refs/heads/main", fmt.Sprintf("%s:refs/heads/%d", value, round))
-				round++
-				parent := gate.waits(state)
-				c.us.kill()
-				if gitToo {
-					kill9(t, parent)
-				}
-				gate.open(state)
-				c.us.start()
-				push()
-				c.settled()
-				c.us.follows(project)
-				i.follows(t)
+	moves := func() []string {
+		value := c.h.leaves[round]
+		round++
+		return []string{"--force", value + ":refs/heads/main", fmt.Sprintf("%s:refs/heads/%d", value, round-1)}
+	}
+	for _, git := range movedBy {
+		c.us.killWhileItFollows(git, func() { c.eu.pushed(moves()...) }, func() {})
+		c.settled()
+		c.us.follows(project)
+		i.follows(t)
+	}
+	for _, state := range []string{"prepared", "committed"} {
+		for _, gitToo := range []bool{false, true} {
+			gate.shut(state)
+			push := c.us.startPush(moves()...)
+			parent := gate.waits(state)
+			c.us.kill()
+			if gitToo {
+				kill9(t, parent)
 			}
+			gate.open(state)
+			c.us.start()
+			push()
+			c.settled()
+			c.us.follows(project)
+			i.follows(t)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 /*
  * A site that follows: it reads a ref, here and then in the database, unpacks all packs
- * that it does not have, and lets git move the ref, asking the hook.
+ * that it does not have, claims the ref, compares all again, and lets git move the ref.
  */
 inline repl_rest(s) {
 	repl[s].phase = REST;
@@ -145,7 +145,7 @@ inline page(s) {
 	z = 0
 }
 
-/* Git locks the ref, compares it with what was found, and asks the hook. */
+/* With the claim, the ref is compared with what was found, here and in the database. Then git is started. */
 #ifdef LOCAL_UNCOMPARED
 #define as_found(s, r) true
 #else

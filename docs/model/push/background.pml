@@ -1,22 +1,14 @@
 /*
- * Replication at a site: `site sync`, and the daemon that heeds an operator's decision.
- * It reads the repository, then the database, and lets git swap from the value read first.
- * Only an intent of its own site holds a ref back: another site's may stand for long.
+ * Replication at a site: the follower, `site sync`, and the daemon that applies an operator's decision.
+ * It claims the ref, reads the repository, then the database, and lets git swap from the value read, without
+ * hooks. Git's lock is not waited for. The claim ends with git, even if the daemon has died before: the next
+ * one waits for that git. Only an intent of its own site holds a ref back: another site's may stand for long.
  */
 #ifdef OWN_IGNORED
 #define held_back(s, r) false
 #else
 #define held_back(s, r) (db[r].pending && db[r].owner == (s))
 #endif
-
-inline repl_rest(s) {
-	repl[s].phase = REST;
-	repl[s].ref = 0;
-	repl[s].found = 0;
-	repl[s].global = 0;
-	repl[s].latest = 0;
-	repl[s].dead = 0
-}
 
 /* An operator's decision whose process has ended. */
 #ifdef HEED_LIVING
@@ -67,24 +59,13 @@ inline compare(s, r) {
 #endif
 }
 
-/* Git locks the ref, compares it with the value read first, and asks the hook. */
-#ifdef REPLICA_UNCHECKED
-#define allowed(s, r) true
-#else
-#define allowed(s, r) (!held_back(s, r) && db[r].value == repl[s].global)
-#endif
-inline ask(s, r) {
-	repl[s].dead = 0;
-	if
-	:: copy[s].here[r] == repl[s].found && allowed(s, r) -> repl[s].phase = SWAPPING; repl[s].found = 0
-	:: copy[s].here[r] == repl[s].found && !allowed(s, r) -> event(OVERTAKEN); repl_rest(s)
-	:: else -> repl_rest(s)
-	fi
+/* Git is started, with the value read here as the old one. */
+inline start_git(s) {
+	repl[s].phase = SWAPPING;
+	repl[s].dead = 0
 }
 
-#define lockable(s, r) (!pushing(s, r) && !latched(s, r))
-
-/* All of it at once. */
+/* All of it at once, up to the start of git. */
 inline replicate(s, r) {
 	look(s, r);
 	if
@@ -92,9 +73,21 @@ inline replicate(s, r) {
 	:: else
 	fi;
 	if
-	:: repl[s].phase == COMPARED && lockable(s, r) -> ask(s, r)
-	:: repl[s].phase == COMPARED && !lockable(s, r) -> repl_rest(s)
+	:: repl[s].phase == COMPARED -> start_git(s)
 	:: else
+	fi
+}
+
+/* Git locks the ref, compares, and renames; or finds that another process was faster. */
+#ifdef OLD_UNCOMPARED
+#define as_found(s, r) true
+#else
+#define as_found(s, r) (copy[s].here[r] == repl[s].found)
+#endif
+inline git_swaps(s, r) {
+	if
+	:: !pushing(s, r) && as_found(s, r) -> swap(s, r)
+	:: else -> event(OVERTAKEN); repl_rest(s)
 	fi
 }
 
@@ -103,6 +96,10 @@ inline swap(s, r) {
 	S2(!copy[s].current[r] || repl[s].latest);
 	S3(!(db[r].pending && db[r].owner == s && (db[r].moved || may_move(db[r].agent, r))));
 	event(CAUGHT_UP);
+	if
+	:: repl[s].orphan -> event(ORPHAN_MOVED)
+	:: else
+	fi;
 	if
 	:: db[r].pending -> event(UNDER_OTHERS)
 	:: else
@@ -119,7 +116,7 @@ inline swap(s, r) {
 
 #undef me
 #define me (_pid - 2 * SLOTS)
-#define ready(r) (repl[me].phase == REST && behind(r) && !copy[me].down && !copy[me].doubtful && (decided(me, r).stands || (lockable(me, r) && !held_back(me, r))))
+#define ready(r) (repl[me].phase == REST && behind(r) && !copy[me].down && !copy[me].doubtful && (decided(me, r).stands || !held_back(me, r)) && !latched(me, r))
 #define behind(r) (copy[me].here[r] != db[r].value || decided(me, r).stands)
 #define g (GRAVES + me)
 #define op_may(r) (trouble && db[r].pending && !plain(db[r].owner) && !decided(db[r].owner, r).stands)
@@ -142,32 +139,32 @@ end:	do
 	:: d_step { copy[me].down; say("starts", me); copy[me].down = 0; renew(me) }
 
 #ifndef BOTH
-	:: d_step { ready(0) && plain(me); replicate(me, 0); swap(me, 0) }
+	:: d_step { ready(0) && plain(me); replicate(me, 0); git_swaps(me, 0) }
 #if REFS == 2
-	:: d_step { ready(1) && plain(me); replicate(me, 1); swap(me, 1) }
+	:: d_step { ready(1) && plain(me); replicate(me, 1); git_swaps(me, 1) }
 #endif
 #endif
 #ifndef REPLICATION
-	/* Replication, up to git's rename, in one step; variants with -DREPLICATION have all. */
+	/* Replication, up to the start of git, in one step; variants with -DREPLICATION have all. */
 	:: d_step { ready(0) && !plain(me); replicate(me, 0) }
 #if REFS == 2
 	:: d_step { ready(1) && !plain(me); replicate(me, 1) }
 #endif
 #else
-	:: d_step { repl[me].phase == REST && !plain(me) && (trouble || behind(0)); look(me, 0) }
+	:: d_step { repl[me].phase == REST && !plain(me) && !copy[me].down && !copy[me].doubtful && !latched(me, 0) && (trouble || behind(0)); look(me, 0) }
 #if REFS == 2
-	:: d_step { repl[me].phase == REST && !plain(me) && (trouble || behind(1)); look(me, 1) }
+	:: d_step { repl[me].phase == REST && !plain(me) && !copy[me].down && !copy[me].doubtful && !latched(me, 1) && (trouble || behind(1)); look(me, 1) }
 #endif
 	:: d_step { repl[me].phase == LOOKED && repl[me].ref == 0; compare(me, 0) }
-	:: d_step { repl[me].phase == COMPARED && repl[me].ref == 0 && !copy[me].down && !copy[me].doubtful && lockable(me, 0); ask(me, 0) }
+	:: d_step { repl[me].phase == COMPARED && repl[me].ref == 0; start_git(me) }
 #if REFS == 2
 	:: d_step { repl[me].phase == LOOKED && repl[me].ref == 1; compare(me, 1) }
-	:: d_step { repl[me].phase == COMPARED && repl[me].ref == 1 && !copy[me].down && !copy[me].doubtful && lockable(me, 1); ask(me, 1) }
+	:: d_step { repl[me].phase == COMPARED && repl[me].ref == 1; start_git(me) }
 #endif
 #endif
-	:: d_step { repl[me].phase == SWAPPING && repl[me].ref == 0; swap(me, 0) }
+	:: d_step { repl[me].phase == SWAPPING && repl[me].ref == 0; git_swaps(me, 0) }
 #if REFS == 2
-	:: d_step { repl[me].phase == SWAPPING && repl[me].ref == 1; swap(me, 1) }
+	:: d_step { repl[me].phase == SWAPPING && repl[me].ref == 1; git_swaps(me, 1) }
 #endif
 	:: d_step { trouble && repl[me].phase != REST; repl_rest(me) }
 	od

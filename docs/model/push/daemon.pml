@@ -34,6 +34,15 @@
 #endif
 #endif
 
+/* A replication has claimed the ref: a hook waits. Git does not outlive the claim. */
+#ifdef FOLLOWER_UNCLAIMED
+#define replicating(s, r) false
+#elif defined(ORPHAN_IGNORED)
+#define replicating(s, r) (repl[s].phase != REST && repl[s].ref == (r) && !repl[s].orphan)
+#else
+#define replicating(s, r) (repl[s].phase != REST && repl[s].ref == (r))
+#endif
+
 /* What git's hook is told: no. */
 inline refuse(m) {
 	if
@@ -216,6 +225,17 @@ inline renew(s) {
 #endif
 }
 
+inline repl_rest(s) {
+	repl[s].phase = REST;
+	repl[s].ref = 0;
+	repl[s].found = 0;
+	repl[s].global = 0;
+	repl[s].latest = 0;
+	repl[s].dead = 0;
+	repl[s].orphan = 0
+}
+
+/* What its follower does ends, but for git. */
 inline crash(s) {
 	copy[s].down = 1;
 	copy[s].doubtful = 0;
@@ -225,7 +245,11 @@ inline crash(s) {
 		:: else
 		fi
 	}
-	y = 0
+	y = 0;
+	if
+	:: repl[s].phase == SWAPPING -> repl[s].orphan = 1
+	:: else -> repl_rest(s)
+	fi
 }
 
 /* Intents of a running process that this daemon does not know of. */
@@ -285,7 +309,7 @@ inline bury_elsewhere(r) {
 #define under_way(m) (mem[m].phase == PREPARING || mem[m].phase == FINISHING)
 
 #define me _pid
-#define in_the_way(r) (moves_it(me, r) && latched(at(me), r))
+#define in_the_way(r) (moves_it(me, r) && (latched(at(me), r) || replicating(at(me), r)))
 #define hears(i) (up(i) && resting(i) && !plain(at(i)))
 #define asks(i)  (push[i].phase == ASKING && !push[i].heard && hears(i))
 #define admits(i) (asks(i) && !copy[at(i)].doubtful && !any(in_the_way))

@@ -3,7 +3,7 @@
 #define REST 0
 mtype = { ASKING, TOLD, COMMITTED, ABORTED, THROUGH };  /* a process of git, or NONE */
 mtype = { PREPARING, REVOKING, GRANTED, FINISHING };    /* what the daemon does for it, or REST */
-mtype = { LOOKED, COMPARED, SWAPPING };                 /* a replication, or REST */
+mtype = { LOOKED, COMPARED, SWAPPING };                 /* a replication, which has its claim, or REST */
 mtype = { DONE, DROPPED, GONE, BUSY, MISMATCH, LOST };  /* what becomes of intents, and answers */
 
 typedef Ref {       /* in the database */
@@ -67,7 +67,8 @@ typedef Replication {
 	byte found;     /* read first */
 	byte global;
 	bit dead;       /* there was a decision to heed, whose process had ended */
-	bit latest      /* only for S2: global still is that step */
+	bit latest;     /* only for S2: global still is that step */
+	bit orphan      /* its daemon has died: git is left */
 };
 
 #define GRAVES SLOTS             /* memory of site s for processes that have ended: GRAVES + s */
@@ -127,7 +128,7 @@ byte y;
 #else
 #define pushing(s, r) (locks(0, s, r) || locks(1, s, r))
 #endif
-#define unlocked(s, r) (!pushing(s, r) && !(repl[s].phase == SWAPPING && repl[s].ref == (r)))
+#define unlocked(s, r) (!pushing(s, r))
 
 /* The push that may still move a ref under its intent. */
 #define may_move(a, r) ((a) < SLOTS && push[a].phase == TOLD && !push[a].rejected && !push[a].done[r] && push[a].new[r] != copy[at(a)].here[r])

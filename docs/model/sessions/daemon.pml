@@ -19,13 +19,13 @@
 #define claimed_beside(i, r) (((i) != 0 && claims(0, r)) || ((i) != 1 && claims(1, r)) || ((i) != 2 && claims(2, r)))
 #endif
 
-/* Its git has been let through, and has not ended. It may outlive the daemon. */
+/* The follower's claim ends with its git, which may outlive the daemon: the next one waits for it. */
 #ifdef FOLLOWER_UNCLAIMED
 #define followed(r) false
 #elif defined(ORPHAN_IGNORED)
-#define followed(r) (follower == TOLD && follower_ref == (r) && !orphan)
+#define followed(r) (follower != NONE && follower_ref == (r) && !orphan)
 #else
-#define followed(r) (follower == TOLD && follower_ref == (r))
+#define followed(r) (follower != NONE && follower_ref == (r))
 #endif
 
 /* Intents and decisions of this site are claims that outlive the daemon. */
@@ -302,7 +302,7 @@ inline hear_old_list() {
 #ifdef LOCK_OF_GIT
 #define no_git true
 #else
-#define no_git (git == NONE && follower == NONE)
+#define no_git (git == NONE && (follower == NONE || follower == CLAIMED))
 #endif
 #if defined(LOCK_OF_LIVING)
 #define nobody_lives no_git

@@ -21,15 +21,18 @@ inline git_starts(v) {
 	lock[file(GIT_REF)] = BY_GIT_LOCK
 }
 
-/* It has git's lock file, which JGit needs, too: so it never waits for a claim. From the intent on it has one. */
+/*
+ * It has git's lock file, which JGit needs, too: so it waits for no claim but the follower's, whose git does not wait
+ * for a lock file. From the intent on it has one.
+ */
 #ifdef HOOK_UNCLAIMED
 #define hook_waits false
 #define in_the_way(r) left_by_any(r)
 #elif defined(HOOK_WAITS)
-#define hook_waits (claimed(GIT_REF) || (db[GIT_REF].pending && db[GIT_REF].agent != BY_GIT))
+#define hook_waits (followed(GIT_REF) || claimed(GIT_REF) || (db[GIT_REF].pending && db[GIT_REF].agent != BY_GIT))
 #define in_the_way(r) left_by_any(r)
 #else
-#define hook_waits false
+#define hook_waits followed(GIT_REF)
 #define in_the_way(r) (claimed(r) || left_by_any(r))
 #endif
 
@@ -81,24 +84,53 @@ end:	do
 	od
 }
 
-/* git locks the ref, and the daemon's hook compares all again: from then on it is claimed. */
+/*
+ * The daemon claims the ref, reads it here, then in the database, notes the move, and starts git, which runs no hook.
+ * It has the claim until git has ended.
+ */
 #ifdef FOLLOWER_HEEDLESS
 #define held_back(r) left_by_any(r)
 #else
 #define held_back(r) (claimed(r) || left_by_any(r))
 #endif
-#define follows(r) (!down && follower == NONE && here[r] != db[r].value && lock[file(r)] == FREE && !held_back(r))
+#define follows(r) (!down && follower == NONE && here[r] != db[r].value && !held_back(r))
 
 inline follow(r) {
-	printf("follower: is to move ref %d to %d\n", r, db[r].value);
-	follower = TOLD;
+	follower = CLAIMED;
 	follower_ref = r;
-	follower_new = db[r].value;
-	latest = 1;
-	lock[file(r)] = BY_FOLLOWER
-#ifndef FOLLOWER_NOTED_AFTER
-	; note(r)
+	follower_old = here[r]
+}
+
+inline start_git() {
+	if
+	:: follower_old == db[follower_ref].value -> follower_ends()
+	:: else ->
+		printf("follower: is to move ref %d to %d\n", follower_ref, db[follower_ref].value);
+		follower = TOLD;
+		follower_new = db[follower_ref].value;
+		latest = 1
+#if !defined(FOLLOWER_NOTED_AFTER) && !defined(FOLLOWER_UNNOTED)
+		; note(follower_ref)
 #endif
+	fi
+}
+
+/* Git does not wait for a lock file, and moves the ref only from the value that was read. */
+#ifdef FOLLOWER_WAITS
+#define git_tries (lock[file(follower_ref)] == FREE)
+#else
+#define git_tries true
+#endif
+#ifdef OLD_UNCOMPARED
+#define found_again true
+#else
+#define found_again (here[follower_ref] == follower_old)
+#endif
+inline git_locks() {
+	if
+	:: lock[file(follower_ref)] == FREE && found_again -> follower = LOCKED; lock[file(follower_ref)] = BY_FOLLOWER
+	:: else -> printf("follower: gives up its claim\n"); event(LOCK_HELD); follower_ends()
+	fi
 }
 
 inline follower_ends() {
@@ -108,6 +140,7 @@ inline follower_ends() {
 	fi;
 	follower = NONE;
 	follower_ref = 0;
+	follower_old = 0;
 	follower_new = 0;
 	latest = 0;
 	orphan = 0;
@@ -142,7 +175,9 @@ end:	do
 #if REFS == 2
 	:: d_step { follows(1); follow(1) }
 #endif
-	:: d_step { follower == TOLD; swap() }
-	:: d_step { follower == TOLD && trouble; printf("follower: its git is killed\n"); follower_ends() }
+	:: d_step { follower == CLAIMED; start_git() }
+	:: d_step { follower == TOLD && git_tries; git_locks() }
+	:: d_step { follower == LOCKED; swap() }
+	:: d_step { (follower == TOLD || follower == LOCKED) && trouble; printf("follower: its git is killed\n"); follower_ends() }
 	od
 }

@@ -105,7 +105,7 @@ inline die(g) {
 #ifdef GIVEN_EARLY
 #define on_list(r) noted[r]
 #else
-#define on_list(r) (noted[r] && !db[r].pending && !db[r].decided && !(follower == TOLD && follower_ref == (r)))
+#define on_list(r) (noted[r] && !db[r].pending && !db[r].decided && !(follower != NONE && follower_ref == (r)))
 #endif
 
 #define me _pid

@@ -41,3 +41,4 @@
 #define INDEXED        19 /* the list of moves brings an index up to date */
 #define PARTLY         20 /* a Gerrit died between two renames: one ref is carried through, the other not */
 #define LATE_INTENT    21 /* an intent is recorded after the daemon has ended its work for it */
+#define LOCK_HELD      22 /* a follower finds a lock file, or another value, and gives up its claim */

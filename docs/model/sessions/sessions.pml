@@ -33,10 +33,11 @@
  * 13. With the claim, the old value that was announced is compared with the repository, and the preparation
  *     compares the same value with the database. If the repository differs, the answer is no. If the site is
  *     behind, the transaction waits for the follower, without a claim.
- * 14. A hook and a follower's git have the lock file that JGit needs. They never wait for a claim: a hook is
- *     refused, a follower tries again.
- * 15. A move of the follower is claimed from its hook's check until its git has ended, whether or not its
- *     daemon lives: a daemon that starts first waits for the git of the one before it.
+ * 14. A hook's git has the lock file that JGit needs: it is refused if a ref is claimed. Only the follower's claim it
+ *     waits for: the follower's git does not wait for a lock file. The follower itself waits for no claim, but tries again.
+ * 15. The follower claims a ref before it reads it, here and then in the database, until its git has ended, whether
+ *     or not its daemon lives: a daemon that starts first waits for the git of the one before it. Its git runs no
+ *     hook, and moves the ref only from the value that was read.
  * 16. An operator's decision is a claim until it is heeded: when its transaction has reported, is on no list,
  *     was revoked, or its guard is dead.
  * Lock files
@@ -45,7 +46,7 @@
  * 18. While an intent of a dead guard stands in a repository, nothing is prepared there for sessions. The lock
  *     files of its refs and packed-refs.lock are removed, then it is settled.
  * The list of moves
- * 19. A settled move is on the list before the database is told, a follower's before its git is let through, a
+ * 19. A settled move is on the list before the database is told, a follower's before its git is started, a
  *     decision's before it is heeded.
  * 20. An entry is given out only while no intent, no decision and no git of a follower stands on its ref.
  * 21. The guard saves its place after it has indexed.

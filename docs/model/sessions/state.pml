@@ -53,8 +53,9 @@ mtype git;           /* a push over git's own receive-pack */
 byte git_new;
 bit git_overtaken;
 
-mtype follower;      /* TOLD: its git is to move a ref */
+mtype follower;      /* CLAIMED, TOLD: its git runs, LOCKED: with the lock file; or NONE */
 byte follower_ref;
+byte follower_old;
 byte follower_new;
 bit latest;          /* only for J3: that is still the latest step of the global value */
 bit orphan;          /* its daemon has died */

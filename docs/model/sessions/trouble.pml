@@ -33,7 +33,10 @@ inline crash() {
 #ifdef NOTED_AFTER
 	unnoted[0] = 0;
 #endif
-	orphan = (follower == TOLD)
+	if
+	:: follower == CLAIMED -> follower_ends()
+	:: else -> orphan = (follower != NONE)
+	fi
 }
 
 /* What an earlier daemon asked for does not count any more (I8). */
@@ -75,7 +78,7 @@ end:	do
 	:: d_step { trouble && !down; crash() }
 	:: d_step { down; printf("daemon: starts, with its presence taken anew\n"); down = 0; start() }
 #ifdef REPAIRS_LIVING
-	:: d_step { lock[0] != FREE && git == NONE && follower == NONE; printf("site check --repair: removes a lock file\n"); lock[0] = FREE }
+	:: d_step { lock[0] != FREE && no_git; printf("site check --repair: removes a lock file\n"); lock[0] = FREE }
 #endif
 #ifdef NOTED_AFTER
 	:: d_step { unnoted[0]; unnoted[0] = 0; note(0) }

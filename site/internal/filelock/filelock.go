@@ -26,6 +26,24 @@ func Exclusive(ctx context.Context, path string) (*os.File, error) {
 	return lock(ctx, path, syscall.LOCK_EX)
 }
 
+// IsHeld reports whether any process has locked the file. A file that does not exist is not locked.
+func IsHeld(path string) (bool, error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0) // NFS grants exclusive locks to writers only
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	switch err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); {
+	case errors.Is(err, syscall.EWOULDBLOCK), errors.Is(err, syscall.EINTR):
+		return true, nil
+	default:
+		return false, err
+	}
+}
+
 func lock(ctx context.Context, path string, how int) (*os.File, error) {
 	// Not its parents: a repository that is gone must not seem to be there again.
 	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,7 +27,8 @@ func (a *App) statusCommand() *cobra.Command {
 		Short: "Show the status of the site daemon",
 		Long: `Show the status of the site daemon: whether it serves, pushes in progress, sessions of guards (programs such as Gerrit
 that move refs by themselves), stuck refs (the repository has neither the announced value nor the previous one), and
-repositories that can't catch up with the database.
+repositories that can't catch up with the database. The last lines are the daemon's background tasks; a task that has
+ended, or whose last attempt failed, has a line of its own.
 
 The exit status is 1 if the daemon does not answer or can't serve, or if
   - a ref is stuck;
@@ -122,6 +124,21 @@ func printStatus(w io.Writer, s client.Status) error {
 	n := s.Counters
 	lines = append(lines, [2]string{"since start", fmt.Sprintf("%d transactions let through, %d refused; %d refs moved, %d kept; %d alarms; %d processes died; %d decisions carried out; %d refs followed, %d packs unpacked; %d failures of the database",
 		n.Prepared, n.Refused, n.Updated, n.Dropped, n.Alarms, n.Deaths, n.Heeded, n.Followed, n.Unpacked, n.Failures)})
+	var running []string
+	for _, t := range s.Tasks {
+		if t.State == client.TaskRunning && t.Error == "" {
+			running = append(running, t.Name)
+			continue
+		}
+		line := fmt.Sprintf("%s: %s since %s", t.Name, t.State, output.Ago(Seconds(t.Age)))
+		if t.Error != "" {
+			line += "; last error: " + t.Error
+		}
+		lines = append(lines, [2]string{"task", line})
+	}
+	if len(running) > 0 {
+		lines = append(lines, [2]string{"tasks", "running: " + strings.Join(running, ", ")})
+	}
 	for _, l := range lines {
 		if _, err := fmt.Fprintf(w, "%-12s %s\n", l[0], output.Escape(l[1])); err != nil {
 			return err

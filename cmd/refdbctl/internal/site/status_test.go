@@ -23,6 +23,10 @@ func TestTheStatusSaysHowFarReadersOfMovesAre(t *testing.T) {
 		},
 		"hooks        damaged, so that pushes are refused, or not guarded: /srv/git/.refdb-hooks/current: gone: run refdbctl site check --repair\n": {HooksError: "/srv/git/.refdb-hooks/current: gone"},
 		"moves        not listed, so that indexes don't follow: no space left: look at the disk of site.state\n":                                    {MovesError: "no space left"},
+		"task         after-boot: ended since 2m0s\ntask         reconciliation: running since 5m0s; last error: down\ntasks        running: follower, journal\n": {Tasks: []client.Task{
+			{Name: "after-boot", State: client.TaskEnded, Age: 120}, {Name: "follower", State: client.TaskRunning, Age: 300},
+			{Name: "journal", State: client.TaskRunning, Age: 300}, {Name: "reconciliation", State: client.TaskRunning, Age: 300, Error: "down"},
+		}},
 	} {
 		var out strings.Builder
 		if err := printStatus(&out, s); err != nil || !strings.Contains(out.String(), want) {
