@@ -33,7 +33,7 @@ func TestWhatAnEarlierDaemonAskedForAndComesLateIsDropped(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !running {
-				g.halt()
+				g.haltAway()
 			}
 			_, err := shared.Open(t).Prepare(t.Context(), refdb.PrepareRequest{
 				Project: "team/app", Updates: []refdb.Update{{Ref: "refs/heads/x", Old: refdb.Value(a), New: refdb.Value(b)}},

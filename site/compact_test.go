@@ -3,7 +3,6 @@ package site_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
@@ -19,7 +18,7 @@ func TestTheLockOfABaseThatAnEarlierDaemonLeftIsEnded(t *testing.T) {
 	g.newRepository("other")
 	leave := func(site, project, ref string) {
 		t.Helper()
-		db, err := refdb.New(shared.Open(t), refdb.Options{Site: site})
+		db, err := refdb.New(shared.Open(t), refdb.Options{Site: site, StaleAfter: leases})
 		if err == nil {
 			_, err = db.TryLock(context.WithoutCancel(t.Context()), project, ref)
 		}
@@ -46,7 +45,7 @@ func TestTheLockOfABaseThatAnEarlierDaemonLeftIsEnded(t *testing.T) {
 	if !stands("team/app", base) {
 		t.Error("it is ended before it is stale")
 	}
-	shared.Exec(t, `UPDATE locks SET heartbeat = heartbeat - ? WHERE owner LIKE '%-killed'`, time.Hour.Microseconds())
+	shared.Exec(t, `UPDATE locks SET heartbeat = heartbeat - ? WHERE owner LIKE '%-killed'`, (2 * leases).Microseconds())
 	sitetest.Eventually(t, "it is ended", func() bool { return !stands("team/app", base) })
 	if !stands("other", base) || !stands("other", x) {
 		t.Error("another lock was ended")

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/client"
@@ -169,7 +168,7 @@ func TestAPresenceLeftBehind(t *testing.T) {
 			t.Parallel()
 			shared := local.SQLite(t)
 			g := idleGuard(t, shared, "eu-1")
-			dead, err := refdb.New(shared.Open(t), refdb.Options{Site: "eu-1"})
+			dead, err := refdb.New(shared.Open(t), refdb.Options{Site: "eu-1", StaleAfter: leases})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -181,11 +180,11 @@ func TestAPresenceLeftBehind(t *testing.T) {
 				t.Errorf("a fresh one of another: %v", err)
 			}
 			dead.Close()
-			shared.Age(t, "refdb/sites", "refs/sites/eu-1", time.Hour)
+			shared.Age(t, "refdb/sites", "refs/sites/eu-1", 2*leases)
 			if err := g.tryStart(); err == nil || !strings.Contains(err.Error(), "refdbctl site take-over") {
 				t.Errorf("a stale one of another: %v", err)
 			}
-			shared.Age(t, "refdb/sites", "refs/sites/eu-1", -time.Hour)
+			shared.Age(t, "refdb/sites", "refs/sites/eu-1", -2*leases)
 			if err := os.WriteFile(filepath.Join(g.dir, "state/owners"), []byte(dead.Owner()+" "+c.process+"\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -194,7 +193,7 @@ func TestAPresenceLeftBehind(t *testing.T) {
 				go func() {
 					defer close(aged)
 					sitetest.Eventually(t, "it waits", func() bool { return strings.Contains(g.log.String(), "waiting until it is stale") })
-					shared.Age(t, "refdb/sites", "refs/sites/eu-1", time.Hour)
+					shared.Age(t, "refdb/sites", "refs/sites/eu-1", 2*leases)
 				}()
 				defer func() { <-aged }()
 			}

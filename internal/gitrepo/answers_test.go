@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 )
 
 // objectFile returns the path of a loose object.
@@ -71,7 +73,7 @@ func TestAKilledGitIsNoAnswer(t *testing.T) {
 	repo := openDir(t, dir)
 	bin := t.TempDir()
 	script := "#!/bin/sh\ncase \"$*\" in *cat-file*) cat | sed 's/$/ commit 1/' ;; *) kill -9 $$ ;; esac\n"
-	if err := os.WriteFile(filepath.Join(bin, "git"), []byte(script), 0o755); err != nil {
+	if err := testprogram.Write(filepath.Join(bin, "git"), []byte(script)); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))

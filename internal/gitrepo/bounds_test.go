@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 )
 
 // A pack of a few bytes may stand for any number of them: the git that unpacks it is bound before it gets the first.
@@ -16,7 +18,7 @@ func TestUnpackingIsBound(t *testing.T) {
 	bin := t.TempDir()
 	said := filepath.Join(bin, "said")
 	script := "#!/bin/sh\nread -r first\ngrep -E 'Max (data size|cpu time|file size)' /proc/$$/limits | sed 's/   */ /g; s/ $//' >" + said + "\ncat >/dev/null\n"
-	if err := os.WriteFile(filepath.Join(bin, "git"), []byte(script), 0o755); err != nil {
+	if err := testprogram.Write(filepath.Join(bin, "git"), []byte(script)); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))

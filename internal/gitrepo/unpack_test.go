@@ -14,6 +14,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/internal/testpack"
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 )
 
 // incoming is a pack that can be read several times.
@@ -66,7 +67,7 @@ func counted(t *testing.T) (count func() int) {
 	}
 	bin := t.TempDir()
 	runs := filepath.Join(bin, "runs")
-	if err := os.WriteFile(filepath.Join(bin, "git"), []byte("#!/bin/sh\necho >>"+runs+"\nexec "+real+" \"$@\"\n"), 0o755); err != nil {
+	if err := testprogram.Write(filepath.Join(bin, "git"), []byte("#!/bin/sh\necho >>"+runs+"\nexec "+real+" \"$@\"\n")); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
@@ -265,7 +266,7 @@ func TestWhyAPackIsNotUnpackedIsTold(t *testing.T) {
 	good := p.Bytes()
 	broken := errors.New("the line is broken")
 	crashing := t.TempDir() // for a git that does
-	if err := os.WriteFile(filepath.Join(crashing, "git"), []byte("#!/bin/sh\nkill -SEGV $$\n"), 0o755); err != nil {
+	if err := testprogram.Write(filepath.Join(crashing, "git"), []byte("#!/bin/sh\nkill -SEGV $$\n")); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 )
 
 func TestMain(m *testing.M) {
@@ -311,8 +312,8 @@ func TestPruneIsToldFromDelete(t *testing.T) {
 		dir, commit := newRepo(t, "--bare")
 		other := commits(t, dir, 1)[0]
 		// The hook keeps what it was told, and waits in prepared until it may go on.
-		write(t, "#!/bin/sh\n[ $1 = prepared ] || exit 0\ncat >>told\n[ -e go ] || { touch waiting; until [ -e go ]; do sleep 0.01; done; }\n", dir, "hooks/reference-transaction")
-		if err := os.Chmod(filepath.Join(dir, "hooks/reference-transaction"), 0o755); err != nil {
+		hook := "#!/bin/sh\n[ $1 = prepared ] || exit 0\ncat >>told\n[ -e go ] || { touch waiting; until [ -e go ]; do sleep 0.01; done; }\n"
+		if err := testprogram.Write(filepath.Join(dir, "hooks/reference-transaction"), []byte(hook)); err != nil {
 			t.Fatal(err)
 		}
 		during := func(look func(repo *gitrepo.Repo), args ...string) {

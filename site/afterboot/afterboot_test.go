@@ -31,7 +31,9 @@ func (w watched) Projects(ctx context.Context, q refdb.ProjectQuery) ([]refdb.Pr
 
 func TestABootIsNotRecordedBeforeAllRepositoriesAreRepaired(t *testing.T) {
 	t.Parallel()
+	const noProject = "none" // the daemon has ended before it read a project
 	for name, endsIn := range map[string]string{
+		"the daemon ends before the first":    noProject,
 		"the daemon ends with the first":      "a",
 		"the daemon ends after the first":     "b",
 		"the daemon does not end before that": "",
@@ -66,16 +68,21 @@ func TestABootIsNotRecordedBeforeAllRepositoriesAreRepaired(t *testing.T) {
 			daemon := func(boot string) *serving.State {
 				s := serving.New(c, nil)
 				s.Boot = boot
-				s.Inherit()
-				s.Start()
 				return s
 			}
 			before := afterboot.Repair{State: daemon("before"), Logger: slog.New(slog.DiscardHandler)}
 			if booted, err := before.Booted(root); booted || err != nil {
 				t.Fatal(booted, err)
 			}
+			now := daemon("now")
+			if endsIn == noProject {
+				cancel(errors.New("the daemon ends, and does not know yet what earlier daemons left"))
+			} else {
+				now.Inherit()
+				now.Start()
+			}
 			r := afterboot.Repair{
-				Patience: time.Minute, State: daemon("now"), DB: db, Pruning: &maintenance.Pruning{},
+				Patience: time.Minute, State: now, DB: db, Pruning: &maintenance.Pruning{},
 				Follower: follow.New(db, follow.Options{}), Logger: slog.New(slog.DiscardHandler),
 			}
 			r.CatchUp(ctx, c)

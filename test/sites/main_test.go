@@ -18,9 +18,9 @@ import (
 // patience bounds the wait for an event. Only a test that fails waits that long, however busy the machine is.
 const patience = 5 * time.Minute
 
-// work is the directory of what all tests share. It is in /tmp because the path
+// work is the directory of what all tests share. Its path is short, because that
 // of a socket ends at about 100 bytes.
-var work = sync.OnceValues(func() (string, error) { return os.MkdirTemp("/tmp", "sites-") })
+var work = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "sites-") })
 
 func TestMain(m *testing.M) {
 	status := m.Run()

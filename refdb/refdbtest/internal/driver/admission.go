@@ -205,7 +205,7 @@ func reportRows() []row {
 			// A change is not found by an intent for it, nor by the change that ended one.
 			e.WantMissing(p.Nonce+" "+made.Nonce, "", e.Known(p.Nonce, refA, "", v1), e.Known(made.Nonce, refC, "", v1))
 		})},
-		{"what may have been pruned since the witness was complete counts as lost, what was pruned before does not", suite.Alone(func(e *env) {
+		{"what may have been pruned since the witness was complete counts as lost, what was pruned before does not", suite.Long(suite.Alone(func(e *env) {
 			old := e.Known("pruned", refA, "", v1)
 			old.At = old.At.Add(-time.Hour)
 			e.WantMissing("pruned", "", old)
@@ -227,7 +227,7 @@ func reportRows() []row {
 			if a := e.Report(refdb.Report{Witness: "site-x", Missing: []refdb.Known{old}}); a.Lost != 1 || a.Admitted {
 				e.Errorf("what site-x misses is taken for pruned: %+v", a)
 			}
-		})},
+		}))},
 		{"a lost change is there once somebody decided about it", suite.Alone(func(e *env) {
 			k := e.Known("op1", refA, v2, v3)
 			e.Report(refdb.Report{Witness: "site-w", Missing: []refdb.Known{k}})
@@ -285,7 +285,7 @@ func reportRows() []row {
 			e.WantAdmission(e.Report(refdb.Report{Witness: "site-v"}), false, "site-w")
 			e.WantAdmission(e.Report(refdb.Report{Witness: "site-w", Away: true}), true)
 		})},
-		{"who was known to be live is waited for, though it was away, left out or unknown when the database went back", suite.Alone(func(e *env) {
+		{"who was known to be live is waited for, though it was away, left out or unknown when the database went back", suite.Long(suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w", "site-x")
 			e.Report(refdb.Report{Witness: "site-w", Away: true})
 			later := e.Now(e.A).Add(time.Hour)
@@ -300,8 +300,8 @@ func reportRows() []row {
 					e.Errorf("%+v", w)
 				}
 			}
-		})},
-		{"a witness that is live after all takes the admission back", suite.Alone(func(e *env) {
+		}))},
+		{"a witness that is live after all takes the admission back", suite.Long(suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w")
 			e.Report(refdb.Report{Witness: "site-w", Away: true})
 			e.WantWritable(true)
@@ -309,7 +309,7 @@ func reportRows() []row {
 			e.WantAdmission(e.Report(refdb.Report{Witness: "site-v", Marks: marks}), false, "site-w")
 			e.WantWritable(false)
 			e.WantAdmission(e.Report(refdb.Report{Witness: "site-w"}), true)
-		})},
+		}))},
 		{"what has come since it was missed is not lost", suite.Alone(func(e *env) {
 			e.Witnesses("site-v")
 			k := e.Known("op1", refA, "", v1)
@@ -354,7 +354,7 @@ func reportRows() []row {
 				e.Errorf("got  %+v\nwant %+v", l.Known, k)
 			}
 		})},
-		{"a witness says later what became of a move, and nobody else does", suite.Alone(func(e *env) {
+		{"a witness says later what became of a move, and nobody else does", suite.Long(suite.Alone(func(e *env) {
 			e.Witnesses("site-v")
 			e.Restart()
 			k := e.KnownIntent("op1", refA, "", v1, refdb.MoveUnknown)
@@ -383,8 +383,8 @@ func reportRows() []row {
 			if a.Lost != 1 {
 				e.Errorf("%+v", a)
 			}
-		})},
-		{"a witness that knows more later is waited for", suite.Alone(func(e *env) {
+		}))},
+		{"a witness that knows more later is waited for", suite.Long(suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w")
 			e.Restart()
 			e.WantAdmission(e.Report(refdb.Report{Witness: "site-v"}), false, "site-w")
@@ -396,7 +396,7 @@ func reportRows() []row {
 			if a := e.Report(refdb.Report{Witness: "site-w", Missing: []refdb.Known{k}}); len(a.Waiting()) != 0 || a.Lost != 1 {
 				e.Errorf("%+v", a)
 			}
-		})},
+		}))},
 		{"a witness says when it reported last", suite.Alone(func(e *env) {
 			seen := func() time.Time {
 				e.Helper()
@@ -413,7 +413,7 @@ func reportRows() []row {
 				e.Errorf("it reported at %s, and then at %s", first, at)
 			}
 		})},
-		{"what a witness knows that a recovery went without is late, and halts nothing", suite.Alone(func(e *env) {
+		{"what a witness knows that a recovery went without is late, and halts nothing", suite.Long(suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w")
 			e.Restart()
 			e.Report(refdb.Report{Witness: "site-v"})
@@ -432,7 +432,7 @@ func reportRows() []row {
 			if a := e.Report(refdb.Report{Witness: "site-w", Missing: []refdb.Known{e.Known("op2", refA, "", v1)}}); !a.Halted {
 				e.Errorf("%+v", a)
 			}
-		})},
+		}))},
 		{"lost changes come in order, by pages of any size", suite.Long(suite.Alone(func(e *env) {
 			var known []refdb.Known
 			for _, ref := range []string{refB, refA} {

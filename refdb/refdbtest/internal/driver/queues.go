@@ -30,7 +30,7 @@ func queueRows() []row {
 				e.WantFree(ref)
 			}
 		}},
-		{"one that polls need not be waited for, until it was passed MaxPassed times", func(e *env) {
+		{"one that polls need not be waited for, until it was passed MaxPassed times", suite.Long(func(e *env) {
 			l := e.Acquire(e.A, refA)
 			q := polling(e, e.A)
 			q.wait(refA)
@@ -45,8 +45,8 @@ func queueRows() []row {
 			e.Release(e.A, l)
 			q.wantReserved(refA)
 			q.acquire(refA)
-		}},
-		{"a waiter that never polls again costs those behind it a turn", func(e *env) {
+		})},
+		{"a waiter that never polls again costs those behind it a turn", suite.Long(func(e *env) {
 			l := e.Acquire(e.A, refA)
 			dead, q := polling(e, e.A), polling(e, e.B)
 			dead.wait(refA)
@@ -60,8 +60,8 @@ func queueRows() []row {
 			endTurn(e, refA)
 			e.Release(e.B, q.acquire(refA))
 			e.WantFree(refA)
-		}},
-		{"the next of the same owner may get the lock past the others, MaxPassed times", func(e *env) {
+		})},
+		{"the next of the same owner may get the lock past the others, MaxPassed times", suite.Long(func(e *env) {
 			l := e.Acquire(e.A, refA)
 			q := notified(e, e.B)
 			q.wait(refA)
@@ -79,7 +79,7 @@ func queueRows() []row {
 			late.wait(refA)
 			e.Release(e.B, l)
 			next.wantReserved(refA)
-		}},
+		})},
 		{"a next that waits already keeps its place", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			first, second := notified(e, e.A), notified(e, e.B)
@@ -94,7 +94,7 @@ func queueRows() []row {
 			e.Release(e.A, l)
 			second.wantReserved(refA)
 		}},
-		{"a preparation that takes a row passes all who wait for it", func(e *env) {
+		{"a preparation that takes a row passes all who wait for it", suite.Long(func(e *env) {
 			l := e.Acquire(e.A, refA)
 			q := polling(e, e.B)
 			q.wait(refA)
@@ -105,7 +105,7 @@ func queueRows() []row {
 			q.wantReserved(refA)
 			_, err := e.TryPrepare(e.A, suite.Move(refA, "", v1))
 			e.WantHolders(err, refA)
-		}},
+		})},
 		{"a lock on which nobody waits is free after its release, even with a next", func(e *env) {
 			releaseWithNext(e, notified(e, e.A), e.Acquire(e.A, refA))
 			e.WantFree(refA)

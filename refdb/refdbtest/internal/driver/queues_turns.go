@@ -117,7 +117,7 @@ func keptRows() []row {
 				third.wantReserved(ref)
 			}
 		}},
-		{"P13 an update that passes a lock that is kept for nobody leaves its queue", func(e *env) {
+		{"P13 an update that passes a lock that is kept for nobody leaves its queue", suite.Long(func(e *env) {
 			for what, update := range passingUpdates(e) {
 				ref := "refs/heads/" + what
 				l := e.Acquire(e.A, ref)
@@ -138,7 +138,7 @@ func keptRows() []row {
 				e.Release(e.B, q.acquire(ref))
 				e.WantFree(ref)
 			}
-		}},
+		})},
 		{"P13 an update that passes a turn that is over leaves the queue of those who poll", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			first, second := notified(e, e.A), polling(e, e.B)
@@ -296,7 +296,7 @@ func severalRefsRows() []row {
 			third.wantReserved(refB)
 			e.WantFree(refA)
 		}},
-		{"one for several refs lets others pass while another is in the way, but not for ever; then all is kept for it", func(e *env) {
+		{"one for several refs lets others pass while another is in the way, but not for ever; then all is kept for it", suite.Long(func(e *env) {
 			a, b := e.Acquire(e.A, refA), e.Acquire(e.A, refB)
 			q := notified(e, e.B)
 			q.wait(refA, refB)
@@ -330,8 +330,8 @@ func severalRefsRows() []row {
 			e.Release(e.B, q.acquire(refA, refB))
 			other.wantReserved(refA)
 			e.WantFree(refB)
-		}},
-		{"what is kept for one who can't take it, and nobody else waits for, is free, MaxPassed times", func(e *env) {
+		})},
+		{"what is kept for one who can't take it, and nobody else waits for, is free, MaxPassed times", suite.Long(func(e *env) {
 			a, b := e.Acquire(e.A, refA), e.Acquire(e.A, refB)
 			q := notified(e, e.B)
 			for n := range refdb.MaxPassed {
@@ -350,7 +350,7 @@ func severalRefsRows() []row {
 			q.wantReserved(refA)
 			e.Release(e.A, b)
 			q.acquire(refA, refB)
-		}},
+		})},
 		{"one that waits for the end of an intent waits for nothing else, and keeps nothing", func(e *env) {
 			a, b := e.Acquire(e.A, refA), e.Prepare(e.A, suite.Move(refB, "", v1))
 			q := notified(e, e.B)

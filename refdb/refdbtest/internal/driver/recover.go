@@ -103,7 +103,7 @@ func recoverRows() []row {
 			e.WantRefs(map[string]refdb.Value{refA: v1})
 			e.Acquire(e.A, refA)
 		})},
-		{"what contradicts the database is opposed, and changes nothing", suite.Alone(func(e *env) {
+		{"what contradicts the database is opposed, and changes nothing", suite.Long(suite.Alone(func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			p := e.Prepare(e.A, suite.Move(refB, "", v1))
 			e.Report(refdb.Report{Witness: "site-w", Missing: []refdb.Known{
@@ -118,8 +118,8 @@ func recoverRows() []row {
 			e.WantLostChanges(false, "")
 			e.WantLostChanges(true, "op1 opposed, op2 opposed, op3 opposed, op4 opposed")
 			e.WantWritable(true)
-		})},
-		{"of two lost changes that found the same value the earlier one is written, the other is opposed", suite.Alone(func(e *env) {
+		}))},
+		{"of two lost changes that found the same value the earlier one is written, the other is opposed", suite.Long(suite.Alone(func(e *env) {
 			first, second := e.Known("op2", refA, "", v1), e.Known("op1", refA, "", v2)
 			second.At = first.At.Add(1000)
 			e.Report(refdb.Report{Witness: "site-w", Missing: []refdb.Known{second, first}})
@@ -127,8 +127,8 @@ func recoverRows() []row {
 				e.Errorf("decided %s", got)
 			}
 			e.WantRefs(map[string]refdb.Value{refA: v1})
-		})},
-		{"a lost intent is written if its move was made, and dropped if it was not", suite.Alone(func(e *env) {
+		}))},
+		{"a lost intent is written if its move was made, and dropped if it was not", suite.Long(suite.Alone(func(e *env) {
 			e.Report(refdb.Report{Witness: "site-w", Missing: []refdb.Known{
 				e.KnownIntent("op1", refA, "", v1, refdb.MoveMade), e.KnownIntent("op2", refB, "", v1, refdb.MoveUnmade),
 			}})
@@ -138,7 +138,7 @@ func recoverRows() []row {
 			e.WantRefs(map[string]refdb.Value{refA: v1})
 			e.WantNone()
 			e.WantMissing("", "", e.KnownIntent("op1", refA, "", v1, refdb.MoveMade), e.KnownIntent("op2", refB, "", v1, refdb.MoveUnmade))
-		})},
+		}))},
 		{"the new epoch begins before what was written again", suite.Alone(func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			before := e.Complete()
