@@ -2,7 +2,7 @@ package moving_test
 
 import (
 	"context"
-	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,12 +21,20 @@ type waiting struct {
 	*moving.Coordinator
 	stop  context.CancelFunc // the daemon
 	gone  chan struct{}      // closed when the client goes
+	mu    sync.Mutex         // guards the next
 	free  error              // nil, or what refuses
 	tries []time.Duration    // when, since the start
 	ended chan struct{}      // closed when the call has ended
 	err   error              // of the call
 	began time.Time
 	took  time.Duration
+}
+
+// answer changes what refuses.
+func (w *waiting) answer(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.free = err
 }
 
 // wait begins to wait for ref, in a bubble.
@@ -39,6 +47,8 @@ func wait(t *testing.T, limit time.Duration) *waiting {
 		w.err = w.Await(t.Context(), moving.Wait{
 			Project: project, Moves: []refdb.Update{{Ref: "refs/heads/other"}, {Ref: ref}}, Until: w.began.Add(limit), Passes: moving.Locked, Gone: w.gone,
 		}, func() error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
 			w.tries = append(w.tries, time.Since(w.began))
 			return w.free
 		})
@@ -63,7 +73,7 @@ func TestAWaiterTriesAgainWhenItsRefIsWoken(t *testing.T) {
 		if len(w.tries) != 1 {
 			t.Errorf("after changes of other refs it has tried at %v", w.tries)
 		}
-		w.free = nil
+		w.answer(nil)
 		w.Wake(project, "refs/heads/b", ref)
 		<-w.ended
 		if w.err != nil || w.took != moment || len(w.tries) != 2 {
@@ -100,7 +110,7 @@ func TestAWaiterThatNobodyWakesPolls(t *testing.T) {
 		if n := len(w.tries); n < 4 || n > 12 {
 			t.Errorf("in %s it has tried %d times: %v", long, n, w.tries)
 		}
-		w.free = nil
+		w.answer(nil)
 		<-w.ended
 		if w.err != nil || w.took > long+time.Second {
 			t.Errorf("after %s: %v", w.took, w.err)
@@ -117,8 +127,8 @@ func TestAWaitEnds(t *testing.T) {
 		"when its time is over":             {func(*waiting) {}, long, refusal.Locked},
 		"when its client goes":              {func(w *waiting) { close(w.gone) }, moment, refusal.Locked},
 		"when the daemon stops":             {func(w *waiting) { w.stop() }, moment, refusal.Stopping},
-		"when the refusal is another":       {func(w *waiting) { w.free = errRefused; w.Wake(project, ref) }, moment, refusal.Other},
-		"when the database does not answer": {func(w *waiting) { w.free = refusal.DatabaseFailed(refdb.ErrUnavailable); w.Wake(project, ref) }, moment, refusal.Database},
+		"when the refusal is another":       {func(w *waiting) { w.answer(errRefused); w.Wake(project, ref) }, moment, refusal.Other},
+		"when the database does not answer": {func(w *waiting) { w.answer(refusal.DatabaseFailed(refdb.ErrUnavailable)); w.Wake(project, ref) }, moment, refusal.Database},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -328,12 +338,13 @@ func TestAnAnnouncementWaitsForARefThatExcludesItsName(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.AfterFunc(time.Second, func() { err = errors.Join(err, west.Finish(t.Context(), p, nil, []string{ref + "/x"})) })
+		dropped := make(chan error, 1)
+		time.AfterFunc(time.Second, func() { dropped <- west.Finish(t.Context(), p, nil, []string{ref + "/x"}) })
 		start := time.Now()
 		if moves := g.announce(value, ref); len(moves) != 1 || time.Since(start) < time.Second || time.Since(start) > long {
 			t.Errorf("after %s: %v", time.Since(start), moves)
 		}
-		if err != nil {
+		if err := <-dropped; err != nil {
 			t.Error(err)
 		}
 	})
