@@ -247,7 +247,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	if metrics != nil {
 		d.state.Tasks.Go(func() {
 			if err := metrics.Serve(); err != nil {
-				d.o.Logger.ErrorContext(ctx, "metrics are served no more: restart the daemon", "error", err)
+				d.o.Logger.ErrorContext(ctx, "metrics are no longer served: restart the daemon", "error", err)
 			}
 		})
 		d.state.Tasks.Go(func() { <-work.Done(); metrics.Close() })
@@ -288,7 +288,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.state.Tasks.Go(func() { d.lifecycle.RunAbandoned(d.state.Upkeep) })
 	d.state.Tasks.Go(func() {
 		d.state.Presence.KeepTelling(d.state.Upkeep, d.state.Config, d.about, func(err error) {
-			d.logFailure(d.state.Upkeep, "what this site says about itself could not be written", err)
+			d.logFailure(d.state.Upkeep, "this site's own record could not be written", err)
 		})
 	})
 	d.state.Tasks.Go(func() { d.gerrit.Run(d.state.Upkeep) })
@@ -345,7 +345,7 @@ func (d *Daemon) stop(connections connections, limit time.Duration) {
 // stoppedWith is called when the daemon stops while pushes are in progress. It does not release the
 // site's name: only a daemon with the same disk may find out what became of the pushes.
 func (d *Daemon) stoppedWith(pushes int) {
-	d.o.Logger.Warn("stopped with pushes under way: the next start resolves them", "pushes", pushes)
+	d.o.Logger.Warn("stopped with pushes in progress: the next start resolves them", "pushes", pushes)
 }
 
 // Reload makes d use another configuration from now on. If it changes a key that counts only at the

@@ -19,10 +19,10 @@ func (d *Daemon) keepProjects(ctx context.Context) {
 			changed := d.projects.Changed()
 			d.follower.FindProjects(changed)
 			d.lifecycle.RowsChanged(changed)
-			d.logFailure(ctx, "what this site does about projects that are not enforced could not be written", d.modes.Adopt(ctx))
-			d.logFailure(ctx, "the database could not follow what was let through", d.modes.WriteBack(ctx))
+			d.logFailure(ctx, "this site's record of projects that are not enforced could not be written", d.modes.Adopt(ctx))
+			d.logFailure(ctx, "the database could not follow an accepted transaction", d.modes.WriteBack(ctx))
 		case <-d.logged.Changed:
-			d.logFailure(ctx, "the database could not follow what was let through", d.modes.WriteBack(ctx))
+			d.logFailure(ctx, "the database could not follow an accepted transaction", d.modes.WriteBack(ctx))
 		case <-ctx.Done():
 			return
 		}

@@ -29,7 +29,7 @@ func (d *Daemon) newHooks(c *config.Config) *hookdir.Keeper {
 	if d.o.Hook != "" {
 		program, err := install.ReadHook(d.o.Hook)
 		if err != nil {
-			d.o.Logger.Error("the site's hooks are not kept whole", "error", err)
+			d.o.Logger.Error("the site's hooks are not monitored", "error", err)
 		}
 		k.Program = program
 	}
@@ -90,7 +90,7 @@ func (d *Daemon) finishHooks(ctx context.Context) {
 				continue
 			}
 			if err := install.Finish(ctx, c, r); err != nil && ctx.Err() == nil {
-				d.o.Logger.WarnContext(ctx, "a repository's own hooks can't have their places back: run `refdbctl site enable`", "repository", d.state.Digest(r.Project, ""), "error", wire.OneLine(err.Error()))
+				d.o.Logger.WarnContext(ctx, "a repository's own hooks can't be restored: run `refdbctl site enable`", "repository", d.state.Digest(r.Project, ""), "error", wire.OneLine(err.Error()))
 			}
 		}
 	}

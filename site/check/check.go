@@ -112,7 +112,7 @@ func Run(ctx context.Context, c *config.Config, db *refdb.DB, repositories []con
 		found(Finding{Code: DaemonDown, Subject: c.Socket, Detail: detail})
 	}
 	if status.RootGone {
-		found(Finding{Code: RootGone, Subject: c.Root, Detail: "it can't be read, or is empty although repositories were followed there: mount its disk; nothing can be said about the repositories"})
+		found(Finding{Code: RootGone, Subject: c.Root, Detail: "it can't be read, or is empty although the daemon has followed repositories there: mount its disk; its repositories can't be checked"})
 	}
 	f := &siteCheck{Config: c, Options: o, db: db, program: program, obstructed: map[string]bool{}, looked: map[string]bool{}}
 	for _, r := range repositories {
@@ -156,7 +156,7 @@ func Run(ctx context.Context, c *config.Config, db *refdb.DB, repositories []con
 func Unserved(c *config.Config, found func(Finding)) error {
 	all, err := c.Unserved()
 	for _, u := range all {
-		found(Finding{Code: RepositoryUnknown, Subject: u.Path, Detail: "it is not looked at, and pushes to it are not guarded: " + u.Reason.Error()})
+		found(Finding{Code: RepositoryUnknown, Subject: u.Path, Detail: "it is not checked, and pushes to it are not guarded: " + u.Reason.Error()})
 	}
 	return err
 }
@@ -170,9 +170,9 @@ func daemonStatus(ctx context.Context, socket string) (status client.Status, fau
 	case err != nil:
 		return status, err.Error() + ": pushes are refused until it does; start it: systemctl start refdb-site"
 	case !status.Presence:
-		return status, "it does not hold its site's name, and refuses pushes: " + status.PresenceError
+		return status, "the daemon does not hold its site's name, and refuses pushes: " + status.PresenceError
 	case !status.Database:
-		return status, "it does not reach the database, and refuses pushes: " + status.DatabaseError
+		return status, "the daemon does not reach the database, and refuses pushes: " + status.DatabaseError
 	}
 	return status, ""
 }
@@ -216,10 +216,10 @@ func (f *siteCheck) look(ctx context.Context, r config.Repository) (findings []F
 		switch row.Mode {
 		case config.Enforce:
 		case config.Removed:
-			k.find(ProjectRemoved, row.Project, fmt.Sprintf("the project was removed, and its repository is still here: move it out of site.root, or bring the project back with `refdbctl site enable --new %s`", row.Project), nil)
+			k.find(ProjectRemoved, row.Project, fmt.Sprintf("the project was removed, but its repository is still here: move it out of site.root, or bring the project back with `refdbctl site enable --new %s`", row.Project), nil)
 			return findings
 		default:
-			k.find(NotEnforced, row.Project, fmt.Sprintf("it is not guarded: its mode is %s; `refdbctl project set %s --mode enforce`", row.Mode, row.Project), nil)
+			k.find(NotEnforced, row.Project, fmt.Sprintf("it is not guarded, because its mode is %s: run `refdbctl project set %s --mode enforce`", row.Mode, row.Project), nil)
 		}
 	}
 	if err == nil {
@@ -322,12 +322,12 @@ func (k *repositoryCheck) run(ctx context.Context) error {
 func (k *repositoryCheck) find(code, subject, detail string, mend func() (string, error)) {
 	f := Finding{Project: k.Project, Code: code, Subject: subject, Detail: detail}
 	if mend != nil && !k.Repair && !strings.Contains(detail, "--repair") {
-		f.Detail += fmt.Sprintf("; `refdbctl site check %s --repair` mends it", k.Project)
+		f.Detail += fmt.Sprintf("; `refdbctl site check %s --repair` repairs it", k.Project)
 	}
 	if k.Repair && mend != nil {
 		did, err := mend()
 		if err != nil {
-			f.Detail += "; could not be mended: " + err.Error()
+			f.Detail += "; could not be repaired: " + err.Error()
 		} else {
 			f.Detail, f.Mended = did, true
 		}
@@ -381,9 +381,9 @@ func (f *siteCheck) siteHooks(ctx context.Context, repositories []config.Reposit
 		case f.Repair && err == nil:
 			one.Detail, one.Mended = did, true
 		case f.Repair:
-			one.Detail += "; could not be mended: " + err.Error()
+			one.Detail += "; could not be repaired: " + err.Error()
 		default:
-			one.Detail += "; `refdbctl site check --repair` mends it"
+			one.Detail += "; `refdbctl site check --repair` repairs it"
 		}
 		found(one)
 	}
@@ -397,7 +397,7 @@ func (k *repositoryCheck) link() {
 		case errors.Is(err, fs.ErrNotExist):
 			detail = "it is missing: " + detail
 		case err == nil:
-			detail = fmt.Sprintf("it leads to %s: %s", target, detail)
+			detail = fmt.Sprintf("it points to %s: %s", target, detail)
 		}
 		k.find(SocketLink, path, detail, func() (string, error) { return install.LinkSocket(k.repo, k.Socket) })
 	}
@@ -406,7 +406,7 @@ func (k *repositoryCheck) link() {
 // known finds whether the daemon serves this repository.
 func (k *repositoryCheck) known(ctx context.Context) {
 	if refusal, err := client.Refusal(ctx, k.Socket, k.repo.Dir()); err == nil && refusal != "" {
-		k.find(RepositoryUnknown, k.Path, "the daemon refuses pushes to it: "+refusal+": if the configuration says otherwise, let the daemon reload it", nil)
+		k.find(RepositoryUnknown, k.Path, "the daemon refuses pushes to it: "+refusal+": if the configuration says otherwise, reload the daemon's configuration", nil)
 	}
 }
 

@@ -34,7 +34,7 @@ func (f *siteCheck) behind(status client.Status, repositories []config.Repositor
 			continue
 		}
 		age := time.Duration(b.Age * float64(time.Second)).Round(time.Second)
-		found(Finding{Project: b.Project, Code: Behind, Detail: fmt.Sprintf("for %s it could not be brought to what the database holds: %s", age, b.Reason)})
+		found(Finding{Project: b.Project, Code: Behind, Detail: fmt.Sprintf("it has been behind the database for %s: %s", age, b.Reason)})
 	}
 }
 
@@ -42,8 +42,8 @@ func (f *siteCheck) behind(status client.Status, repositories []config.Repositor
 func malformed(status client.Status, repositories []config.Repository, found func(Finding)) {
 	for _, m := range status.Malformed {
 		if slices.ContainsFunc(repositories, func(r config.Repository) bool { return r.Project == m.Project }) {
-			found(Finding{Project: m.Project, Code: ObjectMalformed, Subject: "pack " + m.Pack, Detail: fmt.Sprintf("%s stored an object that git's fsck objects to: %s: it is here, too; "+
-				"if the project is not to take such objects, run `git config transfer.fsckObjects true` in its repositories at the sites where it is pushed to; this is said for a day", m.Owner, m.Objection)})
+			found(Finding{Project: m.Project, Code: ObjectMalformed, Subject: "pack " + m.Pack, Detail: fmt.Sprintf("%s stored an object that git's fsck rejects: %s: the object is here, too; "+
+				"to refuse such objects from now on, run `git config transfer.fsckObjects true` in the project's repositories at the sites that accept pushes to it; this is reported for a day", m.Owner, m.Objection)})
 		}
 	}
 }
@@ -67,11 +67,11 @@ func (f *siteCheck) uncloned(ctx context.Context, found func(Finding)) error {
 		if err != nil {
 			detail = err.Error()
 		} else if _, err := os.Lstat(path); err == nil {
-			detail = path + " is in its way, which is no repository: move it away"
+			detail = path + " exists, and is not a repository: move it away"
 		}
 		if detail != "" {
 			f.obstructed[row.Project] = true
-			found(Finding{Project: row.Project, Code: Behind, Subject: path, Detail: "there is no repository of it here, and it can't be cloned: " + detail})
+			found(Finding{Project: row.Project, Code: Behind, Subject: path, Detail: "the project has no repository here, and can't be cloned: " + detail})
 		}
 	}
 	return err
@@ -84,7 +84,7 @@ func (f *siteCheck) unused(ctx context.Context, found func(Finding)) error {
 		return nil
 	}
 	if err == nil && usage.UnusedSize > maxUnusedBytes {
-		found(Finding{Code: PacksUnused, Detail: fmt.Sprintf("the database has %d packs of %d MiB that no push has used: daemons drop them after an hour; see their logs if it stays so",
+		found(Finding{Code: PacksUnused, Detail: fmt.Sprintf("the database has %d packs (%d MiB) that no push has used: daemons delete them after an hour; if this finding stays, see their logs",
 			usage.Unused, usage.UnusedSize>>20)})
 	}
 	return err
@@ -95,7 +95,7 @@ func (k *repositoryCheck) packs(ctx context.Context) error {
 	if row, ok := k.rules[k.Project]; !ok || !packs.Stored(row) {
 		return nil
 	}
-	compact := fmt.Sprintf("run `refdbctl site store compact %s` at a site that has all", k.Project)
+	compact := fmt.Sprintf("run `refdbctl site store compact %s` at a site that has all objects", k.Project)
 	page, err := k.db.Packs(ctx, refdb.PackQuery{Project: k.Project, Limit: 1})
 	switch {
 	case err != nil:
@@ -103,7 +103,7 @@ func (k *repositoryCheck) packs(ctx context.Context) error {
 	case len(page.Packs) > 0:
 		// All that is kept builds on the first one, which builds on nothing.
 		if first := page.Packs[0]; !first.Full && len(first.Prerequisites) > 0 {
-			k.find(NoBase, k.Project, "the first pack that the database has of it builds on objects that it does not have: "+compact, nil)
+			k.find(NoBase, k.Project, "the project's first pack in the database builds on objects that the database does not have: "+compact, nil)
 		}
 		return nil
 	}
@@ -112,7 +112,7 @@ func (k *repositoryCheck) packs(ctx context.Context) error {
 			return err
 		}
 		if k.Guards(k.Project, ref.Name) && ref.Value.IsObjectID() && !ref.Value.IsDeleted() {
-			k.find(NoBase, k.Project, "the database is to keep its objects, and has none: "+compact, nil)
+			k.find(NoBase, k.Project, "the database should keep the project's objects, but has none: "+compact, nil)
 			break
 		}
 	}
@@ -132,7 +132,7 @@ func (k *repositoryCheck) maintained() error {
 		return err
 	}
 	if age := time.Since(info.ModTime()); age > maintainPatience {
-		k.find(NotMaintained, k.Project, fmt.Sprintf("it was maintained %d days ago, and should be daily: see the daemon's log, and run `refdbctl site maintain %s`", int(age.Hours()/24), k.Project), nil)
+		k.find(NotMaintained, k.Project, fmt.Sprintf("its last maintenance was %d days ago, and should be daily: see the daemon's log, and run `refdbctl site maintain %s`", int(age.Hours()/24), k.Project), nil)
 	}
 	return nil
 }

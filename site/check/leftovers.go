@@ -45,11 +45,11 @@ func (k *repositoryCheck) leftovers(ctx context.Context) error {
 	for _, f := range files {
 		switch {
 		case guards:
-			k.find(LeftoverLock, f.Path, fmt.Sprintf("it is %s old, and may be a guard's that lives; look at `refdbctl site status`", f.Age()), nil)
+			k.find(LeftoverLock, f.Path, fmt.Sprintf("it is %s old, and may belong to a running guard: see `refdbctl site status`", f.Age()), nil)
 		case unsure:
-			k.find(LeftoverLock, f.Path, fmt.Sprintf("it is %s old; whether a git still works on this repository can't be told, as some processes are another user's: look at them as root", f.Age()), nil)
+			k.find(LeftoverLock, f.Path, fmt.Sprintf("it is %s old; whether a git process is still working on this repository can't be determined, because some processes belong to another user: inspect them as root", f.Age()), nil)
 		default:
-			k.find(LeftoverLock, f.Path, fmt.Sprintf("it is %s old, and no git has it any more: pushes to what it locks fail", f.Age()), func() (string, error) {
+			k.find(LeftoverLock, f.Path, fmt.Sprintf("it is %s old, and no git process holds it any more: pushes that need this lock fail", f.Age()), func() (string, error) {
 				return k.removeLeftover(ctx, f)
 			})
 		}
@@ -65,7 +65,7 @@ func (k *repositoryCheck) removeLeftover(ctx context.Context, f gitrepo.LockFile
 	defer release()
 	guards, err := k.guardsMayWork(ctx)
 	if err == nil && guards {
-		err = errors.New("a guard has begun to work there")
+		err = errors.New("a guard has started to work on the repository")
 	}
 	if err != nil {
 		return "", err

@@ -37,9 +37,9 @@ func (k *repositoryCheck) objects(ctx context.Context) error {
 		if left, err = k.repo.Faults(ctx); err != nil {
 			return err
 		}
-		advice = "could not be mended: the database does not have it"
+		advice = "could not be repaired: the database does not have it"
 		if failure != nil {
-			advice = "could not be mended: " + failure.Error()
+			advice = "could not be repaired: " + failure.Error()
 		}
 	}
 	var told int
@@ -57,7 +57,7 @@ func (k *repositoryCheck) objects(ctx context.Context) error {
 	told = 0
 	for _, f := range before {
 		if !slices.ContainsFunc(left, func(l gitrepo.Fault) bool { return l.Subject() == f.Subject() }) {
-			tell(f, true, "restored from the database; a damaged file is kept in refdb/damaged of the repository, until somebody removes it")
+			tell(f, true, "restored from the database; damaged files stay in the repository's refdb/damaged until an operator removes them")
 		}
 	}
 	return nil
@@ -68,7 +68,7 @@ func (k *repositoryCheck) alternates() error {
 	all, err := k.repo.Alternates()
 	for _, dir := range all {
 		if !k.looked[dir] {
-			k.find(ObjectsUnread, dir, fmt.Sprintf("the repository takes objects from there (objects/info/alternates), and they were not read: look at them with `git --git-dir=%s fsck`", filepath.Dir(dir)), nil)
+			k.find(ObjectsUnread, dir, fmt.Sprintf("the repository takes objects from this directory (objects/info/alternates), which was not read: check it with `git --git-dir=%s fsck`", filepath.Dir(dir)), nil)
 		}
 	}
 	return err
@@ -84,7 +84,7 @@ func (k *repositoryCheck) objectsAdvice() string {
 	if k.stored() {
 		return fmt.Sprintf("`refdbctl site check %s --objects --repair` restores what the database has", k.Project)
 	}
-	return "the database does not keep the objects of the project: move this repository away, put a clone of another site's in its place (git clone --bare), and run refdbctl site enable " + k.Project
+	return "the database does not keep the objects of the project: move this repository away, put a clone of another site's copy in its place (git clone --bare), and run refdbctl site enable " + k.Project
 }
 
 func faultCode(f gitrepo.Fault) string {

@@ -51,11 +51,11 @@ func (k *repositoryCheck) owners() error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("looking at the owners of files: %w", err)
+		return fmt.Errorf("checking the owners of files: %w", err)
 	}
 	if others > 0 {
-		k.find(ForeignOwner, first, fmt.Sprintf("it belongs to another user than the repository, as do %d more: pushes may fail; as root: chown -R %d %s, "+
-			"and let nobody push as another user", others-1, uid, top), nil)
+		k.find(ForeignOwner, first, fmt.Sprintf("it belongs to another user than the repository, as do %d more files: pushes may fail; as root, run chown -R %d %s, "+
+			"and make sure that nobody pushes as another user", others-1, uid, top), nil)
 	}
 	return nil
 }

@@ -21,6 +21,6 @@ func (k *repositoryCheck) hidesRefs(ctx context.Context, v install.Variables) {
 // peer finds a ref that keeps the refs of a peer from being fetched.
 func (k *repositoryCheck) peer(ref string) {
 	if name, ok := strings.CutPrefix(ref, config.PeerPrefix); ok && !strings.Contains(name, "/") {
-		k.find(PeerRef, ref, "no sync made it, and it keeps that peer's refs from being fetched: `"+wire.PastTheHook(k.Path, "update-ref", "-d", ref)+"` removes it", nil)
+		k.find(PeerRef, ref, "no sync created it, and it prevents this peer's refs from being fetched: `"+wire.PastTheHook(k.Path, "update-ref", "-d", ref)+"` removes it", nil)
 	}
 }

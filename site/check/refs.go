@@ -89,9 +89,9 @@ func (k *repositoryCheck) symref(ref, target string) {
 // synced says how refs get what the database has.
 func (k *repositoryCheck) synced() string {
 	if k.follows() {
-		return fmt.Sprintf("`refdbctl site check %s --repair` has the daemon bring it", k.Project)
+		return fmt.Sprintf("`refdbctl site check %s --repair` asks the daemon to update it", k.Project)
 	}
-	return fmt.Sprintf("`refdbctl site sync --from URL %s` brings it, where URL is another site's copy", k.Project)
+	return fmt.Sprintf("`refdbctl site sync --from URL %s` updates it, where URL is another site's copy", k.Project)
 }
 
 // follows reports whether the daemon brings the repository to what the database holds.
@@ -118,9 +118,9 @@ func (k *repositoryCheck) bring(ctx context.Context, ref string) func() (string,
 			case err != nil:
 				return "", err
 			case looks[0].Agree():
-				return "the daemon has brought it", nil
+				return "the daemon has updated it", nil
 			case time.Now().After(k.brought):
-				return "", errors.New("the daemon has not brought it yet: `refdbctl site status` says why")
+				return "", errors.New("the daemon has not updated it yet: `refdbctl site status` says why")
 			}
 			select {
 			case <-time.After(100 * time.Millisecond):
@@ -164,20 +164,20 @@ func (k *repositoryCheck) findBroken(ctx context.Context, p compare.Look) {
 		k.find(RefBroken, p.Ref, p.Broken+"; "+removal(filepath.Join(k.Path, p.Ref)), nil)
 		return
 	}
-	k.find(RefBroken, p.Ref, fmt.Sprintf("%s; the database has %s: `refdbctl site check %s --repair` gives it that value", p.Broken, p.Global.Abbrev(), k.Project), func() (string, error) {
+	k.find(RefBroken, p.Ref, fmt.Sprintf("%s; the database has %s: `refdbctl site check %s --repair` sets this value", p.Broken, p.Global.Abbrev(), k.Project), func() (string, error) {
 		release, err := maintenance.Share(ctx, k.repo.Dir())
 		if err != nil {
 			return "", err
 		}
 		defer release()
-		failure := errors.New("another process has moved it meanwhile: run this again")
+		failure := errors.New("another process has moved the ref meanwhile: run the command again")
 		err = catchup.SyncRefs(ctx, k.Config, k.db, k.repo, k.Project, []string{p.Ref}, nil, func(s catchup.Synced) {
 			// Without the file that hid it, the value among the packed refs may be that of the database.
 			if failure = nil; s.Result != catchup.Created && s.Result != catchup.Updated && s.Local != s.Global {
 				failure = errors.New(s.Detail)
 			}
 		})
-		return "it has the value of the database again: " + p.Global.Abbrev(), errors.Join(err, failure)
+		return "it has the database's value again: " + p.Global.Abbrev(), errors.Join(err, failure)
 	})
 }
 
@@ -224,20 +224,20 @@ func (k *repositoryCheck) recheck(ctx context.Context, refs []string, pairs *nam
 		case symbolic:
 			k.symref(p.Ref, target)
 		case older[p.Ref]:
-			k.find(DatabaseBehind, p.Ref, fmt.Sprintf("it is %s here, and %s in the database, which once had what is here: the database seems to have been set back; "+
+			k.find(DatabaseBehind, p.Ref, fmt.Sprintf("it is %s here, and %s in the database, which once had the value from here: the database seems to have been set back; "+
 				`see OPERATIONS.md, "The database went back in time"`, here, global), nil)
 		case p.Broken != "":
 			k.broken = append(k.broken, p.Ref)
 			k.findBroken(ctx, p)
 		case p.Global == refdb.Unknown:
-			k.find(LocalUnknown, p.Ref, fmt.Sprintf("it is %s here, and the database does not know it: pushes to it are refused; "+
-				"`refdbctl refs import %s --repo %s` brings it in, `%s` removes it", here, k.Project, k.Path, wire.PastTheHook(k.Path, "update-ref", "-d", p.Ref)), nil)
+			k.find(LocalUnknown, p.Ref, fmt.Sprintf("it is %s here, but the database does not know it: pushes to it are refused; "+
+				"`refdbctl refs import %s --repo %s` imports it, `%s` removes it", here, k.Project, k.Path, wire.PastTheHook(k.Path, "update-ref", "-d", p.Ref)), nil)
 		case p.Local == refdb.Unknown:
-			k.find(GlobalMissingHere, p.Ref, fmt.Sprintf("it is %s in the database, and not here: %s", global, k.synced()), k.bring(ctx, p.Ref))
+			k.find(GlobalMissingHere, p.Ref, fmt.Sprintf("it is %s in the database, but missing here: %s", global, k.synced()), k.bring(ctx, p.Ref))
 		case p.Global.IsDeleted():
-			k.find(LocalDiffers, p.Ref, fmt.Sprintf("it is %s here, and deleted in the database: %s", here, k.synced()), k.bring(ctx, p.Ref))
+			k.find(LocalDiffers, p.Ref, fmt.Sprintf("it is %s here, but deleted in the database: %s", here, k.synced()), k.bring(ctx, p.Ref))
 		default:
-			k.find(LocalDiffers, p.Ref, fmt.Sprintf("it is %s here, and %s in the database: %s", here, global, k.synced()), k.bring(ctx, p.Ref))
+			k.find(LocalDiffers, p.Ref, fmt.Sprintf("it is %s here, but %s in the database: %s", here, global, k.synced()), k.bring(ctx, p.Ref))
 		}
 	}
 	return nil

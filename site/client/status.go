@@ -46,7 +46,7 @@ type Status struct {
 	MovesError string `json:"moves_error,omitempty"`
 	// HooksError is what is wrong with the directory of the site's hooks; "" if nothing is.
 	HooksError string `json:"hooks_error,omitempty"`
-	// RootGone is whether site.root can't be read, or is empty although repositories were followed there.
+	// RootGone is whether site.root can't be read, or is empty although the daemon has followed repositories there.
 	RootGone bool    `json:"root_gone,omitempty"`
 	Stuck    []Stuck `json:"stuck"`
 	// Gerrit is what the daemon sees of the site's Gerrit; nil if it has none (site.gerrit).
@@ -198,7 +198,7 @@ func (s Status) Summary() string {
 	case !s.Database:
 		return "the database fails: " + wire.OneLine(s.DatabaseError)
 	}
-	return fmt.Sprintf("serving, %d pushes under way, %d refs stuck", len(s.Pushes), len(s.Stuck))
+	return fmt.Sprintf("serving, %d pushes in progress, %d refs stuck", len(s.Pushes), len(s.Stuck))
 }
 
 // Within returns a context for a request that the daemon answers immediately, and its time limit, which is that of hooks.

@@ -44,13 +44,13 @@ func (d *Directory) Settings(socket, instance string) []Setting {
 	all := []Setting{
 		{GerritConfig, "gerrit.installDbModule", DbModule, "Gerrit would move refs without the guard", oneOfMany},
 		{GerritConfig, "gerrit.installModule", SysModule, "Gerrit would start without the guard", oneOfMany},
-		{GerritConfig, "gerrit.instanceId", instance, "sites are told apart by it", ifUnset},
+		{GerritConfig, "gerrit.instanceId", instance, "it distinguishes the sites", ifUnset},
 	}
 	if socket != defaultSocket || d.gerrit.last("refdb.socket") != "" {
-		all = append(all, Setting{GerritConfig, "refdb.socket", socket, "the daemon answers there", single})
+		all = append(all, Setting{GerritConfig, "refdb.socket", socket, "the daemon listens there", single})
 	}
 	for _, key := range []string{"core.fsyncObjectFiles", "core.fsyncRefFiles"} {
-		all = append(all, Setting{JGitConfig, key, "true", "what was acknowledged may be lost in a power cut", single})
+		all = append(all, Setting{JGitConfig, key, "true", "acknowledged updates may be lost in a power cut", single})
 	}
 	for _, s := range [][2]string{{"receive.autogc", "false"}, {"gc.auto", "0"}, {"gc.autoPackLimit", "0"}, {"gc.pruneExpire", "never"}, {"gc.prunePackExpire", "never"}} {
 		all = append(all, Setting{JGitConfig, s[0], s[1], "objects that other sites build on would be pruned: refdbctl site maintain prunes", single})
@@ -65,7 +65,7 @@ func (d *Directory) Restorable() []Setting {
 
 // OwnInstance is the setting of an instance ID that replaces whatever is there.
 func OwnInstance(id string) Setting {
-	return Setting{GerritConfig, "gerrit.instanceId", id, "another site has the one that is there", single}
+	return Setting{GerritConfig, "gerrit.instanceId", id, "another site uses the present one", single}
 }
 
 // BasePathAt is the setting of the directory of the repositories.
@@ -197,7 +197,7 @@ func (d *Directory) PlanSettings(ctx context.Context, settings []Setting) (Confi
 		}
 		for _, s := range settings {
 			if s.File == file && after != nil && !s.holds(after.all(s.Key)) {
-				return p, d.included(ctx, s, after.last(s.Key), fmt.Sprintf("after what the file says itself, which should be %s: %s", s.Value, s.Why))
+				return p, d.included(ctx, s, after.last(s.Key), fmt.Sprintf("after the file's own value, which should be %s: %s", s.Value, s.Why))
 			}
 		}
 	}

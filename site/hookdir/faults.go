@@ -69,7 +69,7 @@ func (d Dir) faults(program []byte) (faults []Fault) {
 	case err != nil:
 		faults = append(faults, Fault{NotExecutable, path, reason(err) + ": git can't read the repositories' configuration, and refuses pushes and readers", false})
 	case !bytes.Equal(have, d.configText(nil)):
-		faults = append(faults, Fault{Foreign, path, "it was changed: it leads git to the hooks, and says which refs pushes see", false})
+		faults = append(faults, Fault{Foreign, path, "it was changed: this file leads git to the hooks, and determines which refs pushes see", false})
 	}
 	return faults
 }
@@ -82,9 +82,9 @@ func (d Dir) faultOf(name string, program []byte) (f Fault, bad bool) {
 	case err != nil:
 		f.Code, f.Detail = Missing, reason(err)+": "+Without(name)
 	case !info.Mode().IsRegular():
-		f.Code, f.Detail = Foreign, "it is no file: "+Without(name)
+		f.Code, f.Detail = Foreign, "it is not a file: "+Without(name)
 	case unix.Access(f.Path, unix.X_OK) != nil:
-		f.Code, f.Detail = NotExecutable, "it can't be run, by its mode or by how its file system is mounted; git ignores it: "+Without(name)
+		f.Code, f.Detail = NotExecutable, "it can't be run, because of its mode or of its file system's mount options; git ignores it: "+Without(name)
 	case program == nil && !IsProgram(f.Path):
 		f.Code, f.Detail = Foreign, "it is not refdb-hook: "+Without(name)
 	case program != nil && !holds(f.Path, program, hookMode):

@@ -107,7 +107,7 @@ func (d Dir) Provide(ctx context.Context, program []byte, turn bool) (did string
 	if target, _ := os.Readlink(d.HooksPath()); target == version && len(d.faults(program)) == 0 {
 		return "is there", nil // to look needs no rights
 	} else if target != version && !turn && len(d.faults(nil)) == 0 {
-		return "is there, of another version: the daemon exchanges it when it starts", nil
+		return "is there, but of another version: the daemon replaces it when it starts", nil
 	}
 	if err := durable.MkdirAll(string(d), 0o755); err != nil {
 		return "", fmt.Errorf("making the directory of the site's hooks (site.hooks): %w", err)
@@ -127,12 +127,12 @@ func (d Dir) Provide(ctx context.Context, program []byte, turn bool) (did string
 	}
 	if target == version {
 		if made {
-			return "made whole", nil
+			return "repaired", nil
 		}
 		return "is there", nil
 	}
 	if deciding := filepath.Join(string(d), version, Names[0]); unix.Access(deciding, unix.X_OK) != nil {
-		return "", fmt.Errorf("%s can't be run, such as on a file system that is mounted noexec: git would ignore it, and pushes would not be guarded: mount that with exec, or name another directory as site.hooks", deciding)
+		return "", fmt.Errorf("%s can't be run, for example because its file system is mounted noexec: git would ignore it, and pushes would not be guarded: mount the file system with exec, or set site.hooks to another directory", deciding)
 	}
 	if err := d.copyConfigs(target, version); err != nil {
 		return "", fmt.Errorf("making the site's hooks: %w", err)

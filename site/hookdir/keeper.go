@@ -69,7 +69,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	if k.Program != nil && target != k.Dir.version(k.Program) && !lost {
 		did, err := k.Dir.Provide(ctx, k.Program, true)
 		if err != nil {
-			k.Logger.ErrorContext(ctx, "the site's hooks can't be exchanged for those of this version", "error", err)
+			k.Logger.ErrorContext(ctx, "the site's hooks can't be replaced by those of this version", "error", err)
 		} else {
 			k.Logger.InfoContext(ctx, "the site's hooks", "state", did)
 		}
@@ -125,7 +125,7 @@ func (k *Keeper) look(ctx context.Context) {
 	}
 	k.whole = k.Dir.sight()
 	k.note("")
-	k.Logger.WarnContext(ctx, "the site's hooks are whole again: all refs are compared with the database")
+	k.Logger.WarnContext(ctx, "the site's hooks are intact again: all refs are compared with the database")
 	select {
 	case k.restored <- struct{}{}:
 	default: // a comparison is to begin that includes this

@@ -74,9 +74,9 @@ func (h Hooks) opened() string {
 	file := h.Site.Config(found.before)
 	switch {
 	case !found.closes:
-		return "it does not hide all refs from pushes, which the site's hooks show again: if these are gone, pushes are accepted that nobody has looked at"
+		return "it does not hide all refs from pushes (the site's hooks show them again): if the hooks are gone, pushes are accepted unchecked"
 	case found.opens != nil:
-		return fmt.Sprintf("%s = %s, in %s, shows refs to pushes even if the site's hooks are gone: remove it, or write it before our own",
+		return fmt.Sprintf("%s = %s, in %s, shows refs to pushes even if the site's hooks are gone: remove it, or move it before ours",
 			found.opens.Name, found.opens.Value, found.opens.File)
 	case !slices.Contains(h.variables.Local["include.path"], file):
 		return "the configuration does not include " + file + ": pushes are refused, or may move refs that other settings hide"
@@ -116,7 +116,7 @@ func (c GitConfig) unlead(ctx context.Context, h Hooks) (did string, err error) 
 	did = "was not changed"
 	for _, file := range slices.Compact(slices.Sorted(slices.Values(h.variables.Local["include.path"]))) {
 		if h.isSites(file) {
-			did = "leads no longer to " + filepath.Dir(file)
+			did = "no longer leads to " + filepath.Dir(file)
 			if err := c.unsetValue(ctx, "include.path", file); err != nil {
 				return "", err
 			}
@@ -188,7 +188,7 @@ func rewrite(ctx context.Context, repo *gitrepo.Repo, change func(GitConfig) err
 		return err
 	}
 	if is, err := os.Lstat(lock); err != nil || !os.SameFile(is, mine) {
-		return fmt.Errorf("changing git's settings: %s was removed meanwhile: run this again", lock)
+		return fmt.Errorf("changing git's settings: %s was removed meanwhile: run the command again", lock)
 	}
 	return errors.Join(os.Rename(changed, path), durable.SyncDir(filepath.Dir(path)))
 }

@@ -83,7 +83,7 @@ func IsServed(ctx context.Context, c *config.Config, dir string) error {
 		return noDaemon(c, err)
 	}
 	if refusal != "" {
-		return fmt.Errorf("the site daemon would refuse pushes: %s: if the configuration says otherwise, let the daemon reload it", refusal)
+		return fmt.Errorf("the site daemon would refuse pushes: %s: if the configuration says otherwise, reload the daemon's configuration", refusal)
 	}
 	return nil
 }
@@ -180,16 +180,16 @@ func (h Hooks) lead(ctx context.Context, program []byte, more func(GitConfig) er
 	}
 	finished, err := h.finish(ctx, gitrepo.LockPatience)
 	if err != nil {
-		return fmt.Errorf("giving the repository's own hooks their places back: %w", err)
+		return fmt.Errorf("restoring the repository's own hooks: %w", err)
 	}
 	detail := led + "; the repository's own hooks are run from " + h.Own
 	if !finished {
 		left := h.unplaced()
 		if len(left) == 0 || !isOurs(filepath.Join(h.Own, deciding[0])) {
-			return fmt.Errorf("a git works on %s that began before the hooks were in place, and does not ask them: run this again when it is through", h.repo.Dir())
+			return fmt.Errorf("a git process from before the hooks were installed is working on %s, and does not run them: run the command again when it has ended", h.repo.Dir())
 		}
 		for _, path := range left {
-			detail += "; " + filepath.Base(path) + " stays there until the gits have ended that run now: run this again"
+			detail += "; " + filepath.Base(path) + " stays there until the git processes that run now have ended: run the command again"
 		}
 	}
 	done(Step{hooksPathKey, detail})
@@ -215,7 +215,7 @@ func AwaitLocks(ctx context.Context, dir string) error {
 		select {
 		case <-poll.C:
 		case <-patience:
-			return fmt.Errorf("%s: a git may be moving refs since before the hooks were in place: run this again when it is through; %s",
+			return fmt.Errorf("%s: a git process from before the hooks were installed may be moving refs: run the command again when it has ended; %s",
 				files[0].Path, unlock(dir))
 		case <-ctx.Done():
 			return ctx.Err()
@@ -240,7 +240,7 @@ func Disable(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repos
 			if err != nil {
 				return err
 			}
-			return fmt.Errorf("%s: a push that this site announced is pending since %s: its daemon ends it, or `refdbctl site repair` if that does not run", i.Ref, i.Age.Round(time.Second))
+			return fmt.Errorf("%s: a push that this site announced has been pending for %s: the site's daemon ends it, or `refdbctl site repair` if the daemon does not run", i.Ref, i.Age.Round(time.Second))
 		}
 	}
 	err = rewrite(ctx, repo, func(config GitConfig) error {
@@ -300,7 +300,7 @@ func openOwn(ctx context.Context, r config.Repository) (*gitrepo.Repo, error) {
 		return nil, err
 	}
 	if s, ok := info.Sys().(*syscall.Stat_t); ok && int(s.Uid) != os.Geteuid() {
-		return nil, fmt.Errorf("%s belongs to user %d: run this as that user, such as with sudo -u", repo.Dir(), s.Uid)
+		return nil, fmt.Errorf("%s belongs to user %d: run the command as that user, for example with sudo -u", repo.Dir(), s.Uid)
 	}
 	return repo, nil
 }

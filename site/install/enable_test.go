@@ -144,7 +144,7 @@ func TestEnableRefuses(t *testing.T) {
 		{"a configuration that another git changes", func(tb testing.TB, r *sitetest.Replicas) string {
 			sitetest.LockFile(tb, r.B, "config.lock")
 			return sitetest.HookFile(tb, "")
-		}, "config.lock: file exists: another program changes the settings, or was killed while it did", false},
+		}, "config.lock: file exists: another program is changing the settings, or was killed while it did", false},
 		{"hooks that git looks for wherever it runs", func(tb testing.TB, r *sitetest.Replicas) string {
 			sitetest.GitIn(tb, r.B.Dir, "config", "core.hooksPath", "hooks")
 			return sitetest.HookFile(tb, "")

@@ -21,7 +21,7 @@ func requireDistinctNames(dir string, lookup func(path string) (fs.FileInfo, err
 	path := filepath.Join(dir, "refs", name)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("looking whether the disk tells names apart: %w", err)
+		return fmt.Errorf("checking whether the disk distinguishes names: %w", err)
 	}
 	defer os.Remove(path)
 	f.Close()
@@ -32,10 +32,10 @@ func requireDistinctNames(dir string, lookup func(path string) (fs.FileInfo, err
 		_, err := lookup(filepath.Join(dir, "refs", other.name))
 		switch {
 		case err == nil:
-			return fmt.Errorf("the disk of %s folds %s: it takes %s for one, so that a push could move another ref, and refs of other sites could not be placed: "+
+			return fmt.Errorf("the disk of %s folds %s: it treats %s as the same name, so a push could move another ref, and refs of other sites could not be placed: "+
 				"move the repository to a disk that does not", dir, other.folds, other.example)
 		case !errors.Is(err, fs.ErrNotExist):
-			return fmt.Errorf("looking whether the disk tells names apart: %w", err)
+			return fmt.Errorf("checking whether the disk distinguishes names: %w", err)
 		}
 	}
 	return nil

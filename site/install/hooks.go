@@ -68,7 +68,7 @@ func HooksOf(ctx context.Context, c *config.Config, repo *gitrepo.Repo, v Variab
 	}
 	path := strings.TrimSuffix(string(out), "\n")
 	if !filepath.IsAbs(path) {
-		return h, fmt.Errorf("core.hooksPath is %q: git looks for that from wherever it runs, and mostly finds no hooks; unset it, "+
+		return h, fmt.Errorf("core.hooksPath is %q, a relative path: git resolves it from its working directory, and mostly finds no hooks; unset it, "+
 			"or set it to %s in the repository's configuration", path, h.Own)
 	}
 	h.Own = filepath.Clean(path)
@@ -118,7 +118,7 @@ func (h Hooks) overruled() (one *Variable, fault string) {
 		remove := "remove it: git config --file " + v.File + " --unset-all " + v.Name
 		switch {
 		case v.Name == "core.hookspath" && v.Value != h.Site.HooksPath():
-			return &v, "is stronger than the repository's: git does not run the site's hooks in that work tree, nor for pushes into it; " + remove
+			return &v, "takes precedence over the repository's: git does not run the site's hooks in that work tree, nor for pushes into it; " + remove
 		case v.hidesRefs() && strings.HasPrefix(v.Value, "!"):
 			return &v, "shows refs to pushes into that work tree even if the site's hooks are gone: " + remove
 		}
@@ -411,7 +411,7 @@ func (h Hooks) Faults() (faults []HookFault) {
 	if h.isOfEarlierForm() {
 		for _, name := range deciding {
 			if path := filepath.Join(h.Own, name); isOurs(path) {
-				faults = append(faults, HookFault{hookdir.Outdated, path, "it is in the place of a hook of the repository's own, as earlier versions were: run refdbctl site enable", false})
+				faults = append(faults, HookFault{hookdir.Outdated, path, "it is in the place of one of the repository's own hooks, as in earlier versions: run refdbctl site enable", false})
 			}
 		}
 		return faults
@@ -430,7 +430,7 @@ func (h Hooks) Faults() (faults []HookFault) {
 		faults = append(faults, HookFault{hookdir.NotExecutable, string(h.Site), detail, true})
 	}
 	if _, err := os.Readlink(h.ownLink()); err != nil {
-		faults = append(faults, HookFault{HooksPath, h.ownLink(), "it is missing, which leads to the repository's own hooks: those in " + h.Own + " are run", false})
+		faults = append(faults, HookFault{HooksPath, h.ownLink(), "the link to the repository's own hooks is missing: the hooks in " + h.Own + " are run", false})
 	}
 	switch detail := h.opened(); {
 	case detail != "":
@@ -439,14 +439,14 @@ func (h Hooks) Faults() (faults []HookFault) {
 		faults = append(faults, HookFault{HooksPath, h.variables.Last(hooksPathKey), "core.hooksPath should be " + h.Site.HooksPath() + ": git does not run the site's hooks, and pushes are not guarded", false})
 	}
 	for _, name := range h.others() {
-		faults = append(faults, HookFault{HookOther, filepath.Join(h.Own, name), "git does not run it in a guarded repository: make it not executable, or remove it", true})
+		faults = append(faults, HookFault{HookOther, filepath.Join(h.Own, name), "git does not run this hook in a guarded repository: make it not executable, or remove it", true})
 	}
 	unplaced := h.unplaced()
 	for _, path := range unplaced {
-		faults = append(faults, HookFault{hookdir.Outdated, path, "it is in the place of a hook of the repository's own until all gits have ended that began before `site enable`: run that again", false})
+		faults = append(faults, HookFault{hookdir.Outdated, path, "it is in the place of one of the repository's own hooks until all git processes from before `site enable` have ended: run `site enable` again", false})
 	}
 	if _, err := os.Lstat(h.unfinished()); err == nil && len(unplaced) == 0 {
-		faults = append(faults, HookFault{hookdir.Outdated, h.unfinished(), "gits that began before `site enable` may run, and ask nobody: run that again", false})
+		faults = append(faults, HookFault{hookdir.Outdated, h.unfinished(), "git processes from before `site enable` may still run, and don't ask the daemon: run `site enable` again", false})
 	}
 	return faults
 }

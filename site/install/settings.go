@@ -30,10 +30,10 @@ var Settings = [...]Setting{
 	{"gc.pruneExpire", "never", "gc would prune objects that other sites' packs build on: `refdbctl site maintain` prunes"},
 	{"core.useReplaceRefs", "false", "a push to refs/replace/ could hide any object from every git here, and stop all pushes"},
 	{"core.fsync", "all", "after a crash of the machine a ref's file could be empty, and its objects missing"},
-	{"core.logAllRefUpdates", "always", "what a ref held could not be found again after a mistake, or after the database was restored from a backup"},
-	{"core.filesRefLockTimeout", lockTimeout, "pushes would fail while another waits for the database"},
-	{"core.packedRefsTimeout", lockTimeout, "pushes would fail while another waits for the database"},
-	{"reftable.lockTimeout", lockTimeout, "pushes would fail while another waits for the database"},
+	{"core.logAllRefUpdates", "always", "a ref's previous values could not be found after a mistake, or after the database was restored from a backup"},
+	{"core.filesRefLockTimeout", lockTimeout, "pushes would fail while another push waits for the database"},
+	{"core.packedRefsTimeout", lockTimeout, "pushes would fail while another push waits for the database"},
+	{"reftable.lockTimeout", lockTimeout, "pushes would fail while another push waits for the database"},
 }
 
 // Holds reports whether a value has the same effect as ours, or a stronger one.
@@ -86,12 +86,12 @@ func configLock(repo *gitrepo.Repo) string { return filepath.Join(repo.Dir(), "c
 
 // unlockConfig says what to do if the configuration is locked.
 func unlockConfig(repo *gitrepo.Repo) string {
-	return "another program changes the settings, or was killed while it did: run this again; " + unlock(repo.Dir())
+	return "another program is changing the settings, or was killed while it did: run the command again; " + unlock(repo.Dir())
 }
 
 // unlock says what removes the lock files that programs leave when they are killed.
 func unlock(dir string) string {
-	return "if the lock file stays, `refdbctl site check --repair " + dir + "` removes it once it is 10 s old and no git runs that may have made it"
+	return "if the lock file stays, `refdbctl site check --repair " + dir + "` removes it once it is 10 s old and no git process runs that may have created it"
 }
 
 // where are the arguments that name the configuration.

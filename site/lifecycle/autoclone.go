@@ -65,7 +65,7 @@ func (k *Lifecycle) cloneOne(ctx context.Context, c *config.Config, project stri
 	case errors.Is(err, errNoRef):
 		k.cloner.wait(project)
 	case err != nil:
-		k.cloner.fail(project, "it has no repository here, and can't be cloned: "+wire.OneLine(err.Error()), err)
+		k.cloner.fail(project, "the project has no repository here, and can't be cloned: "+wire.OneLine(err.Error()), err)
 		k.Logger.WarnContext(ctx, "a project can't be cloned; trying again: see `refdbctl site status`", "project", which, "class", refdb.ClassOf(err).String(), "pack", packs.HeldBy(err))
 	default:
 		k.cloner.done(project)
@@ -98,7 +98,7 @@ func (k *Lifecycle) Clone(ctx context.Context, c *config.Config, project string)
 		if err != nil {
 			return rep, err
 		}
-		return rep, fmt.Errorf("a push of %s was under way in a repository that is gone: run `refdbctl site clone %s`", i.Ref, project)
+		return rep, fmt.Errorf("a push of %s was in progress in a repository that is gone: run `refdbctl site clone %s`", i.Ref, project)
 	}
 	switch has, err := k.hasRef(ctx, project); {
 	case err != nil:
@@ -126,10 +126,10 @@ func (k *Lifecycle) RunAbandoned(ctx context.Context) {
 	for {
 		removed, err := maker.RemoveAbandoned(ctx, k.State.Config())
 		if err != nil {
-			k.logFailure(ctx, "what is left of an unfinished repository can't be removed", err)
+			k.logFailure(ctx, "an unfinished repository can't be removed", err)
 		}
 		if removed > 0 {
-			k.Logger.InfoContext(ctx, "unfinished repositories were removed, whose makers have ended", "repositories", removed)
+			k.Logger.InfoContext(ctx, "unfinished repositories were removed, whose creating processes had ended", "repositories", removed)
 		}
 		if !pause.For(ctx, removeAbandonedEvery) {
 			return

@@ -177,7 +177,7 @@ func (k *Lifecycle) removeProject(ctx context.Context, one deletion) error {
 		k.forgetDeleted(ctx, one)
 		return nil
 	case row.Mode != config.Removed && one.Revision != 0 && row.Revision != one.Revision:
-		k.Logger.WarnContext(ctx, "a project has changed since its repository was deleted here: it is not removed", "project", which)
+		k.Logger.WarnContext(ctx, "a project has changed since its repository was deleted here: the project is not removed", "project", which)
 		return nil
 	case row.Mode != config.Removed:
 		// It may have been brought back.
@@ -185,7 +185,7 @@ func (k *Lifecycle) removeProject(ctx context.Context, one deletion) error {
 			if id, err := k.Projects.IDs.Of(ctx, r); err != nil {
 				return err
 			} else if id == one.ID {
-				k.Logger.WarnContext(ctx, "a repository that was deleted is there again: its project is not removed", "project", which)
+				k.Logger.WarnContext(ctx, "a deleted repository exists again: its project is not removed", "project", which)
 				return nil
 			}
 		}

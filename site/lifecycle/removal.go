@@ -58,8 +58,8 @@ func (k *Lifecycle) RunRemovals(ctx context.Context) {
 			k.removals.later(project, time.Duration(wait))
 			return
 		case err != nil:
-			k.removals.fail(project, "the project was removed, and its repository is still here: "+wire.OneLine(err.Error()), err)
-			k.Logger.WarnContext(ctx, "the repository of a removed project stays; trying again: see `refdbctl site status`", "project", which, "class", refdb.ClassOf(err).String())
+			k.removals.fail(project, "the project was removed, but its repository is still here: "+wire.OneLine(err.Error()), err)
+			k.Logger.WarnContext(ctx, "the repository of a removed project could not be moved aside; trying again: see `refdbctl site status`", "project", which, "class", refdb.ClassOf(err).String())
 			return
 		case to != "":
 			k.Logger.InfoContext(ctx, "the repository of a removed project was moved aside", "project", which)
@@ -84,7 +84,7 @@ func (k *Lifecycle) FollowRemoval(ctx context.Context, c *config.Config, project
 	removed, err := k.wasRemoved(ctx, r, p)
 	switch {
 	case err != nil:
-		k.logFailure(ctx, "whether a project was removed can't be told", err)
+		k.logFailure(ctx, "can't determine whether a project was removed", err)
 		return "", notYet(time.Minute)
 	case !removed:
 		return "", nil
@@ -139,12 +139,12 @@ func (k *Lifecycle) moveAside(ctx context.Context, c *config.Config, r config.Re
 		return err
 	}
 	if pusher.RunsSince(k.State.Locked, r.Path, c.GitPrograms) {
-		return errors.New("a git has been running there since before the daemon started")
+		return errors.New("a git process from before the daemon's start is running there")
 	}
 	if k.Guards.OpenIn(r.Path) {
-		return errors.New("a guard has a transaction there that is not settled")
+		return errors.New("a guard has an unsettled transaction there")
 	}
-	patience, cancel := context.WithTimeoutCause(ctx, maintenance.PruneWait, errors.New("there was always a push, a sync or maintenance under way"))
+	patience, cancel := context.WithTimeoutCause(ctx, maintenance.PruneWait, errors.New("a push, a sync or maintenance was in progress all the time"))
 	defer cancel()
 	if err := k.Maintainer.Enter(patience, func() {}); err != nil {
 		return err
@@ -211,7 +211,7 @@ func (k *Lifecycle) isAllKnown(ctx context.Context, c *config.Config, r config.R
 			if err != nil {
 				return err
 			}
-			return fmt.Errorf("the database has refs of it, as %s: run `refdbctl project remove %s` again, unless that runs now", ref.Name, r.Project)
+			return fmt.Errorf("the database still has refs of the project, such as %s: run `refdbctl project remove %s` again, unless it is running now", ref.Name, r.Project)
 		}
 		ruled := c.Under(p.Rules)
 		guards = func(ref string) bool { return ruled.Guards(r.Project, ref) }
@@ -245,7 +245,7 @@ func (k *Lifecycle) isAllKnown(ctx context.Context, c *config.Config, r config.R
 		}
 	}
 	for name := range local {
-		return fmt.Errorf("%s holds what the database never had (of such refs there are %d): look at that, and move the repository away by hand", name, len(local))
+		return fmt.Errorf("%s has a value that the database never had (refs with such values: %d): inspect them, and move the repository away by hand", name, len(local))
 	}
 	return nil
 }
@@ -258,7 +258,7 @@ func (k *Lifecycle) deleteRemoved(ctx context.Context, c *config.Config) {
 	}
 	failed := func(err error) {
 		if err != nil && ctx.Err() == nil {
-			k.Logger.WarnContext(ctx, "repositories of removed projects could not be deleted: look at site.followRemoval", "class", refdb.ClassOf(err).String())
+			k.Logger.WarnContext(ctx, "repositories of removed projects could not be deleted: check site.followRemoval", "class", refdb.ClassOf(err).String())
 		}
 	}
 	dir, err := c.RemovedDir()

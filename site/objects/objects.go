@@ -345,7 +345,7 @@ func (s *Storage) makeRoom(o *Pushed) bool {
 	return true
 }
 
-var errQuota = errors.New("too many objects of pushes wait to be used")
+var errQuota = errors.New("too many pushes' objects are waiting to be used")
 
 // notStored turns an error of storing objects into the refusal that the pusher reads.
 func notStored(c *config.Config, r config.Repository, limits packs.Limits, err error) error {

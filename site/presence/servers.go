@@ -76,7 +76,7 @@ func (s Server) goesWithOthers(ctx context.Context, db *refdb.DB, site string) e
 		case s.Instance != "" && s.Instance == o.Instance:
 			return fmt.Errorf("%w: %s has %q: give each site's server its own", ErrInstance, other, s.Instance)
 		case s.Server != "" && o.Server != "" && s.Server != o.Server:
-			return fmt.Errorf("%w: that of %s is %q, this one's %q: let all be copies of one server", ErrServer, other, o.Server, s.Server)
+			return fmt.Errorf("%w: that of %s is %q, this one's %q: all must be copies of one server", ErrServer, other, o.Server, s.Server)
 		}
 	}
 	return nil

@@ -170,7 +170,7 @@ func (rs *Readers) movesAfter(ctx context.Context, place moves.Place) wire.Daemo
 				return fault(err)
 			}
 			rs.Reset()
-			rs.Logger.InfoContext(ctx, "a reader of moves begins anew: it compares everything")
+			rs.Logger.InfoContext(ctx, "a reader of moves starts over: it compares everything")
 			return wire.Reset{Place: string(end)}
 		case err != nil:
 			rs.Logger.WarnContext(ctx, "the list of moves can't be read now", "class", refdb.ClassOf(err).String())
