@@ -92,7 +92,7 @@ type Record struct {
 func Check(d Dialect, r Record) error {
 	switch latest := Latest(d); {
 	case r.Exists && r.Dirty:
-		return fmt.Errorf("a migration to version %d is under way or was interrupted: wait for it; if none is running, "+
+		return fmt.Errorf("a migration to version %d is in progress or was interrupted: wait for it; if none is running, "+
 			"set the version that the schema really has with `refdbctl migrate force VERSION`, then run `refdbctl migrate up`", r.Version)
 	case !r.Exists || r.Version == 0:
 		return fmt.Errorf("there is none: run `refdbctl migrate up`")

@@ -84,7 +84,7 @@ func (d *driver) Lock() error {
 func (d *driver) look(ctx context.Context) (*migrations.Catalogue, error) {
 	c, err := Catalogue(ctx, d.rows.Single)
 	if err != nil {
-		return nil, fmt.Errorf("look at the tables: %w", err)
+		return nil, fmt.Errorf("inspect the tables: %w", err)
 	}
 	d.table = c.VersionTable()
 	return c, nil
@@ -221,7 +221,7 @@ func (d *driver) refuseHeld(ctx context.Context, txn *spanner.ReadWriteTransacti
 	}
 	locks, err := held(txn.Query(ctx, heldStatement(d.version)))
 	if err != nil {
-		return fmt.Errorf("look at the locks: %w", err)
+		return fmt.Errorf("inspect the locks: %w", err)
 	}
 	return d.policy.Refuse(locks)
 }

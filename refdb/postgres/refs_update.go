@@ -378,7 +378,7 @@ func (o *outcome) err(updates []refdb.Update) error {
 	switch o.verdict {
 	case "lost":
 		slices.Sort(o.lost)
-		return &refdb.LostError{Project: o.project, Refs: o.lost, Reason: "the database has it gone, or another's"}
+		return &refdb.LostError{Project: o.project, Refs: o.lost, Reason: "the database no longer has the lock, or another owner has it"}
 	case "locked":
 		byRef(o.holders)
 		return &refdb.LockedError{Holders: slices.DeleteFunc(o.holders, refdb.LockInfo.Idle)}

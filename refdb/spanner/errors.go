@@ -17,12 +17,12 @@ import (
 
 // Errors that last until somebody acts, with what to do.
 var (
-	errDenied = errors.New("the account may not do that: grant it roles/spanner.databaseUser on the database " +
+	errDenied = errors.New("the account lacks a permission: grant it roles/spanner.databaseUser on the database " +
 		"(and roles/spanner.databaseAdmin to migrate)")
 	errUnauthenticated = errors.New("the credentials are missing or not accepted: set GOOGLE_APPLICATION_CREDENTIALS, " +
 		"or run `gcloud auth application-default login`")
-	errReclaimed = errors.New("another process is taking over the same stale lock; if it stays so, that process died, " +
-		"and purging the stale lock helps")
+	errReclaimed = errors.New("another process is taking over the same stale lock; if this persists, that process has died, " +
+		"and the stale lock has to be purged")
 	errNoDatabase = errors.New("no such database: create it, or check the database URL")
 )
 

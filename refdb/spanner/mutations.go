@@ -77,7 +77,7 @@ func (b *batch) all() []*spanner.Mutation {
 // check returns ErrTooMany if Spanner would refuse the batch for its size.
 func (b *batch) check() error {
 	if b.cost > maxMutations {
-		return fmt.Errorf("%w: %d changes of columns and index entries, Cloud Spanner takes %d in one commit",
+		return fmt.Errorf("%w: %d changes of columns and index entries, Cloud Spanner accepts %d in one commit",
 			refdb.ErrTooMany, b.cost, maxMutations)
 	}
 	return nil

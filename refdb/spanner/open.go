@@ -101,7 +101,7 @@ func parseURL(url string) (name string, err error) {
 	if !ok || len(parts) != 6 || parts[0] != "projects" || parts[2] != "instances" || parts[4] != "databases" ||
 		parts[1] == "" || parts[3] == "" || parts[5] == "" || strings.ContainsAny(name, "?#%@ \t\r\n") {
 		// The URL is not repeated here: it may be that of another database, with a password.
-		return "", fmt.Errorf("%w database URL: it has to be spanner://projects/PROJECT/instances/INSTANCE/databases/DATABASE, and no more",
+		return "", fmt.Errorf("%w database URL: it has to be spanner://projects/PROJECT/instances/INSTANCE/databases/DATABASE, and nothing else",
 			refdb.ErrInvalid)
 	}
 	return name, nil

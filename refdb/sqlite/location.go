@@ -224,7 +224,7 @@ func (f *files) verify() (logSize int64, err error) {
 		if i == 0 {
 			err = fmt.Errorf("the file was %w: restart this process: %w", errGone, err)
 		} else {
-			err = fmt.Errorf("the file's log was %w: what was locked and written before may be lost: "+
+			err = fmt.Errorf("the file's log was %w: earlier locks and writes may be lost: "+
 				"stop all processes that use the file, then start them again: %s: %w", errGone, path, err)
 		}
 		f.gone.CompareAndSwap(nil, &err)

@@ -67,7 +67,7 @@ func (d *Driver) lookFirst(ctx context.Context, project string, refs []string, u
 	decide func(rows, around []rules.Row, now time.Time) error) error {
 	var rows, around []rules.Row
 	var now int64
-	err := d.read(ctx, "look at locks", func(conn *conn) (err error) {
+	err := d.read(ctx, "inspect locks", func(conn *conn) (err error) {
 		// Read before the rows, the time makes no lock older than it is.
 		now = d.now()
 		if rows, err = readRows(ctx, conn, now, project, refs); err != nil {
@@ -133,13 +133,13 @@ func (t *tx) newToken(rows []rules.Row) (refdb.Token, error) {
 		newest = max(newest, l.Token)
 	}
 	if newest == math.MaxInt64 {
-		return 0, errors.New("the lock that stands there has the largest token possible: it was not written by this program, delete it")
+		return 0, errors.New("the existing lock has the largest possible token, and was not written by this program: delete the lock")
 	}
 	if err := t.readMark(); err != nil {
 		return 0, err
 	}
 	if *t.mark == math.MaxInt64 {
-		return 0, errors.New("the table token_mark holds the largest token possible: restore the file from a backup")
+		return 0, errors.New("the table token_mark holds the largest possible token: restore the file from a backup")
 	}
 	*t.mark = max(t.now, *t.mark+1, int64(newest)+1)
 	return refdb.Token(*t.mark), nil

@@ -214,14 +214,14 @@ func (e *wrongSetting) repair() string {
 	case "client":
 		return "remove it from the database URL, from PGOPTIONS, and from the configuration of a pooler in between"
 	case "session", "override":
-		return "another client of the pooler in between has left it behind: end the pooler's connections (RECONNECT in PgBouncer's console), and have that client use SET LOCAL"
+		return "another client of the pooler in between has left it behind: end the pooler's connections (RECONNECT in PgBouncer's console), and make that client use SET LOCAL"
 	default:
 		return "ALTER SYSTEM RESET " + e.name + " or remove it from postgresql.conf, then SELECT pg_reload_conf()"
 	}
 }
 
 // errSettings says what no setting alone can be blamed for any more.
-var errSettings = fmt.Errorf("a setting of the session was wrong, and is no more: %s has to be %q, client_encoding UTF8, session_replication_role origin: "+
+var errSettings = fmt.Errorf("a session setting was wrong, but no longer is: %s has to be %q, client_encoding UTF8, session_replication_role origin: "+
 	"other clients of a pooler in between must not change them", DefaultIsolation, ReadCommitted)
 
 // currentSQL reads settings, and where they come from.
