@@ -75,7 +75,7 @@ func TestEnableAndDisableLeaveARepositoryAsItWas(t *testing.T) {
 				t.Errorf("again: %v, %v", steps, err)
 			}
 			steps, err = r.Enable(t, sitetest.HookFile(t, ""))
-			if err != nil || !strings.HasPrefix(steps["site hooks"], "is there, of another version") {
+			if err != nil || !strings.HasPrefix(steps["site hooks"], "is there, but of another version") {
 				t.Errorf("another version: %v, %v", steps, err)
 			}
 			if got := sitetest.GitIn(t, r.B.Dir, "config", "core.fsync") + sitetest.GitIn(t, r.B.Dir, "config", "receive.autogc"); got != "allfalse" {
