@@ -10,9 +10,10 @@ import (
 	"strings"
 )
 
-// requireDistinctNames returns an error if the disk of a repository's refs takes two names for one that git takes for two: a push of
-// refs/heads/A would then move refs/heads/a, and refs of other sites could not be placed. It makes a file for a moment, which git takes for a
-// lock file. Lookup is os.Lstat.
+// requireDistinctNames returns an error if the disk of a repository's refs treats two names as the
+// same that git distinguishes: then a push of refs/heads/A would move refs/heads/a, and refs of
+// other sites could not be placed. It briefly creates a file that git takes for a lock file. Lookup
+// is os.Lstat.
 func requireDistinctNames(dir string, lookup func(path string) (fs.FileInfo, error)) error {
 	if _, err := os.Lstat(filepath.Join(dir, "reftable")); err == nil {
 		return nil // refs have no files of their own
