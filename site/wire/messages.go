@@ -299,7 +299,7 @@ func ReplicaNotInDatabase(ref string) string {
 // ReplicaDiffers means that replication has another value than the database. The values are
 // abbreviated.
 func ReplicaDiffers(ref, global, value string) string {
-	return Printable(ref) + ": replication moves it to what it is globally only (global " + global + ", not " + value + ")"
+	return Printable(ref) + ": replication moves it only to its global value (global " + global + ", not " + value + ")"
 }
 
 // WorkTree means that the repository at path is a work tree of another one.

@@ -27,7 +27,7 @@ import org.eclipse.jgit.errors.RepositoryNotFoundException;
 import org.eclipse.jgit.lib.Config;
 import org.eclipse.jgit.lib.Repository;
 
-/** Changes in the index. What is cached of them looks at the refs whenever it is used. */
+/** Changes in the index. The caches of changes check the refs whenever they are used. */
 final class Changes {
   private final ChangeIndexer indexer;
   private final ChangeNotes.Factory notes;
@@ -55,7 +55,7 @@ final class Changes {
     mergeability = MergeabilityComputationBehavior.fromConfig(config).includeInIndex();
   }
 
-  /** A change that is not there is deleted from the index. */
+  /** A change that does not exist is deleted from the index. */
   void index(Project.NameKey project, Change.Id id) throws Exception {
     ChangeNotes change;
     try {
@@ -83,17 +83,17 @@ final class Changes {
     caches.evict(Caches.CHANGE_PROJECTS, id);
   }
 
-  /** Of a change that was marked. One that is not in the index has an entry of its own on the list of moves. */
+  /** Reindexes a change that was marked. A change that is not in the index has its own entry in the list of moves. */
   List<Action> find(Change.Id id) {
     return moved(queries.get().byLegacyChangeId(id));
   }
 
-  /** The changes whose index entries say whether they can be merged into that branch. */
+  /** The changes whose index entries contain their mergeability into the branch. */
   List<Action> dependOn(BranchNameKey branch) {
     return mergeability ? moved(query().byBranchNew(branch)) : List.of();
   }
 
-  /** How a project submits, too, decides whether its changes can be merged. */
+  /** The mergeability of changes also depends on the project's submit type. */
   List<Action> dependOnConfig(Project.NameKey project) {
     return mergeability ? moved(query().byProjectOpen(project)) : List.of();
   }
@@ -106,19 +106,19 @@ final class Changes {
     return changes.stream().<Action>map(change -> new ChangeMoved(change.project(), change.getId())).toList();
   }
 
-  /** All changes that the repository or the index has of a project. */
+  /** All changes of a project in the repository or in the index. */
   List<Change.Id> all(Project.NameKey project) throws IOException {
     Set<Change.Id> ids = new LinkedHashSet<>();
     query().byProject(project).forEach(change -> ids.add(change.getId()));
     try (Repository repository = repositories.openRepository(project)) {
       ids.addAll(ChangeNotes.Factory.scanChangeIds(repository).keySet());
     } catch (RepositoryNotFoundException e) {
-      // All that the index has is stale.
+      // Everything in the index is stale.
     }
     return new ArrayList<>(ids);
   }
 
-  /** Whether the index has not what the repository has. */
+  /** Whether the index differs from the repository. */
   boolean isStale(Change.Id id) {
     return staleness.check(id).isStale();
   }

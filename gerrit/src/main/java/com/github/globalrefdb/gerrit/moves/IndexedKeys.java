@@ -11,14 +11,14 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
 
-/** The keys of all entries of an index, also of those that stand for nothing any more. */
+/** The keys of all entries of an index, including entries whose object no longer exists. */
 final class IndexedKeys {
   private static final int MOST = 1 << 24;
 
   private IndexedKeys() {}
 
   /**
-   * @param key a field that is stored
+   * @param key a stored field
    */
   static <V> List<String> of(Index<?, V> index, IndexConfig config, SchemaField<V, String> key) throws QueryParseException {
     QueryOptions options = QueryOptions.create(config, 0, MOST, Set.of(key.getName()));

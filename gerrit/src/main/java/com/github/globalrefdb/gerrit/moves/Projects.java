@@ -48,28 +48,28 @@ final class Projects {
     this.indexConfig = indexConfig;
   }
 
-  /** The index is made of what the cache loads: the cache comes first. */
+  /** The index is built from the cache, so the cache comes first. */
   List<Action> indexConfig(Project.NameKey project) {
     projects.evict(project);
     indexer.index(project);
     return changes.dependOnConfig(project);
   }
 
-  /** What of its changes and its own entry is not right is found by a comparison. */
+  /** A comparison finds wrong entries of the project and its changes. */
   List<Action> indexRepository(Project.NameKey project) throws IOException {
     if (reopen(project)) {
       projects.evict(project);
-      projects.onCreateProject(project); // on the list, and indexed
+      projects.onCreateProject(project); // added to the list, and indexed
     } else {
-      projects.remove(project); // off the list; evicted
+      projects.remove(project); // removed from the list, and evicted
       indexer.index(project);
     }
     return List.of(new CompareProject(project));
   }
 
   /**
-   * Lets JGit open the repository anew, and finds out whether there is one. JGit would go on to read the directory that was there
-   * before, and to believe that it has its objects.
+   * Makes JGit reopen the repository, and checks whether there is one. Otherwise JGit would continue to read the
+   * previous directory, and assume that its objects are present.
    */
   private boolean reopen(Project.NameKey project) throws IOException {
     File directory;
@@ -82,7 +82,7 @@ final class Projects {
     return FileKey.isGitRepository(directory, FS.DETECTED);
   }
 
-  /** Whether it was stale. */
+  /** Whether the entry was stale. */
   boolean indexIfStale(Project.NameKey project) {
     boolean stale = staleness.check(project).isStale();
     if (stale) {
@@ -92,7 +92,7 @@ final class Projects {
     return stale;
   }
 
-  /** All that are in the index, also those that are nowhere else. */
+  /** All entries of the index, including those that exist nowhere else. */
   List<Project.NameKey> indexed() throws QueryParseException {
     return IndexedKeys.of(indexes.getSearchIndex(), indexConfig, ProjectField.NAME_SPEC).stream().map(Project::nameKey).toList();
   }
