@@ -1,6 +1,6 @@
 /*
  * A site that follows: it reads a ref, here and then in the database, unpacks all packs
- * that it does not have, and lets git move the ref, asking the hook.
+ * that it does not have, and makes git move the ref, which asks the hook.
  */
 inline repl_rest(s) {
 	repl[s].phase = REST;
@@ -71,7 +71,7 @@ inline alarm(s) {
 	give_up(s)
 }
 
-/* It needs a base with objects: somebody stores one, or it fetches from another site. */
+/* It needs a base with objects: a site stores one, or it fetches from another site. */
 inline away_too_long(s) {
 	event(AWAY);
 	C4(false);
@@ -145,7 +145,7 @@ inline page(s) {
 	z = 0
 }
 
-/* Git locks the ref, compares it with what was found, and asks the hook. */
+/* Git locks the ref, compares it with the value found, and asks the hook. */
 #ifdef LOCAL_UNCOMPARED
 #define as_found(s, r) true
 #else

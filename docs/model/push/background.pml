@@ -1,6 +1,6 @@
 /*
- * Replication at a site: `site sync`, and the daemon that heeds an operator's decision.
- * It reads the repository, then the database, and lets git swap from the value read first.
+ * Replication at a site: `site sync`, and the daemon that applies an operator's decision.
+ * It reads the repository, then the database, and makes git swap from the value read first.
  * Only an intent of its own site holds a ref back: another site's may stand for long.
  */
 #ifdef OWN_IGNORED
@@ -126,7 +126,7 @@ inline swap(s, r) {
 
 active [SITES] proctype Site() {
 end:	do
-	/* What processes of git left that have ended. */
+	/* The remains of git processes that have ended. */
 #ifndef UNBURIED
 	:: d_step { !copy[me].down && mem[g].phase == REST && any(buried_mine); bury(me) }
 #endif

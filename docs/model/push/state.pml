@@ -2,9 +2,9 @@
 #define NONE 0
 #define REST 0
 mtype = { ASKING, TOLD, COMMITTED, ABORTED, THROUGH };  /* a process of git, or NONE */
-mtype = { PREPARING, REVOKING, GRANTED, FINISHING };    /* what the daemon does for it, or REST */
+mtype = { PREPARING, REVOKING, GRANTED, FINISHING };    /* the daemon's work for it, or REST */
 mtype = { LOOKED, COMPARED, SWAPPING };                 /* a replication, or REST */
-mtype = { DONE, DROPPED, GONE, BUSY, MISMATCH, LOST };  /* what becomes of intents, and answers */
+mtype = { DONE, DROPPED, GONE, BUSY, MISMATCH, LOST };  /* outcomes of intents, and answers */
 
 typedef Ref {       /* in the database */
 	byte value;
@@ -32,10 +32,10 @@ typedef Push {      /* a process of git, in a transaction of all refs */
 };
 
 typedef Memory {    /* of a daemon, of a push; the last ones are of those that have ended */
-	mtype phase;    /* but for REST, somebody has the turn */
+	mtype phase;    /* except in REST, some process has the turn */
 	bit ended;      /* its process has */
 	bit adopted;    /* its intents were found in the database */
-	bit over;       /* git is through with them */
+	bit over;       /* git is finished with them */
 	bit has[REFS];
 	bit ours[REFS]; /* the intent meant is the one that stands in the database */
 	byte old[REFS]; /* in the request */
@@ -66,7 +66,7 @@ typedef Replication {
 	byte ref;
 	byte found;     /* read first */
 	byte global;
-	bit dead;       /* there was a decision to heed, whose process had ended */
+	bit dead;       /* there was a decision to apply, whose process had ended */
 	bit latest      /* only for S2: global still is that step */
 };
 
@@ -97,7 +97,7 @@ bit stray[SLOTS]; /* a mistake: the daemon may still serve a hook that has gone 
 #ifndef CALM
 #define trouble true
 #else
-bit calm; /* no trouble any more, and nothing new */
+bit calm; /* no more trouble, and no new pushes */
 #define trouble (!calm)
 #endif
 #ifdef PUNCTUAL
@@ -120,7 +120,7 @@ byte y;
 #define every(p) (p(0))
 #endif
 
-/* Who has git's lock on a ref of a site. */
+/* The holder of git's lock on a ref of a site. */
 #define locks(i, s, r) (at(i) == (s) && (push[i].phase == ASKING || push[i].phase == TOLD) && !push[i].done[r])
 #if SLOTS == 3
 #define pushing(s, r) (locks(0, s, r) || locks(1, s, r) || locks(2, s, r))
@@ -169,7 +169,7 @@ inline drop_late() {
 	x = 0
 }
 
-/* The intent on a ref has ended: whatever meant it means nothing now. */
+/* The intent on a ref has ended: references to it become void. */
 inline end_intent(r) {
 	db[r].pending = 0;
 	db[r].owner = 0;

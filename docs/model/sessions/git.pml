@@ -1,5 +1,5 @@
 /*
- * The other two that move refs here: a push over git, with its hook, and the follower's git.
+ * The two other processes that move refs here: a push over git, with its hook, and the follower's git.
  */
 #define git_left       (db[GIT_REF].agent == BY_GIT && (db[GIT_REF].pending || db[GIT_REF].decided))
 #define git_free       (lock[file(GIT_REF)] == FREE)
@@ -81,7 +81,7 @@ end:	do
 	od
 }
 
-/* git locks the ref, and the daemon's hook compares all again: from then on it is claimed. */
+/* git locks the ref, and the daemon's hook compares all values again: from then on it is claimed. */
 #ifdef FOLLOWER_HEEDLESS
 #define held_back(r) left_by_any(r)
 #else

@@ -36,7 +36,7 @@ inline crash() {
 	orphan = (follower == TOLD)
 }
 
-/* What an earlier daemon asked for does not count any more (I8). */
+/* Requests of an earlier daemon no longer count (I8). */
 inline start() {
 	y = late;
 	late = 0;
