@@ -26,14 +26,13 @@ var (
 	errNoDatabase = errors.New("no such database: create it, or check the database URL")
 )
 
-// mayHaveHappened reports whether a commit that ended with that code, after so many
-// requests for it, may have happened.
+// mayHaveHappened reports whether a commit that ended with that code, after so many requests for
+// it, may have happened.
 //
-// A request whose reply was lost (UNAVAILABLE) is repeated by the client, with
-// the same transaction, and Spanner answers what became of that transaction. ABORTED always
-// says that it didn't happen. So do the codes with which Spanner refuses a
-// commit because of its contents or its sender, if there was only one
-// request. All other codes can arise after the commit.
+// The client repeats a request whose reply was lost (UNAVAILABLE) with the same transaction, and
+// Spanner returns the outcome of that transaction. ABORTED always means that it didn't happen. So
+// do the codes with which Spanner refuses a commit because of its contents or its sender, if there
+// was only one request. All other codes can arise after the commit.
 func mayHaveHappened(code codes.Code, requests int32) bool {
 	switch code {
 	case codes.Aborted:

@@ -42,8 +42,8 @@ func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (answer re
 	return answer, err
 }
 
-// contend takes locks. If it is likely that they are refused, it looks first: after a refusal of any
-// request, or of this waiter. Contenders for a stale lock exclude each other by the write
+// contend takes locks. If it is likely that they are refused, it looks first: after a refusal of
+// any request, or of this waiter. Contenders for a stale lock exclude each other by the write
 // transaction: there is no marker row.
 func (d *Driver) contend(waiter refdb.Waiter, look, take func() error) (err error) {
 	if d.contended.Load() || !waiter.Place.Ticket.IsZero() {
@@ -56,11 +56,11 @@ func (d *Driver) contend(waiter refdb.Waiter, look, take func() error) (err erro
 	return err
 }
 
-// lookFirst reads the rows of refs without a write transaction, and returns what decide says: a
-// *refdb.LockedError if the claim is to be refused and that changes nothing. Most requests after a
-// refusal end here. Waiters ask again and again; in a write transaction each time they would
-// hold up the lock's holder. If an earlier request for the claim took some of the locks, there
-// is something to write.
+// lookFirst reads the rows of refs without a write transaction, and returns the result of decide: a
+// *refdb.LockedError if the claim is to be refused without any change. Most requests after a
+// refusal end here. Waiters ask repeatedly; if each request used a write transaction, they would
+// delay the lock's holder. If an earlier request for the claim took some of the locks, there is
+// something to write.
 //
 // If updates create refs, decide also gets the rows that decide about their names.
 func (d *Driver) lookFirst(ctx context.Context, project string, refs []string, updates []refdb.Update, c rules.Claim,

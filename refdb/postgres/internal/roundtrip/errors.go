@@ -62,14 +62,14 @@ func Failure(ctx context.Context, what string, came Stage, err error) error {
 	return judge(ctx, Read(what), came, err).err
 }
 
-// judge says what became of a round trip that came so far and failed with err.
+// judge returns the outcome of a round trip that got as far as given and failed with err.
 //
-// The server answers a statement before it reads the next message, and commits at
-// the Sync. So an error in place of a statement's answer means that the transaction
-// was rolled back, even if the error ends the connection (FATAL): deadlock, shutdown,
-// an administrator's termination. After the last answer only class 40 means that, with
-// which the server refuses to commit; anything else may come after the commit. Class
-// 08 does not come from the server: a pooler says with it that it lost the server.
+// The server answers a statement before it reads the next message, and commits at the Sync. So an
+// error instead of a statement's answer means that the transaction was rolled back, even if the
+// error ends the connection (FATAL): deadlock, shutdown, termination by an administrator. After the
+// last answer only class 40 means that, with which the server refuses to commit; any other error
+// may come after the commit. Class 08 does not come from the server: a pooler uses it to report
+// that it lost the server.
 func judge(ctx context.Context, work Pipeline, came Stage, err error) verdict {
 	code := Code(err)
 	broken := code == "" || strings.HasPrefix(code, ConnectionException)
