@@ -17,13 +17,15 @@ import (
 )
 
 const (
-	// maintainPatience is how long ago the daily maintenance may be.
+	// maintainPatience is the age of the last daily maintenance that is a finding.
 	maintainPatience = 8 * 24 * time.Hour
-	// maxUnusedBytes is how many bytes of packs that no push has used the database may have: daemons drop them after an hour.
+	// maxUnusedBytes is the tolerated total size of packs in the database that no push has used:
+	// daemons delete them after an hour.
 	maxUnusedBytes = 1 << 30
 )
 
-// behind finds the repositories that the daemon can't bring to what the database holds, and projects that it can't clone.
+// behind finds the repositories that can't catch up with the database, and projects that the daemon
+// can't clone.
 func (f *siteCheck) behind(status client.Status, repositories []config.Repository, found func(Finding)) {
 	looked := make(map[string]bool, len(repositories))
 	for _, r := range repositories {
@@ -38,7 +40,8 @@ func (f *siteCheck) behind(status client.Status, repositories []config.Repositor
 	}
 }
 
-// malformed finds the projects into which another site let objects, within the last day, to which git's fsck objects.
+// malformed finds the projects for which another site has, within the last day, accepted objects
+// that git's fsck rejects.
 func malformed(status client.Status, repositories []config.Repository, found func(Finding)) {
 	for _, m := range status.Malformed {
 		if slices.ContainsFunc(repositories, func(r config.Repository) bool { return r.Project == m.Project }) {
@@ -48,8 +51,8 @@ func malformed(status client.Status, repositories []config.Repository, found fun
 	}
 }
 
-// uncloned finds projects that the daemon is to clone, and can't because something else is at the path: a directory without a repository, such as one that a
-// forge has made, is seen by nobody else.
+// uncloned finds projects that the daemon should clone, but can't because their paths are taken:
+// nothing else detects a directory without a repository, for example one created by a forge.
 func (f *siteCheck) uncloned(ctx context.Context, found func(Finding)) error {
 	if !f.AutoClone {
 		return nil
@@ -90,7 +93,7 @@ func (f *siteCheck) unused(ctx context.Context, found func(Finding)) error {
 	return err
 }
 
-// packs finds that the database does not have all objects of a project although it is to keep them.
+// packs finds that the database lacks objects of a project although it should keep them.
 func (k *repositoryCheck) packs(ctx context.Context) error {
 	if row, ok := k.rules[k.Project]; !ok || !packs.Stored(row) {
 		return nil
@@ -101,7 +104,7 @@ func (k *repositoryCheck) packs(ctx context.Context) error {
 	case err != nil:
 		return err
 	case len(page.Packs) > 0:
-		// All that is kept builds on the first one, which builds on nothing.
+		// All kept packs build on the first one, which builds on nothing.
 		if first := page.Packs[0]; !first.Full && len(first.Prerequisites) > 0 {
 			k.find(NoBase, k.Project, "the project's first pack in the database builds on objects that the database does not have: "+compact, nil)
 		}
@@ -119,14 +122,14 @@ func (k *repositoryCheck) packs(ctx context.Context) error {
 	return nil
 }
 
-// maintained finds that the daily maintenance does not come.
+// maintained finds that the daily maintenance does not happen.
 func (k *repositoryCheck) maintained() error {
 	if !k.Config.Maintain {
 		return nil
 	}
 	info, err := os.Stat(maintenance.File(k.repo.Dir()))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it is new here
+		return nil // the repository is new here
 	}
 	if err != nil {
 		return err

@@ -10,7 +10,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// head finds that HEAD is neither what the database says nor what the daemon brings there, or tells the database, by itself.
+// head finds that HEAD differs from the database and the daemon can't resolve the difference by
+// itself.
 func (k *repositoryCheck) head(ctx context.Context) error {
 	if k.db == nil || !packs.Stored(k.rules[k.Project]) {
 		return nil

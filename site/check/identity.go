@@ -10,7 +10,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/projects"
 )
 
-// foreign finds that the repository belongs to another user than this process, which is the daemon's. The daemon can neither read it nor decide about it.
+// foreign finds that the repository belongs to another user than this process, which runs as the
+// daemon's. The daemon can neither read the repository nor decide about it.
 func (k *repositoryCheck) foreign() (bool, error) {
 	info, err := os.Stat(k.Path)
 	if err != nil {
@@ -25,7 +26,8 @@ func (k *repositoryCheck) foreign() (bool, error) {
 	return true, nil
 }
 
-// unguarded finds that nobody has put the repository under guard. One whose guard was ended by `site disable` is none of the site's business.
+// unguarded finds that the repository was never put under guard. A repository whose guard was ended
+// by `site disable` does not concern the site.
 func (k *repositoryCheck) unguarded(ctx context.Context, v install.Variables) (bool, error) {
 	if install.HasGuard(k.repo, v) {
 		return false, nil
@@ -51,7 +53,8 @@ func (k *repositoryCheck) unguarded(ctx context.Context, v install.Variables) (b
 	return true, nil
 }
 
-// moved finds that the repository is a copy of another project than the one that its path stands for. What it holds says nothing about that one.
+// moved finds that the repository is a copy of another project than its path stands for. Then its
+// content says nothing about the path's project.
 func (k *repositoryCheck) moved(ctx context.Context, v install.Variables) (bool, error) {
 	id, ok := v.Get(projects.IDKey)
 	row, known := k.rules[k.Project]

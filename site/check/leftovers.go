@@ -14,17 +14,17 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 )
 
-// leftoverAge is how old a lock file must be to count as abandoned: a process that has just made
+// leftoverAge is how old a lock file must be to count as abandoned: a process that has just created
 // one may not be visible yet.
 const leftoverAge = 10 * time.Second
 
-// leftoverPatience is how long to wait for the gits that run. One that waits for the very lock, such as the follower's,
-// gives up within core.filesRefLockTimeout, which is 10 s.
+// leftoverPatience is how long to wait for running git processes. A process that waits for the very
+// lock, such as the follower's, gives up within core.filesRefLockTimeout, which is 10 s.
 const leftoverPatience = 12 * time.Second
 
-// leftovers finds the lock files of gits that have ended. Pushes to the refs that they lock fail. The
-// git that made a file either runs now or has ended: gits that start later don't matter, so that the
-// check also works in a busy repository.
+// leftovers finds the lock files of git processes that have ended. Pushes to the refs that they
+// lock fail. The process that created a file either runs now or has ended: processes that start
+// later don't matter, so the check also works in a busy repository.
 func (k *repositoryCheck) leftovers(ctx context.Context) error {
 	files, err := gitrepo.LockFiles(k.repo.Dir())
 	if err != nil {
@@ -73,8 +73,9 @@ func (k *repositoryCheck) removeLeftover(ctx context.Context, f gitrepo.LockFile
 	return "removed", f.Remove()
 }
 
-// guardsMayWork reports whether a guard of this site may have lock files in the repository: it has an intent there, or the daemon says so.
-// If that does not answer, or is of a version that knows no guards, each guard counts that it has noted and that may live.
+// guardsMayWork reports whether a guard of this site may have lock files in the repository, because
+// it has an intent there, or according to the daemon. If the daemon does not answer, or has a
+// version that knows no guards, each recorded guard counts that may be alive.
 func (k *repositoryCheck) guardsMayWork(ctx context.Context) (bool, error) {
 	boot, err := pusher.BootID()
 	if err != nil {

@@ -12,10 +12,11 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/restore"
 )
 
-// maxFaults is how many faults of a repository are told one by one.
+// maxFaults is how many faults of a repository are reported individually.
 const maxFaults = 20
 
-// objects reads all objects, and finds those that are damaged or missing. The repair restores those that the database keeps.
+// objects reads all objects, and finds damaged or missing ones. The repair restores those that the
+// database keeps.
 func (k *repositoryCheck) objects(ctx context.Context) error {
 	if !k.Objects {
 		return nil
@@ -63,7 +64,8 @@ func (k *repositoryCheck) objects(ctx context.Context) error {
 	return nil
 }
 
-// alternates finds directories of objects outside of the repository that are not looked at as another one's.
+// alternates finds directories of objects outside of the repository that are not checked as part of
+// another repository.
 func (k *repositoryCheck) alternates() error {
 	all, err := k.repo.Alternates()
 	for _, dir := range all {
@@ -74,7 +76,7 @@ func (k *repositoryCheck) alternates() error {
 	return err
 }
 
-// stored reports whether the database is to keep the project's objects.
+// stored reports whether the database should keep the project's objects.
 func (k *repositoryCheck) stored() bool {
 	row, ok := k.rules[k.Project]
 	return ok && packs.Stored(row)

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// owners finds files that belong to another user than the repository, such as after a push by
-// root: git can't write to such directories and logs. It leaves out objects, which git only reads.
+// owners finds files that belong to another user than the repository, for example after a push by
+// root: git can't write to such directories and logs. It ignores objects, which git only reads.
 func (k *repositoryCheck) owners() error {
 	top := k.repo.Dir()
 	var uid uint32
@@ -45,7 +45,7 @@ func (k *repositoryCheck) owners() error {
 			}
 		}
 		switch below {
-		case "hooks", "refdb": // the site's own, and not written to by git
+		case "hooks", "refdb": // written only by the site, not by git
 			return skip(d)
 		}
 		return nil
