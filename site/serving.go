@@ -46,7 +46,7 @@ func (d *Daemon) recordEarlier(ctx context.Context, c *config.Config) {
 	}
 	repositories, err := install.GuardedBy(c)
 	if err != nil {
-		d.o.Logger.WarnContext(ctx, "some repositories could not be checked for git processes accepted by an earlier daemon")
+		d.o.Logger.WarnContext(ctx, "not all repositories could be looked at for gits that an earlier daemon has let through")
 	}
 	for _, r := range repositories {
 		if pusher.FollowsSince(d.state.Locked, r.Path, c.GitPrograms) {

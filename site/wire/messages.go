@@ -291,18 +291,17 @@ func Locked(ref, how string, since time.Time, held time.Duration) string {
 		"): retry; if it persists, ask the administrator to run `refdbctl locks list`"
 }
 
-// ReplicaNotInDatabase means that replication updates a ref that the database does not have.
+// ReplicaNotInDatabase says that replication meets a ref that the database does not have.
 func ReplicaNotInDatabase(ref string) string {
 	return Printable(ref) + ": it is not in the global database: replication leaves it alone"
 }
 
-// ReplicaDiffers means that replication has another value than the database. The values are
-// abbreviated.
+// ReplicaDiffers says that replication brings another value than the database's. The values are abbreviated.
 func ReplicaDiffers(ref, global, value string) string {
-	return Printable(ref) + ": replication moves it only to its global value (global " + global + ", not " + value + ")"
+	return Printable(ref) + ": replication moves it to what it is globally only (global " + global + ", not " + value + ")"
 }
 
-// WorkTree means that the repository at path is a work tree of another one.
+// WorkTree says that the repository at path is a work tree of another one.
 func WorkTree(path, repository string) string {
 	return path + " is a work tree of " + repository + ": configure that one"
 }

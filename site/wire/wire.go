@@ -32,7 +32,7 @@ const (
 
 	StateStatus   = "status"   // the daemon's status
 	StateMaintain = "maintain" // maintain a repository
-	StateFollow   = "follow"   // compare a whole repository, if it should follow
+	StateFollow   = "follow"   // compare a repository as a whole, if it is to follow
 	StateRead     = "read"     // the daemon's mark of a repository (D23)
 	StateGuards   = "guards"   // whether a guard may have lock files in a repository
 )
@@ -63,11 +63,10 @@ func Limit(getenv func(string) string) (time.Duration, error) {
 	return d, nil
 }
 
-// ReplicaVariable is set in the environment of a git process that only moves refs to the database's
-// values: see [Request.Replica].
+// ReplicaVariable is set in the environment of a git that only moves refs to what the database says: see [Request.Replica].
 const ReplicaVariable = "REFDB_REPLICA"
 
-// Limits of messages, in bytes.
+// Limits of what is read, in bytes.
 const (
 	MaxHeader = 1 << 20
 	MaxBody   = 64 << 20 // also the limit of a response
@@ -121,9 +120,9 @@ type Request struct {
 	// Dir is the absolute real path of the common Git directory; empty if the request is about the
 	// daemon.
 	Dir string
-	// Replica marks replication: the refs move to the database's values.
+	// Replica marks replication: the refs move to what the database says.
 	Replica bool
-	// Process describes the hook's process at its start; nil in requests of version 1.
+	// Process is what the hook knew of itself when it started; nil in requests of version 1.
 	Process *Process
 	// Limit is how long the hook will still wait, in whole milliseconds; zero if unknown.
 	Limit time.Duration

@@ -1,6 +1,6 @@
 /*
  * A site that follows: it reads a ref, here and then in the database, unpacks all packs
- * that it does not have, and makes git move the ref, which asks the hook.
+ * that it does not have, and lets git move the ref, asking the hook.
  */
 inline repl_rest(s) {
 	repl[s].phase = REST;
@@ -145,7 +145,7 @@ inline page(s) {
 	z = 0
 }
 
-/* Git locks the ref, compares it with the value found, and asks the hook. */
+/* Git locks the ref, compares it with what was found, and asks the hook. */
 #ifdef LOCAL_UNCOMPARED
 #define as_found(s, r) true
 #else

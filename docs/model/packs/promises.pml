@@ -20,9 +20,9 @@
 
 #define FOLLOWED      1 /* a site follows a move, after it has unpacked its objects */
 #define UNDER_OTHERS  2 /* it does so while another site's intent stands on the ref */
-#define OVERTAKEN     3 /* the hook refuses a move that another one overtook */
-#define CAME_LATE     4 /* a pack is unpacked after a pack with a larger position */
-#define NO_PACK       5 /* a preparation finds that its pack was deleted */
+#define OVERTAKEN     3 /* the hook refuses a move that others overtook */
+#define CAME_LATE     4 /* a pack is unpacked after one of a larger position */
+#define NO_PACK       5 /* a preparation finds that its pack was dropped */
 #define BUILDS_ON_OLD 6 /* a used pack builds on a value that no ref has any more */
 #define WITHOUT_PACK  7 /* a push brings nothing that the database lacks */
 #define PRUNED        8 /* maintenance deletes objects */

@@ -1,6 +1,6 @@
 /*
- * Replication at a site: `site sync`, and the daemon that applies an operator's decision.
- * It reads the repository, then the database, and makes git swap from the value read first.
+ * Replication at a site: `site sync`, and the daemon that heeds an operator's decision.
+ * It reads the repository, then the database, and lets git swap from the value read first.
  * Only an intent of its own site holds a ref back: another site's may stand for long.
  */
 #ifdef OWN_IGNORED

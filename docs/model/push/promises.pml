@@ -29,8 +29,8 @@
 #define REUSED       8 /* a transaction within another uses its intent */
 #define UNRECORDED   9 /* a push is acknowledged before the database has it */
 #define CAUGHT_UP   10 /* replication moves a ref */
-#define OVERTAKEN   11 /* the hook refuses a replication that another move overtook */
-#define HEEDED      12 /* a decision that undoes git's move is applied */
-#define SETTLED     13 /* without further trouble everything ends */
+#define OVERTAKEN   11 /* the hook refuses a replication that others overtook */
+#define HEEDED      12 /* a decision that undoes git's move is heeded */
+#define SETTLED     13 /* without further trouble all ends */
 #define ASKED_ANEW  14 /* a prepare without an answer is revoked and made again */
 #define UNDER_OTHERS 15 /* replication moves a ref on which an intent of the other site stands */

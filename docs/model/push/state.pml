@@ -2,9 +2,9 @@
 #define NONE 0
 #define REST 0
 mtype = { ASKING, TOLD, COMMITTED, ABORTED, THROUGH };  /* a process of git, or NONE */
-mtype = { PREPARING, REVOKING, GRANTED, FINISHING };    /* the daemon's work for it, or REST */
+mtype = { PREPARING, REVOKING, GRANTED, FINISHING };    /* what the daemon does for it, or REST */
 mtype = { LOOKED, COMPARED, SWAPPING };                 /* a replication, or REST */
-mtype = { DONE, DROPPED, GONE, BUSY, MISMATCH, LOST };  /* outcomes of intents, and answers */
+mtype = { DONE, DROPPED, GONE, BUSY, MISMATCH, LOST };  /* what becomes of intents, and answers */
 
 typedef Ref {       /* in the database */
 	byte value;
@@ -66,7 +66,7 @@ typedef Replication {
 	byte ref;
 	byte found;     /* read first */
 	byte global;
-	bit dead;       /* there was a decision to apply, whose process had ended */
+	bit dead;       /* there was a decision to heed, whose process had ended */
 	bit latest      /* only for S2: global still is that step */
 };
 

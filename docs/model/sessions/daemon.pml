@@ -19,7 +19,7 @@
 #define claimed_beside(i, r) (((i) != 0 && claims(0, r)) || ((i) != 1 && claims(1, r)) || ((i) != 2 && claims(2, r)))
 #endif
 
-/* Its git process was accepted, and has not ended. It may outlive the daemon. */
+/* Its git has been let through, and has not ended. It may outlive the daemon. */
 #ifdef FOLLOWER_UNCLAIMED
 #define followed(r) false
 #elif defined(ORPHAN_IGNORED)

@@ -81,7 +81,7 @@ end:	do
 	od
 }
 
-/* git locks the ref, and the daemon's hook compares all values again: from then on it is claimed. */
+/* git locks the ref, and the daemon's hook compares all again: from then on it is claimed. */
 #ifdef FOLLOWER_HEEDLESS
 #define held_back(r) left_by_any(r)
 #else

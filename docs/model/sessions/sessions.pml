@@ -34,10 +34,10 @@
  *     compares the same value with the database. If the repository differs, the answer is no. If the site is
  *     behind, the transaction waits for the follower, without a claim.
  * 14. A hook and a follower's git have the lock file that JGit needs. They never wait for a claim: a hook is
- *     refused, a follower retries.
+ *     refused, a follower tries again.
  * 15. A move of the follower is claimed from its hook's check until its git has ended, whether or not its
  *     daemon lives: a daemon that starts first waits for the git of the one before it.
- * 16. An operator's decision is a claim until it is applied: when its transaction has reported, is on no list,
+ * 16. An operator's decision is a claim until it is heeded: when its transaction has reported, is on no list,
  *     was revoked, or its guard is dead.
  * Lock files
  * 17. No lock file is removed while a git runs in the repository, or it has an intent of a living guard.
@@ -45,8 +45,8 @@
  * 18. While an intent of a dead guard stands in a repository, nothing is prepared there for sessions. The lock
  *     files of its refs and packed-refs.lock are removed, then it is settled.
  * The list of moves
- * 19. A settled move is on the list before the database is told, a follower's before its git is accepted, a
- *     decision's before it is applied.
+ * 19. A settled move is on the list before the database is told, a follower's before its git is let through, a
+ *     decision's before it is heeded.
  * 20. An entry is given out only while no intent, no decision and no git of a follower stands on its ref.
  * 21. The guard saves its place after it has indexed.
  */
