@@ -82,7 +82,7 @@ func TestWhatGerritCheckFinds(t *testing.T) {
 			{"nothing", "", "", func(*testing.T, *gerritDir) {}},
 			{"no module", "gerrit-setting", "Gerrit would move refs without the guard", unset("etc/gerrit.config", "gerrit.installDbModule")},
 			{"one module", "gerrit-setting", "Gerrit would start without the guard", unset("etc/gerrit.config", "gerrit.installModule")},
-			{"no fsync", "gerrit-setting", `it is "false", and should be true: what was acknowledged may be lost`, config("etc/jgit.config", "core.fsyncRefFiles", "false")},
+			{"no fsync", "gerrit-setting", `it is "false", and should be true: acknowledged updates may be lost`, config("etc/jgit.config", "core.fsyncRefFiles", "false")},
 			{"pruning", "gerrit-setting", "refdbctl site maintain prunes", config("etc/jgit.config", "gc.pruneExpire", "now")},
 			{"another socket", "gerrit-setting", "the daemon listens there", config("etc/gerrit.config", "refdb.socket", "/run/other.sock")},
 			{"a configuration that can't be read", "gerrit-setting", "jgit.config: git says: bad config line ", func(t *testing.T, g *gerritDir) { g.write(t, "etc/jgit.config", "[") }},
