@@ -178,11 +178,11 @@ func (r request) look(ctx context.Context, l *Lease) (ahead, error) {
 		return ahead{}, err
 	}
 	if len(foreign) > 0 {
-		return ahead{}, fmt.Errorf("%w: a lock of somebody else among the rows of the lease: release it", &refdb.LockedError{Holders: foreign})
+		return ahead{}, fmt.Errorf("%w: another program has a lock on a row of the lease: release that lock", &refdb.LockedError{Holders: foreign})
 	}
 	own := slices.IndexFunc(rows, func(row Row) bool { return row.Ref == l.ref && row.Token == l.Ticket() && row.Owner == l.Owner() })
 	if own < 0 {
-		return ahead{}, &refdb.LostError{Project: r.project, Refs: []string{l.ref}, Reason: "the database has it gone, or another's"}
+		return ahead{}, &refdb.LostError{Project: r.project, Refs: []string{l.ref}, Reason: "the database no longer has the lock, or another owner has it"}
 	}
 	var stale []refdb.LockInfo
 	for i, row := range rows {

@@ -96,7 +96,7 @@ func TestDownSeesALockThatIsBeingTaken(t *testing.T) {
 				}
 				must(t, tx.Commit(t.Context()))
 			})
-			if err != nil && strings.Contains(err.Error(), "another transaction keeps a table") { // the commit came too late
+			if err != nil && strings.Contains(err.Error(), "another transaction has locked a table") { // the commit came too late
 				d.Exec(t, `DELETE FROM locks`)
 				continue
 			}

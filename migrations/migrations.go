@@ -1,17 +1,15 @@
-// Package migrations holds the database schema as plain numbered SQL and moves
-// a database from one version of it to another with golang-migrate. The version is
-// recorded as golang-migrate does it, but in a table with a name of our own: another
-// application in the same database may have a version, too. A database of an
-// earlier program keeps golang-migrate's default table, if our tables prove that
-// it is ours.
+// Package migrations contains the database schema as plain numbered SQL and migrates a database
+// from one version to another with golang-migrate. The version is recorded like golang-migrate
+// does, but in a table with a name of our own, because another application in the same database may
+// have a version, too. A database of an earlier program keeps golang-migrate's default table, if
+// our tables prove that it is ours.
 //
-// The package uses golang-migrate's engine and file format, but not its database
-// drivers: none of their locks excludes a second process everywhere. PostgreSQL's
-// belongs to a session, which a transaction pooler shares; SQLite has none;
-// Spanner's is per process. Here, on PostgreSQL and SQLite, a whole run is one
-// transaction under a lock, so that a failure leaves nothing behind. On Spanner,
-// where DDL has no transactions, the dirty mark is set by compare-and-set: one
-// process does a step, the others wait.
+// The package uses golang-migrate's engine and file format, but not its database drivers: none of
+// their locks excludes a second process everywhere. PostgreSQL's belongs to a session, which a
+// transaction pooler shares; SQLite has none; Spanner's is per process. Here, on PostgreSQL and
+// SQLite, a whole run is one transaction under a lock, so that a failure leaves nothing behind. On
+// Spanner, where DDL has no transactions, the dirty mark is set by compare-and-set: one process
+// makes a step, the others wait.
 package migrations
 
 import (
@@ -55,14 +53,14 @@ func Latest(d Dialect) uint {
 	return uint(version)
 }
 
-// oldestServed is the oldest version of the schema that this program works with. It
-// is the version before the program's own, whose new features are then missing, so
-// that the sites of an installation can be upgraded one by one, and then the schema.
+// oldestServed is the oldest version of the schema that this program works with: the version before
+// the program's own, without its new features. So the sites of an installation can be upgraded one
+// by one, and then the schema.
 const oldestServed = 10
 
-// OldestProgram returns the oldest version that a program must know to work with a schema of
-// the given version. It is recorded with the schema. Programs of version 10 work with version 11: its
-// triggers do what they can't.
+// OldestProgram returns the oldest version that a program must know to work with a schema of the
+// given version. It is recorded with the schema. Programs of version 10 work with version 11, whose
+// triggers do what these programs can't.
 func OldestProgram(version int) int {
 	if version == 11 {
 		return 10
@@ -76,23 +74,24 @@ type Record struct {
 	Version uint
 	// Oldest is the oldest version that a program must know to work with it; 0 if not recorded.
 	Oldest uint
-	Dirty  bool // a migration to Version is under way, or was interrupted
+	Dirty  bool // a migration to Version is in progress, or was interrupted
 	Exists bool
-	// Guards has what [GuardsSQL] selects.
+	// Guards is the result of [GuardsSQL].
 	Guards *Catalogue
 }
 
-// Check returns nil if this program works with the schema of r, and otherwise an
-// error of one line that says what to do. Drivers call it when they open a database,
-// with what they read from the table of versions.
+// Check returns nil if this program works with the schema of r, and otherwise an error of one line
+// that says what to do. Drivers call it when they open a database, with the record in the table of
+// versions.
 //
 // It compares r.Guards with the tables, keys and triggers of the version, without which a statement
-// succeeds and is wrong: a table that was restored alone lacks them. On Spanner there is nothing of that kind: a table has its
-// key as long as it exists, and the history is written by programs. Of a later version only its own programs know the triggers.
+// would succeed and be wrong: a table that was restored alone lacks them. On Spanner there is
+// nothing to compare: a table has its key as long as it exists, and programs write the history. The
+// triggers of a later version are known only to its own programs.
 func Check(d Dialect, r Record) error {
 	switch latest := Latest(d); {
 	case r.Exists && r.Dirty:
-		return fmt.Errorf("a migration to version %d is under way or was interrupted: wait for it; if none is running, "+
+		return fmt.Errorf("a migration to version %d is in progress or was interrupted: wait for it; if none is running, "+
 			"set the version that the schema really has with `refdbctl migrate force VERSION`, then run `refdbctl migrate up`", r.Version)
 	case !r.Exists || r.Version == 0:
 		return fmt.Errorf("there is none: run `refdbctl migrate up`")

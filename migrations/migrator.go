@@ -113,7 +113,7 @@ func (m *Migrator) to(ctx context.Context, version uint, locks LockPolicy) error
 
 // CheckLocks returns the [*HeldError] with which a migration down under p would fail now.
 func (m *Migrator) CheckLocks(ctx context.Context, p LockPolicy) error {
-	return m.inspect(ctx, "look at the locks", func(w Inspector, version uint) error {
+	return m.inspect(ctx, "inspect the locks", func(w Inspector, version uint) error {
 		locks, err := w.Held(version)
 		if err != nil {
 			return err

@@ -75,7 +75,7 @@ func TestAStepDoesNotWaitLongForATable(t *testing.T) {
 	_, err = tx.Exec(t.Context(), `SELECT FROM locks`)
 	must(t, err)
 
-	wantError(t, m.Up(t.Context()), "another transaction keeps a table")
+	wantError(t, m.Up(t.Context()), "another transaction has locked a table")
 	wantVersion(t, m, 1)
 	must(t, tx.Rollback(t.Context()))
 	must(t, m.Up(t.Context()))

@@ -154,7 +154,7 @@ func (d *sqlDriver) prepare(ctx context.Context, conn *sql.Conn) error {
 			return fmt.Errorf("lock: %w", err)
 		}
 		if _, err := conn.ExecContext(ctx, d.statements.lockTimeout); err != nil {
-			return fmt.Errorf("limit the waiting: %w", err)
+			return fmt.Errorf("set the lock timeout: %w", err)
 		}
 	}
 	if d.statements.dialect == Postgres {
@@ -189,7 +189,7 @@ func requireOwner(ctx context.Context, conn *sql.Conn) error {
 	case err != nil:
 		return fmt.Errorf("find the owner of the tables: %w", err)
 	case !owns:
-		return fmt.Errorf("nothing was changed: migrate is for the owner of the tables, and not for the role %s: name %s in the database URL", user, owner)
+		return fmt.Errorf("nothing was changed: migrate needs the owner of the tables, not the role %s: name %s in the database URL", user, owner)
 	}
 	return nil
 }
@@ -266,19 +266,19 @@ type querier interface {
 func (d *sqlDriver) readCatalogue(ctx context.Context, q querier) (*Catalogue, error) {
 	rows, err := q.QueryContext(ctx, CatalogueSQL(d.statements.dialect))
 	if err != nil {
-		return nil, fmt.Errorf("look at the tables: %w", err)
+		return nil, fmt.Errorf("inspect the tables: %w", err)
 	}
 	defer rows.Close()
 	c := NewCatalogue(d.statements.dialect)
 	for rows.Next() {
 		var table, part, name, detail string
 		if err := rows.Scan(&table, &part, &name, &detail); err != nil {
-			return nil, fmt.Errorf("look at the tables: %w", err)
+			return nil, fmt.Errorf("inspect the tables: %w", err)
 		}
 		c.Add(table, part, name, detail)
 	}
 	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("look at the tables: %w", err)
+		return nil, fmt.Errorf("inspect the tables: %w", err)
 	}
 	return c, c.checkSearchPath()
 }
@@ -328,7 +328,7 @@ func (d *sqlDriver) exec(query string, args ...any) error {
 		d.failed = true
 		var coded interface{ SQLState() string }
 		if errors.As(err, &coded) && coded.SQLState() == lockNotAvailable {
-			return fmt.Errorf("another transaction keeps a table: end it, or try again: %w", err)
+			return fmt.Errorf("another transaction has locked a table: end it, or try again: %w", err)
 		}
 		return err
 	}

@@ -136,7 +136,7 @@ func (db *DB) abandon(r AcquireRequest) {
 	db.inBackgroundOrNow(func() {
 		err := db.retryCleanup(try(), try)
 		if err != nil {
-			db.opts.Logger.Warn("a lock that was given up on may stand until it is stale",
+			db.opts.Logger.Warn("an abandoned lock may remain until it is stale",
 				"lock", db.digest(r.Project, r.Refs), "stale_after", db.opts.StaleAfter, "class", ClassOf(err).String())
 		}
 	})

@@ -19,7 +19,7 @@ import (
 var (
 	// ErrNotAdmitted: the database's server is another than before, and not all witnesses have
 	// compared it yet. Nothing was written. It passes once they have.
-	ErrNotAdmitted = fmt.Errorf("%w: its server was started anew or replaced, and not all sites have compared it yet", ErrUnavailable)
+	ErrNotAdmitted = fmt.Errorf("%w: its server was restarted or replaced, and not all sites have compared it yet", ErrUnavailable)
 	// ErrLostChanges: the database went back in time. Nothing is written until an operator has
 	// recovered it.
 	ErrLostChanges = errors.New("the database has lost acknowledged changes; run `refdbctl recover`")

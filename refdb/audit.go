@@ -68,7 +68,7 @@ func (db *DB) Conclude(ctx context.Context, e AuditEntry, outcome string) error 
 		err = fmt.Errorf("the entry of %s is gone", e.Time.UTC().Format(time.RFC3339))
 	}
 	if err != nil {
-		return fmt.Errorf("recording what came of %s: %w", e.Action, err)
+		return fmt.Errorf("recording the outcome of %s: %w", e.Action, err)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (db *DB) beat(ctx context.Context, locks []*Lock) ([]heartbeat.Result, erro
 		}
 	}
 	if unknown > 0 {
-		db.opts.Logger.WarnContext(ctx, "heartbeat failed: locks are kept, and tried again",
+		db.opts.Logger.WarnContext(ctx, "heartbeat failed: locks are kept, and the heartbeat is retried",
 			"locks", unknown, "of", len(locks), "class", ClassOf(err).String())
 	}
 	return results, nil

@@ -275,7 +275,7 @@ func ParseCursor(text string) (Cursor, error) {
 	decoded, err := base64.RawURLEncoding.DecodeString(encoded)
 	var t cursorText
 	if !ok || err != nil || json.Unmarshal(decoded, &t) != nil || t.Epoch == "" {
-		return Cursor{}, fmt.Errorf("%w cursor %.100q: it is not one that was printed here, or not whole", ErrInvalid, text)
+		return Cursor{}, fmt.Errorf("%w cursor %.100q: it was not printed by this program, or is incomplete", ErrInvalid, text)
 	}
 	if t.Version != cursorVersion {
 		return Cursor{}, fmt.Errorf("%w cursor of version %d: this program knows version %d", ErrInvalid, t.Version, cursorVersion)
@@ -289,13 +289,13 @@ func (c Cursor) check(p ChangesPage) error {
 	i := slices.IndexFunc(s.Epochs, func(e Epoch) bool { return e.ID == c.epoch })
 	switch {
 	case i < 0:
-		return fmt.Errorf("%w: it has no epoch %s: the cursor is of another database", ErrRewound, c.epoch)
+		return fmt.Errorf("%w: it has no epoch %s: the cursor belongs to another database", ErrRewound, c.epoch)
 	case i+1 < len(s.Epochs) && c.begin().Position > s.Epochs[i+1].First:
-		return fmt.Errorf("%w: position %d was read, and the database went back to %d", ErrRewound, c.Position(), s.Epochs[i+1].First-1)
+		return fmt.Errorf("%w: position %d was read, but the database went back to %d", ErrRewound, c.Position(), s.Epochs[i+1].First-1)
 	case c.durable && c.Position() > s.Upto:
-		return fmt.Errorf("%w: position %d was read, and the database has come to %d only", ErrRewound, c.Position(), s.Upto)
+		return fmt.Errorf("%w: position %d was read, but the database has reached only %d", ErrRewound, c.Position(), s.Upto)
 	case c.mark.Position < s.Pruned:
-		return fmt.Errorf("%w: position %d was read last, what came before %d is gone", ErrPruned, c.Position(), s.Pruned)
+		return fmt.Errorf("%w: position %d was read last, but the changes before %d are gone", ErrPruned, c.Position(), s.Pruned)
 	case c.last.Ref != "" && c.last.Position >= s.Pruned && (!p.LastFound || p.LastOp != c.lastOp):
 		return fmt.Errorf("%w: the change of %s %s at position %d is gone", ErrRewound, c.last.Project, c.last.Ref, c.last.Position)
 	}

@@ -38,7 +38,7 @@ func (c *comparisons) enter(ctx context.Context) error {
 	case c.turn <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("comparing the database with what is known here: %w", ctx.Err())
+		return fmt.Errorf("comparing the database with the known changes: %w", ctx.Err())
 	}
 }
 
@@ -88,7 +88,7 @@ func (db *DB) compareNow(ctx context.Context, away bool) (a Admission, err error
 		}
 	}
 	if err != nil {
-		err = fmt.Errorf("comparing the database with what is known here: %w", err)
+		err = fmt.Errorf("comparing the database with the known changes: %w", err)
 	}
 	was := db.comparisons.outcome
 	db.comparisons.outcome, db.comparisons.err = a, err
@@ -97,7 +97,7 @@ func (db *DB) compareNow(ctx context.Context, away bool) (a Admission, err error
 	case a.Halted && !was.Halted:
 		db.opts.Logger.ErrorContext(ctx, "the database has lost acknowledged changes: nothing is written until `refdbctl recover`", "lost", a.Lost)
 	case a.Admitted && was.Server != "" && was.Server != a.Server:
-		db.opts.Logger.InfoContext(ctx, "the database's server is another, and has all that is known here")
+		db.opts.Logger.InfoContext(ctx, "the database has another server, which has all known changes")
 	}
 	return a, err
 }
@@ -129,7 +129,7 @@ func (db *DB) compareOnce(ctx context.Context, away bool) (Admission, error) {
 	}
 	if len(r.Missing) > 0 && !a.Halted {
 		// It comes after a recovery that went without it.
-		db.opts.Logger.ErrorContext(ctx, "the database was recovered without changes that are known here: see `refdbctl recover --status`", "changes", len(r.Missing))
+		db.opts.Logger.ErrorContext(ctx, "the database was recovered without changes that this process knows: see `refdbctl recover --status`", "changes", len(r.Missing))
 	}
 	if marks := a.Marks(); a.Admitted && !slices.Equal(marks, r.Marks) {
 		err = db.journal.SetMarks(marks)
@@ -234,7 +234,7 @@ func (db *DB) Admission(ctx context.Context) (Admission, error) {
 // write meanwhile compare, too.
 func (db *DB) noteAcknowledged(ctx context.Context, sequence uint64, known []Known) error {
 	if err := db.journal.Note(known); err != nil {
-		return fmt.Errorf("noting what the database acknowledged: %w", err)
+		return fmt.Errorf("recording acknowledged changes: %w", err)
 	}
 	if sequence%2 == 0 && db.comparisons.sequence.Load() == sequence {
 		return nil
@@ -282,7 +282,7 @@ func (db *DB) LeaveFor(ctx context.Context, witness string) error {
 	}
 	r := Report{Witness: witness, Owner: db.owner, Server: a.Server, Away: true}
 	if _, err = db.report(ctx, r); err != nil {
-		err = fmt.Errorf("recording that nobody waits for %q: %w", witness, err)
+		err = fmt.Errorf("recording that no process waits for %q: %w", witness, err)
 	}
 	return err
 }
@@ -320,7 +320,7 @@ type RecoverOptions struct {
 // admitted already it does nothing.
 func (db *DB) Recover(ctx context.Context, o RecoverOptions) (Recovered, error) {
 	if o.By == "" || o.Reason == "" {
-		return Recovered{}, fmt.Errorf("recovering: %w: say who does it, and why", ErrInvalid)
+		return Recovered{}, fmt.Errorf("recovering: %w: give the operator and the reason", ErrInvalid)
 	}
 	if err := errors.Join(checkNote("name", o.By, maxReasonBytes), checkNote("reason", o.Reason, maxReasonBytes)); err != nil {
 		return Recovered{}, fmt.Errorf("recovering: %w", err)

@@ -204,7 +204,7 @@ func (db *DB) watchSchema() {
 		switch unfit := errors.Is(err, ErrSchema); {
 		case unfit:
 			if db.schemaErr.Swap(&err) == nil {
-				db.opts.Logger.Error("the schema does not fit any more: nothing is locked or written until it does", "reason", err.Error())
+				db.opts.Logger.Error("the schema no longer fits: nothing is locked or written until it does", "reason", err.Error())
 			}
 		case err == nil:
 			if db.schemaErr.Swap(nil) != nil {

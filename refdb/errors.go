@@ -73,7 +73,7 @@ func (e *LockedError) Error() string {
 		}
 	}
 	if e.Queued {
-		return enumerate(ErrLocked.Error(), fresh) + "; others of this process wait ahead"
+		return enumerate(ErrLocked.Error(), fresh) + "; other callers of this process wait ahead"
 	}
 	return enumerate(ErrLocked.Error(), fresh)
 }

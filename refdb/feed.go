@@ -197,7 +197,7 @@ func (f *feed) publish(changes []Change, tell bool) {
 }
 
 // errBehind: a reader has to read by itself.
-var errBehind = errors.New("the feed does not have what comes after the cursor")
+var errBehind = errors.New("the feed does not have the changes after the cursor")
 
 // next waits until there are changes for r, or until it is time to tell how far r is.
 func (f *feed) next(ctx context.Context, r *changeReader) ([]Change, error) {

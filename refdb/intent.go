@@ -187,7 +187,7 @@ func (db *DB) Prepare(ctx context.Context, project string, updates []Update, age
 // a day.
 func (db *DB) Revoke(ctx context.Context, p Preparation) error {
 	if p.request.Nonce == "" {
-		return fmt.Errorf("revoking: %w: this preparation was not asked for by this process", ErrInvalid)
+		return fmt.Errorf("revoking: %w: this process did not request the preparation", ErrInvalid)
 	}
 	_, err := retry(ctx, db, func(d Driver) (struct{}, error) { return struct{}{}, d.Revoke(ctx, p.request) })
 	if err != nil {
@@ -198,7 +198,7 @@ func (db *DB) Revoke(ctx context.Context, p Preparation) error {
 		names[i] = u.Ref
 	}
 	if _, err := db.journal.End(p.Project, names, p.Op); err != nil {
-		return fmt.Errorf("revoking: noting it: %w", err)
+		return fmt.Errorf("revoking: recording it: %w", err)
 	}
 	return nil
 }
@@ -251,7 +251,7 @@ func (db *DB) Finish(ctx context.Context, p Preparation, done, dropped []string)
 	}
 	if len(ended) > 0 && (err == nil || errors.Is(err, ErrLockLost)) {
 		slices.Sort(ended)
-		err = &LostError{Project: p.Project, Refs: ended, Reason: "the intent was ended already"}
+		err = &LostError{Project: p.Project, Refs: ended, Reason: "the intent has already ended"}
 	}
 	err = db.restoreIntents(known, err)
 	if err = db.noteFinished(ctx, sequence, p, r, err); err != nil {
@@ -370,7 +370,7 @@ func (db *DB) Resolve(ctx context.Context, intents []Intent, d Decision, by, rea
 		return nil, fmt.Errorf("resolving: %w decision %q: give %q or %q", ErrInvalid, d, KeepOld, TakeNew)
 	}
 	if by == "" || reason == "" {
-		return nil, fmt.Errorf("resolving: %w: say who decides, and why", ErrInvalid)
+		return nil, fmt.Errorf("resolving: %w: give the operator and the reason", ErrInvalid)
 	}
 	if err := errors.Join(checkNote("name", by, maxReasonBytes), checkNote("reason", reason, maxReasonBytes)); err != nil {
 		return nil, fmt.Errorf("resolving: %w", err)
@@ -462,4 +462,4 @@ func checkNote(what, s string, most int) error {
 }
 
 // errIntent explains why a lock can't be purged.
-var errIntent = errors.New("it stands for an intent: its site ends it, or `refdbctl locks resolve`")
+var errIntent = errors.New("the lock stands for an intent: the intent's site ends it, or `refdbctl locks resolve`")

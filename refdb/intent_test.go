@@ -375,11 +375,11 @@ func TestInvalidRequestsAreRefusedWithoutTheDatabase(t *testing.T) {
 		"dropped, of no preparation":    {finish(p, []string{a.Ref}, []string{"refs/heads/c"}), "refs/heads/c"},
 		"all dropped, of none":          {finish(Preparation{Project: "p", Token: 1}, nil, []string{a.Ref}), a.Ref},
 		"of no project":                 {finish(Preparation{}, []string{a.Ref}, nil), "project"},
-		"no decision":                   {resolve(Pending, "me", "why"), "keep-old"},
-		"an unknown decision":           {resolve("flip-a-coin", "me", "why"), "flip-a-coin"},
-		"a decision without a name":     {resolve(KeepOld, "", "why"), "who"},
-		"a decision without a reason":   {resolve(TakeNew, "me", ""), "why"},
-		"a name that is not UTF-8":      {resolve(TakeNew, "\xff", "why"), "name"},
+		"no decision":                   {resolve(Pending, "me", "reason"), "keep-old"},
+		"an unknown decision":           {resolve("flip-a-coin", "me", "reason"), "flip-a-coin"},
+		"a decision without a name":     {resolve(KeepOld, "", "reason"), "operator"},
+		"a decision without a reason":   {resolve(TakeNew, "me", ""), "reason"},
+		"a name that is not UTF-8":      {resolve(TakeNew, "\xff", "reason"), "name"},
 		"a reason of 1001 bytes":        {resolve(TakeNew, "me", strings.Repeat("x", 1001)), "at most 1000 bytes"},
 		"intents of an invalid project": {list(IntentFilter{Project: "\xff"}), "project"},
 		"intents of an invalid ref":     {list(IntentFilter{Ref: "main"}), `"main"`},
@@ -444,12 +444,12 @@ func TestAResolutionStopsAtTheFirstErrorAndReturnsWhatItEnded(t *testing.T) {
 		for i := range intents {
 			intents[i] = Intent{Project: "p", Ref: testRef, Token: Token(i)}
 		}
-		resolved, err := db.Resolve(t.Context(), intents, TakeNew, "me", "why")
+		resolved, err := db.Resolve(t.Context(), intents, TakeNew, "me", "reason")
 		wantIs(t, err, ErrOutcomeUnknown)
 		if len(resolved) != 1 || resolved[0].Token != 1 || len(f.resolves) != 2 {
 			t.Errorf("%d requests, resolved %+v", len(f.resolves), resolved)
 		}
-		if r := f.resolves[0].arg; r.Decision != TakeNew || r.By != "me" || r.Reason != "why" || len(r.Intents) != pageSize {
+		if r := f.resolves[0].arg; r.Decision != TakeNew || r.By != "me" || r.Reason != "reason" || len(r.Intents) != pageSize {
 			t.Errorf("asked %q %q %q about %d", r.Decision, r.By, r.Reason, len(r.Intents))
 		}
 	})

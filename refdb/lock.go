@@ -77,7 +77,7 @@ func (l *Lock) Owner() string { return l.db.owner }
 // that is not locked the error wraps [ErrInvalid].
 func (l *Lock) Value(ref string) (Value, error) {
 	if err := covered(l.project, l.held(), ref); err != nil {
-		return Unknown, fmt.Errorf("what a lock found: %w", err)
+		return Unknown, fmt.Errorf("reading a lock's value: %w", err)
 	}
 	return l.values[ref], nil
 }
@@ -97,7 +97,7 @@ func (l *Lock) Err() error {
 	defer l.mu.Unlock()
 	switch {
 	case errors.Is(err, heartbeat.ErrLost):
-		return &LostError{Project: l.project, Refs: slices.Clone(l.gone), Reason: "the database has it gone, or another's"}
+		return &LostError{Project: l.project, Refs: slices.Clone(l.gone), Reason: "the database no longer has the lock, or another owner has it"}
 	case errors.Is(err, heartbeat.ErrExpired):
 		return &LostError{Project: l.project, Refs: slices.Clone(l.refs), Reason: "could not be renewed in time"}
 	case l.endReason != nil:
@@ -144,7 +144,7 @@ func (l *Lock) Update(ctx context.Context, updates []Update, opts ...UpdateOptio
 // be released; Release makes sure of that.
 func (l *Lock) UpdateAndRelease(ctx context.Context, updates []Update, opts ...UpdateOption) error {
 	if err := l.startEnding(ctx); err != nil {
-		return fmt.Errorf("updating refs of %s: another release of the lock is under way: %w", l.project, err)
+		return fmt.Errorf("updating refs of %s: another release of the lock is in progress: %w", l.project, err)
 	}
 	defer l.stopEnding()
 	// Beats must not take the rows that this update deletes for lost ones.
@@ -188,7 +188,7 @@ func (l *Lock) update(ctx context.Context, updates []Update, opts []UpdateOption
 	case l.releasedAll(lost.Refs) && errors.Is(err, ErrOutcomeUnknown):
 		return err
 	case l.releasedAll(lost.Refs):
-		return fmt.Errorf("updating refs of %s: nothing was written: the lock let refs go meanwhile: %w", l.project, ErrReleased)
+		return fmt.Errorf("updating refs of %s: nothing was written: the lock has released refs meanwhile: %w", l.project, ErrReleased)
 	case l.end(lost):
 		l.db.reportLost(l)
 	default:
@@ -230,7 +230,7 @@ func (l *Lock) Release(ctx context.Context) error {
 			return l.release(attempt)
 		})
 		if ClassOf(err) == Retryable || errors.Is(err, ErrClosed) {
-			l.db.opts.Logger.Warn("a lock that could not be released stands until it is stale",
+			l.db.opts.Logger.Warn("a lock that could not be released remains until it is stale",
 				"lock", l.db.digest(l.project, l.held()), "stale_after", l.db.opts.StaleAfter)
 		}
 	})
@@ -243,7 +243,7 @@ func (l *Lock) Release(ctx context.Context) error {
 	case err := <-result:
 		return err
 	default:
-		return fmt.Errorf("releasing locks of %s: %w: it goes on in the background", l.project, ctx.Err())
+		return fmt.Errorf("releasing locks of %s: %w: the release continues in the background", l.project, ctx.Err())
 	}
 }
 
@@ -318,7 +318,7 @@ func (l *Lock) ReleaseRefs(ctx context.Context, refs ...string) (err error) {
 		return err
 	}
 	if err := l.startEnding(ctx); err != nil {
-		return fmt.Errorf("another release is under way: %w", err)
+		return fmt.Errorf("another release is in progress: %w", err)
 	}
 	defer l.stopEnding()
 	if err := l.Err(); err != nil {
@@ -345,7 +345,7 @@ func (l *Lock) ReleaseRefs(ctx context.Context, refs ...string) (err error) {
 		// While the lease stands nobody can have taken the rows: this release deleted them.
 		return l.Err()
 	}
-	lost := &LostError{Project: l.project, Refs: missing, Reason: "the database has it gone, or another's"}
+	lost := &LostError{Project: l.project, Refs: missing, Reason: "the database no longer has the lock, or another owner has it"}
 	if l.end(lost) {
 		l.db.reportLost(l)
 	}
@@ -426,7 +426,7 @@ func (l *Lock) releaseOutcome(missing []string, expires heartbeat.Instant) error
 	case len(missing) == 0:
 		return nil
 	case !mayBeOurs:
-		return fmt.Errorf("releasing locks: %w", &LostError{Project: l.project, Refs: missing, Reason: "the database has it gone, or another's"})
+		return fmt.Errorf("releasing locks: %w", &LostError{Project: l.project, Refs: missing, Reason: "the database no longer has the lock, or another owner has it"})
 	case l.db.keeper.Now() < expires:
 		// Nobody could have reclaimed the lock yet: the earlier release deleted the rows.
 		return nil

@@ -96,7 +96,7 @@ func (o Options) resolve(hostname string) (Options, error) {
 // checkBy returns an error wrapping ErrInvalid if a name can't be recorded in the history.
 func checkBy(name string) error {
 	if len(name) > maxByBytes || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
-		return fmt.Errorf("%w name %.100q of who asks: give at most %d bytes of UTF-8 without control characters", ErrInvalid, name, maxByBytes)
+		return fmt.Errorf("%w requester %.100q: give at most %d bytes of UTF-8 without control characters", ErrInvalid, name, maxByBytes)
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ type ProjectChangedError struct {
 
 func (e *ProjectChangedError) Error() string {
 	if e.Have == 0 {
-		return fmt.Sprintf("project %s: the database has none", e.Project)
+		return fmt.Sprintf("project %s: not in the database", e.Project)
 	}
 	return fmt.Sprintf("project %s was changed meanwhile: revision %d instead of %d", e.Project, e.Have, e.Want)
 }

@@ -84,7 +84,7 @@ func (db *DB) ChangedBetween(ctx context.Context, from, to StateKey, limit int) 
 		return d.Log(ctx, LogRequest{Project: to.project, Before: ChangeKey{Position: to.newest + 1}, Limit: limit + 1})
 	})
 	if err != nil {
-		return nil, false, fmt.Errorf("reading what has changed: %w", err)
+		return nil, false, fmt.Errorf("reading changes: %w", err)
 	}
 	if h := page.State; !h.Admitted || h.Epochs[len(h.Epochs)-1].ID != to.epoch {
 		return nil, false, nil // this history may lack changes that the key stands for

@@ -110,7 +110,7 @@ func covered(project string, locked []string, ref string) error {
 	if _, ok := slices.BinarySearch(locked, ref); ok {
 		return nil
 	}
-	return fmt.Errorf("%w ref %q of %s: the lock is not on it, only on %s", ErrInvalid, ref, project, enumerate("these", locked))
+	return fmt.Errorf("%w ref %q of %s: the lock is not on this ref, only on %s", ErrInvalid, ref, project, enumerate("these", locked))
 }
 
 // Update moves refs of a project, at most [MaxUpdateRefs], all or none, in one

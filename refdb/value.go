@@ -102,7 +102,7 @@ func CheckValue(v Value) error {
 // checkNew is CheckValue for the new value of a ref, which can't be Unknown.
 func checkNew(v Value) error {
 	if v == Unknown {
-		return fmt.Errorf("%w value \"\": nothing can't be stored; Deleted, a zero ID, deletes a ref", ErrInvalid)
+		return fmt.Errorf("%w value \"\": an empty value can't be stored; Deleted, a zero ID, deletes a ref", ErrInvalid)
 	}
 	return CheckValue(v)
 }

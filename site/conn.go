@@ -74,7 +74,7 @@ func (d *Daemon) serve(ctx context.Context, conn *net.UnixConn, free func()) {
 	conn.SetWriteDeadline(time.Now().Add(d.hooks.Limits.Answer))
 	if err := response.Write(conn); err != nil {
 		// The hook is gone. A hook without an answer vetoes.
-		d.o.Logger.DebugContext(ctx, "an answer was not taken", "error", err)
+		d.o.Logger.DebugContext(ctx, "a hook did not read its answer", "error", err)
 	}
 }
 

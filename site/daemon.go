@@ -303,7 +303,7 @@ func (d *Daemon) stop(connections connections, limit time.Duration) {
 // stoppedWith is called when the daemon stops while pushes are in progress. It does not release the
 // site's name: only a daemon with the same disk may find out what became of the pushes.
 func (d *Daemon) stoppedWith(pushes int) {
-	d.o.Logger.Warn("stopped with pushes under way: the next start resolves them", "pushes", pushes)
+	d.o.Logger.Warn("stopped with pushes in progress: the next start resolves them", "pushes", pushes)
 }
 
 // Reload makes d use another configuration from now on. If it changes a key that counts only at the

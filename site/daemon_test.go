@@ -192,13 +192,13 @@ func TestAPresenceLeftBehind(t *testing.T) {
 				aged := make(chan struct{})
 				go func() {
 					defer close(aged)
-					sitetest.Eventually(t, "it waits", func() bool { return strings.Contains(g.log.String(), "waiting until it is stale") })
+					sitetest.Eventually(t, "it waits", func() bool { return strings.Contains(g.log.String(), "waiting until the lock is stale") })
 					shared.Age(t, "refdb/sites", "refs/sites/eu-1", 2*leases)
 				}()
 				defer func() { <-aged }()
 			}
 			g.start()
-			if waited := strings.Contains(g.log.String(), "waiting until it is stale"); waited != c.waits {
+			if waited := strings.Contains(g.log.String(), "waiting until the lock is stale"); waited != c.waits {
 				t.Errorf("it waited: %v", waited)
 			}
 		})

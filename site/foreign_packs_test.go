@@ -168,7 +168,7 @@ func TestABombIsStoredOrHoldsUpItsProjectAlone(t *testing.T) {
 			p.AddZeros(MiB)
 			p.Double(at, MiB, 5)
 			return testpack.ID(testpack.Blob, 32*MiB, testpack.Zeros(32*MiB))
-		}, holds: "24 MiB of memory: if the project is to have it, fetch its objects from a site that has them: `refdbctl site sync team/app --from URL`"},
+		}, holds: "24 MiB of memory: if the project should have the value, fetch its objects from a site that has them: `refdbctl site sync team/app --from URL`"},
 		"trees of which each has the one below ten times": {limits: gitrepo.DefaultUnpackLimits(), build: func(p *testpack.Pack, commit func(string, ...string) string) string {
 			p.Add(testpack.Blob, []byte("x"))
 			id, mode := testpack.ID(testpack.Blob, 1, strings.NewReader("x")), "100644"

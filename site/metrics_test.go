@@ -298,7 +298,7 @@ func TestMetricsAreServedAtAnAddressAndNothingElseIs(t *testing.T) {
 	if err := taken.halt(); err != nil {
 		t.Error(err)
 	}
-	if strings.Contains(taken.log.String(), "served no more") {
+	if strings.Contains(taken.log.String(), "no longer served") {
 		t.Error("the log has an error")
 	}
 	// Whoever listens there now is somebody else, or the child of another test that has not closed what it inherited.
@@ -324,7 +324,7 @@ func TestTheSocketOfMetrics(t *testing.T) {
 	if err := g.halt(); err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(g.log.String(), "served no more") {
+	if strings.Contains(g.log.String(), "no longer served") {
 		t.Error("the log has an error")
 	}
 	if _, err := os.Lstat(at); !os.IsNotExist(err) {

@@ -88,7 +88,7 @@ func TestInModeLogNothingIsRefused(t *testing.T) {
 	sitetest.Eventually(t, "the database follows", func() bool { return refdb.Value(west.global("refs/heads/x")).IsAbsent() })
 	for _, g := range []*guard{east, west} {
 		g.halt()
-		if log := g.log.String(); g == west && !strings.Contains(log, "let through what would have been refused") {
+		if log := g.log.String(); g == west && !strings.Contains(log, "accepted what would have been refused") {
 			t.Errorf("the log: %s", log)
 		}
 	}
@@ -173,7 +173,7 @@ func TestEnforceWaitsForEverySite(t *testing.T) {
 			cancel()
 		}
 	})
-	if err == nil || !strings.Contains(err.Error(), "nothing was heard of site west") {
+	if err == nil || !strings.Contains(err.Error(), "site west has not answered") {
 		t.Fatalf("without it: %v", err)
 	}
 	sitetest.Eventually(t, "its lock is stale", func() bool {

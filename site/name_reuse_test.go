@@ -21,8 +21,8 @@ func TestARepositoryBecomesACopyOfAKnownProjectOnlyIfThatIsSaid(t *testing.T) {
 	const (
 		known    = "the project team/app already exists in the database"
 		empty    = "this repository is empty and records no project"
-		noSuch   = "so that there is nothing to be a copy of"
-		needsNew = "run this with --new"
+		noSuch   = "so this repository can't be its copy"
+		needsNew = "run the command with --new"
 		recorded = ""
 	)
 	for name, row := range map[string]struct {

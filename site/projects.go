@@ -21,12 +21,12 @@ func (d *Daemon) keepProjects(ctx context.Context, failed func(error)) {
 			d.follower.FindProjects(changed)
 			d.lifecycle.RowsChanged(changed)
 			adopted, written := d.modes.Adopt(ctx), d.modes.WriteBack(ctx)
-			d.logFailure(ctx, "what this site does about projects that are not enforced could not be written", adopted)
-			d.logFailure(ctx, "the database could not follow what was let through", written)
+			d.logFailure(ctx, "this site's record of projects that are not enforced could not be written", adopted)
+			d.logFailure(ctx, "the database could not follow an accepted transaction", written)
 			failed(errors.Join(adopted, written))
 		case <-d.logged.Changed:
 			written := d.modes.WriteBack(ctx)
-			d.logFailure(ctx, "the database could not follow what was let through", written)
+			d.logFailure(ctx, "the database could not follow an accepted transaction", written)
 			failed(written)
 		case <-ctx.Done():
 			return

@@ -166,7 +166,7 @@ func TestTheLogSaysOfWhichClassAFailedDeletionIs(t *testing.T) {
 	g.followsRemovals(filepath.Join(g.dir, "not", "there"))
 	g.start()
 	sitetest.Eventually(t, "the log says so", func() bool {
-		return strings.Contains(g.log.String(), `could not be deleted: look at site.followRemoval" class=permanent`)
+		return strings.Contains(g.log.String(), `could not be deleted: check site.followRemoval" class=permanent`)
 	})
 }
 
@@ -223,9 +223,9 @@ func TestTheRepositoryOfARemovedProjectStaysIfSomethingWouldBeLost(t *testing.T)
 	}{
 		{"a value that the history has", known, remove, ""},
 		{"one that it has, of an earlier project", known, succeeded("ref refs/tags/*"), ""},
-		{"one that it does not have", unknown, remove, ref + " holds what the database never had"},
+		{"one that it does not have", unknown, remove, ref + " has a value that the database never had"},
 		{"one that rules leave out", unknown, func(g *guard) { g.setRules("ref refs/tags/*"); remove(g) }, ""},
-		{"one that only the rules of its successor leave out", unknown, succeeded("ref refs/tags/*"), ref + " holds what the database never had"},
+		{"one that only the rules of its successor leave out", unknown, succeeded("ref refs/tags/*"), ref + " has a value that the database never had"},
 		{"rules that can't be read", unknown, func(g *guard) { g.setRules("some refs/tags/*"); remove(g) }, "is of no known kind"},
 		{"a ref that was written since", known, func(g *guard) { remove(g); known(g) }, "project remove team/app` again"},
 		{"another repository in it", func(g *guard) { known(g); g.newRepository("team/app.git/inner") }, remove, "there is a repository within it"},

@@ -188,7 +188,7 @@ func TestAStopWaitsForTransactionsOfSessions(t *testing.T) {
 		t.Error(err)
 	}
 	g.ended <- nil
-	if strings.Contains(g.log.String(), "stopped with pushes under way") {
+	if strings.Contains(g.log.String(), "stopped with pushes in progress") {
 		t.Error("it did not wait")
 	}
 	if _, err := wiretest.ReadFromDaemon(j.r); err == nil {
@@ -227,7 +227,7 @@ func TestAStopWithATransactionOfAGuardWithoutASession(t *testing.T) {
 	if err := g.halt(); err != nil {
 		t.Error(err)
 	}
-	sitetest.Contains(t, g.log.String(), "stopped with pushes under way")
+	sitetest.Contains(t, g.log.String(), "stopped with pushes in progress")
 }
 
 // A guard is noted durably before it is let do anything, and no longer than it has something open.

@@ -18,10 +18,11 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// finishEvery is how often the daemon looks for repositories whose own hooks can have their places back.
+// finishEvery is the interval at which the daemon looks for repositories whose own hooks can be
+// restored to their places.
 const finishEvery = time.Minute
 
-// newHooks returns what keeps the site's hooks whole.
+// newHooks returns the keeper of the site's hooks.
 func (d *Daemon) newHooks(c *config.Config) *hookdir.Keeper {
 	k := &hookdir.Keeper{
 		Dir: hookdir.Dir(c.Hooks), Needed: d.needsHooks, Compare: d.compareAll, Alarm: func() { d.state.Counts.Alarms.Add(1) }, Logger: d.o.Logger,
@@ -29,19 +30,19 @@ func (d *Daemon) newHooks(c *config.Config) *hookdir.Keeper {
 	if d.o.Hook != "" {
 		program, err := install.ReadHook(d.o.Hook)
 		if err != nil {
-			d.o.Logger.Error("the site's hooks are not kept whole", "error", err)
+			d.o.Logger.Error("the site's hooks are not monitored", "error", err)
 		}
 		k.Program = program
 	}
 	return k
 }
 
-// needsHooks reports whether a repository that is there leads git to the directory of the site's hooks.
+// needsHooks reports whether an existing repository leads git to the directory of the site's hooks.
 func (d *Daemon) needsHooks() bool {
 	c := d.state.Config()
 	if inside, err := filepath.Rel(c.Root, c.Hooks); c.Root != "" && err == nil && filepath.IsLocal(inside) {
 		if _, err := os.Stat(c.Root); err != nil {
-			return false // the root's disk is away: the hooks come back with it
+			return false // the root's disk is unmounted: the hooks come back with it
 		}
 	}
 	guarded, err := install.GuardedBy(c)
@@ -51,8 +52,9 @@ func (d *Daemon) needsHooks() bool {
 	})
 }
 
-// compareAll restores what the site's hooks have for each guarded repository, and compares it with the database, after a time in which refs
-// may have moved that no hook was asked about.
+// compareAll restores the configuration in the site's hooks for each guarded repository, and
+// compares the repository with the database, after a time in which refs may have moved without a
+// hook.
 func (d *Daemon) compareAll(ctx context.Context) {
 	c := d.state.Config()
 	guarded, err := install.GuardedBy(c)
@@ -80,17 +82,18 @@ func (d *Daemon) compareAll(ctx context.Context) {
 	}
 }
 
-// finishHooks gives repositories' own hooks their places back that an earlier version has taken, once no git needs ours there any more.
+// finishHooks restores repositories' own hooks that an earlier version has displaced, once no git
+// process needs ours in their places.
 func (d *Daemon) finishHooks(ctx context.Context) {
 	for pause.For(ctx, finishEvery) {
 		c := d.state.Config()
-		guarded, _ := install.GuardedBy(c) // those that can't be listed have their time later
+		guarded, _ := install.GuardedBy(c) // repositories that can't be listed are finished later
 		for _, r := range guarded {
 			if _, err := os.Lstat(filepath.Join(r.Path, wire.ChainedHooks)); err != nil {
 				continue
 			}
 			if err := install.Finish(ctx, c, r); err != nil && ctx.Err() == nil {
-				d.o.Logger.WarnContext(ctx, "a repository's own hooks can't have their places back: run `refdbctl site enable`", "repository", d.state.Digest(r.Project, ""), "error", wire.OneLine(err.Error()))
+				d.o.Logger.WarnContext(ctx, "a repository's own hooks can't be restored: run `refdbctl site enable`", "repository", d.state.Digest(r.Project, ""), "error", wire.OneLine(err.Error()))
 			}
 		}
 	}

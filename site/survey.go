@@ -64,7 +64,7 @@ func (s *survey) take(ctx context.Context, d *Daemon) {
 	defer cancel()
 	usage, err := d.db.PackUsage(limited, "")
 	if !errors.Is(err, errors.ErrUnsupported) {
-		d.logFailure(ctx, "how much the packs in the database take could not be read", err)
+		d.logFailure(ctx, "the size of the packs in the database could not be read", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -133,7 +133,7 @@ func (d *Daemon) serveMetrics(ctx context.Context, metrics *exporter.Exporter, f
 	defer context.AfterFunc(ctx, metrics.Close)()
 	if err := metrics.Serve(); err != nil {
 		failed(err)
-		d.o.Logger.ErrorContext(ctx, "metrics are served no more: restart the daemon", "error", err)
+		d.o.Logger.ErrorContext(ctx, "metrics are no longer served: restart the daemon", "error", err)
 	}
 }
 
@@ -141,6 +141,6 @@ func (d *Daemon) serveMetrics(ctx context.Context, metrics *exporter.Exporter, f
 func (d *Daemon) keepTelling(ctx context.Context, failed func(error)) {
 	d.state.Presence.KeepTelling(ctx, d.state.Config, d.about, func(err error) {
 		failed(err)
-		d.logFailure(ctx, "what this site says about itself could not be written", err)
+		d.logFailure(ctx, "this site's own record could not be written", err)
 	})
 }

@@ -15,7 +15,7 @@ func (d *Daemon) unsettledIn(r config.Repository) error {
 		return fmt.Errorf("a push to %s is not settled yet", r.Project)
 	}
 	if d.guards.OpenIn(r.Path) {
-		return fmt.Errorf("a transaction of a guard in %s is not settled yet", r.Project)
+		return fmt.Errorf("a guard's transaction in %s is not settled yet", r.Project)
 	}
 	return nil
 }

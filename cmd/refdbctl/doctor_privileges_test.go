@@ -66,7 +66,7 @@ func TestDoctorWritesNothing(t *testing.T) {
 		return all
 	}
 	before := files()
-	if d := decode[doctorJSON](t, w.do(t, "doctor", "-o", "json")); d.detail("write") != "possible: wrote a row, and took it back" {
+	if d := decode[doctorJSON](t, w.do(t, "doctor", "-o", "json")); d.detail("write") != "possible: wrote a row, and rolled it back" {
 		t.Errorf("write: %q", d.detail("write"))
 	}
 	if !bytes.Equal(before, files()) {

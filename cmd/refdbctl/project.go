@@ -116,7 +116,7 @@ func (r *projectRemoval) run(ctx context.Context, a *app, db *refdb.DB) error {
 		},
 		Print: func(err error) error {
 			if marked && err != nil {
-				a.Note("all sites refuse pushes to %s from now on: run this again to remove the rest", output.Escape(r.project))
+				a.Note("all sites refuse pushes to %s from now on: run the command again to remove the rest", output.Escape(r.project))
 			}
 			return a.PrintRemoval(cli.RemovalResult{Project: r.project, Refs: n, DryRun: r.DryRun}, "ref", err)
 		},

@@ -79,7 +79,7 @@ func TestServeFromStartToStop(t *testing.T) {
 	cmd, log := w.serving(t, config)
 	awaitStatus(t, dir, "serving", client.Status.OK)
 	out := w.do(t, "site", "status", "--config", config)
-	for _, line := range []string{"site         eu-1", "serving      yes", "database     yes", "since start  0 transactions let through"} {
+	for _, line := range []string{"site         eu-1", "serving      yes", "database     yes", "since start  0 transactions accepted"} {
 		if !strings.Contains(out, line) {
 			t.Errorf("no %q in\n%s", line, out)
 		}

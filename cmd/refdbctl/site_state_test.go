@@ -224,7 +224,7 @@ func TestACopyThatLooksLikeTheOriginalWaitsForItsLock(t *testing.T) {
 	first.end(t, syscall.SIGKILL)
 	w.staysFresh(t)
 	second.daemon, second.log = w.serving(t, second.config)
-	eventually(t, "it waits", func() bool { return strings.Contains(second.log(), "waiting until it is stale") })
+	eventually(t, "it waits", func() bool { return strings.Contains(second.log(), "waiting until the lock is stale") })
 	if strings.Contains(second.log(), "locks purged") || strings.Contains(second.log(), "msg=serving") {
 		t.Errorf("it took a fresh lock:\n%s", second.log())
 	}
@@ -240,7 +240,7 @@ func TestARestartComesBackUnattended(t *testing.T) {
 	for _, with := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGKILL} {
 		s.end(t, with)
 		s.start(t)
-		if strings.Contains(s.log(), "waiting until it is stale") {
+		if strings.Contains(s.log(), "waiting until the lock is stale") {
 			t.Errorf("after %s it waited", with)
 		}
 	}
@@ -258,7 +258,7 @@ func TestARestartComesBackUnattended(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.daemon, s.log = w.serving(t, s.config)
-	eventually(t, "it waits", func() bool { return strings.Contains(s.log(), "waiting until it is stale") })
+	eventually(t, "it waits", func() bool { return strings.Contains(s.log(), "waiting until the lock is stale") })
 	w.goesStale(t)
 	awaitStatus(t, s.dir, "serving", client.Status.OK)
 }

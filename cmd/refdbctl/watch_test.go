@@ -188,7 +188,7 @@ func TestAWatchRefusesWhatItCannotGoOnFrom(t *testing.T) {
 	}{
 		"--since=":                {exit.Misuse, `--since "": give the cursor of the last change that was read, or begin`},
 		"--since=yesterday":       {exit.Misuse, "invalid cursor"},
-		"--since=" + first[:20]:   {exit.Misuse, "not whole"},
+		"--since=" + first[:20]:   {exit.Misuse, "incomplete"},
 		"--prefix=refs/":          {exit.Misuse, "give the PROJECT, too"},
 		"RECLAIM_p --since=begin": {exit.Misuse, "reserved"},
 	} {

@@ -1,6 +1,6 @@
-// Package spannermigrate runs migrations on Cloud Spanner. golang-migrate's own
-// driver doesn't keep two processes apart: here the dirty mark is set by
-// compare-and-set, so that only one of them begins a step.
+// Package spannermigrate runs migrations on Cloud Spanner. golang-migrate's own driver doesn't
+// exclude a second process: here the dirty mark is set by compare-and-set, so that only one process
+// begins a step.
 package spannermigrate
 
 import (
@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	// rowTimeout ends a read or write of the version. Changes of the schema
-	// may take any time, and go on without us.
+	// rowTimeout limits a read or write of the version. Changes of the schema may take any time,
+	// and continue without us.
 	rowTimeout = 30 * time.Second
 
 	// The emulator refuses to change the schema while any transaction runs.
@@ -84,13 +84,14 @@ func (d *driver) Lock() error {
 func (d *driver) look(ctx context.Context) (*migrations.Catalogue, error) {
 	c, err := Catalogue(ctx, d.rows.Single)
 	if err != nil {
-		return nil, fmt.Errorf("look at the tables: %w", err)
+		return nil, fmt.Errorf("inspect the tables: %w", err)
 	}
 	d.table = c.VersionTable()
 	return c, nil
 }
 
-// ErrDialect means that the database has Spanner's PostgreSQL dialect, which does not parse the driver's statements.
+// ErrDialect means that the database has Spanner's PostgreSQL dialect, which does not parse the
+// driver's statements.
 var ErrDialect = errors.New("the database has Spanner's PostgreSQL dialect: create one of the dialect GOOGLE_STANDARD_SQL, which is the default")
 
 // Catalogue reads what there is of our tables, with transactions that single returns.
@@ -109,7 +110,8 @@ func Catalogue(ctx context.Context, single func() *spanner.ReadOnlyTransaction) 
 	return c, err
 }
 
-// checkDialect returns ErrDialect for a database of the PostgreSQL dialect. Its query is valid in both dialects.
+// checkDialect returns ErrDialect for a database of the PostgreSQL dialect. Its query is valid in
+// both dialects.
 func checkDialect(ctx context.Context, txn *spanner.ReadOnlyTransaction) error {
 	var dialect string
 	err := txn.Query(ctx, spanner.NewStatement(`SELECT option_value FROM information_schema.database_options WHERE option_name = 'database_dialect'`)).Do(
@@ -120,8 +122,8 @@ func checkDialect(ctx context.Context, txn *spanner.ReadOnlyTransaction) error {
 	return nil
 }
 
-// CheckFirst adopts the tables of Gerrit's plugin: what it finds is recorded with
-// the first mark, and Run does not drop it.
+// CheckFirst adopts the tables of Gerrit's plugin: it records them with the first mark, and Run
+// does not drop them.
 func (d *driver) CheckFirst() error {
 	ctx, cancel := context.WithTimeout(d.ctx, rowTimeout)
 	defer cancel()
@@ -134,7 +136,7 @@ func (d *driver) CheckFirst() error {
 	return err
 }
 
-// CheckNewTables refuses to go on where a new table's name stands for something else.
+// CheckNewTables refuses to continue if the name of a new table is already in use.
 func (d *driver) CheckNewTables(version uint) error {
 	ctx, cancel := context.WithTimeout(d.ctx, rowTimeout)
 	defer cancel()
@@ -209,7 +211,7 @@ func (d *driver) SetVersion(version int, dirty bool) error {
 	return nil
 }
 
-// CheckLocks has the next SetVersion look, in its transaction.
+// CheckLocks makes the next SetVersion check the locks, in its transaction.
 func (d *driver) CheckLocks(version uint, p migrations.LockPolicy) error {
 	d.version, d.policy = version, p
 	return nil
@@ -221,7 +223,7 @@ func (d *driver) refuseHeld(ctx context.Context, txn *spanner.ReadWriteTransacti
 	}
 	locks, err := held(txn.Query(ctx, heldStatement(d.version)))
 	if err != nil {
-		return fmt.Errorf("look at the locks: %w", err)
+		return fmt.Errorf("inspect the locks: %w", err)
 	}
 	return d.policy.Refuse(locks)
 }
@@ -263,11 +265,12 @@ func (d *driver) Run(migration io.Reader) error {
 	return d.insert(slices.DeleteFunc(all, func(s string) bool { return !inserts(s) }))
 }
 
-// inserts reports whether a statement makes rows. That is done after all changes of the schema.
+// inserts reports whether a statement inserts rows. Such statements run after all changes of the
+// schema.
 func inserts(statement string) bool { return strings.HasPrefix(statement, "INSERT ") }
 
-// insert makes the first rows of new tables in one transaction. The statements leave rows alone that
-// are there already, so that the step may be repeated.
+// insert inserts the first rows of new tables in one transaction. The statements ignore existing
+// rows, so that the step may be repeated.
 func (d *driver) insert(all []string) error {
 	if len(all) == 0 {
 		return nil
@@ -288,7 +291,7 @@ func (d *driver) insert(all []string) error {
 	return nil
 }
 
-// drops reports whether a statement drops what was there before us.
+// drops reports whether a statement drops something that existed before our tables.
 func (d *driver) drops(statement string) bool {
 	words := strings.Fields(statement)
 	return words[0] == "DROP" && slices.Contains(d.adopted, words[len(words)-1])
@@ -314,7 +317,7 @@ func (d *driver) change(statements []string) error {
 	}
 }
 
-// Of golang-migrate's interface, but nobody calls them.
+// Methods of golang-migrate's interface that are never called.
 
 func (d *driver) Open(string) (database.Driver, error) { return nil, errors.ErrUnsupported }
 func (d *driver) Drop() error                          { return errors.ErrUnsupported }
@@ -328,8 +331,8 @@ type reader interface {
 	Read(ctx context.Context, table string, keys spanner.KeySet, columns []string) *spanner.RowIterator
 }
 
-// read reads the table of versions. Earlier programs did not record what they
-// adopted: it may have been all that Gerrit's plugin makes.
+// read reads the table of versions. Earlier programs did not record what they adopted: it may be
+// everything that Gerrit's plugin creates.
 func (d *driver) read(ctx context.Context, r reader) (s state, adopted []string, err error) {
 	columns := []string{"Version", "Dirty", "Adopted"}
 	into := []any{&s.version, &s.dirty, &adopted}
@@ -349,8 +352,8 @@ func (d *driver) read(ctx context.Context, r reader) (s state, adopted []string,
 	return s, adopted, err
 }
 
-// statements cuts the text of a migration at its semicolons and drops comments,
-// which the service doesn't accept. Our files hold neither in a literal.
+// statements splits the text of a migration at its semicolons and removes comments, which the
+// service doesn't accept. Our files have neither in a literal.
 func statements(text string) []string {
 	var code strings.Builder
 	for line := range strings.Lines(text) {

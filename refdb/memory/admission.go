@@ -79,7 +79,7 @@ func (d *driver) Admission(ctx context.Context) (refdb.Admission, error) {
 }
 
 func (d *driver) Look(ctx context.Context, witness string, known []refdb.Known) (refdb.Looked, error) {
-	return transact(ctx, d, "look what the server has", func(t *tx) (refdb.Looked, error) {
+	return transact(ctx, d, "compare with the server", func(t *tx) (refdb.Looked, error) {
 		return refdb.Looked{Server: t.admission.server, Missing: t.look(witness, known)}, nil
 	})
 }
@@ -116,9 +116,9 @@ func (t *tx) has(k refdb.Known) bool {
 }
 
 func (d *driver) Report(ctx context.Context, r refdb.Report) (refdb.Admission, error) {
-	return transact(ctx, d, "report what the server has", func(t *tx) (a refdb.Admission, _ error) {
+	return transact(ctx, d, "report a comparison with the server", func(t *tx) (a refdb.Admission, _ error) {
 		if r.Server != t.admission.server {
-			return a, fmt.Errorf("memory: report what the server has: %w: it was replaced meanwhile", refdb.ErrUnavailable)
+			return a, fmt.Errorf("memory: report a comparison with the server: %w: it was replaced meanwhile", refdb.ErrUnavailable)
 		}
 		t.report(r)
 		t.admission.admitted = rules.DecideAdmission(t.admission.admitted, t.admissionNow())

@@ -15,7 +15,7 @@ func compareEntries(a, b refdb.AuditCursor) int {
 }
 
 func (d *driver) Record(ctx context.Context, e refdb.AuditEntry) (time.Time, error) {
-	return transact(ctx, d, "record what is done", func(t *tx) (at time.Time, _ error) {
+	return transact(ctx, d, "record an action", func(t *tx) (at time.Time, _ error) {
 		at = t.now
 		e.Time, e.Outcome, e.Ended = at, "", time.Time{}
 		t.audit = append(t.audit, e)
@@ -25,7 +25,7 @@ func (d *driver) Record(ctx context.Context, e refdb.AuditEntry) (time.Time, err
 }
 
 func (d *driver) Conclude(ctx context.Context, c refdb.AuditCursor, outcome string) (bool, error) {
-	return transact(ctx, d, "record what came of it", func(t *tx) (there bool, _ error) {
+	return transact(ctx, d, "record an outcome", func(t *tx) (there bool, _ error) {
 		for i, e := range t.audit {
 			if compareEntries(e.Cursor(), c) != 0 {
 				continue

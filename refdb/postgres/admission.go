@@ -134,7 +134,7 @@ WHERE made IS NULL
 
 // Look looks in one statement.
 func (d *Driver) Look(ctx context.Context, witness string, known []refdb.Known) (l refdb.Looked, err error) {
-	err = d.inTransaction(ctx, "look what the server has", func(tx pgx.Tx) error {
+	err = d.inTransaction(ctx, "compare with the server", func(tx pgx.Tx) error {
 		l, err = look(ctx, tx, witness, known)
 		return err
 	})
@@ -172,7 +172,7 @@ ON CONFLICT (name) DO UPDATE SET (server, seen, away, without, since) = (exclude
 
 // Report excludes all other reports.
 func (d *Driver) Report(ctx context.Context, r refdb.Report) (a refdb.Admission, err error) {
-	const what = "report what the server has"
+	const what = "report a comparison with the server"
 	err = d.changeAdmission(ctx, what, func(tx pgx.Tx, row admission) error {
 		if row.server != r.Server {
 			return errReplaced

@@ -25,14 +25,14 @@ WHERE ($1 = '' OR project = $1) AND time >= $2 AND (time, id) > ($3, $4) ORDER B
 
 // Record implements refdb.AuditStore.
 func (d *Driver) Record(ctx context.Context, e refdb.AuditEntry) (at time.Time, err error) {
-	err = d.pools.Do(ctx, roundtrip.Write("record what is done").
+	err = d.pools.Do(ctx, roundtrip.Write("record an action").
 		Query(recordSQL, func(rows pgx.Rows) error { return one(rows, &at) }, e.ID, e.Who, e.Origin, e.Action, e.Project, e.Detail, e.Reason))
 	return at.UTC(), err
 }
 
 // Conclude implements refdb.AuditStore.
 func (d *Driver) Conclude(ctx context.Context, e refdb.AuditCursor, outcome string) (there bool, err error) {
-	err = d.pools.Do(ctx, roundtrip.Write("record what came of it").
+	err = d.pools.Do(ctx, roundtrip.Write("record an outcome").
 		Query(concludeSQL, func(rows pgx.Rows) error {
 			rows.Close()
 			there = rows.CommandTag().RowsAffected() > 0

@@ -128,8 +128,8 @@ func bothForms(text func(f form) string) [2]string {
 
 // asked selects the requests from the arguments: columns such as "ref text", from $1 on.
 //
-// Here and in tryRefsSQL unnest stands in a SELECT list: in FROM each array would
-// be copied first.
+// Here and in tryRefsSQL unnest is in a SELECT list, because in FROM each array would be copied
+// first.
 func (f form) asked(columns ...string) string {
 	from := map[form]string{single: "$%d::%s", several: "unnest($%d::%s[])"}[f]
 	for i, c := range columns {

@@ -11,11 +11,10 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// A process that holds many locks renews them by its name instead of by their
-// keys, which is several times as fast. Its name may also stand on rows that it does
-// not know of, left by an acquisition or a release whose reply was lost. Those have
-// to become stale. So nothing is renewed unless the rows with its name are exactly
-// the rows that it holds.
+// A process that holds many locks renews them by its name instead of by their keys, which is
+// several times as fast. Its name may also be on rows that it does not know of, left by an
+// acquisition or a release whose reply was lost. Those rows have to become stale. So nothing is
+// renewed unless the rows with the process's name are exactly the rows that it holds.
 
 // ownerRows is the least number of rows for which a beat by owner is tried. For fewer
 // rows the look-ups by key take a few milliseconds at most.
@@ -27,15 +26,13 @@ const (
 	// deadlock costs a second. A bitmap scan visits each page once.
 	beatOwnerSetSQL = `pg_catalog.set_config('lock_timeout', '100ms', true), pg_catalog.set_config('enable_indexscan', 'off', true)`
 
-	// beatOwnerSQL renews all rows of the owner or none. Rows count as held here for
-	// half of their lease only. This is not the stale rule: it leaves time for the
-	// statement to run, so that no row that was counted is taken over meanwhile. It
-	// can only be deleted, and then the count says so. Rows newer than the
-	// newest one held are acquisitions under way; those that stand for intents need no beats.
-	// What is renewed is what was counted: a row that was left behind is older than
-	// half of its lease some time. The clock is read for each row: a row that the
-	// statement waited for may have been renewed since it began.
-	//
+	// beatOwnerSQL renews all rows of the owner or none. Rows count as held only for half of their
+	// lease. This is not the rule for stale locks: it leaves time for the statement to run, so that
+	// no counted row is taken over meanwhile. A counted row can only be deleted, and then the count
+	// differs. Rows newer than the newest held row are acquisitions in progress; rows that stand
+	// for intents need no beats. Exactly the counted rows are renewed: a row that was left behind
+	// is eventually older than half of its lease. The clock is read for each row, because a row
+	// that the statement waited for may have been renewed since the statement began.
 	//	$1 owner  $2 the newest token held  $3 how many are held  $4 their digest  $5 project and $6 ref of any of them
 	beatOwnerSQL = `
 WITH any_of_them AS MATERIALIZED (
@@ -51,10 +48,9 @@ UPDATE locks SET heartbeat = clock_timestamp()
 WHERE owner = $1 AND token <= $2
   AND stale_after = (SELECT stale_after FROM any_of_them) AND heartbeat > (SELECT fresh FROM any_of_them) AND (SELECT held FROM mine)`
 
-	// rowDigest is what digestOf computes, of a row of locks. Neither the count of
-	// the rows nor the sum of their tokens could replace it: a batch gives several
-	// locks the same token, so that a row that was left behind could make up for one
-	// that was lost.
+	// rowDigest is the SQL equivalent of digestOf for a row of locks. Neither the count of the rows
+	// nor the sum of their tokens could replace it: a batch gives several locks the same token, so
+	// a row that was left behind could compensate for a lost one.
 	rowDigest = `hashtextextended(ref, hashtextextended(project, interval_hash_extended(token - timestamptz 'epoch', 0)))`
 )
 

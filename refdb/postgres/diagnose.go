@@ -220,7 +220,7 @@ func (s setup) diagnoses() []refdb.Diagnosis {
 	if s.standby {
 		why = roundtrip.ErrStandby
 	}
-	check("read-write", !s.standby && !s.readOnly, "the server takes writes", why.Error())
+	check("read-write", !s.standby && !s.readOnly, "the server accepts writes", why.Error())
 	check("tables", s.intact, s.tables, s.tables)
 	check("privileges", s.grants == "", "all that sites and refdbctl need, except for migrate, history prune and recover", s.tooFew())
 	all = append(all, s.connectPrivilege(), s.siteRoles())
@@ -236,25 +236,25 @@ func (s setup) diagnoses() []refdb.Diagnosis {
 		check("synchronous_commit", true, s.synchronous, "")
 	case "off":
 		check("synchronous_commit", false, "",
-			"off: a crash of the server loses updates and locks that were confirmed: set synchronous_commit = on for this user")
+			"off: a crash of the server loses confirmed updates and locks: set synchronous_commit = on for this user")
 	default:
 		check("synchronous_commit", s.standbyNames == "", s.synchronous+", which is enough without a synchronous standby",
-			s.synchronous+": a failover loses updates and locks that were confirmed: set synchronous_commit = on for this user")
+			s.synchronous+": a failover loses confirmed updates and locks: set synchronous_commit = on for this user")
 	}
 	check("synchronous standby", s.standbyNames != "" || s.standbys == 0, standbyDetail(s),
-		"standbys follow, none of them synchronously: a failover may lose updates and locks that were confirmed: name one in synchronous_standby_names, or never fail over")
+		"standbys follow, none of them synchronously: a failover may lose confirmed updates and locks: name one in synchronous_standby_names, or never fail over")
 	check("target_session_attrs", s.readWrite || s.hosts == 1 && s.standbys == 0, readWriteDetail(s),
-		"not in the database URL: after a failover this program may stay with a server that takes no writes: add target_session_attrs=read-write")
-	check("history", s.held < longOpen, "no transaction that this user can see holds back who reads changes", s.holding())
+		"not in the database URL: after a failover this program may stay connected to a server that accepts no writes: add target_session_attrs=read-write")
+	check("history", s.held < longOpen, "no transaction that this user can see delays the readers of changes", s.holding())
 	check("autovacuum", s.autovacuum, "on", "off: beats leave dead rows behind, and slow everything down: set autovacuum = on")
 
 	// Others need connections too.
 	used := fmt.Sprintf("%d of %d in use, this program takes up to %d", s.clients, s.room, s.connectsUpTo)
 	check("connections", s.room-s.clients >= s.room/10, used,
 		used+": raise max_connections, put a pooler in between, or lower pool_max_conns in the database URL")
-	pooler := "none: notifications wake those who wait for a lock"
+	pooler := "none: notifications wake the waiters of a lock"
 	if s.pooled {
-		pooler = "in between: unless it pools sessions, notifications don't arrive, and those who wait for a lock poll"
+		pooler = "in between: unless it pools sessions, notifications don't arrive, and the waiters of a lock poll"
 	}
 	check("pooler", true, pooler, "")
 	return all
@@ -266,21 +266,21 @@ func (s setup) tooFew() string {
 	if s.stopped != "" {
 		what += ", and for refdbctl " + s.stopped
 	}
-	return what + "; a role that only looks needs no more than SELECT: " + s.grants
+	return what + "; a read-only role needs only SELECT: " + s.grants
 }
 
 // holding says what to do about the oldest open transaction. A commit that waits for its standby must not be ended: it
 // would show what a failover loses.
 func (s setup) holding() string {
 	if s.awaitsStandby {
-		return fmt.Sprintf("%s has waited for its synchronous standby for %s, and holds back who reads changes: bring the standby back, and leave the process alone", s.holder, s.held)
+		return fmt.Sprintf("%s has waited for its synchronous standby for %s, and delays the readers of changes: bring the standby back, and don't end the process", s.holder, s.held)
 	}
-	return fmt.Sprintf("%s has been open for %s, and holds back who reads changes: end it with pg_terminate_backend or, if it is prepared, COMMIT or ROLLBACK PREPARED", s.holder, s.held)
+	return fmt.Sprintf("%s has been open for %s, and delays the readers of changes: end it with pg_terminate_backend or, if it is prepared, COMMIT or ROLLBACK PREPARED", s.holder, s.held)
 }
 
 func standbyDetail(s setup) string {
 	if s.standbyNames == "" {
-		return "none: what was confirmed is as safe as this one server"
+		return "none: confirmed changes are as safe as this one server"
 	}
 	return s.standbyNames
 }

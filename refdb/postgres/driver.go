@@ -1,22 +1,20 @@
-// Package postgres is a refdb driver on PostgreSQL 13 or newer, through pgx.
+// Package postgres is a refdb driver on PostgreSQL 14 or newer, through pgx.
 //
-// Every operation is one pipeline of statements with a single Sync at its end: one
-// round trip, and one implicit READ COMMITTED transaction. The server commits it by
-// itself, so that no transaction ever waits for a slow client. An operation that must
-// exclude others begins with a statement that takes advisory locks on the keys of the
-// refs. The statements after it have snapshots taken under these locks, and see all
-// that went before. One clever statement instead is not linearizable: a statement that
-// waits decides on data from before its wait.
+// Every operation is one pipeline of statements with a single Sync at its end: one round trip, and
+// one implicit READ COMMITTED transaction. The server itself commits it, so no transaction ever
+// waits for a slow client. An operation that must exclude others begins with a statement that takes
+// advisory locks on the keys of the refs. The following statements have snapshots taken under these
+// locks, and see all earlier commits. A single clever statement is not linearizable: a statement
+// that waits decides on data from before its wait.
 //
-// Requests about a single ref go through a batcher. Its statements decide many
-// requests at once and wait for nothing: a request that needs something that is locked
-// right now stays undecided. It is then made by itself, with statements that wait and
-// that serve any number of refs.
+// Requests about a single ref go through a batcher. Its statements decide many requests at once and
+// never wait: a request that needs a row that is locked at the moment stays undecided. It is then
+// sent by itself, with statements that wait and that serve any number of refs.
 //
-// The parts: internal/roundtrip has the connections and sends pipelines,
-// internal/groupcommit batches requests, internal/waitqueue tells waiters when it is
-// their turn, internal/dburl reads the URL, internal/schema checks the tables. The
-// files here have the statements: refs_*, locks_*, intents_*, beat*.
+// The parts: internal/roundtrip manages connections and sends pipelines, internal/groupcommit
+// batches requests, internal/waitqueue notifies waiters of their turns, internal/dburl parses the
+// URL, internal/schema checks the tables. The files here contain the statements: refs_*, locks_*,
+// intents_*, beat*.
 package postgres
 
 import (

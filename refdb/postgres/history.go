@@ -11,18 +11,19 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// The history is written by a trigger on the table of refs. The position of a change is the
-// server's 64-bit ID of its transaction, plus a shift, which is raised only while no transaction that writes
-// the history is open. Nothing that moves while transactions run may be part of it: a transaction takes its ID
-// when it first writes, and may commit long after others with larger IDs.
+// A trigger on the table of refs writes the history. The position of a change is the server's
+// 64-bit ID of its transaction, plus an offset, which is raised only while no transaction that
+// writes the history is open. No part of a position may change while transactions run: a
+// transaction gets its ID at its first write, and may commit long after others with larger IDs.
 //
-// All transactions below the smallest ID in the snapshot of the statement that reads have ended, of whatever kind and in whatever
-// database of the server. Not all of these IDs are on the disk: after a crash PostgreSQL gives those of transactions that nobody
-// waited for to others.
+// All transactions below the smallest ID in the snapshot of the reading statement have ended,
+// whatever their kind, in every database of the server. Not all of these IDs are on the disk: after
+// a crash PostgreSQL reuses the IDs of transactions that nobody waited for.
 const ended = `pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1 + shift`
 
-// A position is complete up to the newest change of these: what is visible is on the disk, with all IDs before it. The bounds
-// keep the search from walking through entries of the index that are not committed, or were pruned.
+// A position is complete up to the newest change of these: what is visible is on the disk, with all
+// IDs before it. The bounds keep the search from walking through entries of the index that are not
+// committed, or were pruned.
 const upto = `greatest(pruned - 1, (SELECT position FROM history WHERE position >= pruned AND position <= ` + ended + ` ORDER BY position DESC LIMIT 1))`
 
 const state = `state AS MATERIALIZED (

@@ -12,8 +12,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// changesSQL returns the state, with the row that was read last, and a page of changes: all from one
-// snapshot.
+// changesSQL returns the state, with the row that was read last, and a page of changes: all from
+// one snapshot.
 //
 //	$1 to $3 position, project and ref to begin after  $4 how many  $5 to $7 the row read last
 func changesSQL(selected string) string {
@@ -108,8 +108,8 @@ func (d *Driver) Newest(ctx context.Context) (newest refdb.Change, state refdb.H
 	return newest, state, err
 }
 
-// tipSQL returns the state, and where the history of project $1 ends. Subqueries with a limit read one entry of an index each,
-// whatever the planner knows of the tables.
+// tipSQL returns the state, and where the history of project $1 ends. Subqueries with a limit read
+// one entry of an index each, whatever the planner knows of the tables.
 const tipSQL = `
 WITH ` + state + `
 SELECT ` + stateColumns + `, refdb_server(),
@@ -195,9 +195,9 @@ func (d *Driver) Log(ctx context.Context, r refdb.LogRequest) (page refdb.LogPag
 	return page, nil
 }
 
-// pastSQL returns the state, and a page of a project's refs at a position. A ref then held what its
-// first change after that found or, if there is none, what it holds now. A ref whose row is gone is found in
-// the history, whose index is read from name to name.
+// pastSQL returns the state, and a page of a project's refs at a position. A ref's value then is
+// the old value of its first later change or, without a later change, its present value. A ref
+// without a row is found in the history, whose index is read from name to name.
 //
 //	$1 project  $2 the first name  $3 the name to begin after  $4 how many names  $5 position  $6 deleted ones too
 func pastSQL(inPrefix func(ref string) string) string {
@@ -266,8 +266,8 @@ func (d *Driver) Past(ctx context.Context, r refdb.PastRequest) (page refdb.Past
 	return page, err
 }
 
-// positionAtSQL finds the first change, in the order of time, that is later. One with a smaller position
-// may be even later: those are few, and found in the summaries of the table's blocks.
+// positionAtSQL finds the first change, in the order of time, that is later. One with a smaller
+// position may be even later: those are few, and found in the summaries of the table's blocks.
 const positionAtSQL = `
 WITH ` + state + `, later AS MATERIALIZED (
   SELECT position FROM history WHERE time > $1 ORDER BY time, position LIMIT 1

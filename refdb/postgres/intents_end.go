@@ -49,9 +49,8 @@ func (d *Driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 
 const lockIntentRowsSQL = `SELECT 1 FROM ` + askedIntents + `, LATERAL (` + lockOfIntent + ` FOR UPDATE) AS lock`
 
-// resolveSQL ends the intents that are pending. If somebody who knows of no intents
-// deleted the lock of one, its ref may have moved since, and can only keep what it
-// holds.
+// resolveSQL ends the pending intents. If a program that does not know intents has deleted an
+// intent's lock, the ref may have moved since, and can only keep its value.
 //
 //	$1 to $4 the intents  $5 decision  $6 who made it  $7 why  $8 operation
 var resolveSQL = `

@@ -14,16 +14,16 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// prepareSQL takes the locks if the refs hold what is expected, and records the
-// intents. Rows with the request's nonce are its own only if all rows have it, and all
-// of their intents are still pending; else somebody has ended some of them.
+// prepareSQL takes the locks if the refs have their expected values, and records the intents. Rows
+// with the request's nonce count as its own only if all rows have the nonce and all of their
+// intents are still pending; otherwise some of the intents have been ended.
 //
 //	$1 to $5 as in acquireSQL  $6 olds, NULL if absent  $7 news  $8 agent  $9 operation
 var prepareSQL = prepareWith(preparePart{}, preparePart{})
 
-// prepareWithPacksSQL also marks packs as used. It locks their rows first, in the order of their IDs, and goes by what
-// it locked: what was deleted while it waited is not among that. Nothing else in it needs to be younger than its snapshot, which
-// is from after the keys were locked.
+// prepareWithPacksSQL also marks packs as used. It locks their rows first, in the order of their
+// IDs, and uses only rows that it has locked, so packs deleted while it waited are excluded.
+// Nothing else in it needs to be newer than its snapshot, which is from after the keys were locked.
 //
 //	$10 packs
 var prepareWithPacksSQL = prepareWith(packsPart, preparePart{})
@@ -59,8 +59,8 @@ var packsPart = preparePart{
 	column: `, ARRAY(SELECT unnest($10) EXCEPT SELECT unnest(ids) FROM usable) || (SELECT bases FROM unheld)`,
 }
 
-// namesPart has the numbers of its arguments from first on. Its rows are those of the refs that exclude a created one: no row of the answer is of a ref
-// that was not asked for otherwise.
+// namesPart has the numbers of its arguments from first on. Its rows are those of the refs that
+// exclude a created one: no row of the answer is of a ref that was not asked for otherwise.
 func namesPart(first int) preparePart {
 	return preparePart{
 		read:      around(first, first+1) + `, `,
@@ -72,9 +72,9 @@ SELECT around.ref, free, adopted, NULL, now, holds, NULL, NULL, NULL, owner, aro
 }
 
 const (
-	// compareBasesSQL notes for the rest of the transaction which bases are not held. It runs before anything gives the transaction its ID, which
-	// is the packs' position: so they come after what they build on. What refs hold may change right afterwards: it was held.
-	//
+	// compareBasesSQL notes for the rest of the transaction which bases are not held. It runs
+	// before anything gives the transaction its ID, which is the packs' position: so they come
+	// after what they build on. What refs hold may change right afterwards: it was held.
 	//	$1 project  $2 refs  $3 values
 	compareBasesSQL = `
 SELECT set_config('` + unheldSetting + `', coalesce((
@@ -185,8 +185,9 @@ func columnsOf(updates []refdb.Update) (refs []string, olds []*string, news []st
 	return refs, olds, news
 }
 
-// mismatch is the error of a preparation that no lock refused: which refs do not hold
-// what was expected or, if all do, which created ones are excluded or, if none is, which packs are missing or, if none is, that it was revoked.
+// mismatch is the error of a preparation that no lock refused: which refs do not hold what was
+// expected or, if all do, which created ones are excluded or, if none is, which packs are missing
+// or, if none is, that it was revoked.
 func (a *acquisition) mismatch(updates []refdb.Update, created, missing []string) error {
 	have := make(map[string]refdb.Value, len(a.refs))
 	for _, r := range a.refs {

@@ -94,9 +94,8 @@ func lockProject(project string) roundtrip.Statement {
 	return roundtrip.Guarded(lockProjectSQL, int64(keyOf(project, "")))
 }
 
-// tryRefsSQL notes the keys that it got without waiting in a setting of the
-// transaction, a character for each pair, because the statements after it are sent
-// before its answer has come.
+// tryRefsSQL records the keys that it got without waiting in a setting of the transaction, with a
+// character for each pair, because the following statements are sent before its answer has arrived.
 //
 //	$1 keys of the projects  $2 of the refs
 const tryRefsSQL = `

@@ -12,11 +12,11 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// acquireSQL is the verdict and all that follows from it. Nothing in here waits,
-// unless a stale lock has a token from the future: then for the row of token_origin.
+// acquireSQL returns the verdict and carries it out. It does not wait, except for the row of
+// token_origin if a stale lock has a token from the future.
 //
-// A row with the request's owner and nonce is its own already. If all rows are, they
-// are adopted. If only some are, they are not in the way, and are taken anew or end.
+// A row with the request's owner and nonce is already its own. If all rows are, they are adopted.
+// If only some are, they don't conflict with the request, and are taken anew or end.
 //
 //	$1 project  $2 refs  $3 owner  $4 nonce  $5 stale_after, µs
 //	$6 who waits if the locks are refused: its place, as far as it is known, or ''

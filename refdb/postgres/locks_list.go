@@ -36,15 +36,13 @@ func inTheWay(advisory string) string {
 	return `CASE WHEN ` + advisory + ` THEN ` + isIntent + ` ELSE NOT (` + isStale + `) END`
 }
 
-// Rows of locks are locked by a statement of its own before the one that decides, so
-// that no beat and no release changes them in between. The rows of a fence only have to
-// stay: their tokens change under their keys alone, and FOR KEY SHARE lets the holder's
-// beats through.
+// Rows of locks are locked by a separate statement before the deciding one, so that no beat or
+// release changes them in between. The rows of a fence only have to stay: their tokens change only
+// under their keys, and FOR KEY SHARE permits the holder's beats.
 //
-// Here and elsewhere LATERAL … LIMIT 1 looks up one row after the other by its
-// whole key, whatever the planner believes about the table. With "ref = ANY (…)"
-// a plan that was made while the table was small reads all rows of the project,
-// and is kept when there are many.
+// Here and elsewhere LATERAL … LIMIT 1 looks up the rows one by one by their whole keys, whatever
+// the planner assumes about the table. With "ref = ANY (…)" a plan made while the table was small
+// reads all rows of the project, and is kept after the table has grown.
 const (
 	lockRowsSQL  = `SELECT 1 FROM unnest($2::text[]) AS asked (ref), LATERAL (` + lockOfAsked + ` FOR UPDATE) AS lock`
 	lockFenceSQL = `SELECT 1 FROM unnest($2::text[]) AS asked (ref), LATERAL (` + lockOfAsked + ` FOR KEY SHARE) AS lock`

@@ -8,11 +8,10 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
-// The queue of a lock is the column waiting of its row: the places of those who wait, in
-// the order of their tickets. A place is a text whose first fields have a fixed width
-// (see queue.Place). Package queue decides in Go for the other databases. Here SQL
-// decides, so that it takes no further round trip. The rules are those of queue.Decide,
-// queue.End, queue.Purge, queue.Pass and queue.Withdraw.
+// The queue of a lock is the column waiting of its row: the places of the waiters, in the order of
+// their tickets. A place is a text whose first fields have a fixed width (see queue.Place). Package
+// queue decides in Go for the other databases; here SQL decides, to save a round trip. The rules
+// are those of queue.Decide, queue.End, queue.Purge, queue.Pass and queue.Withdraw.
 
 // maxPassed is refdb.MaxPassed.
 var maxPassed = strconv.Itoa(refdb.MaxPassed)
@@ -23,7 +22,8 @@ var reservedSuffix = refdb.ReservedFor("")
 // isReserved holds for the rows that are kept for a waiter: their nonce is its place.
 var isReserved = fmt.Sprintf(`right(owner, %d) = '%s'`, len(reservedSuffix), reservedSuffix)
 
-// keptForNobody holds for the rows that are kept for whoever asks next, because the first waiter polls.
+// keptForNobody holds for the rows that are kept for whoever asks next, because the first waiter
+// polls.
 var keptForNobody = isReserved + ` AND nonce IS NULL AND waiting IS NOT NULL`
 
 // These are the fields of a place, and isPlace whether a text is one: other versions of
@@ -73,10 +73,10 @@ func passedOnce(p string) string {
 // micros is a time in µs since 1970, as a ticket has it.
 func micros(at string) string { return `(extract(epoch FROM ` + at + `) * 1000000)::bigint` }
 
-// handOver is common table expressions that end the locks whose rows are in ends. That has
-// the columns tid, waiting and next, which is the place of one who is next, or empty.
-// Rows where nobody waits are deleted, the others are handed over. Both expressions return
-// project and ref, and handed the places to notify: see refdb.Notifier.
+// handOver consists of common table expressions that end the locks whose rows are in ends. That
+// table has the columns tid, waiting and next; next is the place of the next waiter, or empty. Rows
+// without waiters are deleted, the others are handed over. Both expressions return project and ref,
+// and handed also returns the places to notify: see refdb.Notifier.
 var handOver = `deleted AS (
   DELETE FROM locks WHERE ctid = ANY (ARRAY(SELECT tid FROM ends WHERE waiting IS NULL)) RETURNING project, ref
 ), handed AS (
@@ -113,10 +113,10 @@ func firstToWake(places string) string {
 	return `(SELECT ARRAY[p] FROM unnest(` + places + `) WITH ORDINALITY AS first (p, n) WHERE ` + channelOf("p") + ` <> '' ORDER BY n LIMIT 1)`
 }
 
-// reservedHeartbeat is the heartbeat of a row that is kept for a place from now on, or for
-// nobody. It lies back so far that the row is stale when the place's turn is over. So the
-// row needs no stale_after of its own, which would stay when Gerrit's plugin makes a lock
-// of the row.
+// reservedHeartbeat is the heartbeat of a row that is reserved for a place from now on, or kept for
+// no waiter. It is so far in the past that the row is stale when the place's turn is over. So the
+// row needs no stale_after of its own, which would remain when Gerrit's plugin turns the row into a
+// lock.
 func reservedHeartbeat(place, now string) string {
 	return `CASE WHEN ` + place + ` IS NULL THEN 'epoch' ELSE ` + now + ` - (` + defaultStaleAfter + ` - ` + turnOf(place) + `) * interval '1 microsecond' END`
 }

@@ -70,11 +70,11 @@ const (
 	heldRows = `unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::timestamptz[])
   WITH ORDINALITY AS held (held_project, held_ref, held_owner, held_token, held_heartbeat, n)`
 
-	// lockOfHeld is the lock that such a row names, if it matches, and where it is
-	// stored. A lock that stands for an intent does not match: see finishSQL.
+	// lockOfHeld is the lock that such a row names, if it matches, and its location. A lock that
+	// stands for an intent does not match: see finishSQL.
 	//
-	// Here and elsewhere "owner IS NOT DISTINCT FROM" keeps the planner from looking
-	// the lock up by its owner, who may have any number of them.
+	// Here and elsewhere "owner IS NOT DISTINCT FROM" keeps the planner from looking the lock up by
+	// its owner, who may have any number of locks.
 	lockOfHeld = `SELECT *, ctid AS tid FROM locks
 WHERE project = held_project AND ref = held_ref AND owner IS NOT DISTINCT FROM held_owner AND coalesce(token, 'epoch') = held_token
 AND (held_heartbeat IS NULL OR coalesce(heartbeat, 'epoch') = held_heartbeat) AND NOT (` + isIntent + `) LIMIT 1`
@@ -175,11 +175,11 @@ SELECT ref, told FROM handed`
 // abandonLimit bounds an Abandon that nobody waits for.
 const abandonLimit = 10 * time.Second
 
-// Abandon waits for the keys, and so for an acquisition that is still being carried
-// out, whose rows nobody sees yet. It does not overtake an acquisition that has not
-// come to its keys either: a batch that waits for a connection leaves it out, and one in
-// a batch that was sent is given back. Only an acquisition on a connection that broke
-// may come later, if the server had not begun with it.
+// Abandon waits for the keys, and so for an acquisition that is still in progress and whose rows
+// are not visible yet. It does not overtake an acquisition that has not reached its keys: a batch
+// that waits for a connection omits the acquisition, and an acquisition in a batch that was sent is
+// given back. Only an acquisition on a broken connection may come later, if the server had not
+// started it.
 func (d *Driver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
 	o := outcome{project: r.Project}
 	err := d.pools.Do(ctx, roundtrip.Write("abandon locks").

@@ -9,9 +9,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// releaseBatchedSQL skips rows that others have locked, and returns the rows that it
-// ended. It does not end a row that has changed since the statement began: it can lock
-// that, but does not see it.
+// releaseBatchedSQL skips rows locked by others, and returns the rows that it ended. It does not
+// end a row that has changed since the statement began, because it can lock the new version, but
+// does not see it.
 //
 //	$1 projects  $2 refs  $3 owners  $4 tokens  $5 who is next, or ''
 var releaseBatchedSQL = bothForms(func(f form) string {

@@ -9,12 +9,14 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// around is a part of a statement that creates refs: what decides about their names. These are the refs above them, and of the refs
-// below each the first that holds a value and the first whose lock stands for an intent; but not those that the statement moves, which are $2.
-// It needs no younger snapshot than the rest: whoever creates one of these refs holds the key of the name above, which this transaction
-// has (see lockCreations). All are read in one snapshot, because the end of an intent takes the key of its own ref alone.
+// around is a part of a statement that creates refs: the rows that decide about their names. These
+// are the refs above them, and, of the refs below each, the first with a value and the first whose
+// lock stands for an intent, except for the refs that the statement moves, which are $2. It needs
+// no newer snapshot than the rest: the creator of one of these refs holds the key of the name
+// above, which this transaction has (see lockCreations). All rows are read in one snapshot, because
+// the end of an intent takes only the key of its own ref.
 //
-// The arguments have the numbers created and above: what rules.Created and rules.Above return.
+// The arguments have the numbers created and above: the results of rules.Created and rules.Above.
 func around(created, above int) string {
 	const notMoved = ` AND NOT ref = ANY ($2::text[])`
 	below := `ref > made.ref || '/' AND ref < made.ref || '0'` + notMoved // 0 comes after the slash
@@ -46,8 +48,8 @@ func conflicts(project string, created, with []string) error {
 	return e
 }
 
-// lockCreations is lockRefs for a request that creates refs, above which are those names. It holds these shared: whoever creates one of
-// them holds it alone, and so comes before this or after it.
+// lockCreations is lockRefs for a request that creates refs, above which are those names. It holds
+// these shared: whoever creates one of them holds it alone, and so comes before this or after it.
 func lockCreations(project string, refs, above []string) roundtrip.Statement {
 	if len(above) == 0 {
 		return lockRefs(project, refs)
@@ -67,9 +69,10 @@ func keysOf(project string, refs []string) []int64 {
 	return keys
 }
 
-// orderedKeys returns each key once, in order, and whether it is locked shared. What is needed in both ways is locked exclusively at once:
-// a ref may be above another one of the same request, and two names may have the same key. Two requests that
-// hold a key shared, and then want it alone, wait for each other.
+// orderedKeys returns each key once, in order, and whether it is locked shared. What is needed in
+// both ways is locked exclusively at once: a ref may be above another one of the same request, and
+// two names may have the same key. Two requests that hold a key shared, and then want it alone,
+// wait for each other.
 func orderedKeys(exclusive, shared []int64) (keys []int64, isShared []bool) {
 	slices.Sort(exclusive)
 	keys = slices.Concat(exclusive, shared)

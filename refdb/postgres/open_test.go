@@ -91,7 +91,7 @@ func TestAServerThatDoesNotLetUsInIsReportedInOneLine(t *testing.T) {
 		says  string
 	}{
 		{"28P01", refdb.Permanent, "refused the user or the password"},
-		{"28000", refdb.Permanent, "look at pg_hba.conf"},
+		{"28000", refdb.Permanent, "check pg_hba.conf"},
 		{"3D000", refdb.Permanent, "no such database"},
 		{"53300", refdb.Retryable, "database unavailable"},
 		{"57P03", refdb.Retryable, "database unavailable"},

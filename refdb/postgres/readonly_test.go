@@ -22,7 +22,7 @@ func TestASettingThatWasLeftBehindIsNotExplainedAsAStandby(t *testing.T) {
 	}
 	_, err = postgres.Open(t.Context(), with(t, db.URL(), "target_session_attrs", "read-write"))
 	wantLine(t, err, reset)
-	if !strings.Contains(err.Error(), "no server in the database URL takes writes") || refdb.ClassOf(err) != refdb.Retryable {
+	if !strings.Contains(err.Error(), "no server in the database URL accepts writes") || refdb.ClassOf(err) != refdb.Retryable {
 		t.Errorf("%s: %v", refdb.ClassOf(err), err)
 	}
 	// The advice is good.

@@ -13,9 +13,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// These compare, write, and end locks. Nothing in here waits. They return a row with
-// the verdict, and more rows with what refused the update, or with those to notify of
-// the locks that ended.
+// These statements compare, write, and end locks, without waiting. They return a row with the
+// verdict, and further rows with the reasons of a refusal, or with the waiters to notify of ended
+// locks.
 //
 //	$1 project   $2 refs    $3 olds, NULL if absent   $4 news   $5 operation   $6 whether to adopt
 //	$7 refs whose locks are in the way   $8 whether those of the fence end
@@ -55,8 +55,8 @@ WHERE verdict = 'locked' AND owner IS NOT NULL OR verdict = 'excluded' AND holds
 )
 
 const (
-	// foundByKey is the rows of the refs, each looked up. It looks none up if no row stands between the first of the refs and the last, as in
-	// an import of new refs.
+	// foundByKey is the rows of the refs, each looked up. It looks none up if no row stands between
+	// the first of the refs and the last, as in an import of new refs.
 	foundByKey = `found AS MATERIALIZED (
   SELECT asked.*, tid, value FROM unnest($2::text[], $3::text[], $4::text[]) AS asked (ref, old, new)
   LEFT JOIN LATERAL (
@@ -66,18 +66,19 @@ const (
   ) AS refs ON true
 )`
 
-	// inRange is the rows from the first of the refs to the last, but at most twice as many as there are refs.
+	// inRange is the rows from the first of the refs to the last, but at most twice as many as
+	// there are refs.
 	inRange = `in_range AS MATERIALIZED (
   SELECT ref, ctid AS tid, value FROM refs WHERE project = $1 AND ref >= ($2::text[])[1] AND ref <= ($2::text[])[cardinality($2::text[])]
   ORDER BY ref LIMIT 2 * cardinality($2::text[])
 )`
 
-	// foundInRange is the same rows, read from the first of the refs to the last, which takes
-	// less time for many refs that stand together. It reads at most twice as many rows as
-	// there are refs; refs beyond are looked up.
+	// foundInRange returns the same rows by reading from the first of the refs to the last, which
+	// is faster for many adjacent refs. It reads at most twice as many rows as there are refs, and
+	// looks up the refs beyond.
 	//
-	// Only a hash or a merge can make a full join. For another join the planner, which plans
-	// for arrays of unknown length, would compare each row with each.
+	// Only a hash or a merge can make a full join. For another join the planner, which plans for
+	// arrays of unknown length, would compare each row with each.
 	foundInRange = inRange + `, range_end AS MATERIALIZED (
   SELECT CASE WHEN count(*) = 2 * cardinality($2::text[]) THEN max(ref) END AS last FROM in_range
 ), found AS MATERIALIZED (
@@ -151,7 +152,8 @@ func decideUpdate(found, verdict string) string {
 )`
 }
 
-// endLocks ends the locks of the fence, if they are to end, and the stale ones that the update passes.
+// endLocks ends the locks of the fence, if they are to end, and the stale ones that the update
+// passes.
 func endLocks(next string) string {
 	return `, ends AS MATERIALIZED (
   SELECT tid, ` + placesOf("waiting", "''") + ` AS waiting, next FROM (
@@ -160,10 +162,10 @@ func endLocks(next string) string {
 ), ` + handOver
 }
 
-// updateRangeSQL moves all refs if each holds what it should, if nobody has a lock between
-// the first and the last, and if at most twice as many rows stand there. It takes three
-// quarters of the time of updateManySQL, which has to say why not. It returns whether it
-// moved them.
+// updateRangeSQL moves all refs if each has its expected value, if no lock is held between the
+// first and the last, and if the range has at most twice as many rows as there are refs. It returns
+// whether it moved them. It takes three quarters of the time of updateManySQL, which also has to
+// return the reasons of a refusal.
 //
 //	$1 project  $2 refs  $3 olds  $4 news  $5 operation
 var updateRangeSQL = `
@@ -378,7 +380,7 @@ func (o *outcome) err(updates []refdb.Update) error {
 	switch o.verdict {
 	case "lost":
 		slices.Sort(o.lost)
-		return &refdb.LostError{Project: o.project, Refs: o.lost, Reason: "the database has it gone, or another's"}
+		return &refdb.LostError{Project: o.project, Refs: o.lost, Reason: "the database no longer has the lock, or another owner has it"}
 	case "locked":
 		byRef(o.holders)
 		return &refdb.LockedError{Holders: slices.DeleteFunc(o.holders, refdb.LockInfo.Idle)}

@@ -24,9 +24,9 @@ AND NOT EXISTS (SELECT FROM locks WHERE project = asked_project AND ref = asked_
 RETURNING index`
 })
 
-// updateBatchedSQL decides about each ref for itself. A ref stays undecided if others
-// have locked the row of its lock, or changed it since the statement began, so that it
-// could be locked but not deleted.
+// updateBatchedSQL decides about each ref separately. A ref stays undecided if the row of its lock
+// is locked by others, or has changed since the statement began, so that it could be locked but not
+// deleted.
 //
 //	$1 projects  $2 refs  $3 olds, NULL if absent  $4 news  $5 operations  $6 indices of their keys
 //	$7 whether locks are in the way  $8 whether to adopt  $9 owners and $10 tokens of the locks to hold and release, or NULL

@@ -353,7 +353,7 @@ func migrateTo(t *testing.T, db *dbtest.Database, version uint) {
 	if err == nil {
 		err = m.To(t.Context(), version)
 		// On a busy machine those who write may keep a table for longer than a step waits for it.
-		for end := time.Now().Add(patience); err != nil && strings.Contains(err.Error(), "another transaction keeps a table") && time.Now().Before(end); {
+		for end := time.Now().Add(patience); err != nil && strings.Contains(err.Error(), "another transaction has locked a table") && time.Now().Before(end); {
 			err = m.To(t.Context(), version)
 		}
 		err = errors.Join(err, m.Close())

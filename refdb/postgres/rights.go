@@ -71,7 +71,7 @@ const owners = "history prune, recover"
 func (d *Driver) CheckRights(ctx context.Context, command string) error {
 	var user, owner, grants string
 	var owns bool
-	err := d.pools.Do(ctx, roundtrip.Read("look at the privileges").Query(rightsSQL, func(rows pgx.Rows) error {
+	err := d.pools.Do(ctx, roundtrip.Read("inspect the privileges").Query(rightsSQL, func(rows pgx.Rows) error {
 		return one(rows, &user, &owner, &owns, &grants)
 	}, command))
 	switch {
@@ -79,7 +79,7 @@ func (d *Driver) CheckRights(ctx context.Context, command string) error {
 		return err
 	case slices.Contains(strings.Split(owners, ", "), command):
 		if !owns {
-			return fmt.Errorf("%s is for the owner of the tables, and not for the role %s: name %s in the database URL", command, user, owner)
+			return fmt.Errorf("%s needs the owner of the tables, not the role %s: name %s in the database URL", command, user, owner)
 		}
 	case grants != "":
 		return fmt.Errorf("%s needs more privileges than the role %s has: name %s or a site's role in the database URL or, as %[3]s: %[4]s", command, user, owner, grants)

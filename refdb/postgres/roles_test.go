@@ -470,7 +470,7 @@ func TestARecoveryIsForTheOwnerFromItsFirstStepOn(t *testing.T) {
 	watch := connect(t, db.URL())
 	request := refdb.RecoverRequest{Epoch: "E", By: "alice", Reason: "test", Limit: 10}
 	_, err := open(t, address).Recover(t.Context(), request)
-	wantLine(t, err, "recover is for the owner of the tables, and not for the role "+role+": name postgres in the database URL")
+	wantLine(t, err, "recover needs the owner of the tables, not the role "+role+": name postgres in the database URL")
 	if errors.Is(err, refdb.ErrNotAdmitted) || count(t, watch, `SELECT count(*) FROM lost WHERE fate <> ''`) != 0 {
 		t.Errorf("something was decided: %v", err)
 	}

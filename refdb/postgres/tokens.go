@@ -8,17 +8,17 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// A token is the origin of tokens plus a microsecond for each transaction that
-// the server has ever begun, up to the one that takes the locks. A transaction that
-// has a ref's key began after all that took the ref's locks before, so it has a larger
-// number. The origin is only ever raised. So the tokens of a ref grow whatever the
-// clock does, and taking a lock writes nothing but the lock.
+// A token is the origin of tokens plus a microsecond for each transaction that the server has ever
+// begun, up to the transaction that takes the locks. A transaction that has a ref's key began after
+// all earlier transactions that took the ref's locks, so it has a larger number. The origin is only
+// ever raised. So the tokens of a ref grow regardless of the clock, and taking a lock writes
+// nothing but the lock.
 //
-// The number is the server's 64-bit transaction ID, which survives crashes,
-// promotions of standbys and pg_upgrade. On another server, to which the tables
-// were copied, it may be smaller. Then tokens would fall behind the largest one, and
-// none is given out until the origin has been raised. What is recorded as reached may be a while
-// old: so the trigger that admits the server raises the origin, too.
+// The number is the server's 64-bit transaction ID, which survives crashes, promotions of standbys
+// and pg_upgrade. On another server, to which the tables were copied, the ID may be smaller. Tokens
+// would then fall below the largest one, so none is assigned until the origin has been raised. The
+// recorded reached token may be outdated, so the trigger that admits the server raises the origin,
+// too.
 const passed = `txid_current() * interval '1 microsecond'`
 
 // ofOrigin selects the one row of token_origin, if tokens may be made of it.
@@ -38,7 +38,8 @@ const raiseSQL = raise + ` SKIP LOCKED)`
 // left to do. It is for requests that got no token.
 const raiseWaitingSQL = raise + `)`
 
-// raiseAboveAllSQL lets tokens go on above all that were ever given out, also those that the database lost: by the clock.
+// raiseAboveAllSQL lets tokens go on above all that were ever given out, also those that the
+// database lost: by the clock.
 const raiseAboveAllSQL = `
 UPDATE token_origin SET (origin, reached) = (
   SELECT now - ` + passed + `, now FROM greatest(clock_timestamp(), origin + ` + passed + `, reached) AS now

@@ -73,7 +73,7 @@ func knownKeys(known []refdb.Known) []knownKey {
 
 // Look implements refdb.AdmissionStore.
 func (d *Driver) Look(ctx context.Context, witness string, known []refdb.Known) (refdb.Looked, error) {
-	r := request{tag: "refdb.look", what: "look what the database has"}
+	r := request{tag: "refdb.look", what: "compare with the database"}
 	return snapshot(ctx, d, r, func(ctx context.Context, query queryFunc) (refdb.Looked, error) {
 		missing, err := look(ctx, query, witness, known)
 		return refdb.Looked{Server: d.name, Missing: missing}, err
@@ -145,7 +145,7 @@ func (d *Driver) Report(ctx context.Context, r refdb.Report) (refdb.Admission, e
 }
 
 func (d *Driver) reportOnce(ctx context.Context, r refdb.Report) (refdb.Admission, error) {
-	q := request{tag: "refdb.report", what: "report what the database has"}
+	q := request{tag: "refdb.report", what: "report a comparison with the database"}
 	if r.Server != d.name {
 		return refdb.Admission{}, failed(q.what, errReplaced)
 	}

@@ -25,7 +25,7 @@ ORDER BY time, id LIMIT @limit`
 
 // Record implements refdb.AuditStore.
 func (d *Driver) Record(ctx context.Context, e refdb.AuditEntry) (time.Time, error) {
-	r := request{tag: "refdb.record", what: "record what is done"}
+	r := request{tag: "refdb.record", what: "record an action"}
 	at, err := d.transact(ctx, r, func(ctx context.Context, t *transaction) error {
 		var b batch
 		b.add(len(recordColumns), spanner.Insert("audit", recordColumns,
@@ -40,7 +40,7 @@ func (d *Driver) Record(ctx context.Context, e refdb.AuditEntry) (time.Time, err
 
 // Conclude implements refdb.AuditStore.
 func (d *Driver) Conclude(ctx context.Context, e refdb.AuditCursor, outcome string) (there bool, err error) {
-	r := request{tag: "refdb.conclude", what: "record what came of it"}
+	r := request{tag: "refdb.conclude", what: "record an outcome"}
 	s := spanner.Statement{SQL: entrySQL, Params: map[string]any{"time": e.Time, "id": e.ID}}
 	_, err = d.transact(ctx, r, func(ctx context.Context, t *transaction) error {
 		there = false

@@ -22,10 +22,9 @@ const (
 	beatParts = 10
 )
 
-// Beat implements refdb.LockStore. A transaction renews at most beatRows. If it is held
-// up, its locks are cut into parts, and parts that are held up again are cut further
-// while others succeed. In the end only a row that another transaction keeps locked is
-// not renewed.
+// Beat implements refdb.LockStore. A transaction renews at most beatRows. If it is blocked, its
+// locks are split into parts, and blocked parts are split further while others succeed. In the end
+// the only rows not renewed are those that another transaction keeps locked.
 func (d *Driver) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
 	results := make([]refdb.BeatResult, len(locks))
 	var failure error
@@ -98,7 +97,8 @@ func (d *Driver) beatInParts(ctx context.Context, locks []refdb.LockID, results 
 	return nil
 }
 
-// beatTimeoutOf returns the timeout of a transaction that leaves time to cut a beat twice before ctx ends.
+// beatTimeoutOf returns the timeout of a transaction that leaves time to cut a beat twice before
+// ctx ends.
 func beatTimeoutOf(ctx context.Context) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {

@@ -15,10 +15,10 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// A client is one of Google's, with a count of its users. It keeps one session for good,
-// even after the server lost it, as when the database is dropped and restored. Then
-// the driver replaces the client. The users are the work that was begun with it and,
-// until it is replaced, the driver.
+// A client is a Google client with a count of its users. It keeps one session permanently, even
+// after the server lost the session, for example because the database was dropped and restored.
+// Then the driver replaces the client. The users are operations that were begun with the client
+// and, until it is replaced, the driver.
 type client struct {
 	*spanner.Client
 	users atomic.Int32
@@ -56,11 +56,10 @@ func (d *Driver) finishWork(c *client) {
 	d.work.Done()
 }
 
-// renewSession gives c a client with another session if the server lost the session: then
-// nothing was done, and c may ask again. Otherwise it returns the error
-// that c ends with. With shared it also does so if err may mean that another process
-// works in the same session of an emulator. It renews once in a call, so that a server
-// that loses every session is not asked forever.
+// renewSession gives c a client with another session if the server lost the session: then nothing
+// was done, and c may retry. Otherwise it returns the error for c. With shared it also renews the
+// session if err may mean that another process uses the same session of an emulator. It renews once
+// per call, so that a server that loses every session is not asked forever.
 func (d *Driver) renewSession(c *call, err error, shared bool) error {
 	if c.renewed || !sessionLost(err) && !(shared && d.emulatorForgot(err)) {
 		return err

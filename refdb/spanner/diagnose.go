@@ -18,7 +18,7 @@ import (
 // reads and durability need no check: Spanner has no setting that takes them away.
 func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 	var all []refdb.Diagnosis
-	err := d.read(ctx, request{what: "look at the database"}, func(ctx context.Context, c *client) error {
+	err := d.read(ctx, request{what: "inspect the database"}, func(ctx context.Context, c *client) error {
 		all = []refdb.Diagnosis{d.server()}
 		for _, look := range []func(context.Context) ([]refdb.Diagnosis, error){
 			c.diagnoseOptions,
@@ -89,7 +89,7 @@ func (c *client) diagnoseTables(ctx context.Context, version uint) ([]refdb.Diag
 		fixed = slices.DeleteFunc(fixed, func(f string) bool { return f == name })
 		return err
 	})
-	times := refdb.Diagnosis{Name: "allow_commit_timestamp", OK: len(fixed) == 0, Detail: "set for all times"}
+	times := refdb.Diagnosis{Name: "allow_commit_timestamp", OK: len(fixed) == 0, Detail: "set for all columns that need it"}
 	if !times.OK {
 		times.Detail = "not set for " + strings.Join(fixed, ", ") + ": set it with ALTER TABLE … ALTER COLUMN … SET OPTIONS (allow_commit_timestamp = true)"
 	}
@@ -97,12 +97,12 @@ func (c *client) diagnoseTables(ctx context.Context, version uint) ([]refdb.Diag
 }
 
 // errRollback undoes what was tried to see whether it is allowed.
-var errRollback = errors.New("taken back")
+var errRollback = errors.New("rolled back")
 
 // diagnosePrivileges executes statements that change no row, in a transaction that is rolled
 // back. It can't tell whether the account may commit.
 func (c *client) diagnosePrivileges(ctx context.Context) ([]refdb.Diagnosis, error) {
-	d := refdb.Diagnosis{Name: "privileges", OK: true, Detail: "refs, locks, intents and history can be read and written, as far as can be told without a commit"}
+	d := refdb.Diagnosis{Name: "privileges", OK: true, Detail: "refs, locks, intents and history can be read and written, as far as can be determined without a commit"}
 	var table string
 	_, err := c.ReadWriteTransactionWithOptions(ctx, func(ctx context.Context, txn *spanner.ReadWriteTransaction) error {
 		for _, table = range []string{"refs", "locks", "intents", "history"} {
@@ -120,7 +120,7 @@ func (c *client) diagnosePrivileges(ctx context.Context) ([]refdb.Diagnosis, err
 		err = nil
 	case spanner.ErrCode(err) == codes.InvalidArgument, spanner.ErrCode(err) == codes.NotFound:
 		// The check of the tables tells what is missing.
-		d.Detail, err = "not looked at: there is no table "+table, nil
+		d.Detail, err = "not checked: there is no table "+table, nil
 	}
 	return []refdb.Diagnosis{d}, err
 }

@@ -1,15 +1,14 @@
 // Package spanner is a refdb driver on Cloud Spanner, GoogleSQL dialect.
 //
-// A writing operation is one read-write transaction: one query, which begins it
-// and reads the locks and refs concerned by their keys, a decision here, and a
-// Commit that carries the mutations. That is two round trips. Spanner locks what
-// the query reads until the Commit, the gaps of keys that have no row included,
-// so the transactions are serializable; and Spanner makes the order of commits
-// that of real time. Tokens, heartbeats and the times of refs are the commit
-// timestamp, which for transactions that touch the same row always increases.
+// A writing operation is one read-write transaction: a query, which begins the transaction and
+// reads the locks and refs concerned by their keys; a decision in this process; and a Commit that
+// carries the mutations. That is two round trips. Spanner locks everything that the query reads
+// until the Commit, including the gaps of keys without a row, so the transactions are serializable;
+// and Spanner makes the order of commits that of real time. Tokens, heartbeats and the times of
+// refs are the commit timestamp, which always increases for transactions that touch the same row.
 //
-// Every other operation is a single strong read: it sees all that was
-// committed before it began.
+// Every other operation is a single strong read, which sees everything that was committed before it
+// began.
 package spanner
 
 import (

@@ -41,8 +41,8 @@ func findEmulator(opts []option.ClientOption) (address string, all []option.Clie
 	return address, all
 }
 
-// An emulatorMutex admits one transaction of several requests at a time: read-write, or a read-only snapshot. An
-// emulator runs one read-write transaction per session, and the client puts all of
+// An emulatorMutex admits one transaction of several requests at a time: read-write, or a read-only
+// snapshot. An emulator runs one read-write transaction per session, and the client puts all of
 // them into one session. The service has no such limit: there it is nil, and admits all.
 type emulatorMutex chan struct{}
 
@@ -72,11 +72,10 @@ func (m emulatorMutex) unlock() {
 	}
 }
 
-// emulatorForgot reports whether err may be that of a transaction that an emulator has
-// forgotten. It does so when another begins in the same session. The mutex does not
-// prevent that: a request that was given up may begin a transaction later. An emulator that
-// was restarted also gives out session names again: then another process may
-// work in this one's session for good.
+// emulatorForgot reports whether err may mean that an emulator has forgotten the transaction. An
+// emulator does so when another transaction begins in the same session. The mutex does not prevent
+// that, because an abandoned request may begin a transaction later. A restarted emulator also
+// reuses session names: then another process may share this one's session permanently.
 func (d *Driver) emulatorForgot(err error) bool {
 	code := spanner.ErrCode(err)
 	return d.emulator != "" && !sessionLost(err) && (code == codes.NotFound || code == codes.FailedPrecondition)

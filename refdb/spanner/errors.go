@@ -17,23 +17,22 @@ import (
 
 // Errors that last until somebody acts, with what to do.
 var (
-	errDenied = errors.New("the account may not do that: grant it roles/spanner.databaseUser on the database " +
+	errDenied = errors.New("the account lacks a permission: grant it roles/spanner.databaseUser on the database " +
 		"(and roles/spanner.databaseAdmin to migrate)")
 	errUnauthenticated = errors.New("the credentials are missing or not accepted: set GOOGLE_APPLICATION_CREDENTIALS, " +
 		"or run `gcloud auth application-default login`")
-	errReclaimed = errors.New("another process is taking over the same stale lock; if it stays so, that process died, " +
-		"and purging the stale lock helps")
+	errReclaimed = errors.New("another process is taking over the same stale lock; if this persists, that process has died, " +
+		"and the stale lock has to be purged")
 	errNoDatabase = errors.New("no such database: create it, or check the database URL")
 )
 
-// mayHaveHappened reports whether a commit that ended with that code, after so many
-// requests for it, may have happened.
+// mayHaveHappened reports whether a commit that ended with that code, after so many requests for
+// it, may have happened.
 //
-// A request whose reply was lost (UNAVAILABLE) is repeated by the client, with
-// the same transaction, and Spanner answers what became of that transaction. ABORTED always
-// says that it didn't happen. So do the codes with which Spanner refuses a
-// commit because of its contents or its sender, if there was only one
-// request. All other codes can arise after the commit.
+// The client repeats a request whose reply was lost (UNAVAILABLE) with the same transaction, and
+// Spanner returns the outcome of that transaction. ABORTED always means that it didn't happen. So
+// do the codes with which Spanner refuses a commit because of its contents or its sender, if there
+// was only one request. All other codes can arise after the commit.
 func mayHaveHappened(code codes.Code, requests int32) bool {
 	switch code {
 	case codes.Aborted:

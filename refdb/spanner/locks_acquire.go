@@ -83,13 +83,12 @@ func readAt(states []state) (now time.Time) {
 	return now
 }
 
-// take takes all refs, each of which is free, stale, kept for the claim's waiter or ours already, and
-// leaves the rows with the queues of after. It returns the markers that it inserts.
+// take takes all refs, each of which is free, stale, reserved for the claim's waiter or already the
+// claim's, and leaves the rows with the queues of after. It returns the markers that it inserts.
 //
-// The transaction would exclude other reclaims by itself; the marker is for
-// Gerrit's plugin, which inserts the same row when it reclaims. Whichever of us
-// comes second fails to. The plugin takes a reservation for a lock that becomes stale when
-// the turn is over.
+// The transaction would exclude other reclaims by itself; the marker is for Gerrit's plugin, which
+// inserts the same row when it reclaims, so that the second of the two fails. The plugin takes a
+// reservation for a lock that becomes stale when the turn is over.
 func (b *batch) take(c claim, states []state, after []queue.RowUpdate) (markers []spanner.Key) {
 	for _, s := range states {
 		if s.Lock == nil {

@@ -11,11 +11,10 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
-// maxMutations is the largest number of mutations that Spanner takes in one commit
-// (https://cloud.google.com/spanner/quotas#limits-for). A row written counts
-// once per column, keys included, and a row deleted once; each entry that
-// leaves or joins an index counts once too. More are refused with
-// INVALID_ARGUMENT.
+// maxMutations is the largest number of mutations that Spanner accepts in one commit
+// (https://cloud.google.com/spanner/quotas#limits-for). A written row counts once per column, keys
+// included, and a deleted row once; each entry added to or removed from an index counts once, too.
+// More mutations are refused with INVALID_ARGUMENT.
 const maxMutations = 80_000
 
 // MaxRefs is the largest number of refs that one update or one preparation may have. The
@@ -77,7 +76,7 @@ func (b *batch) all() []*spanner.Mutation {
 // check returns ErrTooMany if Spanner would refuse the batch for its size.
 func (b *batch) check() error {
 	if b.cost > maxMutations {
-		return fmt.Errorf("%w: %d changes of columns and index entries, Cloud Spanner takes %d in one commit",
+		return fmt.Errorf("%w: %d changes of columns and index entries, Cloud Spanner accepts %d in one commit",
 			refdb.ErrTooMany, b.cost, maxMutations)
 	}
 	return nil
@@ -190,11 +189,12 @@ func (b *batch) deleteIntent(project, ref string, token refdb.Token) {
 	b.delete(1, "intents", spanner.Key{project, ref, token.Time()})
 }
 
-// packEntries is what a pack's entries in packs_order and packs_kind cost at most, each of two columns: that of before leaves, and
-// each column of the new one counts.
+// packEntries is what a pack's entries in packs_order and packs_kind cost at most, each of two
+// columns: that of before leaves, and each column of the new one counts.
 const packEntries = (1 + 2) + (1 + 2)
 
-// putPart stores a part of a pack. It begins the pack if found has no row, and completes it with the last part.
+// putPart stores a part of a pack. It begins the pack if found has no row, and completes it with
+// the last part.
 func (b *batch) putPart(p refdb.PackPart, found packForPart) {
 	pack := p.Pack
 	row := map[string]any{"id": pack.ID, "size": found.size + int64(len(p.Data)), "time": spanner.CommitTimestamp}
@@ -219,14 +219,16 @@ func (b *batch) usePack(id string) {
 	b.add(len(usedColumns)+packEntries, spanner.Update("packs", usedColumns, []any{id, spanner.CommitTimestamp, spanner.NullString{}}))
 }
 
-// deletePack deletes a pack and its parts. A range of rows that are in no index counts as one mutation, however many they are.
+// deletePack deletes a pack and its parts. A range of rows that are in no index counts as one
+// mutation, however many they are.
 func (b *batch) deletePack(id string) {
 	b.delete(1+1+1, "packs", spanner.Key{id})
 	b.delete(1, "pack_parts", spanner.Key{id}.AsPrefix())
 }
 
-// deletePiece deletes the parts of a pack that come before next, and makes it one that is not complete and was not used. Its size is that of
-// parts as large as they may be: to know more, the parts would have to be read.
+// deletePiece deletes the parts of a pack that come before next, and makes it one that is not
+// complete and was not used. Its size is that of parts as large as they may be: to know more, the
+// parts would have to be read.
 func (b *batch) deletePiece(id string, p largePack, next int64) {
 	row := map[string]any{
 		"id": id, "position": spanner.NullTime{}, "kind": unusedPack, "parts": 0, "sum": "",

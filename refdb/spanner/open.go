@@ -101,7 +101,7 @@ func parseURL(url string) (name string, err error) {
 	if !ok || len(parts) != 6 || parts[0] != "projects" || parts[2] != "instances" || parts[4] != "databases" ||
 		parts[1] == "" || parts[3] == "" || parts[5] == "" || strings.ContainsAny(name, "?#%@ \t\r\n") {
 		// The URL is not repeated here: it may be that of another database, with a password.
-		return "", fmt.Errorf("%w database URL: it has to be spanner://projects/PROJECT/instances/INSTANCE/databases/DATABASE, and no more",
+		return "", fmt.Errorf("%w database URL: it has to be spanner://projects/PROJECT/instances/INSTANCE/databases/DATABASE, and nothing else",
 			refdb.ErrInvalid)
 	}
 	return name, nil
@@ -140,7 +140,8 @@ func (d *Driver) CheckSchema(ctx context.Context) error {
 	return d.checkAdmission(ctx)
 }
 
-// version reads a table of schema versions. Only our own has the oldest version that programs must know.
+// version reads a table of schema versions. Only our own has the oldest version that programs must
+// know.
 func (c *client) version(ctx context.Context, r request, table string) (recorded migrations.Record, err error) {
 	var version int64
 	var oldest spanner.NullInt64
@@ -157,10 +158,9 @@ func (c *client) version(ctx context.Context, r request, table string) (recorded
 	return recorded, err
 }
 
-// explainMissing tells what the server may not have found. It returns
-// ErrSchema if a table or column that we need is missing, ErrUnavailable if the
-// session is, another error if the database is, and nil if nothing is
-// or it can't tell.
+// explainMissing determines what the server may not have found. It returns ErrSchema if a table or
+// column that the driver needs is missing, ErrUnavailable if the session is, another error if the
+// database is, and nil if nothing is missing or the cause is unknown.
 func (c *client) explainMissing(ctx context.Context) error {
 	found, err := spannermigrate.Catalogue(ctx, c.Single)
 	switch {

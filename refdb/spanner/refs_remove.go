@@ -84,7 +84,7 @@ WHERE ` + tombstoneSQL
 // among many refs, and a transaction would lock all rows that it reads.
 func (d *Driver) PurgeTombstones(ctx context.Context, r refdb.TombstoneRequest) (int, error) {
 	params := map[string]any{"project": r.Project, "zeros": zeros, "age": r.OlderThan.Microseconds()}
-	look := request{tag: "refdb.tombstones", what: "look for tombstones"}
+	look := request{tag: "refdb.tombstones", what: "find tombstones"}
 	found, _, err := page(ctx, d, look, spanner.Statement{SQL: tombstonesSQL, Params: maps.Clone(params)}, r.Limit, column[string])
 	if err != nil || len(found) == 0 {
 		return 0, err

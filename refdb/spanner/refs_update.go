@@ -32,7 +32,7 @@ func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 // checkRefs returns ErrTooMany if a request has more than MaxRefs updates.
 func checkRefs(updates []refdb.Update) error {
 	if n := len(updates); n > MaxRefs {
-		return fmt.Errorf("%w: %d refs, at most %d at once are moved on Cloud Spanner", refdb.ErrTooMany, n, MaxRefs)
+		return fmt.Errorf("%w: %d refs, Cloud Spanner moves at most %d at once", refdb.ErrTooMany, n, MaxRefs)
 	}
 	return nil
 }

@@ -82,17 +82,15 @@ func (t *transaction) write(b *batch) error {
 	return t.txn.BufferWrite(b.all())
 }
 
-// transact runs f in a read-write transaction and returns its commit timestamp.
-// It runs f again when Spanner aborts the attempt, which is how it resolves
-// conflicts. Then f discards what it decided in the attempt before.
+// transact runs f in a read-write transaction and returns its commit timestamp. It runs f again
+// when Spanner aborts the attempt, which is how Spanner resolves conflicts. Then f discards its
+// decisions of the previous attempt.
 //
-// A refusal is committed too, even if nothing is written: only a commit
-// proves that all that was read was true at one time. It costs no more than
-// a rollback.
+// A refusal is committed too, even if nothing is written: only a commit proves that all reads were
+// consistent at one time. It costs no more than a rollback.
 //
-// The client's own loop (Client.ReadWriteTransaction) is not used: it also runs
-// f again after some errors that leave open whether the commit happened, and
-// doesn't say so.
+// The client's own loop (Client.ReadWriteTransaction) is not used, because it also runs f again
+// after some errors that leave the outcome of the commit open, without saying so.
 func (d *Driver) transact(ctx context.Context, r request, f func(context.Context, *transaction) error) (time.Time, error) {
 	c, ctx, err := d.begin(ctx)
 	if err != nil {
@@ -143,7 +141,8 @@ func (d *Driver) transact(ctx context.Context, r request, f func(context.Context
 		}
 		var next *spanner.ReadWriteStmtBasedTransaction
 		if aborted && txn != nil {
-			// It keeps its age: Spanner prefers it to transactions that began after its first attempt.
+			// It keeps its age: Spanner prefers it to transactions that began after its first
+			// attempt.
 			next, err = txn.ResetForRetry(ctx)
 		} else {
 			next, err = spanner.NewReadWriteStmtBasedTransactionWithOptions(ctx, c.client.Client, options)

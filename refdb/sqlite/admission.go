@@ -87,7 +87,7 @@ func (t *tx) admit(server string) error {
 
 // admitFirst admits the file if no server was admitted yet.
 func (d *Driver) admitFirst(ctx context.Context) error {
-	const doing = "look which file is admitted"
+	const doing = "read which file is admitted"
 	first := false
 	err := d.read(ctx, doing, func(c *conn) error {
 		server, err := c.admittedServer(ctx)
@@ -147,11 +147,11 @@ func (t *tx) admissionNow(server string, admitted bool) (refdb.Admission, error)
 	return admissionNow(context.Background(), t.conn, server, admitted)
 }
 
-var errReplaced = fmt.Errorf("%w: the file is another one by now", refdb.ErrUnavailable)
+var errReplaced = fmt.Errorf("%w: the file was replaced meanwhile", refdb.ErrUnavailable)
 
 // Report implements refdb.AdmissionStore.
 func (d *Driver) Report(ctx context.Context, r refdb.Report) (refdb.Admission, error) {
-	const doing = "report what the file has"
+	const doing = "report a comparison with the file"
 	if r.Server != d.server {
 		return refdb.Admission{}, explain(d.path, doing, errReplaced)
 	}

@@ -47,7 +47,7 @@ const (
 
 // Look implements refdb.AdmissionStore.
 func (d *Driver) Look(ctx context.Context, witness string, known []refdb.Known) (refdb.Looked, error) {
-	return snapshot(ctx, d, "look what the file has", func(c *conn) (refdb.Looked, error) {
+	return snapshot(ctx, d, "compare with the file", func(c *conn) (refdb.Looked, error) {
 		missing, err := c.look(ctx, witness, known)
 		return refdb.Looked{Server: d.server, Missing: missing}, err
 	})

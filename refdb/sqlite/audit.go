@@ -19,7 +19,7 @@ const (
 
 // Record implements refdb.AuditStore.
 func (d *Driver) Record(ctx context.Context, e refdb.AuditEntry) (time.Time, error) {
-	return writeAnyway(ctx, d, "record what is done", func(t *tx) (time.Time, error) {
+	return writeAnyway(ctx, d, "record an action", func(t *tx) (time.Time, error) {
 		_, err := t.exec(record, t.now, e.ID, e.Who, e.Origin, e.Action, e.Project, e.Detail, e.Reason)
 		return timeOf(t.now), err
 	})
@@ -27,7 +27,7 @@ func (d *Driver) Record(ctx context.Context, e refdb.AuditEntry) (time.Time, err
 
 // Conclude implements refdb.AuditStore.
 func (d *Driver) Conclude(ctx context.Context, e refdb.AuditCursor, outcome string) (bool, error) {
-	return writeAnyway(ctx, d, "record what came of it", func(t *tx) (bool, error) {
+	return writeAnyway(ctx, d, "record an outcome", func(t *tx) (bool, error) {
 		return t.execOne(conclude, outcome, t.now, e.Time.UnixMicro(), e.ID)
 	})
 }

@@ -24,10 +24,9 @@ func matching(l refdb.LockID, others ...any) []any {
 // which others wait.
 const beatRows = 5000
 
-// Beat implements refdb.LockStore. As there is no network, a prepared statement
-// for each lock is several times as fast as one statement over a list. When the
-// files were removed or replaced, all locks are lost: other processes don't see them, and
-// this one can't renew them any more.
+// Beat implements refdb.LockStore. As there is no network, a prepared statement for each lock is
+// several times as fast as one statement over a list. If the files were removed or replaced, all
+// locks are lost: other processes don't see them, and this process can no longer renew them.
 func (d *Driver) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
 	results := make([]refdb.BeatResult, len(locks))
 	var failure error

@@ -20,12 +20,11 @@ const (
 	logKept = 4 << 20
 )
 
-// checkpoint empties the log if it has become large. SQLite copies the log into the file
-// by itself, but starts it anew only at a moment without a reader, and readers that
-// overlap leave none. TRUNCATE keeps writers out until the readers of older
-// versions have left. Readers that come meanwhile read the newest version, and
-// after that the file alone. So it waits for no longer than the longest read, and
-// at most logWait.
+// checkpoint empties the log if it has become large. SQLite copies the log into the file by itself,
+// but restarts it only at a moment without a reader, and overlapping readers leave no such moment.
+// TRUNCATE blocks writers until the readers of older versions have finished. Readers that start
+// meanwhile read the newest version, and afterwards only the file. So checkpoint waits no longer
+// than the longest read, and at most logWait.
 func (d *Driver) checkpoint(logSize int64) {
 	switch {
 	case logSize == 0: // nothing was committed

@@ -72,7 +72,7 @@ func (d *Driver) checkVersion(ctx context.Context) (f finding, err error) {
 func (d *Driver) checkJournal(ctx context.Context) (f finding, err error) {
 	f.detail, err = d.setting(ctx, "journal_mode")
 	if f.detail != "wal" {
-		f.remedy = "another program changed it; stop all that use the file and start again"
+		f.remedy = "another program changed it; stop all programs that use the file, then start them again"
 	}
 	return f, err
 }
@@ -88,13 +88,13 @@ func (d *Driver) checkSynchronous(ctx context.Context) (f finding, err error) {
 func (d *Driver) checkIntegrity(ctx context.Context) (f finding, err error) {
 	f.detail, err = d.setting(ctx, "quick_check(1)")
 	if f.detail != "ok" {
-		f.remedy = "stop all that use the file and restore it from a backup"
+		f.remedy = "stop all programs that use the file, and restore it from a backup"
 	}
 	return f, err
 }
 
 func (d *Driver) checkTables(ctx context.Context) (f finding, err error) {
-	err = d.read(ctx, "look at the tables", func(c *conn) error {
+	err = d.read(ctx, "inspect the tables", func(c *conn) error {
 		found, err := catalogue(ctx, c)
 		if err != nil {
 			return err
@@ -120,7 +120,7 @@ func (d *Driver) checkTables(ctx context.Context) (f finding, err error) {
 }
 
 // errRollback undoes what was written to see whether writing is possible.
-var errRollback = errors.New("taken back")
+var errRollback = errors.New("rolled back")
 
 func (d *Driver) checkWrite(ctx context.Context) (finding, error) {
 	err := d.writeAnyway(ctx, "write a row", 1, func(t *tx) error {
@@ -132,7 +132,7 @@ func (d *Driver) checkWrite(ctx context.Context) (finding, error) {
 	if errors.Is(err, errRollback) {
 		err = nil
 	}
-	return finding{detail: "possible: wrote a row, and took it back"}, err
+	return finding{detail: "possible: wrote a row, and rolled it back"}, err
 }
 
 func (d *Driver) checkLog(context.Context) (finding, error) {

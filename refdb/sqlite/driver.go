@@ -1,23 +1,20 @@
-// Package sqlite is the refdb.Driver on one SQLite file, for a single machine:
-// any number of its processes share the file, and its wall clock is the
-// database's time.
+// Package sqlite is the refdb.Driver on one SQLite file, for a single machine: any number of its
+// processes share the file, and its wall clock is the database's time.
 //
-// The file must be on a local file system. SQLite's write-ahead log is a piece of
-// memory shared by all processes that have the file open, which no network
-// file system offers; on one, locks would not exclude each other.
+// The file must be on a local file system. SQLite's write-ahead log uses memory shared by all
+// processes that have the file open, which no network file system offers; on one, locks would not
+// exclude each other.
 //
-// The files with its name and -wal or -shm belong to it. Copying, moving or deleting
-// one of them alone, or while the file is in use, damages it. A process whose
-// files were removed or replaced neither writes nor reads any more, and its locks are lost.
-// A file that is in use can't be opened under another path, where it would have another
-// log.
+// The files with its name and -wal or -shm belong to it. Copying, moving or deleting one of them
+// alone, or while the file is in use, damages it. A process whose files were removed or replaced
+// neither writes nor reads any more, and its locks are lost. A file that is in use can't be opened
+// under another path, where it would have another log.
 //
-// Writers take turns: within a process in the order in which they came, between
-// processes by trying again and again. Writes use group commit: the requests that
-// come in during one transaction share the next, and so one wait for the disk. A
-// request that finds no other goes on at once. A process that is stopped, not killed,
-// inside its write transaction stops all others until it continues or dies: all
-// requests that wait then fail together with refdb.ErrUnavailable.
+// Writers take turns: within a process in the order of their arrival, between processes by
+// retrying. Writes use group commit: the requests that arrive during one transaction share the
+// next, and so one wait for the disk. A request that finds no other proceeds at once. A process
+// that is stopped, not killed, inside its write transaction blocks all others until it continues or
+// dies: all waiting requests then fail together with refdb.ErrUnavailable.
 package sqlite
 
 import (
@@ -115,7 +112,8 @@ func (d *Driver) Now(ctx context.Context) (time.Time, error) {
 // now returns the time in microseconds since the epoch.
 func (d *Driver) now() int64 { return d.clock().UnixMicro() }
 
-// Stats implements [refdb.Meter]: its batches are the groups that share a commit. There is no pool to wait for.
+// Stats implements [refdb.Meter]: its batches are the groups that share a commit. There is no pool
+// to wait for.
 func (d *Driver) Stats() refdb.DriverStats { return refdb.DriverStats{Batches: d.groups.stats()} }
 
 // Close waits for the calls under way and closes the file. Calls that wait for

@@ -31,10 +31,9 @@ type request struct {
 
 func (r *request) answer(err error) { r.err, r.answered = err, true }
 
-// A groupCommit orders the requests of a process that write: first come, first
-// served. One request leads at a time. It has the connection that writes, and
-// carries out waiting requests together with its own, in one transaction. A
-// request that finds no leader leads at once, alone.
+// A groupCommit orders the writing requests of a process: first come, first served. One request
+// leads at a time. It has the writing connection, and carries out waiting requests together with
+// its own, in one transaction. A request that finds no leader leads at once, alone.
 type groupCommit struct {
 	mu      sync.Mutex
 	led     bool // there is a leader

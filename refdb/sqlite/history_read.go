@@ -173,11 +173,14 @@ func changeOf(r row) refdb.Change {
 	}
 }
 
-// The names are found by jumping from each to the next in the primary keys of refs and history, since a ref
-// that was removed is in the history only. What a ref held right after a position is what its first change after
-// that found; else what it holds. Its time and operation are those of its newest change up to the position; those of its row are right, too,
-// if it has not changed since.
-// ?1: project, ?2: after, ?3: how many names, ?4: the first name, ?5: the end of the names, ?6: the position.
+// The names are found by jumping from each to the next in the primary keys of refs and history,
+// because a removed ref is in the history only. A ref's value right after a position is the old
+// value of its first later change or, without one, its present value. Its time and operation are
+// those of its newest change up to the position; those of its row are right, too, if it has not
+// changed since.
+//
+// ?1: project, ?2: after, ?3: number of names, ?4: the first name, ?5: the end of the names, ?6:
+// the position.
 const past = `
 WITH RECURSIVE name (ref, n) AS (
   SELECT (SELECT min(ref) FROM (

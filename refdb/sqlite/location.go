@@ -149,11 +149,10 @@ func (l location) record(ctx context.Context, mode string) (err error) {
 	return c.query(ctx, func(row) {}, "PRAGMA wal_checkpoint(TRUNCATE)")
 }
 
-// recorded returns the record in the file itself, which may be newer than one in
-// the log. "immutable" makes SQLite look at neither locks nor log, and
-// writable_schema keeps it from comparing the file's size, which another process may
-// be changing. The file must not be opened without SQLite: closing it again would
-// drop the locks that SQLite holds on it in this process.
+// recorded returns the record in the file itself, which may be newer than a record in the log.
+// "immutable" makes SQLite ignore locks and the log, and writable_schema prevents it from checking
+// the file's size, which another process may be changing. The file must not be opened without
+// SQLite: closing it again would drop the locks that SQLite holds on it in this process.
 func (l location) recorded(ctx context.Context) (id int32, err error) {
 	if l.id == unrecorded {
 		return unrecorded, nil
@@ -224,7 +223,7 @@ func (f *files) verify() (logSize int64, err error) {
 		if i == 0 {
 			err = fmt.Errorf("the file was %w: restart this process: %w", errGone, err)
 		} else {
-			err = fmt.Errorf("the file's log was %w: what was locked and written before may be lost: "+
+			err = fmt.Errorf("the file's log was %w: earlier locks and writes may be lost: "+
 				"stop all processes that use the file, then start them again: %s: %w", errGone, path, err)
 		}
 		f.gone.CompareAndSwap(nil, &err)

@@ -42,8 +42,8 @@ func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (answer re
 	return answer, err
 }
 
-// contend takes locks. If it is likely that they are refused, it looks first: after a refusal of any
-// request, or of this waiter. Contenders for a stale lock exclude each other by the write
+// contend takes locks. If it is likely that they are refused, it looks first: after a refusal of
+// any request, or of this waiter. Contenders for a stale lock exclude each other by the write
 // transaction: there is no marker row.
 func (d *Driver) contend(waiter refdb.Waiter, look, take func() error) (err error) {
 	if d.contended.Load() || !waiter.Place.Ticket.IsZero() {
@@ -56,18 +56,18 @@ func (d *Driver) contend(waiter refdb.Waiter, look, take func() error) (err erro
 	return err
 }
 
-// lookFirst reads the rows of refs without a write transaction, and returns what decide says: a
-// *refdb.LockedError if the claim is to be refused and that changes nothing. Most requests after a
-// refusal end here. Waiters ask again and again; in a write transaction each time they would
-// hold up the lock's holder. If an earlier request for the claim took some of the locks, there
-// is something to write.
+// lookFirst reads the rows of refs without a write transaction, and returns the result of decide: a
+// *refdb.LockedError if the claim is to be refused without any change. Most requests after a
+// refusal end here. Waiters ask repeatedly; if each request used a write transaction, they would
+// delay the lock's holder. If an earlier request for the claim took some of the locks, there is
+// something to write.
 //
 // If updates create refs, decide also gets the rows that decide about their names.
 func (d *Driver) lookFirst(ctx context.Context, project string, refs []string, updates []refdb.Update, c rules.Claim,
 	decide func(rows, around []rules.Row, now time.Time) error) error {
 	var rows, around []rules.Row
 	var now int64
-	err := d.read(ctx, "look at locks", func(conn *conn) (err error) {
+	err := d.read(ctx, "inspect locks", func(conn *conn) (err error) {
 		// Read before the rows, the time makes no lock older than it is.
 		now = d.now()
 		if rows, err = readRows(ctx, conn, now, project, refs); err != nil {
@@ -133,13 +133,13 @@ func (t *tx) newToken(rows []rules.Row) (refdb.Token, error) {
 		newest = max(newest, l.Token)
 	}
 	if newest == math.MaxInt64 {
-		return 0, errors.New("the lock that stands there has the largest token possible: it was not written by this program, delete it")
+		return 0, errors.New("the existing lock has the largest possible token, and was not written by this program: delete the lock")
 	}
 	if err := t.readMark(); err != nil {
 		return 0, err
 	}
 	if *t.mark == math.MaxInt64 {
-		return 0, errors.New("the table token_mark holds the largest token possible: restore the file from a backup")
+		return 0, errors.New("the table token_mark holds the largest possible token: restore the file from a backup")
 	}
 	*t.mark = max(t.now, *t.mark+1, int64(newest)+1)
 	return refdb.Token(*t.mark), nil

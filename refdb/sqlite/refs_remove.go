@@ -71,7 +71,7 @@ func (d *Driver) PurgeTombstones(ctx context.Context, r refdb.TombstoneRequest) 
 	}
 	for removed < r.Limit {
 		var refs []string
-		err := d.read(ctx, "look for tombstones", func(c *conn) error {
+		err := d.read(ctx, "find tombstones", func(c *conn) error {
 			return c.query(ctx, func(r row) { refs = append(refs, r.text(0)) }, findTombstones, args(d.now(), int64(r.Limit-removed))...)
 		})
 		if err != nil || len(refs) == 0 {

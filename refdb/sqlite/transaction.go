@@ -31,10 +31,9 @@ const (
 	rest    = 2 * lastPause
 )
 
-// read runs do on a connection that only reads. A statement sees all that any
-// process committed before the statement began: a commit updates the index in
-// shared memory before it returns, and a read starts by looking there. So one
-// statement is linearizable, and waits for no writer.
+// read runs do on a read-only connection. A statement sees everything that any process committed
+// before the statement began: a commit updates the index in shared memory before it returns, and a
+// read starts by checking that index. So one statement is linearizable, and waits for no writer.
 func (d *Driver) read(ctx context.Context, doing string, do func(*conn) error) error {
 	c, err := d.borrowReader(ctx)
 	if err != nil {
@@ -95,8 +94,9 @@ func (t *tx) query(each func(row), query string, args ...any) error {
 	return t.conn.query(context.Background(), each, query, args...)
 }
 
-// write is writeAnyway for what changes refs, locks, intents, projects or the history. If the file is not the one that
-// is admitted, it does nothing and returns refdb.ErrNotAdmitted; others in the group go on.
+// write is writeAnyway for what changes refs, locks, intents, projects or the history. If the file
+// is not the one that is admitted, it does nothing and returns refdb.ErrNotAdmitted; others in the
+// group go on.
 func (d *Driver) write(ctx context.Context, doing string, rows int, do func(*tx) error) error {
 	admitted := false
 	err := d.writeAnyway(ctx, doing, rows, func(t *tx) (err error) {
@@ -111,20 +111,18 @@ func (d *Driver) write(ctx context.Context, doing string, rows int, do func(*tx)
 	return err
 }
 
-// writeAnyway runs do in a write transaction and commits it. If do fails, nothing has
-// happened. There is one write transaction at a time among all processes, so they
-// have one order, and each sees the effects of those before it.
+// writeAnyway runs do in a write transaction and commits it. If do fails, nothing has happened.
+// Among all processes there is one write transaction at a time, so write transactions have one
+// order, and each sees the effects of those before it.
 //
-// With group commit the transaction may hold other requests of this process too,
-// which share the wait for the disk. They are carried out one after the other,
-// each sees the effects of those before it, and none is answered before the
-// commit. If one of them fails, all are undone, and each is tried again in a
-// transaction of its own, so that an error has no effect on others. Therefore do
-// may be called twice, and a refusal must not be an error of do.
+// With group commit the transaction may include other requests of this process, which share the
+// wait for the disk. They are carried out one after the other, each sees the effects of those
+// before it, and none is answered before the commit. If one of them fails, all are undone, and each
+// is retried in a transaction of its own, so that an error does not affect others. Therefore do may
+// be called twice, and a refusal must not be an error of do.
 //
-// ctx ends the wait for other writers, and the transaction between do and COMMIT,
-// unless others share it. It does not end a COMMIT, which waits only for the disk:
-// so the answer always comes.
+// ctx ends the wait for other writers, and the transaction between do and COMMIT, unless others
+// share it. It does not end a COMMIT, which waits only for the disk, so the answer always arrives.
 func (d *Driver) writeAnyway(ctx context.Context, doing string, rows int, do func(*tx) error) error {
 	if err := d.checkOpen(ctx); err != nil {
 		return explain(d.path, doing, err)
@@ -206,10 +204,9 @@ func (d *Driver) writeEach(ctx context.Context, doing string, n int, do func(t *
 	})
 }
 
-// begin begins a write transaction. If this process kept others out for long, it
-// pauses first: SQLite has no queue of writers that would tell whether another
-// process waits. Patience counts from the arrival of the request, or from
-// when this process last released the file.
+// begin begins a write transaction. If this process has excluded others for long, it pauses first,
+// because SQLite has no queue of writers that would show whether another process waits. Patience
+// counts from the arrival of the request, or from when this process last released the file.
 func (d *Driver) begin(ctx context.Context, arrived time.Time) error {
 	if err := d.checkOpen(ctx); err != nil {
 		return err

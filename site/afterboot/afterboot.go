@@ -63,7 +63,7 @@ func (b *Repair) RemoveLockFiles(ctx context.Context, c *config.Config) {
 		err = errors.Join(err, b.removeLockFilesIn(ctx, r, until))
 	}
 	if err != nil {
-		b.Logger.WarnContext(ctx, "after a boot git's lock files could not all be looked at: see `refdbctl site check`")
+		b.Logger.WarnContext(ctx, "after a boot, some of git's lock files could not be checked: see `refdbctl site check`")
 	}
 }
 
@@ -78,7 +78,7 @@ func (b *Repair) removeLockFilesIn(ctx context.Context, r config.Repository, unt
 		err = nil // a git that was started since
 	}
 	if found > 0 && (err == nil || errors.Is(err, lockfiles.ErrStays)) {
-		b.Logger.InfoContext(ctx, "after a boot git's lock files were removed", "files", removed, "repository", b.State.Digest(r.Project, ""))
+		b.Logger.InfoContext(ctx, "after a boot, git's lock files were removed", "files", removed, "repository", b.State.Digest(r.Project, ""))
 	}
 	return err
 }

@@ -74,7 +74,7 @@ func (s *syncer) noteSettled(moves []compare.Pair) error {
 		}
 	}
 	if _, err := compare.NoteSettled(s.repo.Dir(), values); err != nil {
-		return fmt.Errorf("noting which values the refs got: %w", err)
+		return fmt.Errorf("recording the refs' new values: %w", err)
 	}
 	return nil
 }
@@ -100,7 +100,7 @@ func (s *syncer) still(ctx context.Context, moves []compare.Pair) (still []compa
 		if result, detail := obstacle(l, s.Site); result != "" {
 			s.tell(Synced{l.Ref, result, l.Local, l.Global, detail})
 		} else if l.Pair != moves[i] {
-			s.tell(Synced{l.Ref, Moved, l.Local, l.Global, "the next sync looks at it again"})
+			s.tell(Synced{l.Ref, Moved, l.Local, l.Global, "the next sync checks it again"})
 		} else {
 			still = append(still, l.Pair)
 		}

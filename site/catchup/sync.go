@@ -255,7 +255,7 @@ func (s *syncer) ready(ctx context.Context, n int) error {
 		err = errors.New(refusal)
 	}
 	if err != nil {
-		return fmt.Errorf("the site daemon at %s would not let the refs move: %w", s.Socket, err)
+		return fmt.Errorf("the site daemon at %s refused the move of the refs: %w", s.Socket, err)
 	}
 	return nil
 }
@@ -474,7 +474,7 @@ func (s *syncer) setAside(ctx context.Context, looks []compare.Look) (some bool,
 	return some, nil
 }
 
-const aheadDetail = "the database has an older value than it had when this one came here: it seems to have been set back; " +
+const aheadDetail = "the database has an older value than when this site got its value: the database seems to have been set back; " +
 	`see OPERATIONS.md, "The database went back in time", or --force to take its value`
 
 // obstacle returns why a ref must not be moved; "" if it may be.
@@ -486,15 +486,15 @@ func obstacle(l compare.Look, site string) (result Result, detail string) {
 	case l.Broken != "":
 		return Failed, l.Broken
 	case l.Agree() || l.Global == refdb.Unknown:
-		return Moved, "it needs nothing by now"
+		return Moved, "it is already up to date"
 	case l.Lock != nil && l.Lock.Site() == site && l.Lock.Intended():
-		return Locked, "a push is under way, by " + l.Lock.Owner
+		return Locked, "a push is in progress, by " + l.Lock.Owner
 	case l.Lock != nil && l.Lock.Site() == site:
 		return Locked, "by " + l.Lock.Owner
 	case symbolic:
-		return Failed, "it is a symbolic ref here, which a guarded ref can't be: `refdbctl site check` says how to remove it"
+		return Failed, "it is a symbolic ref here, but a guarded ref must not be one: `refdbctl site check` says how to remove it"
 	case !l.Global.IsObjectID():
-		return Failed, "the database holds something else than an object ID"
+		return Failed, "the database's value is not an object ID"
 	}
 	return "", ""
 }

@@ -1,5 +1,6 @@
-// Package check audits the repositories of a site: whether their pushes are guarded, and
-// whether their refs are those of the database. It repairs what is safe to repair, and moves no ref that has a value.
+// Package check audits the repositories of a site: whether their pushes are guarded, and whether
+// their refs have the database's values. It repairs what is safe to repair, and moves no ref that
+// has a value.
 package check
 
 import (
@@ -23,51 +24,52 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/projects"
 )
 
-// Codes of findings, besides those of packages install and hookdir. They don't change: monitoring may rely on them.
+// Codes of findings, besides those of packages install and hookdir. They don't change: monitoring
+// may rely on them.
 const (
-	DaemonDown        = "daemon-down"         // the daemon does not answer, or says that something is wrong
-	RepositoryBroken  = "repository"          // it can't be read
+	DaemonDown        = "daemon-down"         // the daemon does not answer, or reports a fault
+	RepositoryBroken  = "repository"          // the repository can't be read
 	RepositoryUnknown = "repository-unknown"  // the daemon does not serve it
-	SocketLink        = "socket"              // the hook does not find the daemon
-	Setting           = "setting"             // one of git's is not as needed
+	SocketLink        = "socket"              // the hook can't find the daemon
+	Setting           = "setting"             // a git setting is wrong
 	GuardedFetch      = "guarded-fetch"       // git fetch, or git push, would write to guarded refs
-	Symref            = "symref"              // a guarded ref is a symbolic one
-	RefBroken         = "ref-broken"          // git, or the database, can't take it for a ref
-	LocalUnknown      = "local-unknown"       // here, and not in the database
-	LocalDiffers      = "local-differs"       // here is another value than in the database
-	GlobalMissingHere = "global-missing-here" // in the database, and not here
-	NameConflict      = "name-conflict"       // the database holds two refs that git can't hold both
+	Symref            = "symref"              // a guarded ref is symbolic
+	RefBroken         = "ref-broken"          // git, or the database, can't accept it as a ref
+	LocalUnknown      = "local-unknown"       // here, but not in the database
+	LocalDiffers      = "local-differs"       // another value here than in the database
+	GlobalMissingHere = "global-missing-here" // in the database, but not here
+	NameConflict      = "name-conflict"       // the database has two refs that git can't store both
 	DatabaseBehind    = "database-behind"     // the database has an older value than it once had
-	NotEnforced       = "not-enforced"        // nothing is refused: the project's mode
-	IntentPending     = "intent-pending"      // a push that was announced and neither done nor dropped
-	IntentDecided     = "intent-decided"      // an operator's decision that this site has not heeded
-	LeftoverLock      = "leftover-lock"       // a lock file of a git that is gone
-	ForeignOwner      = "foreign-owner"       // files of another user than the repository's
-	PeerRef           = "peer-ref"            // in the way of the refs of a peer
-	Behind            = "behind"              // the daemon can't bring it to what the database holds, or can't clone it
-	NoBase            = "no-base"             // the database lacks objects that it is to keep
+	NotEnforced       = "not-enforced"        // nothing is refused, because of the project's mode
+	IntentPending     = "intent-pending"      // an announced push that was neither completed nor dropped
+	IntentDecided     = "intent-decided"      // an operator's decision that this site has not applied
+	LeftoverLock      = "leftover-lock"       // a lock file of a git process that has ended
+	ForeignOwner      = "foreign-owner"       // files of another user than the repository's owner
+	PeerRef           = "peer-ref"            // prevents the refs of a peer
+	Behind            = "behind"              // the repository can't catch up, or the project can't be cloned
+	NoBase            = "no-base"             // the database lacks objects that it should keep
 	PacksUnused       = "packs-unused"        // many packs in the database that no push has used
-	NotMaintained     = "not-maintained"      // the daily maintenance does not come
-	ObjectDamaged     = "object-damaged"      // a file with objects does not hold what it should
-	ObjectMissing     = "object-missing"      // refs reach it, and it is not here
-	ObjectsUnread     = "objects-unread"      // its objects are in another place, too, which was not looked at
-	RootGone          = "root-gone"           // the site's repositories are away
-	ObjectMalformed   = "object-malformed"    // git's fsck objects to its form
-	ProjectRemoved    = "project-removed"     // the repository of a removed project is here
-	Moved             = "moved"               // it is a copy of another project than its path says
-	HeadDiffers       = "head-differs"        // HEAD points elsewhere than in the database, and nobody knows which one counts
-	NotGuarded        = "not-guarded"         // nobody has put it under guard
+	NotMaintained     = "not-maintained"      // the daily maintenance does not happen
+	ObjectDamaged     = "object-damaged"      // a file with objects is damaged
+	ObjectMissing     = "object-missing"      // an object that refs reach is missing
+	ObjectsUnread     = "objects-unread"      // the repository has objects elsewhere, which were not read
+	RootGone          = "root-gone"           // the site's root is missing
+	ObjectMalformed   = "object-malformed"    // git's fsck rejects the object
+	ProjectRemoved    = "project-removed"     // a removed project's repository still exists
+	Moved             = "moved"               // a copy of another project than its path stands for
+	HeadDiffers       = "head-differs"        // HEAD differs from the database, and it is unknown which one is right
+	NotGuarded        = "not-guarded"         // the repository was never put under guard
 )
 
-// intentPatience is how long a push may take before its intent is a finding, and how long an
-// operator's decision may wait until the daemon carries it out.
+// intentPatience is how old an intent must be to become a finding, and how long an operator's
+// decision may wait until the daemon applies it.
 const intentPatience = 30 * time.Second
 
-// A Finding is something that an operator should know.
+// A Finding is a problem that an operator should know about.
 type Finding struct {
 	Project string // "" for the site as a whole
 	Code    string
-	Subject string // the ref, file or setting that it is about
+	Subject string // the ref, file or setting concerned
 	Detail  string // what was found, and what to do
 	Mended  bool
 }
@@ -78,27 +80,27 @@ type Options struct {
 	// unknown.
 	Hook string
 	// Repair repairs what is safe to repair: hooks, settings, the link to the socket, abandoned
-	// lock files, refs without a value, objects that the database has. It moves no ref that has a value: the daemon is asked to
-	// bring those of a project whose objects the database keeps.
+	// lock files, refs without a value, objects that the database has. It moves no ref that has a
+	// value: for a project whose objects the database keeps, it asks the daemon to update the refs.
 	Repair bool
-	// Objects has all objects read, which takes as long as the disk does.
+	// Objects enables reading all objects, which takes as long as reading the disk.
 	Objects bool
-	// NotCompared, unless nil, is called with each repository that nothing is to guard: neither its refs nor its objects are looked at. Several
-	// goroutines call it.
+	// NotCompared, unless nil, is called with each unguarded repository, whose refs and objects are
+	// not checked. It may be called concurrently.
 	NotCompared func(config.Repository)
-	// Progress, unless nil, is called with how many repositories have been checked.
+	// Progress, unless nil, is called with the number of repositories that have been checked.
 	Progress func(done, total int)
 }
 
-// checkLimit is how many repositories are checked at the same time: some wait for the database
-// while others use the processors.
+// checkLimit is how many repositories are checked concurrently: some wait for the database while
+// others use the processors.
 const checkLimit = 16
 
-// Run finds what keeps the repositories from being guarded, and what differs from the database. It
-// calls found for each finding, in the order of the repositories. With a nil db it does not compare
-// with the database. Refs that move during the check are no findings; a repository that can't be
-// read is one. An error says that the check is incomplete: ctx has ended, or the database does not
-// answer; then the remaining repositories are checked without it.
+// Run finds gaps in the repositories' guard, and differences from the database. It calls found for
+// each finding, in the order of the repositories. With a nil db it does not compare with the
+// database. Refs that move during the check are not findings; a repository that can't be read is
+// one. An error means that the check is incomplete: ctx has ended, or the database does not answer,
+// in which case the remaining repositories are checked without it.
 func Run(ctx context.Context, c *config.Config, db *refdb.DB, repositories []config.Repository, o Options, found func(Finding)) error {
 	var program []byte
 	if o.Hook != "" {
@@ -112,7 +114,7 @@ func Run(ctx context.Context, c *config.Config, db *refdb.DB, repositories []con
 		found(Finding{Code: DaemonDown, Subject: c.Socket, Detail: detail})
 	}
 	if status.RootGone {
-		found(Finding{Code: RootGone, Subject: c.Root, Detail: "it can't be read, or is empty although repositories were followed there: mount its disk; nothing can be said about the repositories"})
+		found(Finding{Code: RootGone, Subject: c.Root, Detail: "it can't be read, or is empty although the daemon has followed repositories there: mount its disk; its repositories can't be checked"})
 	}
 	f := &siteCheck{Config: c, Options: o, db: db, program: program, obstructed: map[string]bool{}, looked: map[string]bool{}}
 	for _, r := range repositories {
@@ -125,7 +127,7 @@ func Run(ctx context.Context, c *config.Config, db *refdb.DB, repositories []con
 	f.behind(status, repositories, found)
 	malformed(status, repositories, found)
 	if len(repositories) == 1 {
-		f.found = found // it may have any number
+		f.found = found // a single repository may have any number of findings
 	}
 	if db != nil {
 		f.failed(f.readIntents(ctx, repositories))
@@ -152,16 +154,17 @@ func Run(ctx context.Context, c *config.Config, db *refdb.DB, repositories []con
 	return nil
 }
 
-// Unserved finds the repositories below the site's root that are none of the site's: a look at all of its repositories leaves them out.
+// Unserved finds the repositories below the site's root that don't belong to the site. A check of
+// all repositories of the site excludes them.
 func Unserved(c *config.Config, found func(Finding)) error {
 	all, err := c.Unserved()
 	for _, u := range all {
-		found(Finding{Code: RepositoryUnknown, Subject: u.Path, Detail: "it is not looked at, and pushes to it are not guarded: " + u.Reason.Error()})
+		found(Finding{Code: RepositoryUnknown, Subject: u.Path, Detail: "it is not checked, and pushes to it are not guarded: " + u.Reason.Error()})
 	}
 	return err
 }
 
-// daemonStatus returns what the daemon says about itself, and what is wrong with it.
+// daemonStatus returns the daemon's status, and its fault, if it has one.
 func daemonStatus(ctx context.Context, socket string) (status client.Status, fault string) {
 	ctx, _, cancel := client.Within(ctx)
 	defer cancel()
@@ -170,27 +173,27 @@ func daemonStatus(ctx context.Context, socket string) (status client.Status, fau
 	case err != nil:
 		return status, err.Error() + ": pushes are refused until it does; start it: systemctl start refdb-site"
 	case !status.Presence:
-		return status, "it does not hold its site's name, and refuses pushes: " + status.PresenceError
+		return status, "the daemon does not hold its site's name, and refuses pushes: " + status.PresenceError
 	case !status.Database:
-		return status, "it does not reach the database, and refuses pushes: " + status.DatabaseError
+		return status, "the daemon does not reach the database, and refuses pushes: " + status.DatabaseError
 	}
 	return status, ""
 }
 
-// A siteCheck is what the checks of all repositories share.
+// A siteCheck is the state that the checks of all repositories share.
 type siteCheck struct {
 	*config.Config
 	Options
 	db      *refdb.DB
 	program []byte
 	intents siteIntents
-	rules   map[string]refdb.Project // of the projects that have any
-	// obstructed are the projects that can't be cloned because something is at their path.
+	rules   map[string]refdb.Project // by project, where a row exists
+	// obstructed are the projects that can't be cloned because their paths are taken.
 	obstructed map[string]bool
 	looked     map[string]bool // directories of objects of the repositories
-	found      func(Finding)   // nil: findings are kept until it is the repository's turn
+	found      func(Finding)   // nil: findings are kept until the repository's turn
 
-	failure    atomic.Pointer[error] // of the database: it is not asked any more
+	failure    atomic.Pointer[error] // of the database, which is no longer asked
 	uncompared atomic.Int64          // repositories
 }
 
@@ -216,10 +219,10 @@ func (f *siteCheck) look(ctx context.Context, r config.Repository) (findings []F
 		switch row.Mode {
 		case config.Enforce:
 		case config.Removed:
-			k.find(ProjectRemoved, row.Project, fmt.Sprintf("the project was removed, and its repository is still here: move it out of site.root, or bring the project back with `refdbctl site enable --new %s`", row.Project), nil)
+			k.find(ProjectRemoved, row.Project, fmt.Sprintf("the project was removed, but its repository is still here: move it out of site.root, or bring the project back with `refdbctl site enable --new %s`", row.Project), nil)
 			return findings
 		default:
-			k.find(NotEnforced, row.Project, fmt.Sprintf("it is not guarded: its mode is %s; `refdbctl project set %s --mode enforce`", row.Mode, row.Project), nil)
+			k.find(NotEnforced, row.Project, fmt.Sprintf("it is not guarded, because its mode is %s: run `refdbctl project set %s --mode enforce`", row.Mode, row.Project), nil)
 		}
 	}
 	if err == nil {
@@ -244,13 +247,13 @@ type repositoryCheck struct {
 	*siteCheck
 	*config.Config // with the rules of the repository's project
 	config.Repository
-	db    *refdb.DB // nil: it is not asked
+	db    *refdb.DB // nil: the database is not asked
 	repo  *gitrepo.Repo
 	found func(Finding)
 
 	dangling map[string]string // symbolic refs to nothing, and what they point to
-	brought  time.Time         // until when the daemon may take to bring refs, once it was asked
-	broken   []string          // refs that were found to be
+	brought  time.Time         // the daemon's deadline for updating refs, once it was asked
+	broken   []string          // refs found to be broken
 }
 
 func (k *repositoryCheck) run(ctx context.Context) error {
@@ -292,7 +295,7 @@ func (k *repositoryCheck) run(ctx context.Context) error {
 		return err
 	}
 	if guarded {
-		// Refs get values whose objects are here.
+		// Objects first: refs only get values whose objects are here.
 		if err := k.objects(ctx); err != nil {
 			return err
 		}
@@ -322,12 +325,12 @@ func (k *repositoryCheck) run(ctx context.Context) error {
 func (k *repositoryCheck) find(code, subject, detail string, mend func() (string, error)) {
 	f := Finding{Project: k.Project, Code: code, Subject: subject, Detail: detail}
 	if mend != nil && !k.Repair && !strings.Contains(detail, "--repair") {
-		f.Detail += fmt.Sprintf("; `refdbctl site check %s --repair` mends it", k.Project)
+		f.Detail += fmt.Sprintf("; `refdbctl site check %s --repair` repairs it", k.Project)
 	}
 	if k.Repair && mend != nil {
 		did, err := mend()
 		if err != nil {
-			f.Detail += "; could not be mended: " + err.Error()
+			f.Detail += "; could not be repaired: " + err.Error()
 		} else {
 			f.Detail, f.Mended = did, true
 		}
@@ -354,7 +357,7 @@ func (k *repositoryCheck) hooks(ctx context.Context, v install.Variables) error 
 	return nil
 }
 
-// siteHooks finds what is wrong with the directory of the site's hooks, which all repositories share.
+// siteHooks finds defects in the directory of the site's hooks, which all repositories share.
 func (f *siteCheck) siteHooks(ctx context.Context, repositories []config.Repository, found func(Finding)) {
 	dir := hookdir.Dir(f.Hooks)
 	faults := dir.Faults(f.program)
@@ -381,9 +384,9 @@ func (f *siteCheck) siteHooks(ctx context.Context, repositories []config.Reposit
 		case f.Repair && err == nil:
 			one.Detail, one.Mended = did, true
 		case f.Repair:
-			one.Detail += "; could not be mended: " + err.Error()
+			one.Detail += "; could not be repaired: " + err.Error()
 		default:
-			one.Detail += "; `refdbctl site check --repair` mends it"
+			one.Detail += "; `refdbctl site check --repair` repairs it"
 		}
 		found(one)
 	}
@@ -397,20 +400,21 @@ func (k *repositoryCheck) link() {
 		case errors.Is(err, fs.ErrNotExist):
 			detail = "it is missing: " + detail
 		case err == nil:
-			detail = fmt.Sprintf("it leads to %s: %s", target, detail)
+			detail = fmt.Sprintf("it points to %s: %s", target, detail)
 		}
 		k.find(SocketLink, path, detail, func() (string, error) { return install.LinkSocket(k.repo, k.Socket) })
 	}
 }
 
-// known finds whether the daemon serves this repository.
+// known checks whether the daemon serves this repository.
 func (k *repositoryCheck) known(ctx context.Context) {
 	if refusal, err := client.Refusal(ctx, k.Socket, k.repo.Dir()); err == nil && refusal != "" {
-		k.find(RepositoryUnknown, k.Path, "the daemon refuses pushes to it: "+refusal+": if the configuration says otherwise, let the daemon reload it", nil)
+		k.find(RepositoryUnknown, k.Path, "the daemon refuses pushes to it: "+refusal+": if the configuration says otherwise, reload the daemon's configuration", nil)
 	}
 }
 
-// fetches finds refspecs of remotes that cover guarded refs, unless the project is a mirror that this site fetches.
+// fetches finds refspecs of remotes that cover guarded refs, unless the project is a mirror that
+// this site fetches.
 func (k *repositoryCheck) fetches(ctx context.Context, v install.Variables) error {
 	found := install.GuardedFetches(k.Config, k.Project, v)
 	if len(found) == 0 {

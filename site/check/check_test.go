@@ -570,8 +570,8 @@ func TestCheckFindsWhatTheDaemonCanNotBringUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		sitetest.Project + ": for 1m1s it could not be brought to what the database holds: objects are missing",
-		"another: for 1m1s it could not be brought to what the database holds: it can't be cloned",
+		sitetest.Project + ": it has been behind the database for 1m1s: objects are missing",
+		"another: it has been behind the database for 1m1s: it can't be cloned",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)

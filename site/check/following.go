@@ -17,13 +17,15 @@ import (
 )
 
 const (
-	// maintainPatience is how long ago the daily maintenance may be.
+	// maintainPatience is the age of the last daily maintenance that is a finding.
 	maintainPatience = 8 * 24 * time.Hour
-	// maxUnusedBytes is how many bytes of packs that no push has used the database may have: daemons drop them after an hour.
+	// maxUnusedBytes is the tolerated total size of packs in the database that no push has used:
+	// daemons delete them after an hour.
 	maxUnusedBytes = 1 << 30
 )
 
-// behind finds the repositories that the daemon can't bring to what the database holds, and projects that it can't clone.
+// behind finds the repositories that can't catch up with the database, and projects that the daemon
+// can't clone.
 func (f *siteCheck) behind(status client.Status, repositories []config.Repository, found func(Finding)) {
 	looked := make(map[string]bool, len(repositories))
 	for _, r := range repositories {
@@ -34,22 +36,23 @@ func (f *siteCheck) behind(status client.Status, repositories []config.Repositor
 			continue
 		}
 		age := time.Duration(b.Age * float64(time.Second)).Round(time.Second)
-		found(Finding{Project: b.Project, Code: Behind, Detail: fmt.Sprintf("for %s it could not be brought to what the database holds: %s", age, b.Reason)})
+		found(Finding{Project: b.Project, Code: Behind, Detail: fmt.Sprintf("it has been behind the database for %s: %s", age, b.Reason)})
 	}
 }
 
-// malformed finds the projects into which another site let objects, within the last day, to which git's fsck objects.
+// malformed finds the projects for which another site has, within the last day, accepted objects
+// that git's fsck rejects.
 func malformed(status client.Status, repositories []config.Repository, found func(Finding)) {
 	for _, m := range status.Malformed {
 		if slices.ContainsFunc(repositories, func(r config.Repository) bool { return r.Project == m.Project }) {
-			found(Finding{Project: m.Project, Code: ObjectMalformed, Subject: "pack " + m.Pack, Detail: fmt.Sprintf("%s stored an object that git's fsck objects to: %s: it is here, too; "+
-				"if the project is not to take such objects, run `git config transfer.fsckObjects true` in its repositories at the sites where it is pushed to; this is said for a day", m.Owner, m.Objection)})
+			found(Finding{Project: m.Project, Code: ObjectMalformed, Subject: "pack " + m.Pack, Detail: fmt.Sprintf("%s stored an object that git's fsck rejects: %s: the object is here, too; "+
+				"to refuse such objects from now on, run `git config transfer.fsckObjects true` in the project's repositories at the sites that accept pushes to it; this is reported for a day", m.Owner, m.Objection)})
 		}
 	}
 }
 
-// uncloned finds projects that the daemon is to clone, and can't because something else is at the path: a directory without a repository, such as one that a
-// forge has made, is seen by nobody else.
+// uncloned finds projects that the daemon should clone, but can't because their paths are taken:
+// nothing else detects a directory without a repository, for example one created by a forge.
 func (f *siteCheck) uncloned(ctx context.Context, found func(Finding)) error {
 	if !f.AutoClone {
 		return nil
@@ -67,11 +70,11 @@ func (f *siteCheck) uncloned(ctx context.Context, found func(Finding)) error {
 		if err != nil {
 			detail = err.Error()
 		} else if _, err := os.Lstat(path); err == nil {
-			detail = path + " is in its way, which is no repository: move it away"
+			detail = path + " exists, and is not a repository: move it away"
 		}
 		if detail != "" {
 			f.obstructed[row.Project] = true
-			found(Finding{Project: row.Project, Code: Behind, Subject: path, Detail: "there is no repository of it here, and it can't be cloned: " + detail})
+			found(Finding{Project: row.Project, Code: Behind, Subject: path, Detail: "the project has no repository here, and can't be cloned: " + detail})
 		}
 	}
 	return err
@@ -84,26 +87,26 @@ func (f *siteCheck) unused(ctx context.Context, found func(Finding)) error {
 		return nil
 	}
 	if err == nil && usage.UnusedSize > maxUnusedBytes {
-		found(Finding{Code: PacksUnused, Detail: fmt.Sprintf("the database has %d packs of %d MiB that no push has used: daemons drop them after an hour; see their logs if it stays so",
+		found(Finding{Code: PacksUnused, Detail: fmt.Sprintf("the database has %d packs (%d MiB) that no push has used: daemons delete them after an hour; if this finding stays, see their logs",
 			usage.Unused, usage.UnusedSize>>20)})
 	}
 	return err
 }
 
-// packs finds that the database does not have all objects of a project although it is to keep them.
+// packs finds that the database lacks objects of a project although it should keep them.
 func (k *repositoryCheck) packs(ctx context.Context) error {
 	if row, ok := k.rules[k.Project]; !ok || !packs.Stored(row) {
 		return nil
 	}
-	compact := fmt.Sprintf("run `refdbctl site store compact %s` at a site that has all", k.Project)
+	compact := fmt.Sprintf("run `refdbctl site store compact %s` at a site that has all objects", k.Project)
 	page, err := k.db.Packs(ctx, refdb.PackQuery{Project: k.Project, Limit: 1})
 	switch {
 	case err != nil:
 		return err
 	case len(page.Packs) > 0:
-		// All that is kept builds on the first one, which builds on nothing.
+		// All kept packs build on the first one, which builds on nothing.
 		if first := page.Packs[0]; !first.Full && len(first.Prerequisites) > 0 {
-			k.find(NoBase, k.Project, "the first pack that the database has of it builds on objects that it does not have: "+compact, nil)
+			k.find(NoBase, k.Project, "the project's first pack in the database builds on objects that the database does not have: "+compact, nil)
 		}
 		return nil
 	}
@@ -112,27 +115,27 @@ func (k *repositoryCheck) packs(ctx context.Context) error {
 			return err
 		}
 		if k.Guards(k.Project, ref.Name) && ref.Value.IsObjectID() && !ref.Value.IsDeleted() {
-			k.find(NoBase, k.Project, "the database is to keep its objects, and has none: "+compact, nil)
+			k.find(NoBase, k.Project, "the database should keep the project's objects, but has none: "+compact, nil)
 			break
 		}
 	}
 	return nil
 }
 
-// maintained finds that the daily maintenance does not come.
+// maintained finds that the daily maintenance does not happen.
 func (k *repositoryCheck) maintained() error {
 	if !k.Config.Maintain {
 		return nil
 	}
 	info, err := os.Stat(maintenance.File(k.repo.Dir()))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it is new here
+		return nil // the repository is new here
 	}
 	if err != nil {
 		return err
 	}
 	if age := time.Since(info.ModTime()); age > maintainPatience {
-		k.find(NotMaintained, k.Project, fmt.Sprintf("it was maintained %d days ago, and should be daily: see the daemon's log, and run `refdbctl site maintain %s`", int(age.Hours()/24), k.Project), nil)
+		k.find(NotMaintained, k.Project, fmt.Sprintf("its last maintenance was %d days ago, and should be daily: see the daemon's log, and run `refdbctl site maintain %s`", int(age.Hours()/24), k.Project), nil)
 	}
 	return nil
 }

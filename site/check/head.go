@@ -10,7 +10,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// head finds that HEAD is neither what the database says nor what the daemon brings there, or tells the database, by itself.
+// head finds that HEAD differs from the database and the daemon can't resolve the difference by
+// itself.
 func (k *repositoryCheck) head(ctx context.Context) error {
 	if k.db == nil || !packs.Stored(k.rules[k.Project]) {
 		return nil
@@ -32,8 +33,8 @@ func (k *repositoryCheck) head(ctx context.Context) error {
 	}
 	mine, _ := s.Here.Target()
 	theirs, _ := s.Global.Target()
-	k.find(HeadDiffers, head.Ref, fmt.Sprintf("it points to %s here, and the database says %s; which one counts is not known, because both have changed, or an earlier version served this site. "+
-		"For what the database says, run `%s`; for what is here, at all sites, run `%s`",
+	k.find(HeadDiffers, head.Ref, fmt.Sprintf("it points to %s here, and to %s in the database; which of the two is right can't be determined, because both have changed, or an earlier version served this site. "+
+		"To take the database's, run `%s`; to give all sites the one here, run `%s`",
 		wire.Printable(mine), wire.Printable(theirs), wire.PointHead(k.repo.Dir(), theirs), wire.PutHead(k.Project, string(s.Here))), nil)
 	return nil
 }

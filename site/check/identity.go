@@ -10,7 +10,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/projects"
 )
 
-// foreign finds that the repository belongs to another user than this process, which is the daemon's. The daemon can neither read it nor decide about it.
+// foreign finds that the repository belongs to another user than this process, which runs as the
+// daemon's. The daemon can neither read the repository nor decide about it.
 func (k *repositoryCheck) foreign() (bool, error) {
 	info, err := os.Stat(k.Path)
 	if err != nil {
@@ -20,12 +21,13 @@ func (k *repositoryCheck) foreign() (bool, error) {
 	if !ok || int(s.Uid) == os.Geteuid() {
 		return false, nil
 	}
-	k.find(ForeignOwner, k.Path, fmt.Sprintf("it belongs to user %d, and the site's daemon serves repositories of user %d only: nobody can push; as root: `chown -R %[2]d %[3]s`",
+	k.find(ForeignOwner, k.Path, fmt.Sprintf("it belongs to user %d, but the site's daemon serves only repositories of user %d: nobody can push; as root: `chown -R %[2]d %[3]s`",
 		s.Uid, os.Geteuid(), k.Path), nil)
 	return true, nil
 }
 
-// unguarded finds that nobody has put the repository under guard. One whose guard was ended by `site disable` is none of the site's business.
+// unguarded finds that the repository was never put under guard. A repository whose guard was ended
+// by `site disable` does not concern the site.
 func (k *repositoryCheck) unguarded(ctx context.Context, v install.Variables) (bool, error) {
 	if install.HasGuard(k.repo, v) {
 		return false, nil
@@ -38,20 +40,21 @@ func (k *repositoryCheck) unguarded(ctx context.Context, v install.Variables) (b
 	if err != nil {
 		return true, err
 	}
-	enable := fmt.Sprintf("`refdbctl site enable --new %s` does", k.Path)
+	enable := fmt.Sprintf("`refdbctl site enable --new %s`", k.Path)
 	switch {
 	case k.db == nil:
-		enable = fmt.Sprintf("`refdbctl site enable %s` does", k.Path)
+		enable = fmt.Sprintf("`refdbctl site enable %s`", k.Path)
 	case known && empty:
-		enable = fmt.Sprintf("`refdbctl site enable --copy %s` does, if it is a copy of the project that the database knows; if it is another project, give it another path", k.Path)
+		enable = fmt.Sprintf("`refdbctl site enable --copy %s` if it is a copy of the project that the database knows (if it is another project, give it another path)", k.Path)
 	case known:
-		enable = fmt.Sprintf("`refdbctl site enable %s` does", k.Path)
+		enable = fmt.Sprintf("`refdbctl site enable %s`", k.Path)
 	}
-	k.find(NotGuarded, k.Path, fmt.Sprintf("nobody has put it under guard: pushes to it are not compared with other sites'; %s; if nothing is to guard it, `refdbctl site disable %s` says so", enable, k.Path), nil)
+	k.find(NotGuarded, k.Path, fmt.Sprintf("it is not under guard: pushes to it are not compared with other sites' pushes: run %s; to leave it unguarded, run `refdbctl site disable %s`", enable, k.Path), nil)
 	return true, nil
 }
 
-// moved finds that the repository is a copy of another project than the one that its path stands for. What it holds says nothing about that one.
+// moved finds that the repository is a copy of another project than its path stands for. Then its
+// content says nothing about the path's project.
 func (k *repositoryCheck) moved(ctx context.Context, v install.Variables) (bool, error) {
 	id, ok := v.Get(projects.IDKey)
 	row, known := k.rules[k.Project]
@@ -64,7 +67,7 @@ func (k *repositoryCheck) moved(ctx context.Context, v install.Variables) (bool,
 	}
 	what, advice := "of a project that the database does not know", ""
 	unset := fmt.Sprintf("`git --git-dir=%s config --unset %s`", k.Path, projects.IDKey)
-	ofItsOwn := fmt.Sprintf("; if it is to be a project of its own, %s, then `refdbctl site enable --new %s`", unset, k.Path)
+	ofItsOwn := fmt.Sprintf("; if it should be a project of its own, %s, then `refdbctl site enable --new %s`", unset, k.Path)
 	if known {
 		ofItsOwn = ""
 	}
@@ -72,19 +75,19 @@ func (k *repositoryCheck) moved(ctx context.Context, v install.Variables) (bool,
 	case actual != "":
 		what = "of " + actual + ": it was moved or copied"
 		if original, err := k.Config.Repository(actual); err == nil {
-			advice = fmt.Sprintf("the copy of that is %s: move this one out of site.root", original.Path) + ofItsOwn
+			advice = fmt.Sprintf("that project's copy is %s: move this repository out of site.root", original.Path) + ofItsOwn
 			break
 		}
 		back := ""
 		if path, err := k.Config.NewPath(actual); err == nil {
 			back = " to " + path
 		}
-		advice = fmt.Sprintf("move it back%s, or have the site's configuration say `[repository %q] path = %s`", back, actual, k.Path) + ofItsOwn
+		advice = fmt.Sprintf("move it back%s, or set `[repository %q] path = %s` in the site's configuration", back, actual, k.Path) + ofItsOwn
 	case known:
 		advice = fmt.Sprintf("move it out of site.root; or, if it is a copy of %s, %s, then `refdbctl site enable --copy %s`", k.Project, unset, k.Path)
 	default:
-		advice = fmt.Sprintf("the database was set back, as by a restore, or the repository is from elsewhere: if its name is right, `refdbctl site enable --new %s`", k.Path)
+		advice = fmt.Sprintf("the database was set back, for example by a restore, or the repository comes from elsewhere: if its name is right, run `refdbctl site enable --new %s`", k.Path)
 	}
-	k.find(Moved, k.Path, fmt.Sprintf("it is no copy of %s, but %s (git's setting %s); pushes to it are refused: %s", k.Project, what, projects.IDKey, advice), nil)
+	k.find(Moved, k.Path, fmt.Sprintf("it is not a copy of %s, but %s (git's setting %s); pushes to it are refused: %s", k.Project, what, projects.IDKey, advice), nil)
 	return true, nil
 }

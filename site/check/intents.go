@@ -12,7 +12,7 @@ import (
 // siteIntents are the intents that are findings, by project.
 type siteIntents struct {
 	pending map[string][]refdb.Intent // too old
-	decided map[string][]refdb.Intent // of this site, and not carried out for too long
+	decided map[string][]refdb.Intent // of this site, and not applied for too long
 }
 
 // readIntents reads the intents of all repositories in one request: there are few intents, and a
@@ -44,16 +44,17 @@ func (f *siteCheck) readIntents(ctx context.Context, repositories []config.Repos
 	return err
 }
 
-// pending finds pushes that were neither done nor dropped, and decisions that this site has not carried out.
+// pending finds pushes that were neither completed nor dropped, and decisions that this site has
+// not applied.
 func (k *repositoryCheck) pending() {
 	for _, i := range k.intents.pending[k.Project] {
-		k.find(IntentPending, i.Ref, fmt.Sprintf("%s has announced %s → %s %s ago: its daemon ends it, or, if that does not run, `refdbctl site repair` there; if the site is gone for good: `refdbctl locks resolve %s %s --take-new --reason TEXT` "+
-			"if the database or a site has its objects, else with --keep-old",
+		k.find(IntentPending, i.Ref, fmt.Sprintf("%s announced %s → %s %s ago, and the intent is still pending: the site's daemon ends it, or, if the daemon does not run, `refdbctl site repair` there; if the site is gone for good, run `refdbctl locks resolve %s %s --take-new --reason TEXT` "+
+			"if the database or a site has the objects, or else with --keep-old",
 			i.Owner, i.Old.Abbrev(), i.New.Abbrev(), i.Age.Round(time.Second), i.Project, i.Ref), nil)
 	}
 	for _, i := range k.intents.decided[k.Project] {
 		if i.Decision != refdb.Revoked {
-			k.find(IntentDecided, i.Ref, fmt.Sprintf("%s decided %s (%s): this site has not taken the value yet; its daemon does, or, if that does not run, `refdbctl site repair`",
+			k.find(IntentDecided, i.Ref, fmt.Sprintf("%s decided %s (%s): this site has not applied the decision yet; its daemon does so, or, if the daemon does not run, `refdbctl site repair`",
 				i.DecidedBy, i.Decision, i.Reason), nil)
 		}
 	}

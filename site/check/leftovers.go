@@ -14,17 +14,17 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 )
 
-// leftoverAge is how old a lock file must be to count as abandoned: a process that has just made
+// leftoverAge is how old a lock file must be to count as abandoned: a process that has just created
 // one may not be visible yet.
 const leftoverAge = 10 * time.Second
 
-// leftoverPatience is how long to wait for the gits that run. One that waits for the very lock, such as the follower's,
-// gives up within core.filesRefLockTimeout, which is 10 s.
+// leftoverPatience is how long to wait for running git processes. A process that waits for the very
+// lock, such as the follower's, gives up within core.filesRefLockTimeout, which is 10 s.
 const leftoverPatience = 12 * time.Second
 
-// leftovers finds the lock files of gits that have ended. Pushes to the refs that they lock fail. The
-// git that made a file either runs now or has ended: gits that start later don't matter, so that the
-// check also works in a busy repository.
+// leftovers finds the lock files of git processes that have ended. Pushes to the refs that they
+// lock fail. The process that created a file either runs now or has ended: processes that start
+// later don't matter, so the check also works in a busy repository.
 func (k *repositoryCheck) leftovers(ctx context.Context) error {
 	files, err := gitrepo.LockFiles(k.repo.Dir())
 	if err != nil {
@@ -45,11 +45,11 @@ func (k *repositoryCheck) leftovers(ctx context.Context) error {
 	for _, f := range files {
 		switch {
 		case guards:
-			k.find(LeftoverLock, f.Path, fmt.Sprintf("it is %s old, and may be a guard's that lives; look at `refdbctl site status`", f.Age()), nil)
+			k.find(LeftoverLock, f.Path, fmt.Sprintf("it is %s old, and may belong to a running guard: see `refdbctl site status`", f.Age()), nil)
 		case unsure:
-			k.find(LeftoverLock, f.Path, fmt.Sprintf("it is %s old; whether a git still works on this repository can't be told, as some processes are another user's: look at them as root", f.Age()), nil)
+			k.find(LeftoverLock, f.Path, fmt.Sprintf("it is %s old; whether a git process is still working on this repository can't be determined, because some processes belong to another user: inspect them as root", f.Age()), nil)
 		default:
-			k.find(LeftoverLock, f.Path, fmt.Sprintf("it is %s old, and no git has it any more: pushes to what it locks fail", f.Age()), func() (string, error) {
+			k.find(LeftoverLock, f.Path, fmt.Sprintf("it is %s old, and no git process holds it any more: pushes that need this lock fail", f.Age()), func() (string, error) {
 				return k.removeLeftover(ctx, f)
 			})
 		}
@@ -65,7 +65,7 @@ func (k *repositoryCheck) removeLeftover(ctx context.Context, f gitrepo.LockFile
 	defer release()
 	guards, err := k.guardsMayWork(ctx)
 	if err == nil && guards {
-		err = errors.New("a guard has begun to work there")
+		err = errors.New("a guard has started to work on the repository")
 	}
 	if err != nil {
 		return "", err
@@ -73,8 +73,9 @@ func (k *repositoryCheck) removeLeftover(ctx context.Context, f gitrepo.LockFile
 	return "removed", f.Remove()
 }
 
-// guardsMayWork reports whether a guard of this site may have lock files in the repository: it has an intent there, or the daemon says so.
-// If that does not answer, or is of a version that knows no guards, each guard counts that it has noted and that may live.
+// guardsMayWork reports whether a guard of this site may have lock files in the repository, because
+// it has an intent there, or according to the daemon. If the daemon does not answer, or has a
+// version that knows no guards, each recorded guard counts that may be alive.
 func (k *repositoryCheck) guardsMayWork(ctx context.Context) (bool, error) {
 	boot, err := pusher.BootID()
 	if err != nil {

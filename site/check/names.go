@@ -8,17 +8,18 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/compare"
 )
 
-// A namePair are two refs that the database seems to hold and that git can't hold both. Ref is below With.
+// A namePair is two refs that the database seems to have and that git can't store both. Ref is
+// below With.
 type namePair struct{ Ref, With string }
 
-// namePairs finds such pairs among refs that it sees in byte order.
+// namePairs collects such pairs among refs that it sees in byte order.
 type namePairs struct {
-	above  []string // names seen before with which the last one starts, the shortest first
+	above  []string // earlier names that are prefixes of the last one, the shortest first
 	found  []namePair
-	stands map[string]bool // refs in pairs that were found to stand
+	stands map[string]bool // refs in confirmed pairs
 }
 
-// see is called with each ref that holds a value in the database.
+// see is called with each ref that has a value in the database.
 func (n *namePairs) see(ref string) {
 	for len(n.above) > 0 && !strings.HasPrefix(ref, n.above[len(n.above)-1]) {
 		n.above = n.above[:len(n.above)-1]
@@ -32,7 +33,7 @@ func (n *namePairs) see(ref string) {
 	n.above = append(n.above, ref)
 }
 
-// excluded finds the pairs that stand. Each copy lacks one of the two.
+// excluded finds the pairs that still exist. Each copy lacks one of the two.
 func (k *repositoryCheck) excluded(ctx context.Context, pairs *namePairs) error {
 	for _, p := range pairs.found {
 		rows, err := k.db.GetAll(ctx, k.Project, p.With, p.Ref)

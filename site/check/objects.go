@@ -12,10 +12,11 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/restore"
 )
 
-// maxFaults is how many faults of a repository are told one by one.
+// maxFaults is how many faults of a repository are reported individually.
 const maxFaults = 20
 
-// objects reads all objects, and finds those that are damaged or missing. The repair restores those that the database keeps.
+// objects reads all objects, and finds damaged or missing ones. The repair restores those that the
+// database keeps.
 func (k *repositoryCheck) objects(ctx context.Context) error {
 	if !k.Objects {
 		return nil
@@ -37,9 +38,9 @@ func (k *repositoryCheck) objects(ctx context.Context) error {
 		if left, err = k.repo.Faults(ctx); err != nil {
 			return err
 		}
-		advice = "could not be mended: the database does not have it"
+		advice = "could not be repaired: the database does not have it"
 		if failure != nil {
-			advice = "could not be mended: " + failure.Error()
+			advice = "could not be repaired: " + failure.Error()
 		}
 	}
 	var told int
@@ -57,24 +58,25 @@ func (k *repositoryCheck) objects(ctx context.Context) error {
 	told = 0
 	for _, f := range before {
 		if !slices.ContainsFunc(left, func(l gitrepo.Fault) bool { return l.Subject() == f.Subject() }) {
-			tell(f, true, "restored from the database; a damaged file is kept in refdb/damaged of the repository, until somebody removes it")
+			tell(f, true, "restored from the database; damaged files stay in the repository's refdb/damaged until an operator removes them")
 		}
 	}
 	return nil
 }
 
-// alternates finds directories of objects outside of the repository that are not looked at as another one's.
+// alternates finds directories of objects outside of the repository that are not checked as part of
+// another repository.
 func (k *repositoryCheck) alternates() error {
 	all, err := k.repo.Alternates()
 	for _, dir := range all {
 		if !k.looked[dir] {
-			k.find(ObjectsUnread, dir, fmt.Sprintf("the repository takes objects from there (objects/info/alternates), and they were not read: look at them with `git --git-dir=%s fsck`", filepath.Dir(dir)), nil)
+			k.find(ObjectsUnread, dir, fmt.Sprintf("the repository takes objects from this directory (objects/info/alternates), which was not read: check it with `git --git-dir=%s fsck`", filepath.Dir(dir)), nil)
 		}
 	}
 	return err
 }
 
-// stored reports whether the database is to keep the project's objects.
+// stored reports whether the database should keep the project's objects.
 func (k *repositoryCheck) stored() bool {
 	row, ok := k.rules[k.Project]
 	return ok && packs.Stored(row)
@@ -84,7 +86,7 @@ func (k *repositoryCheck) objectsAdvice() string {
 	if k.stored() {
 		return fmt.Sprintf("`refdbctl site check %s --objects --repair` restores what the database has", k.Project)
 	}
-	return "the database does not keep the objects of the project: move this repository away, put a clone of another site's in its place (git clone --bare), and run refdbctl site enable " + k.Project
+	return "the database does not keep the objects of the project: move this repository away, put a clone of another site's copy in its place (git clone --bare), and run refdbctl site enable " + k.Project
 }
 
 func faultCode(f gitrepo.Fault) string {

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// owners finds files that belong to another user than the repository, such as after a push by
-// root: git can't write to such directories and logs. It leaves out objects, which git only reads.
+// owners finds files that belong to another user than the repository, for example after a push by
+// root: git can't write to such directories and logs. It ignores objects, which git only reads.
 func (k *repositoryCheck) owners() error {
 	top := k.repo.Dir()
 	var uid uint32
@@ -45,17 +45,17 @@ func (k *repositoryCheck) owners() error {
 			}
 		}
 		switch below {
-		case "hooks", "refdb": // the site's own, and not written to by git
+		case "hooks", "refdb": // written only by the site, not by git
 			return skip(d)
 		}
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("looking at the owners of files: %w", err)
+		return fmt.Errorf("checking the owners of files: %w", err)
 	}
 	if others > 0 {
-		k.find(ForeignOwner, first, fmt.Sprintf("it belongs to another user than the repository, as do %d more: pushes may fail; as root: chown -R %d %s, "+
-			"and let nobody push as another user", others-1, uid, top), nil)
+		k.find(ForeignOwner, first, fmt.Sprintf("it belongs to another user than the repository, as do %d more files: pushes may fail; as root, run chown -R %d %s, "+
+			"and make sure that nobody pushes as another user", others-1, uid, top), nil)
 	}
 	return nil
 }

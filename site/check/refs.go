@@ -22,7 +22,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// local returns the repository's refs. It finds refs that are in the way of a peer's. Warn gets git's complaints.
+// local returns the repository's refs, and reports refs that are in the way of a peer's. Warn
+// receives git's complaints.
 func (k *repositoryCheck) local(ctx context.Context, warn func(string)) iter.Seq2[gitrepo.Ref, error] {
 	return func(yield func(gitrepo.Ref, error) bool) {
 		for ref, err := range k.repo.Refs(ctx, warn) {
@@ -81,26 +82,27 @@ func (k *repositoryCheck) refs(ctx context.Context) error {
 	return k.recheck(ctx, differ, &pairs)
 }
 
-// symref finds a guarded ref that is a symbolic one.
+// symref reports a guarded ref that is symbolic.
 func (k *repositoryCheck) symref(ref, target string) {
 	k.find(Symref, ref, fmt.Sprintf("it is a symbolic ref, to %s: a guarded ref can't be one; `%s` removes it", target, wire.RemoveSymbolicRef(k.Path, ref)), nil)
 }
 
-// synced says how refs get what the database has.
+// synced returns the advice for updating a ref from the database.
 func (k *repositoryCheck) synced() string {
 	if k.follows() {
-		return fmt.Sprintf("`refdbctl site check %s --repair` has the daemon bring it", k.Project)
+		return fmt.Sprintf("`refdbctl site check %s --repair` asks the daemon to update it", k.Project)
 	}
-	return fmt.Sprintf("`refdbctl site sync --from URL %s` brings it, where URL is another site's copy", k.Project)
+	return fmt.Sprintf("`refdbctl site sync --from URL %s` updates it, where URL is another site's copy", k.Project)
 }
 
-// follows reports whether the daemon brings the repository to what the database holds.
+// follows reports whether the daemon keeps the repository up to date with the database.
 func (k *repositoryCheck) follows() bool { return packs.Stored(k.rules[k.Project]) }
 
-// bringPatience is how long the daemon may take for the refs that differ.
+// bringPatience is how long the daemon may take to update the differing refs.
 const bringPatience = 10 * time.Second
 
-// bring has the daemon compare the repository, and waits until a ref is what the database holds.
+// bring returns a repair that asks the daemon to compare the repository, and waits until a ref has
+// the database's value.
 func (k *repositoryCheck) bring(ctx context.Context, ref string) func() (string, error) {
 	if !k.follows() {
 		return nil
@@ -118,9 +120,9 @@ func (k *repositoryCheck) bring(ctx context.Context, ref string) func() (string,
 			case err != nil:
 				return "", err
 			case looks[0].Agree():
-				return "the daemon has brought it", nil
+				return "the daemon has updated it", nil
 			case time.Now().After(k.brought):
-				return "", errors.New("the daemon has not brought it yet: `refdbctl site status` says why")
+				return "", errors.New("the daemon has not updated it yet: `refdbctl site status` says why")
 			}
 			select {
 			case <-time.After(100 * time.Millisecond):
@@ -131,7 +133,7 @@ func (k *repositoryCheck) bring(ctx context.Context, ref string) func() (string,
 	}
 }
 
-// complained finds what git has complained about, unless it is about a ref that was found to be broken.
+// complained reports git's complaints, except for those about refs already found to be broken.
 func (k *repositoryCheck) complained(complaints []string) {
 	for _, complaint := range complaints {
 		if !slices.ContainsFunc(strings.Fields(complaint), func(word string) bool { return slices.Contains(k.broken, word) }) {
@@ -141,7 +143,8 @@ func (k *repositoryCheck) complained(complaints []string) {
 	}
 }
 
-// brokenFile returns the ref that git complains about, and what to do, if it has a file that holds no value and the database does not know it.
+// brokenFile returns the ref that git complains about and, if the ref's file has no value and the
+// database does not know the ref, the advice.
 func (k *repositoryCheck) brokenFile(complaint string) (ref, advice string) {
 	ref, ok := strings.CutPrefix(complaint, "warning: ignoring broken ref ")
 	if !ok || !filepath.IsLocal(ref) {
@@ -158,13 +161,13 @@ func removal(path string) string {
 	return fmt.Sprintf("the database has no value for it: `rm '%s'` removes it", strings.ReplaceAll(path, "'", `'\''`))
 }
 
-// findBroken finds a ref whose file holds no value. The repair gives it that of the database.
+// findBroken reports a ref whose file has no value. The repair sets the database's value.
 func (k *repositoryCheck) findBroken(ctx context.Context, p compare.Look) {
 	if !p.Global.IsObjectID() || p.Global.IsDeleted() {
 		k.find(RefBroken, p.Ref, p.Broken+"; "+removal(filepath.Join(k.Path, p.Ref)), nil)
 		return
 	}
-	k.find(RefBroken, p.Ref, fmt.Sprintf("%s; the database has %s: `refdbctl site check %s --repair` gives it that value", p.Broken, p.Global.Abbrev(), k.Project), func() (string, error) {
+	k.find(RefBroken, p.Ref, fmt.Sprintf("%s; the database has %s: `refdbctl site check %s --repair` sets this value", p.Broken, p.Global.Abbrev(), k.Project), func() (string, error) {
 		release, err := maintenance.Share(ctx, k.repo.Dir())
 		if err != nil {
 			return "", err
@@ -177,11 +180,11 @@ func (k *repositoryCheck) findBroken(ctx context.Context, p compare.Look) {
 				failure = errors.New(s.Detail)
 			}
 		})
-		return "it has the value of the database again: " + p.Global.Abbrev(), errors.Join(err, failure)
+		return "it has the database's value again: " + p.Global.Abbrev(), errors.Join(err, failure)
 	})
 }
 
-// storable finds refs that the database can't hold, or must not.
+// storable reports refs that the database can't or must not hold.
 func (k *repositoryCheck) storable(p compare.Pair) bool {
 	if p.Local == refdb.Unknown {
 		return true
@@ -197,10 +200,11 @@ func (k *repositoryCheck) storable(p compare.Pair) bool {
 	return true
 }
 
-// recheck reads refs again that differed. It leaves out those that have moved since, or are
-// locked: a push is under way.
+// recheck reads differing refs again. It skips refs that have moved since, or are locked because a
+// push is in progress.
 //
-// It deals with the pairs of names that were found so far first: nothing brings the ref here that this copy lacks.
+// It first handles the pairs of names found so far, because the daemon can't create the ref that
+// this copy lacks.
 func (k *repositoryCheck) recheck(ctx context.Context, refs []string, pairs *namePairs) error {
 	if err := k.excluded(ctx, pairs); err != nil || len(refs) == 0 {
 		return err
@@ -220,24 +224,24 @@ func (k *repositoryCheck) recheck(ctx context.Context, refs []string, pairs *nam
 		here, global := p.Local.Abbrev(), p.Global.Abbrev()
 		target, symbolic := p.Local.Target()
 		switch {
-		case symbolic && k.dangling[p.Ref] != "": // it was found
+		case symbolic && k.dangling[p.Ref] != "": // already reported
 		case symbolic:
 			k.symref(p.Ref, target)
 		case older[p.Ref]:
-			k.find(DatabaseBehind, p.Ref, fmt.Sprintf("it is %s here, and %s in the database, which once had what is here: the database seems to have been set back; "+
+			k.find(DatabaseBehind, p.Ref, fmt.Sprintf("it is %s here, and %s in the database, which once had the value from here: the database seems to have been set back; "+
 				`see OPERATIONS.md, "The database went back in time"`, here, global), nil)
 		case p.Broken != "":
 			k.broken = append(k.broken, p.Ref)
 			k.findBroken(ctx, p)
 		case p.Global == refdb.Unknown:
-			k.find(LocalUnknown, p.Ref, fmt.Sprintf("it is %s here, and the database does not know it: pushes to it are refused; "+
-				"`refdbctl refs import %s --repo %s` brings it in, `%s` removes it", here, k.Project, k.Path, wire.PastTheHook(k.Path, "update-ref", "-d", p.Ref)), nil)
+			k.find(LocalUnknown, p.Ref, fmt.Sprintf("it is %s here, but the database does not know it: pushes to it are refused; "+
+				"`refdbctl refs import %s --repo %s` imports it, `%s` removes it", here, k.Project, k.Path, wire.PastTheHook(k.Path, "update-ref", "-d", p.Ref)), nil)
 		case p.Local == refdb.Unknown:
-			k.find(GlobalMissingHere, p.Ref, fmt.Sprintf("it is %s in the database, and not here: %s", global, k.synced()), k.bring(ctx, p.Ref))
+			k.find(GlobalMissingHere, p.Ref, fmt.Sprintf("it is %s in the database, but missing here: %s", global, k.synced()), k.bring(ctx, p.Ref))
 		case p.Global.IsDeleted():
-			k.find(LocalDiffers, p.Ref, fmt.Sprintf("it is %s here, and deleted in the database: %s", here, k.synced()), k.bring(ctx, p.Ref))
+			k.find(LocalDiffers, p.Ref, fmt.Sprintf("it is %s here, but deleted in the database: %s", here, k.synced()), k.bring(ctx, p.Ref))
 		default:
-			k.find(LocalDiffers, p.Ref, fmt.Sprintf("it is %s here, and %s in the database: %s", here, global, k.synced()), k.bring(ctx, p.Ref))
+			k.find(LocalDiffers, p.Ref, fmt.Sprintf("it is %s here, but %s in the database: %s", here, global, k.synced()), k.bring(ctx, p.Ref))
 		}
 	}
 	return nil

@@ -1,5 +1,5 @@
-// Package client asks a site's daemon, over its socket, for its status, and whether it
-// would let a push through.
+// Package client queries a site's daemon, over its socket, for its status, and for whether it would
+// accept a push.
 package client
 
 import (
@@ -16,46 +16,50 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// A Status is what a daemon says about itself.
+// A Status is a daemon's report about itself.
 type Status struct {
 	Site    string    `json:"site"`
 	Version string    `json:"version"`
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
 	Uptime  float64   `json:"uptime_seconds"`
-	// SessionVersion is that of the sessions with guards; 0 if the daemon is of a version that does not say it.
+	// SessionVersion is the version of the protocol of guards' sessions; 0 if the daemon has a
+	// version that does not report it.
 	SessionVersion int  `json:"session_version"`
 	Stopping       bool `json:"stopping"`
 
-	// Presence is whether the daemon holds its site's name in the database. Without
-	// it pushes are refused, and PresenceError says why it has none.
+	// Presence reports whether the daemon holds its site's name in the database. If not, pushes are
+	// refused, and PresenceError is the reason.
 	Presence      bool   `json:"presence"`
 	PresenceError string `json:"presence_error,omitempty"`
-	// Database is whether it answered when it was last asked, at most some ten
-	// seconds ago.
+	// Database reports whether the database answered the last request, at most some ten seconds
+	// ago.
 	Database      bool   `json:"database"`
 	DatabaseError string `json:"database_error,omitempty"`
 
 	Repositories int    `json:"repositories"` // configured, or found below the root
-	Pushes       []Push `json:"pushes"`       // under way, or to be resolved
-	// Sessions are those of the guards that live, and what is left of those that have died.
+	Pushes       []Push `json:"pushes"`       // in progress, or to be resolved
+	// Sessions are the sessions of running guards, and the remains of those of dead guards.
 	Sessions []Session `json:"sessions"`
-	// Readers are those of the list of moves: guards that keep indexes.
+	// Readers are the readers of the list of moves: guards that keep indexes.
 	Readers []Reader `json:"readers"`
-	// MovesError is why moves can't be listed; "" if they are.
+	// MovesError is the reason why moves can't be listed; "" if they are.
 	MovesError string `json:"moves_error,omitempty"`
-	// HooksError is what is wrong with the directory of the site's hooks; "" if nothing is.
+	// HooksError is the fault of the directory of the site's hooks; "" if there is none.
 	HooksError string `json:"hooks_error,omitempty"`
-	// RootGone is whether site.root can't be read, or is empty although repositories were followed there.
+	// RootGone reports whether site.root can't be read, or is empty although the daemon has
+	// followed repositories there.
 	RootGone bool    `json:"root_gone,omitempty"`
 	Stuck    []Stuck `json:"stuck"`
-	// Gerrit is what the daemon sees of the site's Gerrit; nil if it has none (site.gerrit).
+	// Gerrit is the observed state of the site's Gerrit; nil if there is none (site.gerrit).
 	Gerrit *Gerrit `json:"gerrit,omitempty"`
-	// Unguarded are the projects that are not in mode enforce: in mode log nothing is refused, in mode comparing everything.
+	// Unguarded are the projects that are not in mode enforce. In mode log nothing is refused, in
+	// mode comparing everything.
 	Unguarded []Unguarded `json:"unguarded"`
-	// Behind are the repositories that can't be brought to what the database holds, and those that are being brought there.
+	// Behind are the repositories that can't catch up with the database, or are catching up.
 	Behind []Behind `json:"behind"`
-	// Malformed are the projects into which another site let objects, within the last day, that git's fsck objects to. They are stored.
+	// Malformed are the projects into which another site accepted, within the last day, objects
+	// that git's fsck rejects. The objects are stored.
 	Malformed []Malformed `json:"malformed"`
 	Counters  Counters    `json:"counters"`
 	// Tasks are the daemon's background tasks that were started.
@@ -77,7 +81,7 @@ type Task struct {
 	Error string `json:"error,omitempty"`
 }
 
-// A Push is what one process of git has announced and not ended.
+// A Push is a git process with announced moves that have not ended.
 type Push struct {
 	Project string  `json:"project"`
 	PID     int     `json:"pid"`
@@ -88,33 +92,35 @@ type Push struct {
 // States of a [Session].
 const (
 	SessionOpen   = "open"
-	SessionBroken = "broken" // the guard lives, and is expected to begin another
-	SessionSilent = "silent" // so for more than a minute, with transactions that wait for it
-	SessionDead   = "dead"   // the guard has died, and what it left is being settled
+	SessionBroken = "broken" // the guard is running, and is expected to begin another session
+	SessionSilent = "silent" // broken for more than a minute, with transactions that wait for it
+	SessionDead   = "dead"   // the guard has died, and its open transactions are being settled
 )
 
-// A Session is that of a guard: a process that moves refs by itself.
+// A Session is the session of a guard: a process that moves refs by itself.
 type Session struct {
-	Name     string  `json:"name"` // what the guard says that it is; "" if it has begun none with this daemon
+	Name     string  `json:"name"` // the guard's description of itself; "" if it has begun no session with this daemon
 	PID      int     `json:"pid"`
 	GuardAge float64 `json:"guard_age_seconds"`
 	State    string  `json:"state"`
-	Age      float64 `json:"age_seconds"` // of the session, or since there is none
+	Age      float64 `json:"age_seconds"` // of the session, or time without one
 	Number   uint64  `json:"number"`
-	Open     int     `json:"open"`           // transactions that are not settled
+	Open     int     `json:"open"`           // unsettled transactions
 	Oldest   float64 `json:"oldest_seconds"` // the age of the oldest of them
 }
 
-// A Reader is a guard that reads which refs have moved.
+// A Reader is a guard that reads the list of moves.
 type Reader struct {
 	Guard     string  `json:"guard"` // its ID
 	Connected bool    `json:"connected"`
-	Age       float64 `json:"age_seconds"`    // of the connection, or since there is none
+	Age       float64 `json:"age_seconds"`    // of the connection, or time without one
 	Unread    int64   `json:"unread_bytes"`   // of the list
-	Oldest    float64 `json:"oldest_seconds"` // the age of the oldest entry that is unread
-	// Comparing says that the list does not have all that has moved since: the guard compares everything.
+	Oldest    float64 `json:"oldest_seconds"` // the age of the oldest unread entry
+	// Comparing means that the list lacks some of the moves since, so the guard compares
+	// everything.
 	Comparing bool `json:"comparing"`
-	// Never says that a server with a session, such as a Gerrit, has never read. Age and Oldest are since its first session then.
+	// Never means that a server with a session, such as a Gerrit, has never read. Age and Oldest
+	// then count from its first session.
 	Never bool `json:"never,omitempty"`
 }
 
@@ -122,25 +128,25 @@ type Reader struct {
 const (
 	GerritStopped   = "stopped"
 	GerritGuarded   = "guarded"
-	GerritStarting  = "starting"  // it has no session yet, or none for a moment
-	GerritUnguarded = "unguarded" // it has had none for too long: it moves refs past the guard
-	GerritUnknown   = "unknown"   // the daemon can't look
+	GerritStarting  = "starting"  // no session yet, or briefly none
+	GerritUnguarded = "unguarded" // without a session for too long: it moves refs without the guard
+	GerritUnknown   = "unknown"   // the daemon can't determine the state
 )
 
 // A Gerrit is the process that has the indexes of a Gerrit's site directory open.
 type Gerrit struct {
 	Path  string  `json:"path"`
-	PID   int     `json:"pid,omitempty"` // 0 if it can't be seen from the daemon
+	PID   int     `json:"pid,omitempty"` // 0 if invisible to the daemon
 	State string  `json:"state"`
-	Age   float64 `json:"age_seconds"` // since it has been in that state
+	Age   float64 `json:"age_seconds"` // in this state
 	Error string  `json:"error,omitempty"`
 }
 
-// Stuck is an intent that can't be resolved from what the repository has.
+// Stuck is an intent that can't be resolved from the state of the repository.
 type Stuck struct {
 	Project string  `json:"project"`
 	Ref     string  `json:"ref"`
-	Reason  string  `json:"reason"` // and what to do
+	Reason  string  `json:"reason"` // including what to do
 	Age     float64 `json:"age_seconds"`
 }
 
@@ -148,36 +154,37 @@ type Stuck struct {
 type Unguarded struct {
 	Project  string        `json:"project"`
 	Mode     string        `json:"mode"`
-	Refusals uint64        `json:"would_refuse"` // transactions of git, since the daemon started
+	Refusals uint64        `json:"would_refuse"` // git transactions since the daemon's start
 	Recent   []WouldRefuse `json:"recent"`       // the last of them
 }
 
-// Behind is a repository that does not follow.
+// Behind is a repository that can't follow.
 type Behind struct {
 	Project string  `json:"project"`
 	Reason  string  `json:"reason"`
-	Age     float64 `json:"age_seconds"` // since it could not be brought up
-	// Pack is the ID of the pack that can't be unpacked, if that is why.
+	Age     float64 `json:"age_seconds"` // since its first failure to catch up
+	// Pack is the ID of the pack that can't be unpacked, if that is the reason.
 	Pack string `json:"pack,omitempty"`
 }
 
-// Malformed says what git's fsck objects to in an object that another site accepted.
+// Malformed describes an object that git's fsck rejects and that another site accepted.
 type Malformed struct {
 	Project   string  `json:"project"`
 	Pack      string  `json:"pack"`  // the ID of the last one with such an object
-	Owner     string  `json:"owner"` // who stored it
+	Owner     string  `json:"owner"` // the process that stored it
 	Objection string  `json:"objection"`
 	Age       float64 `json:"age_seconds"`
 }
 
-// unreadFor is for how long an entry of the list of moves may be unread before somebody should look at its reader.
+// unreadFor is how long an entry of the list of moves may be unread before an operator should check
+// its reader.
 const unreadFor = 5 * time.Minute
 
-// BehindPatience is for how long a repository may be behind before somebody should look at it: what is on its way comes
-// within that time.
+// BehindPatience is how long a repository may be behind before an operator should check it: changes
+// in transit arrive within that time.
 const BehindPatience = time.Minute
 
-// WouldRefuse is why a transaction of git would have been refused.
+// WouldRefuse is the reason why a git transaction would have been refused.
 type WouldRefuse struct {
 	Time   time.Time `json:"time"`
 	Reason string    `json:"reason"`
@@ -185,21 +192,22 @@ type WouldRefuse struct {
 
 // Counters count since the daemon started.
 type Counters struct {
-	Prepared uint64 `json:"prepared"` // transactions of git let through, those of nothing guarded included
-	Refused  uint64 `json:"refused"`  // transactions vetoed
+	Prepared uint64 `json:"prepared"` // accepted git transactions, including those without guarded refs
+	Refused  uint64 `json:"refused"`  // refused transactions
 	Updated  uint64 `json:"updated"`  // refs that took their intended value
 	Dropped  uint64 `json:"dropped"`  // refs that kept the old one
-	Alarms   uint64 `json:"alarms"`   // as the metric refdb_site_alarms_total says
-	Deaths   uint64 `json:"deaths"`   // processes of git, and guards, that ended with something left to resolve
-	Heeded   uint64 `json:"heeded"`   // decisions of an operator that were carried out here
-	Failures uint64 `json:"failures"` // requests that the database failed
-	Followed uint64 `json:"followed"` // refs that were moved to what other sites made them
-	Unpacked uint64 `json:"unpacked"` // packs of other sites
-	// Reconciled counts the looks at the site's intents in the database that found nothing to be tried again.
+	Alarms   uint64 `json:"alarms"`   // the same as the metric refdb_site_alarms_total
+	Deaths   uint64 `json:"deaths"`   // git processes and guards that died with unsettled transactions
+	Heeded   uint64 `json:"heeded"`   // operators' decisions applied here
+	Failures uint64 `json:"failures"` // failed requests to the database
+	Followed uint64 `json:"followed"` // refs updated to follow other sites
+	Unpacked uint64 `json:"unpacked"` // packs from other sites
+	// Reconciled counts the checks of the site's intents in the database that found nothing to
+	// retry.
 	Reconciled uint64 `json:"reconciled"`
 }
 
-// OK reports whether there is nothing for an operator to look at.
+// OK reports whether there is nothing for an operator to check.
 func (s Status) OK() bool {
 	return s.Presence && s.Database && len(s.Stuck) == 0 && !s.RootGone && s.MovesError == "" && s.HooksError == "" && (s.Gerrit == nil || s.Gerrit.State != GerritUnguarded) &&
 		!slices.ContainsFunc(s.Readers, func(r Reader) bool { return r.Oldest > unreadFor.Seconds() }) &&
@@ -215,10 +223,11 @@ func (s Status) Summary() string {
 	case !s.Database:
 		return "the database fails: " + wire.OneLine(s.DatabaseError)
 	}
-	return fmt.Sprintf("serving, %d pushes under way, %d refs stuck", len(s.Pushes), len(s.Stuck))
+	return fmt.Sprintf("serving, %d pushes in progress, %d refs stuck", len(s.Pushes), len(s.Stuck))
 }
 
-// Within returns a context for a request that the daemon answers immediately, and its time limit, which is that of hooks.
+// Within returns a context for a request that the daemon answers immediately, and its time limit,
+// which is the same as for hooks.
 func Within(ctx context.Context) (context.Context, time.Duration, context.CancelFunc) {
 	limit, err := wire.Limit(os.Getenv)
 	if err != nil {
@@ -228,7 +237,7 @@ func Within(ctx context.Context) (context.Context, time.Duration, context.Cancel
 	return ctx, limit, cancel
 }
 
-// Query asks the daemon at socket for its status.
+// Query returns the status of the daemon at socket.
 func Query(ctx context.Context, socket string) (Status, error) {
 	status, err := query(ctx, socket)
 	if err != nil {
@@ -261,8 +270,8 @@ func Answers(ctx context.Context, socket string) error {
 	return conn.Close()
 }
 
-// Refusal asks the daemon at socket whether it would let through a push to the repository dir that
-// moves nothing. It returns why not, or "".
+// Refusal asks the daemon at socket whether it would accept a push to the repository dir that moves
+// nothing. It returns the reason of a refusal, or "".
 func Refusal(ctx context.Context, socket, dir string) (refusal string, err error) {
 	ctx, limit, cancel := Within(ctx)
 	defer cancel()
@@ -273,8 +282,8 @@ func Refusal(ctx context.Context, socket, dir string) (refusal string, err error
 	return strings.Join(answer.Lines, "; "), nil
 }
 
-// Follow lets the daemon at socket look now whether it is to follow the repository dir, which it does by itself within a
-// minute, and compare its refs with the database.
+// Follow asks the daemon at socket to check now whether it should follow the repository dir, which
+// it does by itself within a minute, and to compare its refs with the database.
 func Follow(ctx context.Context, socket, dir string) error {
 	ctx, limit, cancel := Within(ctx)
 	defer cancel()
@@ -285,8 +294,8 @@ func Follow(ctx context.Context, socket, dir string) error {
 	return err
 }
 
-// Mark returns the daemon's mark of the repository dir. It changes after each git transaction whose hooks have run, and with each
-// start of the daemon.
+// Mark returns the daemon's mark of the repository dir. It changes after each git transaction whose
+// hooks have run, and with each start of the daemon.
 func Mark(ctx context.Context, socket, dir string) (string, error) {
 	answer, err := ask(ctx, socket, wire.Request{State: wire.StateRead, Dir: dir})
 	if err == nil && !answer.OK {
@@ -298,7 +307,8 @@ func Mark(ctx context.Context, socket, dir string) (string, error) {
 	return strings.Join(answer.Lines, "\n"), nil
 }
 
-// GuardsMayWork asks the daemon at socket whether a guard may have lock files in the repository dir.
+// GuardsMayWork asks the daemon at socket whether a guard may have lock files in the repository
+// dir.
 func GuardsMayWork(ctx context.Context, socket, dir string) (bool, error) {
 	answer, err := ask(ctx, socket, wire.Request{State: wire.StateGuards, Dir: dir})
 	said := strings.Join(answer.Lines, "; ")

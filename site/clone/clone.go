@@ -64,7 +64,7 @@ func Clone(ctx context.Context, c *config.Config, db *refdb.DB, o Options) (rep 
 		o.Hook = ""
 		m, err = maker.Outside(o.Path)
 	case o.Hook == "":
-		err = fmt.Errorf("%s is below site.root, where nothing may take pushes that is not guarded: refdb-hook is needed for that, and is neither beside this program "+
+		err = fmt.Errorf("%s is below site.root, where every repository must be guarded: that takes refdb-hook, which is neither beside this program "+
 			"nor in PATH: name it with --hook, or another path", o.Path)
 	default:
 		m, err = maker.New(ctx, c, o.Path)
@@ -128,7 +128,7 @@ func fill(ctx context.Context, c *config.Config, db *refdb.DB, row refdb.Project
 		if err := receiver.Receive(ctx); err != nil {
 			return rep, err
 		}
-		left := AbandonedIntents{Project: o.Project, Site: o.Site, By: o.By, Why: "the site's repository was cloned anew: what it had let through counts as made"}
+		left := AbandonedIntents{Project: o.Project, Site: o.Site, By: o.By, Why: "the site's repository was cloned anew: pushes that it had accepted count as made"}
 		if rep.Resolved, err = left.resolve(ctx, db, repo); err != nil {
 			return rep, err
 		}

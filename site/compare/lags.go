@@ -95,7 +95,7 @@ func (ls *Lags) Measure(ctx context.Context, configured func() *config.Config, d
 		c := configured()
 		repositories, err := c.Repositories()
 		if err != nil {
-			log.WarnContext(ctx, "the repositories can't be listed: how far they lag is not measured")
+			log.WarnContext(ctx, "the repositories can't be listed: their lag is not measured")
 		} else {
 			ls.keep(repositories)
 		}

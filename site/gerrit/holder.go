@@ -32,7 +32,7 @@ func HolderOf(path string) (h Holder, held bool, err error) {
 	for _, file := range files {
 		pid, locked, err := lockedBy(file)
 		if err != nil {
-			return Holder{}, false, fmt.Errorf("looking who has Gerrit's indexes open: %w", err)
+			return Holder{}, false, fmt.Errorf("finding the process that has Gerrit's indexes open: %w", err)
 		}
 		if locked {
 			return Holder{PID: max(pid, 0)}, true, nil

@@ -20,37 +20,38 @@ const (
 	SysModule = "com.github.globalrefdb.gerrit.SysModule"
 )
 
-// A multiplicity says how a value must be among those that a key has.
+// A multiplicity is how a value must occur among the values of a key.
 type multiplicity int
 
 const (
-	single    multiplicity = iota // the only one, or the last of a key that has one
-	oneOfMany                     // there may be others
-	ifUnset                       // only if there is none
+	single    multiplicity = iota // the only value, or the last one of the key
+	oneOfMany                     // beside other values
+	ifUnset                       // only if the key has no value
 )
 
-// A Setting is what the guard needs in one of Gerrit's configuration files.
+// A Setting is a setting that the guard needs in one of Gerrit's configuration files.
 type Setting struct {
 	File, Key, Value string
 	Why              string
 	multiplicity     multiplicity
 }
 
-// defaultSocket is where the guard looks for the daemon unless gerrit.config says otherwise.
+// defaultSocket is where the guard looks for the daemon unless gerrit.config sets another path.
 const defaultSocket = "/run/refdb/site.sock"
 
-// Settings returns what the guard needs. The socket is the daemon's. The instance ID is for a Gerrit that has none.
+// Settings returns the settings that the guard needs. The socket is the daemon's. The instance ID
+// is for a Gerrit that has none.
 func (d *Directory) Settings(socket, instance string) []Setting {
 	all := []Setting{
 		{GerritConfig, "gerrit.installDbModule", DbModule, "Gerrit would move refs without the guard", oneOfMany},
 		{GerritConfig, "gerrit.installModule", SysModule, "Gerrit would start without the guard", oneOfMany},
-		{GerritConfig, "gerrit.instanceId", instance, "sites are told apart by it", ifUnset},
+		{GerritConfig, "gerrit.instanceId", instance, "it distinguishes the sites", ifUnset},
 	}
 	if socket != defaultSocket || d.gerrit.last("refdb.socket") != "" {
-		all = append(all, Setting{GerritConfig, "refdb.socket", socket, "the daemon answers there", single})
+		all = append(all, Setting{GerritConfig, "refdb.socket", socket, "the daemon listens there", single})
 	}
 	for _, key := range []string{"core.fsyncObjectFiles", "core.fsyncRefFiles"} {
-		all = append(all, Setting{JGitConfig, key, "true", "what was acknowledged may be lost in a power cut", single})
+		all = append(all, Setting{JGitConfig, key, "true", "acknowledged updates may be lost in a power cut", single})
 	}
 	for _, s := range [][2]string{{"receive.autogc", "false"}, {"gc.auto", "0"}, {"gc.autoPackLimit", "0"}, {"gc.pruneExpire", "never"}, {"gc.prunePackExpire", "never"}} {
 		all = append(all, Setting{JGitConfig, s[0], s[1], "objects that other sites build on would be pruned: refdbctl site maintain prunes", single})
@@ -58,14 +59,15 @@ func (d *Directory) Settings(socket, instance string) []Setting {
 	return all
 }
 
-// Restorable returns what [Directory.Settings] and the settings of a second site may have set.
+// Restorable returns the settings that [Directory.Settings] and the set-up of a second site may
+// have made.
 func (d *Directory) Restorable() []Setting {
 	return append(d.Settings("", ""), BasePathAt(""))
 }
 
-// OwnInstance is the setting of an instance ID that replaces whatever is there.
+// OwnInstance is the setting of an instance ID that replaces any existing one.
 func OwnInstance(id string) Setting {
-	return Setting{GerritConfig, "gerrit.instanceId", id, "another site has the one that is there", single}
+	return Setting{GerritConfig, "gerrit.instanceId", id, "another site uses the present one", single}
 }
 
 // BasePathAt is the setting of the directory of the repositories.
@@ -73,7 +75,8 @@ func BasePathAt(root string) Setting {
 	return Setting{GerritConfig, "gerrit.basePath", root, "it is the site's root", single}
 }
 
-// A Change is one that was made in a file, or is to be. Before and After are "" where there is nothing.
+// A Change is a change in a file that was made or is planned. Before and After are "" where there
+// is no value.
 type Change struct {
 	Where  string // the file, or what else is changed
 	What   string // the key, or which part
@@ -81,7 +84,7 @@ type Change struct {
 	After  string
 }
 
-// holds reports whether the values that a key has are as the setting needs them.
+// holds reports whether the values of a key satisfy the setting.
 func (s Setting) holds(have []string) bool {
 	switch s.multiplicity {
 	case oneOfMany:
@@ -92,7 +95,7 @@ func (s Setting) holds(have []string) bool {
 	return len(have) > 0 && sameValue(have[len(have)-1], s.Value)
 }
 
-// sameValue reports whether git takes two values for the same.
+// sameValue reports whether git treats two values as the same.
 func sameValue(a, b string) bool {
 	return a == b || truth(a) != "" && truth(a) == truth(b)
 }
@@ -107,13 +110,14 @@ func truth(value string) string {
 	return ""
 }
 
-// record is the section that says what a setting's key was set to, and what it was before.
+// record is the section that records the value that a key was set to, and its previous value.
 func (s Setting) record(key string) string { return "refdb." + s.Key + "." + key }
 
-// fileValues are what a file says about keys: with the files that it includes, by which Gerrit goes, and itself.
+// fileValues are the values of keys in a file: with the files that it includes, as Gerrit reads it,
+// and in the file itself.
 type fileValues struct{ effective, own values }
 
-// edits returns what makes the setting hold, and records it; none if it holds.
+// edits returns the edits that make the setting hold, and record it; none if it holds already.
 func (s Setting) edits(v fileValues) ([]config.Edit, []Change) {
 	have := v.effective.all(s.Key)
 	if s.holds(have) {
@@ -124,7 +128,8 @@ func (s Setting) edits(v fileValues) ([]config.Edit, []Change) {
 		before = have[len(have)-1]
 	}
 	edits := []config.Edit{{"--replace-all", s.record("set"), s.Value}}
-	// The value before is that from before the first time. One of an included file counts again once ours has gone.
+	// The previous value is the one from before the first time. The value of an included file
+	// counts again once ours is removed.
 	if own := v.own.last(s.Key); s.multiplicity != oneOfMany && own != "" && len(v.own.all(s.record("set"))) == 0 {
 		edits = append(edits, config.Edit{"--replace-all", s.record("before"), own})
 	}
@@ -136,7 +141,7 @@ func (s Setting) edits(v fileValues) ([]config.Edit, []Change) {
 	return edits, []Change{{s.File, s.Key, before, s.Value}}
 }
 
-// restore returns what puts the value before back, unless the key was changed since.
+// restore returns the edits that restore the previous value, unless the key was changed since.
 func (s Setting) restore(v fileValues) (edits []config.Edit, changes []Change) {
 	have := v.own.all(s.Key)
 	set, before := v.own.last(s.record("set")), v.own.last(s.record("before"))
@@ -146,7 +151,7 @@ func (s Setting) restore(v fileValues) (edits []config.Edit, changes []Change) {
 	}
 	switch {
 	case s.multiplicity == oneOfMany:
-		// It is the guard's, whoever has set it.
+		// The value is the guard's, whoever has set it.
 		if slices.Contains(have, s.Value) {
 			edits = append(edits, config.Edit{"--unset-all", s.Key, "^" + regexp.QuoteMeta(s.Value) + "$"})
 			changes = append(changes, Change{s.File, s.Key, s.Value, ""})
@@ -162,7 +167,7 @@ func (s Setting) restore(v fileValues) (edits []config.Edit, changes []Change) {
 	return edits, changes
 }
 
-// Missing returns the settings that don't hold, with what their keys have.
+// Missing returns the settings that don't hold, with the present values of their keys.
 func (d *Directory) Missing(ctx context.Context, settings []Setting) (missing []Setting, have []string, err error) {
 	for _, s := range settings {
 		v, err := readConfig(ctx, d.file(s.File))
@@ -176,15 +181,15 @@ func (d *Directory) Missing(ctx context.Context, settings []Setting) (missing []
 	return missing, have, nil
 }
 
-// ConfigPlan is what is to be changed in Gerrit's configuration files.
+// ConfigPlan is a list of planned changes in Gerrit's configuration files.
 type ConfigPlan struct {
 	Changes []Change
 	dir     *Directory
 	edits   map[string][]config.Edit
 }
 
-// PlanSettings returns what makes the settings hold. It is an error if nothing in the file itself can, because a file that it includes says
-// something else afterwards.
+// PlanSettings returns the changes that make the settings hold. It returns an error if no change of
+// the file itself can, because a file that it includes sets another value afterwards.
 func (d *Directory) PlanSettings(ctx context.Context, settings []Setting) (ConfigPlan, error) {
 	p, err := d.plan(ctx, settings, Setting.edits)
 	if err != nil {
@@ -197,15 +202,16 @@ func (d *Directory) PlanSettings(ctx context.Context, settings []Setting) (Confi
 		}
 		for _, s := range settings {
 			if s.File == file && after != nil && !s.holds(after.all(s.Key)) {
-				return p, d.included(ctx, s, after.last(s.Key), fmt.Sprintf("after what the file says itself, which should be %s: %s", s.Value, s.Why))
+				return p, d.included(ctx, s, after.last(s.Key), fmt.Sprintf("after the file's own value, which should be %s: %s", s.Value, s.Why))
 			}
 		}
 	}
 	return p, nil
 }
 
-// PlanRestore returns what takes the settings back: whatever was set to make them hold is what it was before. It is an error if a module of
-// the guard would stay, because a file that is included has it: without its jar Gerrit does not start.
+// PlanRestore returns the changes that reverse the settings: each key that was set gets its
+// previous value. It returns an error if a module of the guard would remain because of an included
+// file: without its jar Gerrit does not start.
 func (d *Directory) PlanRestore(ctx context.Context, settings []Setting) (ConfigPlan, error) {
 	p, err := d.plan(ctx, settings, Setting.restore)
 	if err != nil {
@@ -233,7 +239,7 @@ func count(values []string, value string) (n int) {
 	return n
 }
 
-// included is the error about a value that a file has by including another one.
+// included returns the error about a value that a file has by including another one.
 func (d *Directory) included(ctx context.Context, s Setting, value, why string) error {
 	from, err := includedFrom(ctx, d.file(s.File), s.Key, value)
 	if err != nil {
@@ -242,8 +248,9 @@ func (d *Directory) included(ctx context.Context, s Setting, value, why string) 
 	return fmt.Errorf("%s includes %s, which sets %s = %s, %s: remove that from %s", s.File, from, s.Key, value, why, from)
 }
 
-// after returns what a file that includes others would say with edits; nil of one that includes none. It is asked in the same directory,
-// because what is included may be named relative to that.
+// after returns the values of a file that includes others after edits; nil for a file that includes
+// none. It is evaluated in the same directory, because the paths of included files may be relative
+// to it.
 func (d *Directory) after(ctx context.Context, file string, edits []config.Edit) (values, error) {
 	own, err := readOwn(ctx, d.file(file))
 	if err != nil || len(own.all("include.path")) == 0 {
@@ -255,7 +262,7 @@ func (d *Directory) after(ctx context.Context, file string, edits []config.Edit)
 	}
 	tried, err := os.CreateTemp(filepath.Dir(d.file(file)), ".refdb-*")
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, nil // who only looks can't write here
+		return nil, nil // read-only callers can't write here
 	}
 	if err != nil {
 		return nil, err
@@ -297,8 +304,9 @@ func (d *Directory) plan(ctx context.Context, settings []Setting, of func(Settin
 	return p, nil
 }
 
-// Apply makes the changes, file by file. Each file is replaced at once: interrupted, Apply has changed some files whole. jgit.config
-// comes first, because Gerrit with the guard does not start without it.
+// Apply makes the changes, file by file. Each file is replaced at once: if interrupted, Apply has
+// changed some files completely. jgit.config comes first, because Gerrit with the guard does not
+// start without it.
 func (p ConfigPlan) Apply(ctx context.Context) error {
 	for _, file := range []string{JGitConfig, GerritConfig} {
 		if edits := p.edits[file]; len(edits) > 0 {

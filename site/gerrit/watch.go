@@ -69,11 +69,11 @@ func (w *Watch) Look(ctx context.Context) {
 	case before == after:
 	case after == client.GerritUnguarded:
 		w.Alarm()
-		w.Logger.ErrorContext(ctx, "Gerrit runs without the guard: what it writes is not compared with other sites: stop it, and run `refdbctl gerrit enable`", "process", now.pid)
+		w.Logger.ErrorContext(ctx, "Gerrit runs without the guard: its writes are not compared with other sites: stop it, and run `refdbctl gerrit enable`", "process", now.pid)
 	case before == client.GerritUnguarded:
-		w.Logger.InfoContext(ctx, "Gerrit does not run without the guard any more", "state", after)
+		w.Logger.InfoContext(ctx, "Gerrit no longer runs without the guard", "state", after)
 	case after == client.GerritUnknown:
-		w.Logger.WarnContext(ctx, "it can't be seen whether Gerrit runs with the guard: see `refdbctl site status`")
+		w.Logger.WarnContext(ctx, "can't determine whether Gerrit runs with the guard: see `refdbctl site status`")
 	}
 }
 

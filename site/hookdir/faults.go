@@ -12,22 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Codes of what may be wrong with a hook. They don't change: monitoring may rely on them.
+// Codes of hook faults. They don't change: monitoring may rely on them.
 const (
 	Missing       = "hook-missing"        // pushes are not guarded, or slow, or refused
-	Foreign       = "hook-foreign"        // another program is in its place
+	Foreign       = "hook-foreign"        // another program in its place
 	NotExecutable = "hook-not-executable" // git ignores it
-	Outdated      = "hook-outdated"       // it is of another version
+	Outdated      = "hook-outdated"       // of another version
 )
 
-// A Fault is something that is wrong with the directory.
+// A Fault is a defect of the directory.
 type Fault struct {
 	Code, Path, Detail string
-	// Open says that git does not run the hook that decides, and accepts pushes.
+	// Open means that git does not run the deciding hook, and accepts pushes.
 	Open bool
 }
 
-// program is what the build information of our hook names.
+// programPath is the path in the build information of refdb-hook.
 const programPath = "github.com/globalrefdb/globalrefdb/cmd/refdb-hook"
 
 // IsProgram reports whether the file is refdb-hook, of any version.
@@ -36,7 +36,8 @@ func IsProgram(path string) bool {
 	return err == nil && info.Path == programPath
 }
 
-// Faults returns what is wrong with the directory, as the user of this process finds it. A nil program stands for that of any version.
+// Faults returns the defects of the directory, as seen by the user of this process. A nil program
+// stands for any version of refdb-hook.
 func (d Dir) Faults(program []byte) []Fault { return d.faults(program) }
 
 func (d Dir) faults(program []byte) (faults []Fault) {
@@ -50,7 +51,7 @@ func (d Dir) faults(program []byte) (faults []Fault) {
 	if detail := d.notEnterable(""); detail != "" {
 		faults = append(faults, Fault{NotExecutable, d.HooksPath(), detail, false})
 	}
-	var read fs.FileInfo // the file that the names share, once it was found to be right
+	var read fs.FileInfo // the file that the names share, once it has been verified
 	for _, name := range Names {
 		info, err := os.Lstat(filepath.Join(d.HooksPath(), name))
 		if err == nil && read != nil && os.SameFile(info, read) {
@@ -69,12 +70,12 @@ func (d Dir) faults(program []byte) (faults []Fault) {
 	case err != nil:
 		faults = append(faults, Fault{NotExecutable, path, reason(err) + ": git can't read the repositories' configuration, and refuses pushes and readers", false})
 	case !bytes.Equal(have, d.configText(nil)):
-		faults = append(faults, Fault{Foreign, path, "it was changed: it leads git to the hooks, and says which refs pushes see", false})
+		faults = append(faults, Fault{Foreign, path, "it was changed: this file leads git to the hooks, and determines which refs pushes see", false})
 	}
 	return faults
 }
 
-// faultOf returns what is wrong with one of the hooks.
+// faultOf returns the defect of one of the hooks.
 func (d Dir) faultOf(name string, program []byte) (f Fault, bad bool) {
 	f = Fault{Path: filepath.Join(d.HooksPath(), name), Open: name == Names[0]}
 	info, err := os.Stat(f.Path)
@@ -82,9 +83,9 @@ func (d Dir) faultOf(name string, program []byte) (f Fault, bad bool) {
 	case err != nil:
 		f.Code, f.Detail = Missing, reason(err)+": "+Without(name)
 	case !info.Mode().IsRegular():
-		f.Code, f.Detail = Foreign, "it is no file: "+Without(name)
+		f.Code, f.Detail = Foreign, "it is not a file: "+Without(name)
 	case unix.Access(f.Path, unix.X_OK) != nil:
-		f.Code, f.Detail = NotExecutable, "it can't be run, by its mode or by how its file system is mounted; git ignores it: "+Without(name)
+		f.Code, f.Detail = NotExecutable, "it can't be run, because of its mode or of its file system's mount options; git ignores it: "+Without(name)
 	case program == nil && !IsProgram(f.Path):
 		f.Code, f.Detail = Foreign, "it is not refdb-hook: "+Without(name)
 	case program != nil && !holds(f.Path, program, hookMode):
@@ -95,7 +96,7 @@ func (d Dir) faultOf(name string, program []byte) (f Fault, bad bool) {
 	return f, true
 }
 
-// Without returns what becomes of pushes if git doesn't run our hook of that name.
+// Without returns the consequence for pushes if git doesn't run the hook of that name.
 func Without(name string) string {
 	switch name {
 	case "reference-transaction":
@@ -108,7 +109,8 @@ func Without(name string) string {
 	return "the repository's own hook is not run"
 }
 
-// NotEnterable returns why not everybody who can reach the repository at dir can enter the directory; "" if they can.
+// NotEnterable returns the reason why some users who can reach the repository at dir can't enter
+// the directory; "" if all can.
 func (d Dir) NotEnterable(dir string) string { return d.notEnterable(dir) }
 
 func (d Dir) notEnterable(repository string) string {
@@ -118,10 +120,10 @@ func (d Dir) notEnterable(repository string) string {
 	}
 	for depth := 0; path != "/"; depth++ {
 		if repository == "" && depth == 2 {
-			break // what is above is looked at with each repository
+			break // the directories above are checked with each repository
 		}
 		if within(repository, path) {
-			break // who can't enter this one can't reach the repository either
+			break // users who can't enter this directory can't reach the repository either
 		}
 		info, err := os.Stat(path)
 		if err != nil {
@@ -135,13 +137,13 @@ func (d Dir) notEnterable(repository string) string {
 	return ""
 }
 
-// within reports whether a path is a directory or below it.
+// within reports whether a path equals a directory or is below it.
 func within(path, dir string) bool {
 	inside, err := filepath.Rel(dir, path)
 	return path != "" && err == nil && filepath.IsLocal(inside)
 }
 
-// reason returns an error without the name of the operation and the path.
+// reason returns the text of an error without the operation and the path.
 func reason(err error) string {
 	if p := (*fs.PathError)(nil); errors.As(err, &p) {
 		return p.Err.Error()

@@ -1,9 +1,14 @@
-// Package hookdir keeps the directory of a site's hooks, which all its guarded repositories share. The repositories' own hooks stay where
-// they are: refdb-hook runs them from there.
+// Package hookdir manages the directory of a site's hooks, which all guarded repositories of the
+// site share. The repositories' own hooks stay where they are: refdb-hook runs them from there.
 //
-// Each repository hides all its refs from pushes, and includes a file in the directory, at the end of its configuration, which shows them again
-// and sets core.hooksPath. So no push is accepted without the directory, and no other setting of the repository leads git to other hooks.
+// Each repository hides all its refs from pushes. At the end of its configuration it includes a
+// file from the directory, which shows the refs again and sets core.hooksPath. So without the
+// directory no push is accepted, and no other setting of the repository leads git to other hooks.
 //
+//	DIR/current -> VERSION      a link, which changes in one step
+//	DIR/VERSION/NAME            refdb-hook, under the names of git's hooks
+//	DIR/VERSION/config          leads git to the hooks, and shows refs to pushes
+//	DIR/VERSION/config-DIGEST   the same for repositories that hide some by other settings
 //	DIR/current -> VERSION      a link, which changes in one step
 //	DIR/VERSION/NAME            refdb-hook, under the names of git's hooks
 //	DIR/VERSION/config          leads git to the hooks, and shows refs to pushes
@@ -29,36 +34,37 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/filelock"
 )
 
-// Names are the hooks in the directory. The first decides about a push; the second and third may refuse it; the others only run the
-// repository's own.
+// Names are the hooks in the directory. The first one decides about a push; the second and third
+// may refuse it; the others only run the repository's own hooks.
 var Names = [...]string{"reference-transaction", "update", "pre-receive", "proc-receive", "post-receive", "post-update"}
 
-// Hidden are the prefixes of refs that clients don't see, as git's setting names them.
+// Hidden are the prefixes of refs that are hidden from clients, in the form of git's setting.
 var Hidden = [...]string{"refs/peer", "refs/refdb"}
 
 const (
 	current = "current"
-	// unfinished begins the name of a version that is being made.
+	// unfinished is the prefix of the name of a version that is being built.
 	unfinished = ".new-"
 	config     = "config"
-	// Everybody who pushes runs the hooks, and nobody writes to them: a change of one would be a change of all. Their owner may remove them.
+	// Every pusher runs the hooks, and nobody writes to them: since the names are links to one
+	// file, changing one would change all. Their owner may remove them.
 	dirMode, hookMode, configMode = 0o755, 0o555, 0o444
 )
 
 // A Dir is the path of a site's hook directory.
 type Dir string
 
-// HooksPath returns what core.hooksPath of a guarded repository is.
+// HooksPath returns the value of core.hooksPath in a guarded repository.
 func (d Dir) HooksPath() string { return filepath.Join(string(d), current) }
 
-// Config returns the path of the file that the configuration of a guarded repository includes, if other settings hide these refs from
-// pushes, in their order: it hides them again.
+// Config returns the path of the file that a guarded repository's configuration includes if other
+// settings hide these refs from pushes, in this order. The file hides them again.
 func (d Dir) Config(hidden []string) string {
 	return filepath.Join(d.HooksPath(), configName(hidden))
 }
 
-// IsConfig reports whether a repository's configuration includes this file to let pushes in: of this directory, or of another one whose
-// HooksPath is given.
+// IsConfig reports whether path is the file of [Dir.Config] for any refs, of the directory with the
+// given HooksPath.
 func IsConfig(path, hooksPath string) bool {
 	name := filepath.Base(path)
 	return filepath.Dir(path) == hooksPath && (name == config || strings.HasPrefix(name, config+"-"))
@@ -72,7 +78,8 @@ func configName(hidden []string) string {
 	return config + "-" + hex.EncodeToString(sum[:])[:16]
 }
 
-// configText leads git to the hooks, and shows refs to pushes that a repository hides from them, but for those that are hidden besides.
+// configText returns the configuration that leads git to the hooks, and shows refs to pushes,
+// except for Hidden and the refs that are hidden by other settings.
 func (d Dir) configText(hidden []string) []byte {
 	text := "# Pushes into guarded repositories are refused without this file.\n[core]\n\thooksPath = " + quoted(d.HooksPath()) + "\n[receive]\n\thideRefs = !refs\n"
 	for _, prefix := range slices.Concat(hidden, Hidden[:]) {
@@ -81,12 +88,12 @@ func (d Dir) configText(hidden []string) []byte {
 	return []byte(text)
 }
 
-// quoted returns a value as git's configuration files have it.
+// quoted returns a value as it is written in git's configuration files.
 func quoted(value string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(value) + `"`
 }
 
-// Including returns what includes [Dir.Config] of these refs in a configuration.
+// Including returns the configuration that includes [Dir.Config] for these refs.
 func (d Dir) Including(hidden []string) string {
 	return "[include]\n\tpath = " + quoted(d.Config(hidden)) + "\n"
 }
@@ -99,15 +106,16 @@ func (d Dir) version(program []byte) string {
 	return hex.EncodeToString(sum.Sum(nil))[:16]
 }
 
-// Provide makes sure that the directory has whole hooks. It makes those of the program, and lets the directory lead to them if it leads to
-// none that are whole, or if turn is set. It replaces what is damaged, and never leaves the directory without hooks
-// that were there. Each crash leaves the old hooks, or the new ones.
+// Provide makes sure that the directory has intact hooks. It creates the hooks of the program, and
+// switches the directory to them if turn is set or the present hooks are not intact. It replaces
+// damaged files, and never leaves the directory without the hooks that it had. A crash leaves
+// either the old hooks or the new ones.
 func (d Dir) Provide(ctx context.Context, program []byte, turn bool) (did string, err error) {
 	version := d.version(program)
 	if target, _ := os.Readlink(d.HooksPath()); target == version && len(d.faults(program)) == 0 {
-		return "is there", nil // to look needs no rights
+		return "is there", nil // checking needs no privileges
 	} else if target != version && !turn && len(d.faults(nil)) == 0 {
-		return "is there, of another version: the daemon exchanges it when it starts", nil
+		return "is there, but of another version: the daemon replaces it when it starts", nil
 	}
 	if err := durable.MkdirAll(string(d), 0o755); err != nil {
 		return "", fmt.Errorf("making the directory of the site's hooks (site.hooks): %w", err)
@@ -127,12 +135,12 @@ func (d Dir) Provide(ctx context.Context, program []byte, turn bool) (did string
 	}
 	if target == version {
 		if made {
-			return "made whole", nil
+			return "repaired", nil
 		}
 		return "is there", nil
 	}
 	if deciding := filepath.Join(string(d), version, Names[0]); unix.Access(deciding, unix.X_OK) != nil {
-		return "", fmt.Errorf("%s can't be run, such as on a file system that is mounted noexec: git would ignore it, and pushes would not be guarded: mount that with exec, or name another directory as site.hooks", deciding)
+		return "", fmt.Errorf("%s can't be run, for example because its file system is mounted noexec: git would ignore it, and pushes would not be guarded: mount the file system with exec, or set site.hooks to another directory", deciding)
 	}
 	if err := d.copyConfigs(target, version); err != nil {
 		return "", fmt.Errorf("making the site's hooks: %w", err)
@@ -143,11 +151,11 @@ func (d Dir) Provide(ctx context.Context, program []byte, turn bool) (did string
 	if target == "" {
 		return "made", d.removeOthers(version)
 	}
-	// A git that is about to run a hook of the version before must find it.
+	// A git process that is about to run a hook of the previous version must find it.
 	return "replaced by this version", d.removeOthers(version, target)
 }
 
-// letIn lets everybody enter and read a directory.
+// letIn makes a directory readable and searchable for all users.
 func letIn(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil || info.Mode()&0o555 == 0o555 {
@@ -156,7 +164,8 @@ func letIn(dir string) error {
 	return os.Chmod(dir, info.Mode()|0o555)
 }
 
-// makeVersion makes sure that the directory of a version has what it should. Made says that something was missing.
+// makeVersion makes sure that the directory of a version is complete. Made reports whether anything
+// was missing.
 func (d Dir) makeVersion(version string, program []byte) (made bool, err error) {
 	dir := filepath.Join(string(d), version)
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
@@ -172,7 +181,7 @@ func (d Dir) makeVersion(version string, program []byte) (made bool, err error) 
 	return d.fill(dir, program)
 }
 
-// fill writes what is missing in the directory of a version, or is not as it should be.
+// fill writes the files that are missing or wrong in the directory of a version.
 func (d Dir) fill(dir string, program []byte) (made bool, err error) {
 	if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
 		return false, errors.Join(err, fmt.Errorf("%s is no directory: remove it", dir))
@@ -207,7 +216,8 @@ func (d Dir) fill(dir string, program []byte) (made bool, err error) {
 	return made, durable.SyncDir(dir)
 }
 
-// ProvideConfig makes sure that the directory has [Dir.Config] of these refs. The directory must be whole.
+// ProvideConfig makes sure that the directory has [Dir.Config] for these refs. The directory must
+// be intact.
 func (d Dir) ProvideConfig(ctx context.Context, hidden []string) error {
 	path, text := d.Config(hidden), d.configText(hidden)
 	if holds(path, text, configMode) {
@@ -225,7 +235,8 @@ func (d Dir) ProvideConfig(ctx context.Context, hidden []string) error {
 	return write(dir, filepath.Base(path), text)
 }
 
-// copyConfigs copies what repositories with other settings include from the hooks of one version to those of another.
+// copyConfigs copies the files that repositories with other settings include from the hooks of one
+// version to those of another.
 func (d Dir) copyConfigs(from, to string) error {
 	paths, err := filepath.Glob(filepath.Join(string(d), from, config+"-*"))
 	for _, path := range paths {
@@ -245,7 +256,7 @@ func write(dir, name string, text []byte) error {
 	return durable.WriteFile(filepath.Join(dir, name), text, configMode)
 }
 
-// holds reports whether a file has that content and mode.
+// holds reports whether a file has this content and mode.
 func holds(path string, content []byte, mode fs.FileMode) bool {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode() != mode {
@@ -255,7 +266,7 @@ func holds(path string, content []byte, mode fs.FileMode) bool {
 	return err == nil && bytes.Equal(have, content)
 }
 
-// link makes path another name of a file, in the place of whatever is there.
+// link makes path another name of a file, replacing whatever is there.
 func link(file, path string) error {
 	fresh := path + unfinished
 	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -267,7 +278,7 @@ func link(file, path string) error {
 	return os.Rename(fresh, path)
 }
 
-// lead makes the directory lead to the hooks of a version.
+// lead switches the directory to the hooks of a version.
 func (d Dir) lead(version string) error {
 	fresh := filepath.Join(string(d), unfinished+current)
 	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -284,7 +295,7 @@ func (d Dir) lead(version string) error {
 	return errors.Join(os.Rename(fresh, d.HooksPath()), durable.SyncDir(string(d)))
 }
 
-// removeOthers removes the hooks of all versions but these, and what a crash has left of making some.
+// removeOthers removes the hooks of all other versions, and the remains of interrupted builds.
 func (d Dir) removeOthers(kept ...string) error {
 	entries, err := os.ReadDir(string(d))
 	for _, e := range entries {
@@ -300,7 +311,8 @@ func isVersion(name string) bool {
 	return err == nil && len(b) == 8
 }
 
-// Close makes the directory lead nowhere, so that all pushes are refused: the hooks are not whole, and can't be made so.
+// Close removes the link to the hooks, so that all pushes are refused. It is called if the hooks
+// are damaged and can't be repaired.
 func (d Dir) Close() error {
 	err := os.Remove(d.HooksPath())
 	if errors.Is(err, fs.ErrNotExist) {

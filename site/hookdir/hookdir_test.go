@@ -176,7 +176,7 @@ func TestTheDaemonExchangesTheHooks(t *testing.T) {
 	must(t, err)
 	must(t, os.Mkdir(string(d)+"/.new-left", 0o700)) // by a crash
 	hook := program(t, "")
-	if did, err := d.Provide(t.Context(), hook, false); err != nil || !strings.HasPrefix(did, "is there, of another version") {
+	if did, err := d.Provide(t.Context(), hook, false); err != nil || !strings.HasPrefix(did, "is there, but of another version") {
 		t.Errorf("enable: %s, %v", did, err)
 	}
 	if faults := d.Faults(hook); len(faults) != 1 || faults[0].Code != hookdir.Outdated {

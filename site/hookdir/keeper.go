@@ -15,23 +15,25 @@ import (
 )
 
 const (
-	// lookEvery is how often the daemon looks whether its site's hooks are whole.
+	// lookEvery is the interval at which the daemon checks its site's hooks.
 	lookEvery = time.Second
-	// restoreWithin is how long it waits for another process that works on the directory, which may be stopped.
+	// restoreWithin is how long the daemon waits for another process that is changing the
+	// directory, and may be stopped.
 	restoreWithin = 10 * time.Second
 )
 
-// A Keeper keeps the site's hooks whole while the daemon runs.
+// A Keeper monitors the site's hooks, and restores them, while the daemon runs.
 type Keeper struct {
 	Dir Dir
-	// Program is refdb-hook; nil if the daemon has none: then nothing is restored.
+	// Program is the content of refdb-hook; nil if the daemon has none: then nothing is restored.
 	Program []byte
-	// Needed reports whether a repository that is there leads git to the directory. Where the disk of all of them is away, the directory's
-	// may be: it is not made anew below the mount point.
+	// Needed reports whether an existing repository leads git to the directory. If the disk of all
+	// repositories is unmounted, the directory's disk may be, too, and the directory must not be
+	// created below the mount point.
 	Needed func() bool
-	// Compare is called after the hooks were not whole: refs may have moved that nobody was asked about.
+	// Compare is called after the hooks were damaged, because refs may have moved unchecked.
 	Compare func(context.Context)
-	// Alarm is called each time that the hooks are found damaged.
+	// Alarm is called each time the hooks are found damaged.
 	Alarm  func()
 	Logger *slog.Logger
 
@@ -39,21 +41,23 @@ type Keeper struct {
 	fault string
 	lost  uint64
 
-	whole    string // the sight of the directory when it was last read and found whole
-	failure  string // why it could not be restored, as the log has it
+	whole    string // the sight of the directory when it was last read and found intact
+	failure  string // the logged reason why the directory could not be restored
 	restored chan struct{}
 }
 
-// State returns what is wrong with the hooks, and how often they were found damaged.
+// State returns the present fault of the hooks, and the number of times that they were found
+// damaged.
 func (k *Keeper) State() (fault string, lost uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.fault, k.lost
 }
 
-// Run exchanges the site's hooks for those of the daemon's version, and then keeps them whole until ctx ends.
+// Run replaces the site's hooks by those of the daemon's version, then monitors and restores them
+// until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
-	// To compare takes its time. The hooks are looked after meanwhile.
+	// A comparison takes time. The hooks are monitored meanwhile.
 	k.restored = make(chan struct{}, 1)
 	var comparing sync.WaitGroup
 	comparing.Go(func() {
@@ -65,11 +69,11 @@ func (k *Keeper) Run(ctx context.Context) {
 	defer close(k.restored)
 	k.look(ctx)
 	target, _ := os.Readlink(k.Dir.HooksPath())
-	lost := target == "" && k.whole != "" // since that look: the next one restores it, and refs are compared
+	lost := target == "" && k.whole != "" // lost since that check: the next check restores it, and refs are compared
 	if k.Program != nil && target != k.Dir.version(k.Program) && !lost {
 		did, err := k.Dir.Provide(ctx, k.Program, true)
 		if err != nil {
-			k.Logger.ErrorContext(ctx, "the site's hooks can't be exchanged for those of this version", "error", err)
+			k.Logger.ErrorContext(ctx, "the site's hooks can't be replaced by those of this version", "error", err)
 		} else {
 			k.Logger.InfoContext(ctx, "the site's hooks", "state", did)
 		}
@@ -106,7 +110,7 @@ func (k *Keeper) look(ctx context.Context) {
 		switch {
 		case err == nil:
 			k.failure = ""
-		case err.Error() != k.failure: // not each second
+		case err.Error() != k.failure: // log it once, not each second
 			k.failure = err.Error()
 			k.Logger.ErrorContext(ctx, "the site's hooks can't be restored: see `refdbctl site check`", "error", err)
 		}
@@ -125,14 +129,14 @@ func (k *Keeper) look(ctx context.Context) {
 	}
 	k.whole = k.Dir.sight()
 	k.note("")
-	k.Logger.WarnContext(ctx, "the site's hooks are whole again: all refs are compared with the database")
+	k.Logger.WarnContext(ctx, "the site's hooks are intact again: all refs are compared with the database")
 	select {
 	case k.restored <- struct{}{}:
-	default: // a comparison is to begin that includes this
+	default: // a comparison that covers this one is already pending
 	}
 }
 
-// note records what is wrong, and reports whether that is new.
+// note records the present fault, and reports whether it is new.
 func (k *Keeper) note(fault string) (first bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -144,7 +148,8 @@ func (k *Keeper) note(fault string) (first bool) {
 	return first
 }
 
-// sight returns what tells a change of the hooks without reading them. It is "" if one can't be run.
+// sight returns a string that changes when the hooks change, without reading them. It is "" if one
+// of them can't be run.
 func (d Dir) sight() string {
 	var all strings.Builder
 	target, _ := os.Readlink(d.HooksPath())

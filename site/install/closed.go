@@ -16,29 +16,32 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 )
 
-// A guarded repository's configuration hides all refs from pushes, and at its end includes a file in the directory of the site's hooks that shows them
-// again, but for what was hidden before, and leads git to the hooks. Git takes the last value: no other setting of the repository leads it past them. Without the
-// directory, where git would run no hook at all, pushes are refused, and reading goes on.
+// A guarded repository's configuration hides all refs from pushes. At its end it includes a file in
+// the directory of the site's hooks that shows the refs again, except for those that were hidden
+// before, and leads git to the hooks. Git takes the last value, so no other setting of the
+// repository leads it past the hooks. Without the directory git would run no hook at all, but
+// pushes are refused, while reading still works.
 const (
 	hooksPathKey = "core.hooksPath"
-	// setKey records where the site's hooks are.
+	// setKey records the path of the site's hooks.
 	setKey    = "refdb.core.hooksPath.set"
 	closedKey = "receive.hideRefs"
-	// allRefs is all refs for git, which leaves slashes at the end out. Nobody else writes it like that.
+	// allRefs means all refs to git, which ignores trailing slashes. No other program writes it
+	// like that.
 	allRefs = "refs//"
 	closed  = "[receive]\n\thideRefs = " + allRefs + "\n"
 )
 
 // hidings are the settings that hide refs from pushes.
 type hidings struct {
-	closes bool     // our own is there
+	closes bool     // our own setting is there
 	before []string // what git reads before the site's file shows all refs
 	after  []string
-	// opens is one that shows refs to pushes, whether the site's file is there or not.
+	// opens is a setting that shows refs to pushes whether the site's file exists or not.
 	opens *Variable
 }
 
-// hidings finds the settings that hide refs from pushes, in the order in which git reads them.
+// hidings returns the settings that hide refs from pushes, in the order in which git reads them.
 func (h Hooks) hidings() (found hidings) {
 	shown := false // by the site's file
 	for _, v := range h.variables.Ordered {
@@ -63,20 +66,22 @@ func (h Hooks) hidings() (found hidings) {
 	return found
 }
 
-// hidden returns what the site's file has to hide again once it is included at the end of the repository's configuration.
+// hidden returns the refs that the site's file has to hide again once it is included at the end of
+// the repository's configuration.
 func (f hidings) hidden() []string {
 	return slices.Concat(f.before, f.after)
 }
 
-// opened returns what is wrong with how the repository is closed to pushes while the site's hooks are gone; "" if nothing is.
+// opened returns the reason why the repository would accept pushes, or other settings would count,
+// while the site's hooks are gone; "" if there is none.
 func (h Hooks) opened() string {
 	found := h.hidings()
 	file := h.Site.Config(found.before)
 	switch {
 	case !found.closes:
-		return "it does not hide all refs from pushes, which the site's hooks show again: if these are gone, pushes are accepted that nobody has looked at"
+		return "it does not hide all refs from pushes (the site's hooks show them again): if the hooks are gone, pushes are accepted unchecked"
 	case found.opens != nil:
-		return fmt.Sprintf("%s = %s, in %s, shows refs to pushes even if the site's hooks are gone: remove it, or write it before our own",
+		return fmt.Sprintf("%s = %s, in %s, shows refs to pushes even if the site's hooks are gone: remove it, or move it before ours",
 			found.opens.Name, found.opens.Value, found.opens.File)
 	case !slices.Contains(h.variables.Local["include.path"], file):
 		return "the configuration does not include " + file + ": pushes are refused, or may move refs that other settings hide"
@@ -87,7 +92,8 @@ func (h Hooks) opened() string {
 	return ""
 }
 
-// lead lets a repository's configuration lead git to the site's hooks, and closes the repository to pushes without them.
+// lead changes a repository's configuration so that it leads git to the site's hooks, and refuses
+// pushes without them.
 func (c GitConfig) lead(ctx context.Context, h Hooks) (did string, err error) {
 	if h.isLed() && h.opened() == "" {
 		return "is " + h.Site.HooksPath(), nil
@@ -108,7 +114,7 @@ func (c GitConfig) lead(ctx context.Context, h Hooks) (did string, err error) {
 	return "set to " + h.Site.HooksPath(), os.WriteFile(c.File, append(text, closed+h.Site.Including(h.hidings().hidden())...), 0)
 }
 
-// unlead undoes what lead did.
+// unlead reverses lead.
 func (c GitConfig) unlead(ctx context.Context, h Hooks) (did string, err error) {
 	if err := c.unsetValue(ctx, closedKey, allRefs); err != nil {
 		return "", err
@@ -116,33 +122,35 @@ func (c GitConfig) unlead(ctx context.Context, h Hooks) (did string, err error) 
 	did = "was not changed"
 	for _, file := range slices.Compact(slices.Sorted(slices.Values(h.variables.Local["include.path"]))) {
 		if h.isSites(file) {
-			did = "leads no longer to " + filepath.Dir(file)
+			did = "no longer leads to " + filepath.Dir(file)
 			if err := c.unsetValue(ctx, "include.path", file); err != nil {
 				return "", err
 			}
 		}
 	}
-	// It may be in the repository's configuration itself.
+	// The setting may be in the repository's configuration itself.
 	_, err = c.restore(ctx, h.variables, Setting{Key: hooksPathKey})
 	return did, err
 }
 
-// isSites reports whether the configuration includes a file to be led to the site's hooks.
+// isSites reports whether file is one of those by which a configuration leads git to the site's
+// hooks.
 func (h Hooks) isSites(file string) bool {
 	set, _ := h.variables.Get(setKey)
 	return hookdir.IsConfig(file, h.Site.HooksPath()) || hookdir.IsConfig(file, set)
 }
 
-// unsetValue removes a value of a key, if the key has it.
+// unsetValue removes a value of a key, if the key has the value.
 func (c GitConfig) unsetValue(ctx context.Context, key, value string) error {
 	err := c.run(ctx, key, "--fixed-value", "--unset-all", key, value)
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 5 { // it has not
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 5 { // the key does not have the value
 		return nil
 	}
 	return err
 }
 
-// rewrite changes the repository's configuration in one step: git reads it as it was before, or as it is afterwards.
+// rewrite changes the repository's configuration in one step: git reads either the old or the new
+// configuration.
 func rewrite(ctx context.Context, repo *gitrepo.Repo, change func(GitConfig) error) error {
 	path, err := filepath.EvalSymlinks(filepath.Join(repo.Dir(), "config"))
 	if err != nil {
@@ -163,7 +171,7 @@ func rewrite(ctx context.Context, repo *gitrepo.Repo, change func(GitConfig) err
 	if err != nil {
 		return err
 	}
-	// Not the lock: whoever takes that for one that a killed git has left may remove it.
+	// The lock itself is not written to: a process that takes it for a killed git's may remove it.
 	changed := path + ".refdb"
 	for _, left := range []string{changed, changed + ".lock"} { // by a crash
 		if err := os.Remove(left); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -188,7 +196,7 @@ func rewrite(ctx context.Context, repo *gitrepo.Repo, change func(GitConfig) err
 		return err
 	}
 	if is, err := os.Lstat(lock); err != nil || !os.SameFile(is, mine) {
-		return fmt.Errorf("changing git's settings: %s was removed meanwhile: run this again", lock)
+		return fmt.Errorf("changing git's settings: %s was removed meanwhile: run the command again", lock)
 	}
 	return errors.Join(os.Rename(changed, path), durable.SyncDir(filepath.Dir(path)))
 }

@@ -12,11 +12,13 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
-// disabledKey is the setting that records that somebody ended the guard of a repository, or never wanted any.
+// disabledKey is the setting that records that an operator ended the guard of a repository, or
+// never wanted one.
 const disabledKey = "refdb.disabled"
 
-// HasGuard reports whether a repository with those settings is under guard, or was and has lost a part of that. One that was never put
-// under guard has neither the link to the daemon's socket nor a record of settings.
+// HasGuard reports whether a repository with these settings is under guard, or was and has lost a
+// part of it. A repository that was never put under guard has neither the link to the daemon's
+// socket nor a record of settings.
 func HasGuard(repo *gitrepo.Repo, v Variables) bool {
 	if _, err := os.Lstat(SocketLink(repo)); !errors.Is(err, fs.ErrNotExist) {
 		return true
@@ -29,13 +31,13 @@ func HasGuard(repo *gitrepo.Repo, v Variables) bool {
 	return false
 }
 
-// WasDisabled reports whether the settings of a repository record that nothing is to guard it.
+// WasDisabled reports whether the settings record that the repository stays unguarded.
 func WasDisabled(v Variables) bool {
 	value, _ := v.Get(disabledKey)
 	return value == "true"
 }
 
-// IsDisabled is [WasDisabled] for a repository whose settings were not read.
+// IsDisabled is [WasDisabled] for a repository whose settings have not been read yet.
 func IsDisabled(ctx context.Context, r config.Repository) bool {
 	entries, err := config.ReadFile(ctx, filepath.Join(r.Path, "config"))
 	disabled := false
@@ -47,7 +49,7 @@ func IsDisabled(ctx context.Context, r config.Repository) bool {
 	return err == nil && disabled
 }
 
-// RecordDisabled records that nothing is to guard a repository.
+// RecordDisabled records that a repository stays unguarded.
 func RecordDisabled(ctx context.Context, r config.Repository) error {
 	repo, err := openOwn(ctx, r)
 	if err != nil {
@@ -56,7 +58,7 @@ func RecordDisabled(ctx context.Context, r config.Repository) error {
 	return GitConfig{Repo: repo}.Set(ctx, disabledKey, "true")
 }
 
-// ForgetDisabled takes that back.
+// ForgetDisabled reverses RecordDisabled.
 func ForgetDisabled(ctx context.Context, r config.Repository) error {
 	if !IsDisabled(ctx, r) {
 		return nil

@@ -1,4 +1,4 @@
-// Package install puts a repository under guard, and undoes it: the hooks, git's settings and
+// Package install puts a repository under guard, and reverses that: the hooks, git's settings and
 // the link to the daemon's socket.
 package install
 
@@ -20,18 +20,24 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/hookdir"
 )
 
-// A Step is one thing that was done to a repository, or found done.
+// A Step is a change of a repository, or a check that found the change already made.
 type Step struct {
 	Name   string // the hook, setting or file
 	Detail string // what was done
 }
 
-// Enable puts a repository under guard. It provides the site's hooks, of the program at the path hook, makes the link by which they find
-// the daemon, and changes git's settings, in one step, so that git runs them. The repository's own hooks stay where they are.
-// [Disable] restores what was there before. Enable may be called again: it leaves what is right, and brings a repository of an earlier version
-// to the form of this one. It calls done for each step. If no daemon that serves the repository answers, it refuses, because pushes
-// would be refused, and if the repository's disk folds names. At the end it waits for at most five seconds until git's lock files are gone:
-// they may be of a transaction that no hook was asked about. Then the daemon follows the repository, if the database keeps its objects.
+// Enable puts a repository under guard. It installs the site's hooks, from the program at the path
+// hook, and creates the link by which they find the daemon. It then changes git's settings in one
+// step, after which git runs the hooks. The repository's own hooks stay where they are. [Disable]
+// restores the previous state.
+//
+// Enable may be called again: it leaves correct parts alone, and converts a repository of an
+// earlier version. It calls done for each step. It fails if no daemon that serves the repository
+// answers, because pushes would be refused, and if the repository's disk folds names.
+//
+// At the end Enable waits for at most five seconds until git's lock files are gone: they may belong
+// to a transaction that ran no hook. Then the daemon follows the repository, if the database keeps
+// its objects.
 func Enable(ctx context.Context, c *config.Config, r config.Repository, hook string, done func(Step)) error {
 	program, err := ReadHook(hook)
 	if err != nil {
@@ -58,8 +64,8 @@ func Enable(ctx context.Context, c *config.Config, r config.Repository, hook str
 	return nil
 }
 
-// Guard puts a repository under guard that nothing but its maker knows yet, at dir, as [Enable] does it. Pushes into it are refused until it
-// is where the daemon serves it.
+// Guard puts the repository at dir under guard, like [Enable], while only its creator knows the
+// repository. Pushes into it are refused until it is at a path that the daemon serves.
 func Guard(ctx context.Context, c *config.Config, dir, hook string) error {
 	program, err := ReadHook(hook)
 	if err != nil {
@@ -76,14 +82,14 @@ func Guard(ctx context.Context, c *config.Config, dir, hook string) error {
 	return guard(ctx, c, hooks, program, func(Step) {})
 }
 
-// IsServed returns an error unless the daemon lets pushes through to the repository dir.
+// IsServed returns an error unless the daemon accepts pushes to the repository dir.
 func IsServed(ctx context.Context, c *config.Config, dir string) error {
 	refusal, err := client.Refusal(ctx, c.Socket, dir)
 	if err != nil {
 		return noDaemon(c, err)
 	}
 	if refusal != "" {
-		return fmt.Errorf("the site daemon would refuse pushes: %s: if the configuration says otherwise, let the daemon reload it", refusal)
+		return fmt.Errorf("the site daemon would refuse pushes: %s: if the configuration says otherwise, reload the daemon's configuration", refusal)
 	}
 	return nil
 }
@@ -100,13 +106,15 @@ func noDaemon(c *config.Config, err error) error {
 	return fmt.Errorf("the site daemon does not answer at %s: pushes would be refused: start it first: %w", c.Socket, err)
 }
 
-// Announce lets the daemon follow a repository that has come under guard, if the database keeps its objects.
+// Announce asks the daemon to follow a newly guarded repository, if the database keeps its objects.
 func Announce(ctx context.Context, c *config.Config, dir string) {
-	// A daemon that does not take it, as one of an earlier version, finds the repository by itself.
+	// A daemon that does not know the request, as one of an earlier version, discovers the
+	// repository by itself.
 	_ = client.Follow(ctx, c.Socket, dir)
 }
 
-// guard brings the hooks and git's settings into place, and makes the link to the daemon's socket. From then on git asks the daemon.
+// guard installs the hooks and git's settings, and creates the link to the daemon's socket. From
+// then on git asks the daemon.
 func guard(ctx context.Context, c *config.Config, hooks Hooks, program []byte, done func(Step)) error {
 	if err := requireDistinctNames(hooks.repo.Dir(), os.Lstat); err != nil {
 		return err
@@ -130,17 +138,18 @@ func guard(ctx context.Context, c *config.Config, hooks Hooks, program []byte, d
 	}, done)
 }
 
-// RepairHooks brings the hooks of a repository that is to be guarded into place, as [Enable] does. Nil for the program stands for that of
-// the site's hooks, which must be whole then.
+// RepairHooks installs the hooks of a repository that should be guarded, as [Enable] does. A nil
+// program stands for the program of the site's hooks, which must then be intact.
 func RepairHooks(ctx context.Context, hooks Hooks, program []byte) (did string, err error) {
 	var last Step
 	err = hooks.lead(ctx, program, func(GitConfig) error { return nil }, func(s Step) { last = s })
 	return last.Detail, err
 }
 
-// lead lets git run the site's hooks, and refuse pushes without them. A crash leaves the repository as it was, or under guard: what is
-// done before the configuration changes makes no difference to git, or lets it run the site's hooks from the places of the repository's own.
-// More changes the configuration in the same step.
+// lead makes git run the site's hooks, and refuse pushes without them. A crash leaves the
+// repository as it was, or under guard: the steps before the change of the configuration either
+// have no effect on git, or make git run the site's hooks from the places of the repository's own
+// hooks. More changes the configuration in the same step.
 func (h Hooks) lead(ctx context.Context, program []byte, more func(GitConfig) error, done func(Step)) error {
 	if err := h.refuse(); err != nil {
 		return err
@@ -159,7 +168,7 @@ func (h Hooks) lead(ctx context.Context, program []byte, more func(GitConfig) er
 		return errors.New(detail)
 	}
 	found := h.hidings()
-	for _, hidden := range [][]string{found.before, found.hidden()} { // as it is, and if it is written anew
+	for _, hidden := range [][]string{found.before, found.hidden()} { // for the present configuration, and for a rewritten one
 		if err := h.Site.ProvideConfig(ctx, hidden); err != nil {
 			return err
 		}
@@ -180,25 +189,26 @@ func (h Hooks) lead(ctx context.Context, program []byte, more func(GitConfig) er
 	}
 	finished, err := h.finish(ctx, gitrepo.LockPatience)
 	if err != nil {
-		return fmt.Errorf("giving the repository's own hooks their places back: %w", err)
+		return fmt.Errorf("restoring the repository's own hooks: %w", err)
 	}
 	detail := led + "; the repository's own hooks are run from " + h.Own
 	if !finished {
 		left := h.unplaced()
 		if len(left) == 0 || !isOurs(filepath.Join(h.Own, deciding[0])) {
-			return fmt.Errorf("a git works on %s that began before the hooks were in place, and does not ask them: run this again when it is through", h.repo.Dir())
+			return fmt.Errorf("a git process from before the hooks were installed is working on %s, and does not run them: run the command again when it has ended", h.repo.Dir())
 		}
 		for _, path := range left {
-			detail += "; " + filepath.Base(path) + " stays there until the gits have ended that run now: run this again"
+			detail += "; " + filepath.Base(path) + " stays there until the git processes that run now have ended: run the command again"
 		}
 	}
 	done(Step{hooksPathKey, detail})
 	return nil
 }
 
-// AwaitLocks waits until git's lock files in the Git directory dir are gone, except those that are
-// made meanwhile. They may be of transactions that began before the hooks were in place, which move
-// refs without the database. A second call can't tell them from those of later transactions.
+// AwaitLocks waits until git's lock files in the Git directory dir are gone, except for files that
+// are created meanwhile. They may belong to transactions that began before the hooks were
+// installed, and that move refs without the database. A second call can't distinguish them from
+// those of later transactions.
 func AwaitLocks(ctx context.Context, dir string) error {
 	files, err := gitrepo.LockFiles(dir)
 	if err != nil {
@@ -215,7 +225,7 @@ func AwaitLocks(ctx context.Context, dir string) error {
 		select {
 		case <-poll.C:
 		case <-patience:
-			return fmt.Errorf("%s: a git may be moving refs since before the hooks were in place: run this again when it is through; %s",
+			return fmt.Errorf("%s: a git process from before the hooks were installed may be moving refs: run the command again when it has ended; %s",
 				files[0].Path, unlock(dir))
 		case <-ctx.Done():
 			return ctx.Err()
@@ -223,9 +233,9 @@ func AwaitLocks(ctx context.Context, dir string) error {
 	}
 }
 
-// Disable ends the guard of a repository and restores what was there before. It refuses while an
-// intent of this site is pending on one of the repository's refs, because nobody would end the
-// intent. With a nil db it does not look for intents.
+// Disable ends the guard of a repository and restores the previous state. It fails while an intent
+// of this site is pending on one of the repository's refs, because no process would end that
+// intent. With a nil db it does not check for intents.
 func Disable(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, done func(Step)) error {
 	repo, err := openOwn(ctx, r)
 	if err != nil {
@@ -240,7 +250,7 @@ func Disable(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repos
 			if err != nil {
 				return err
 			}
-			return fmt.Errorf("%s: a push that this site announced is pending since %s: its daemon ends it, or `refdbctl site repair` if that does not run", i.Ref, i.Age.Round(time.Second))
+			return fmt.Errorf("%s: a push that this site announced has been pending for %s: the site's daemon ends it, or `refdbctl site repair` if the daemon does not run", i.Ref, i.Age.Round(time.Second))
 		}
 	}
 	err = rewrite(ctx, repo, func(config GitConfig) error {
@@ -264,7 +274,7 @@ func Disable(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repos
 	if err := hooks.giveBack(done); err != nil {
 		return err
 	}
-	// They are hidden until they are gone.
+	// The refs stay hidden until they are removed.
 	removed, err := removeOwnRefs(ctx, repo)
 	if err != nil {
 		return err
@@ -283,13 +293,13 @@ func Disable(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repos
 	default:
 		done(Step{"socket", "removed"})
 	}
-	// Maintenance that was under way may have kept something since.
+	// Maintenance that was in progress may have added refs meanwhile.
 	_, err = removeOwnRefs(ctx, repo)
 	return err
 }
 
-// openOwn opens a repository to change it. It refuses one of another user: that user's git could
-// not work with files of this user.
+// openOwn opens a repository to change it. It refuses a repository of another user, whose git could
+// not use files of this user.
 func openOwn(ctx context.Context, r config.Repository) (*gitrepo.Repo, error) {
 	repo, err := gitrepo.Open(ctx, r.Path)
 	if err != nil {
@@ -300,12 +310,12 @@ func openOwn(ctx context.Context, r config.Repository) (*gitrepo.Repo, error) {
 		return nil, err
 	}
 	if s, ok := info.Sys().(*syscall.Stat_t); ok && int(s.Uid) != os.Geteuid() {
-		return nil, fmt.Errorf("%s belongs to user %d: run this as that user, such as with sudo -u", repo.Dir(), s.Uid)
+		return nil, fmt.Errorf("%s belongs to user %d: run the command as that user, for example with sudo -u", repo.Dir(), s.Uid)
 	}
 	return repo, nil
 }
 
-// SocketLink returns the path at which the hook finds the daemon's socket.
+// SocketLink returns the path of the link by which the hook finds the daemon's socket.
 func SocketLink(repo *gitrepo.Repo) string { return filepath.Join(repo.Dir(), "refdb", "socket") }
 
 // LinkSocket makes [SocketLink] a link to the socket.
@@ -320,7 +330,7 @@ func LinkSocket(repo *gitrepo.Repo, socket string) (did string, err error) {
 	return "made to lead to " + socket, placeLink(path, socket)
 }
 
-// ReadHook reads the hook's program, which must be ours.
+// ReadHook reads the hook's program, which must be refdb-hook.
 func ReadHook(path string) ([]byte, error) {
 	if !hookdir.IsProgram(path) {
 		if _, err := os.Stat(path); err != nil {

@@ -75,7 +75,7 @@ func TestEnableAndDisableLeaveARepositoryAsItWas(t *testing.T) {
 				t.Errorf("again: %v, %v", steps, err)
 			}
 			steps, err = r.Enable(t, sitetest.HookFile(t, ""))
-			if err != nil || !strings.HasPrefix(steps["site hooks"], "is there, of another version") {
+			if err != nil || !strings.HasPrefix(steps["site hooks"], "is there, but of another version") {
 				t.Errorf("another version: %v, %v", steps, err)
 			}
 			if got := sitetest.GitIn(t, r.B.Dir, "config", "core.fsync") + sitetest.GitIn(t, r.B.Dir, "config", "receive.autogc"); got != "allfalse" {
@@ -144,7 +144,7 @@ func TestEnableRefuses(t *testing.T) {
 		{"a configuration that another git changes", func(tb testing.TB, r *sitetest.Replicas) string {
 			sitetest.LockFile(tb, r.B, "config.lock")
 			return sitetest.HookFile(tb, "")
-		}, "config.lock: file exists: another program changes the settings, or was killed while it did", false},
+		}, "config.lock: file exists: another program is changing the settings, or was killed while it did", false},
 		{"hooks that git looks for wherever it runs", func(tb testing.TB, r *sitetest.Replicas) string {
 			sitetest.GitIn(tb, r.B.Dir, "config", "core.hooksPath", "hooks")
 			return sitetest.HookFile(tb, "")

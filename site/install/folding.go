@@ -10,9 +10,10 @@ import (
 	"strings"
 )
 
-// requireDistinctNames returns an error if the disk of a repository's refs takes two names for one that git takes for two: a push of
-// refs/heads/A would then move refs/heads/a, and refs of other sites could not be placed. It makes a file for a moment, which git takes for a
-// lock file. Lookup is os.Lstat.
+// requireDistinctNames returns an error if the disk of a repository's refs treats two names as the
+// same that git distinguishes: then a push of refs/heads/A would move refs/heads/a, and refs of
+// other sites could not be placed. It briefly creates a file that git takes for a lock file. Lookup
+// is os.Lstat.
 func requireDistinctNames(dir string, lookup func(path string) (fs.FileInfo, error)) error {
 	if _, err := os.Lstat(filepath.Join(dir, "reftable")); err == nil {
 		return nil // refs have no files of their own
@@ -21,7 +22,7 @@ func requireDistinctNames(dir string, lookup func(path string) (fs.FileInfo, err
 	path := filepath.Join(dir, "refs", name)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("looking whether the disk tells names apart: %w", err)
+		return fmt.Errorf("checking whether the disk distinguishes names: %w", err)
 	}
 	defer os.Remove(path)
 	f.Close()
@@ -32,10 +33,10 @@ func requireDistinctNames(dir string, lookup func(path string) (fs.FileInfo, err
 		_, err := lookup(filepath.Join(dir, "refs", other.name))
 		switch {
 		case err == nil:
-			return fmt.Errorf("the disk of %s folds %s: it takes %s for one, so that a push could move another ref, and refs of other sites could not be placed: "+
+			return fmt.Errorf("the disk of %s folds %s: it treats %s as the same name, so a push could move another ref, and refs of other sites could not be placed: "+
 				"move the repository to a disk that does not", dir, other.folds, other.example)
 		case !errors.Is(err, fs.ErrNotExist):
-			return fmt.Errorf("looking whether the disk tells names apart: %w", err)
+			return fmt.Errorf("checking whether the disk distinguishes names: %w", err)
 		}
 	}
 	return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/hookdir"
 )
 
-// HiddenRefs is the setting that hides refs from clients. It may have many values; the last one that
-// matches a ref decides.
+// HiddenRefs is the setting that hides refs from clients. It may have many values, of which the
+// last one that matches a ref decides.
 var HiddenRefs = Setting{Key: "transfer.hideRefs", Value: strings.Join(hookdir.Hidden[:], " and "), Why: "clients would see refs of peers, or refs that only keep objects, and clone them"}
 
 func (c GitConfig) shown(ctx context.Context) ([]string, error) {
@@ -36,7 +36,8 @@ func (c GitConfig) values(ctx context.Context, key string) ([]string, error) {
 	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"), nil
 }
 
-// NotHiddenBy returns the prefixes of refs that clients see, and shouldn't, if the setting has these values.
+// NotHiddenBy returns the prefixes of refs that these values of the setting fail to hide from
+// clients.
 func NotHiddenBy(values []string) (shown []string) {
 	for _, prefix := range hookdir.Hidden {
 		if !hides(values, prefix) {
@@ -57,7 +58,7 @@ func hides(values []string, refs string) bool {
 	return false
 }
 
-// HideRefs adds our values, and records that.
+// HideRefs adds our values, and records the addition.
 func (c GitConfig) HideRefs(ctx context.Context) (did string, err error) {
 	shown, err := c.shown(ctx)
 	if err != nil || len(shown) == 0 {

@@ -21,11 +21,13 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// deciding are the hooks by which a guard takes part in pushes. Earlier versions were in their places.
+// deciding are the hooks by which the guard takes part in pushes. Earlier versions installed
+// refdb-hook in their places.
 var deciding = hookdir.Names[:3]
 
-// unsupported are git's hooks that the site's directory does not have: git does not run them in a guarded repository. A hook
-// push-to-checkout that only runs the repository's own would switch receive.denyCurrentBranch = updateInstead off.
+// unsupported are git's hooks that the site's directory lacks, so git does not run them in a
+// guarded repository. A hook push-to-checkout that only ran the repository's own hook would turn
+// off receive.denyCurrentBranch = updateInstead.
 var unsupported = []string{
 	"applypatch-msg", "pre-applypatch", "post-applypatch", "pre-commit", "pre-merge-commit", "prepare-commit-msg", "commit-msg", "post-commit",
 	"pre-rebase", "post-checkout", "post-merge", "pre-push", "push-to-checkout", "pre-auto-gc", "post-rewrite", "sendemail-validate",
@@ -35,14 +37,15 @@ var unsupported = []string{
 // Hooks are a repository's own hooks and those of its site.
 type Hooks struct {
 	Site hookdir.Dir
-	// Own is the directory whose hooks git would run if the repository were not guarded. Refdb-hook runs them from there.
+	// Own is the directory whose hooks git would run if the repository were not guarded. refdb-hook
+	// runs them from there.
 	Own         string
 	repo        *gitrepo.Repo
 	variables   Variables
 	gitPrograms []string
 }
 
-// HooksOf finds the hooks of a repository with these settings.
+// HooksOf returns the hooks of a repository with these settings.
 func HooksOf(ctx context.Context, c *config.Config, repo *gitrepo.Repo, v Variables) (Hooks, error) {
 	h := Hooks{Site: hookdir.Dir(c.Hooks), Own: filepath.Join(repo.Dir(), "hooks"), repo: repo, variables: v, gitPrograms: c.GitPrograms}
 	if _, known := v.Get(setKey); known || h.leadsToASite() {
@@ -68,14 +71,14 @@ func HooksOf(ctx context.Context, c *config.Config, repo *gitrepo.Repo, v Variab
 	}
 	path := strings.TrimSuffix(string(out), "\n")
 	if !filepath.IsAbs(path) {
-		return h, fmt.Errorf("core.hooksPath is %q: git looks for that from wherever it runs, and mostly finds no hooks; unset it, "+
+		return h, fmt.Errorf("core.hooksPath is %q, a relative path: git resolves it from its working directory, and mostly finds no hooks; unset it, "+
 			"or set it to %s in the repository's configuration", path, h.Own)
 	}
 	h.Own = filepath.Clean(path)
 	return h, nil
 }
 
-// readHooks finds the hooks of a repository by its settings as they are now.
+// readHooks returns the hooks of a repository according to its present settings.
 func readHooks(ctx context.Context, c *config.Config, repo *gitrepo.Repo) (Hooks, error) {
 	v, err := ReadVariables(ctx, repo)
 	if err != nil {
@@ -84,7 +87,8 @@ func readHooks(ctx context.Context, c *config.Config, repo *gitrepo.Repo) (Hooks
 	return HooksOf(ctx, c, repo, v)
 }
 
-// HasOwnHook reports whether the guarded repository at dir has a hook of its own of that name that refdb-hook runs.
+// HasOwnHook reports whether the guarded repository at dir has an own hook of that name that
+// refdb-hook runs.
 func HasOwnHook(dir, name string) bool {
 	own := filepath.Join(dir, wire.OwnHooks)
 	if _, err := os.Lstat(own); err != nil {
@@ -93,14 +97,16 @@ func HasOwnHook(dir, name string) bool {
 	return unix.Access(filepath.Join(own, name), unix.X_OK) == nil
 }
 
-// leadsToASite reports whether the repository's configuration leads git to a site's hooks, maybe in another place than this site has them.
+// leadsToASite reports whether the repository's configuration leads git to a site's hooks, possibly
+// at another path than this site's.
 func (h Hooks) leadsToASite() bool {
 	return slices.ContainsFunc(h.variables.Local["include.path"], h.isSites)
 }
 
 func (h Hooks) ownLink() string { return filepath.Join(h.repo.Dir(), wire.OwnHooks) }
 
-// refuse returns an error if the repository has hooks that git would not run any more, or if git would not run the site's.
+// refuse returns an error if the repository has hooks that git would no longer run, or settings by
+// which git would not run the site's hooks.
 func (h Hooks) refuse() error {
 	if one, fault := h.overruled(); one != nil {
 		return errors.New(one.Name + " = " + one.Value + ", in " + one.File + ", " + fault)
@@ -112,13 +118,14 @@ func (h Hooks) refuse() error {
 	return nil
 }
 
-// overruled returns a setting of a work tree that is stronger than the repository's, and what is wrong with it; nil if there is none.
+// overruled returns a setting of a work tree that takes precedence over the repository's, and the
+// resulting fault; nil if there is none.
 func (h Hooks) overruled() (one *Variable, fault string) {
 	for _, v := range h.variables.OfWorkTrees {
 		remove := "remove it: git config --file " + v.File + " --unset-all " + v.Name
 		switch {
 		case v.Name == "core.hookspath" && v.Value != h.Site.HooksPath():
-			return &v, "is stronger than the repository's: git does not run the site's hooks in that work tree, nor for pushes into it; " + remove
+			return &v, "takes precedence over the repository's: git does not run the site's hooks in that work tree, nor for pushes into it; " + remove
 		case v.hidesRefs() && strings.HasPrefix(v.Value, "!"):
 			return &v, "shows refs to pushes into that work tree even if the site's hooks are gone: " + remove
 		}
@@ -126,7 +133,7 @@ func (h Hooks) overruled() (one *Variable, fault string) {
 	return nil, ""
 }
 
-// others returns the names of hooks that the repository has and git does not run.
+// others returns the names of executable hooks in the repository that git does not run.
 func (h Hooks) others() (names []string) {
 	for _, name := range unsupported {
 		path := filepath.Join(h.Own, name)
@@ -137,7 +144,8 @@ func (h Hooks) others() (names []string) {
 	return names
 }
 
-// inside returns where a path is in the repository, as a link from a directory in refdb's; the path itself if it is elsewhere.
+// inside returns the target of a relative link from a directory to a path in the repository; the
+// path itself if it is outside of the repository.
 func (h Hooks) inside(from, path string) (target string, is bool) {
 	if below, err := filepath.Rel(h.repo.Dir(), path); err == nil && filepath.IsLocal(below) {
 		if target, err := filepath.Rel(from, path); err == nil {
@@ -147,8 +155,8 @@ func (h Hooks) inside(from, path string) (target string, is bool) {
 	return path, false
 }
 
-// shared reports whether the directory of the repository's own hooks is elsewhere, so that other repositories may have it, too. In the
-// repository it may be a link.
+// shared reports whether the directory of the repository's own hooks is outside of the repository,
+// so that other repositories may use it, too. Inside the repository it may be a link.
 func (h Hooks) shared() bool {
 	dir, err := filepath.EvalSymlinks(h.repo.Dir())
 	if err != nil {
@@ -162,9 +170,10 @@ func (h Hooks) shared() bool {
 	return err != nil || !filepath.IsLocal(below)
 }
 
-// place records where the repository's own hooks are, and lets the site's hooks run in the places where gits look that have begun before:
-// they read core.hooksPath when they start. If these gits don't ask the daemon all the same, or the own hooks have lost their places, there is
-// something for [Hooks.finish] to do, which the directory [wire.ChainedHooks] records.
+// place records where the repository's own hooks are, and puts relays to the site's hooks in their
+// places, for git processes that are already running: git reads core.hooksPath when it starts. If
+// such processes may still not ask the daemon, or own hooks have been displaced, [Hooks.finish] has
+// work left, which the directory [wire.ChainedHooks] records.
 func (h Hooks) place() error {
 	link := h.ownLink()
 	if err := os.Mkdir(filepath.Dir(link), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -216,18 +225,21 @@ func (h Hooks) place() error {
 // isLed reports whether git runs the site's hooks in the repository.
 func (h Hooks) isLed() bool { return h.variables.Last(hooksPathKey) == h.Site.HooksPath() }
 
-// looksIn reports whether a git that has begun before now runs the hooks in that directory.
+// looksIn reports whether a git process that is already running takes its hooks from that
+// directory.
 func (h Hooks) looksIn(dir string) bool {
 	path := h.variables.Last(hooksPathKey)
 	return path == dir || path == "" && dir == filepath.Join(h.repo.Dir(), "hooks")
 }
 
-// unfinished is the path of the directory that is there until gits have ended that began before the site's hooks were in place.
+// unfinished is the path of a directory that exists until all git processes from before the
+// installation of the site's hooks have ended.
 func (h Hooks) unfinished() string { return filepath.Join(h.repo.Dir(), wire.ChainedHooks) }
 
 func (h Hooks) leaveUnfinished() error { return durable.MkdirAll(h.unfinished(), 0o755) }
 
-// placeRelay puts the script that starts the site's hook in the place of the repository's own. There is a hook at every moment, if there was one before.
+// placeRelay replaces an own hook by the script that starts the site's hook. If there was a hook,
+// there is one at every moment.
 func (h Hooks) placeRelay(name string) error {
 	path := filepath.Join(h.Own, name)
 	if have, err := os.ReadFile(path); err == nil && string(have) == h.relay(name) {
@@ -242,7 +254,8 @@ func (h Hooks) relay(name string) string {
 	return wire.Relay + "for pushes that began before core.hooksPath led to the site's hooks. `refdbctl site disable` removes it.\nexec '" + path + "' \"$@\"\n"
 }
 
-// unplaced returns the paths of the site's hooks that are in places of the repository's own.
+// unplaced returns the paths of refdb-hook, or relays to it, in the places of the repository's own
+// hooks.
 func (h Hooks) unplaced() (paths []string) {
 	if _, inside := h.inside(h.repo.Dir(), h.Own); !inside {
 		return nil
@@ -257,8 +270,9 @@ func (h Hooks) unplaced() (paths []string) {
 	return paths
 }
 
-// finish waits, for some seconds, until all gits have ended that began before now, if there is something to finish, and gives the repository's own
-// hooks their places back. Otherwise it has to be called again.
+// finish waits, for at most patience, until all git processes that started before now have ended,
+// and then restores the repository's own hooks to their places. It returns true at once if nothing
+// is left to finish. If it returns false it has to be called again.
 func (h Hooks) finish(ctx context.Context, patience time.Duration) (finished bool, err error) {
 	if _, err := os.Lstat(h.unfinished()); errors.Is(err, fs.ErrNotExist) {
 		return true, nil
@@ -279,7 +293,8 @@ func (h Hooks) finish(ctx context.Context, patience time.Duration) (finished boo
 	return true, os.RemoveAll(h.unfinished())
 }
 
-// giveBack gives the repository's own hooks their places back, which git runs again, and removes what led to them.
+// giveBack restores the repository's own hooks to their places, where git runs them again, and
+// removes the links to them.
 func (h Hooks) giveBack(done func(Step)) error {
 	release, err := h.alone()
 	if err != nil {
@@ -296,11 +311,11 @@ func (h Hooks) giveBack(done func(Step)) error {
 	return errors.Join(os.RemoveAll(h.ownLink()), os.RemoveAll(h.unfinished()))
 }
 
-// alone keeps other processes from moving the repository's hooks until release is called.
+// alone excludes other processes that change the repository's hooks until release is called.
 func (h Hooks) alone() (release func(), err error) {
 	dir, err := os.Open(filepath.Join(h.repo.Dir(), "refdb"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return func() {}, nil // nobody has moved any
+		return func() {}, nil // no hook was ever moved
 	}
 	if err != nil {
 		return nil, err
@@ -311,7 +326,8 @@ func (h Hooks) alone() (release func(), err error) {
 	return func() { dir.Close() }, nil
 }
 
-// RestoreShown makes sure that the site's hooks have the file by which a guarded repository shows refs to pushes.
+// RestoreShown makes sure that the site's hooks have the file by which a guarded repository shows
+// refs to pushes.
 func RestoreShown(ctx context.Context, c *config.Config, r config.Repository) error {
 	repo, err := gitrepo.OpenDir(r.Path)
 	if err != nil {
@@ -324,8 +340,8 @@ func RestoreShown(ctx context.Context, c *config.Config, r config.Repository) er
 	return h.Site.ProvideConfig(ctx, h.hidings().before)
 }
 
-// Finish gives the own hooks of a guarded repository their places back, if no git runs that began when ours were there. Else it has to be
-// called again.
+// Finish restores the own hooks of a guarded repository to their places, unless a git process is
+// still running that started before. In that case it has to be called again.
 func Finish(ctx context.Context, c *config.Config, r config.Repository) error {
 	repo, err := openOwn(ctx, r)
 	if err != nil {
@@ -339,13 +355,14 @@ func Finish(ctx context.Context, c *config.Config, r config.Repository) error {
 	return err
 }
 
-// awaitGits waits until no git works on the repository that has begun before now, and reports whether that came to pass.
+// awaitGits waits until all git processes that started before now on the repository have ended, and
+// reports whether they have.
 func (h Hooks) awaitGits(ctx context.Context, patience time.Duration) (ended bool, err error) {
 	ended, unsure, err := pusher.AwaitGits(ctx, h.gitPrograms, h.repo.Dir(), time.Now().Add(patience))
 	return ended && !unsure, err
 }
 
-// putBack removes our hook at path, and gives its place to the one that was there before.
+// putBack removes refdb-hook or its relay at path, and restores the hook that was there before.
 func putBack(path string) (did string, err error) {
 	switch _, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -375,7 +392,7 @@ func isRelay(path string) bool {
 	return string(begins[:n]) == wire.Relay
 }
 
-// placeLink makes path a link to target. There is a link at every moment, if there was one before.
+// placeLink makes path a link to target. If there was a link, there is one at every moment.
 func placeLink(path, target string) error {
 	if have, err := os.Readlink(path); err == nil && have == target {
 		return nil
@@ -393,25 +410,26 @@ func placeLink(path, target string) error {
 	return durable.SyncDir(filepath.Dir(path))
 }
 
-// A HookFault is something that is wrong with the hooks of a repository.
+// A HookFault is a defect of a repository's hooks.
 type HookFault struct {
 	Code, Subject, Detail string
-	ByHand                bool // [RepairHooks] does not mend it
+	ByHand                bool // [RepairHooks] can't repair it
 }
 
-// Codes of what may be wrong with a repository's hooks, beside those of package hookdir. They don't change: monitoring may rely on them.
+// Codes of hook faults of a repository, besides those of package hookdir. They don't change:
+// monitoring may rely on them.
 const (
 	HooksPath = "hooks-path" // git looks for hooks elsewhere
 	HookOther = "hook-other" // git does not run it in a guarded repository
-	settingOf = "setting"    // one of git's is not as needed
+	settingOf = "setting"    // a git setting is wrong
 )
 
-// Faults returns what is wrong with the hooks of a repository that is to be guarded.
+// Faults returns the defects of the hooks of a repository that should be guarded.
 func (h Hooks) Faults() (faults []HookFault) {
 	if h.isOfEarlierForm() {
 		for _, name := range deciding {
 			if path := filepath.Join(h.Own, name); isOurs(path) {
-				faults = append(faults, HookFault{hookdir.Outdated, path, "it is in the place of a hook of the repository's own, as earlier versions were: run refdbctl site enable", false})
+				faults = append(faults, HookFault{hookdir.Outdated, path, "it is in the place of one of the repository's own hooks, as in earlier versions: run refdbctl site enable", false})
 			}
 		}
 		return faults
@@ -424,13 +442,13 @@ func (h Hooks) Faults() (faults []HookFault) {
 			": git does not run the site's hooks, and pushes are refused, or not guarded", false})
 	}
 	if _, err := os.Stat(h.Site.Config(nil)); err != nil {
-		return faults // that is the site's fault
+		return faults // a fault of the site's hooks, reported elsewhere
 	}
 	if detail := h.Site.NotEnterable(h.repo.Dir()); detail != "" {
 		faults = append(faults, HookFault{hookdir.NotExecutable, string(h.Site), detail, true})
 	}
 	if _, err := os.Readlink(h.ownLink()); err != nil {
-		faults = append(faults, HookFault{HooksPath, h.ownLink(), "it is missing, which leads to the repository's own hooks: those in " + h.Own + " are run", false})
+		faults = append(faults, HookFault{HooksPath, h.ownLink(), "the link to the repository's own hooks is missing: the hooks in " + h.Own + " are run", false})
 	}
 	switch detail := h.opened(); {
 	case detail != "":
@@ -439,19 +457,20 @@ func (h Hooks) Faults() (faults []HookFault) {
 		faults = append(faults, HookFault{HooksPath, h.variables.Last(hooksPathKey), "core.hooksPath should be " + h.Site.HooksPath() + ": git does not run the site's hooks, and pushes are not guarded", false})
 	}
 	for _, name := range h.others() {
-		faults = append(faults, HookFault{HookOther, filepath.Join(h.Own, name), "git does not run it in a guarded repository: make it not executable, or remove it", true})
+		faults = append(faults, HookFault{HookOther, filepath.Join(h.Own, name), "git does not run this hook in a guarded repository: make it not executable, or remove it", true})
 	}
 	unplaced := h.unplaced()
 	for _, path := range unplaced {
-		faults = append(faults, HookFault{hookdir.Outdated, path, "it is in the place of a hook of the repository's own until all gits have ended that began before `site enable`: run that again", false})
+		faults = append(faults, HookFault{hookdir.Outdated, path, "it is in the place of one of the repository's own hooks until all git processes from before `site enable` have ended: run `site enable` again", false})
 	}
 	if _, err := os.Lstat(h.unfinished()); err == nil && len(unplaced) == 0 {
-		faults = append(faults, HookFault{hookdir.Outdated, h.unfinished(), "gits that began before `site enable` may run, and ask nobody: run that again", false})
+		faults = append(faults, HookFault{hookdir.Outdated, h.unfinished(), "git processes from before `site enable` may still run, and don't ask the daemon: run `site enable` again", false})
 	}
 	return faults
 }
 
-// isOfEarlierForm reports whether the hooks are refdb-hook in the places of the repository's own, as earlier versions were.
+// isOfEarlierForm reports whether refdb-hook is in the places of the repository's own hooks, as in
+// earlier versions.
 func (h Hooks) isOfEarlierForm() bool {
 	return !h.leadsToASite() && slices.ContainsFunc(deciding, func(name string) bool { return hookdir.IsProgram(filepath.Join(h.Own, name)) })
 }

@@ -232,7 +232,7 @@ func TestEnableIsNotThroughWhileAPushRunsThatAsksNobody(t *testing.T) {
 	}
 	sitetest.Eventually(t, "the push is in the hook pre-receive", func() bool { _, err := os.Lstat(dir + "/came"); return err == nil })
 	for range 2 {
-		if _, err := r.Enable(t, sitetest.HookFile(t, "")); err == nil || !strings.Contains(err.Error(), "run this again") {
+		if _, err := r.Enable(t, sitetest.HookFile(t, "")); err == nil || !strings.Contains(err.Error(), "run the command again") {
 			t.Errorf("enable: %v", err)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/hookdir"
 )
 
-// removeOwnRefs removes the refs that are hidden from clients, which are the site's own: those that keep objects for other sites, and what was fetched
-// from peers. They hold commits that were force-pushed away.
+// removeOwnRefs removes the site's own refs, which are hidden from clients: refs that keep objects
+// for other sites, and refs fetched from peers. They keep commits that were force-pushed away.
 func removeOwnRefs(ctx context.Context, repo *gitrepo.Repo) (n int, err error) {
 	defer func() {
 		if err != nil {

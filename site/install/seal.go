@@ -13,12 +13,14 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 )
 
-// Seal closes a directory that is going to become a repository, before git would take it for one: with a hook that starts the site's. No moment comes at
-// which a push into it, or another change of its refs, goes past the hook. All are refused until the repository is under guard, also if
-// the site's hooks are gone. [Guard] and [Enable] find the hook where they would put it.
+// Seal closes a directory that will become a repository, before git would recognize it as one, with
+// a hook that starts the site's hook. At no moment does a push into it, or another change of its
+// refs, bypass the hook. All of them are refused until the repository is under guard, even if the
+// site's hooks are gone. [Guard] and [Enable] find the hook where they would put it.
 //
-// If the configuration of git's user, or of the system, leads git to hooks elsewhere, the repository begins with a configuration that hides all refs
-// from pushes, as that of a guarded repository does without the site's hooks.
+// If the configuration of git's user, or of the system, leads git to hooks elsewhere, the
+// repository starts with a configuration that hides all refs from pushes, like that of a guarded
+// repository without the site's hooks.
 func Seal(ctx context.Context, c *config.Config, dir, hook string) error {
 	program, err := ReadHook(hook)
 	if err != nil {
@@ -40,7 +42,8 @@ func Seal(ctx context.Context, c *config.Config, dir, hook string) error {
 	return h.placeRelay(deciding[0])
 }
 
-// hasHooksPath reports whether git looks for hooks elsewhere than in a repository that is going to be made at dir.
+// hasHooksPath reports whether git would take the hooks of a repository created at dir from outside
+// of the repository.
 func hasHooksPath(ctx context.Context, dir string) (bool, error) {
 	cmd := exec.CommandContext(ctx, "git", "--git-dir="+dir, "config", "--get", "core.hooksPath")
 	cmd.Env = append(gitrepo.Environ(), "LC_ALL=C")

@@ -12,17 +12,17 @@ import (
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 )
 
-// A Setting is a setting of git that a guarded repository needs.
+// A Setting is a git setting that a guarded repository needs.
 type Setting struct {
 	Key, Value string
 	Why        string
 }
 
-// lockTimeout is in milliseconds. Git keeps its locks while the hook asks the daemon; other gits
-// should wait for them that long.
+// lockTimeout is in milliseconds. Git keeps its locks while the hook asks the daemon, so other git
+// processes should wait for them that long.
 const lockTimeout = "10000"
 
-// Settings are git's settings that a guarded repository needs.
+// Settings are the git settings that a guarded repository needs.
 var Settings = [...]Setting{
 	{"receive.autogc", "false", "a push would start gc, which fires the hook for every ref"},
 	{"gc.auto", "0", "gc fires the hook for every ref"},
@@ -30,10 +30,10 @@ var Settings = [...]Setting{
 	{"gc.pruneExpire", "never", "gc would prune objects that other sites' packs build on: `refdbctl site maintain` prunes"},
 	{"core.useReplaceRefs", "false", "a push to refs/replace/ could hide any object from every git here, and stop all pushes"},
 	{"core.fsync", "all", "after a crash of the machine a ref's file could be empty, and its objects missing"},
-	{"core.logAllRefUpdates", "always", "what a ref held could not be found again after a mistake, or after the database was restored from a backup"},
-	{"core.filesRefLockTimeout", lockTimeout, "pushes would fail while another waits for the database"},
-	{"core.packedRefsTimeout", lockTimeout, "pushes would fail while another waits for the database"},
-	{"reftable.lockTimeout", lockTimeout, "pushes would fail while another waits for the database"},
+	{"core.logAllRefUpdates", "always", "a ref's previous values could not be found after a mistake, or after the database was restored from a backup"},
+	{"core.filesRefLockTimeout", lockTimeout, "pushes would fail while another push waits for the database"},
+	{"core.packedRefsTimeout", lockTimeout, "pushes would fail while another push waits for the database"},
+	{"reftable.lockTimeout", lockTimeout, "pushes would fail while another push waits for the database"},
 }
 
 // Holds reports whether a value has the same effect as ours, or a stronger one.
@@ -49,19 +49,19 @@ func (s Setting) Holds(value string) bool {
 		}
 	case lockTimeout:
 		n, err := strconv.Atoi(value)
-		return err == nil && (n < 0 || n >= 10000) // below 0 is for ever
+		return err == nil && (n < 0 || n >= 10000) // a negative value means no limit
 	}
 	return false
 }
 
 // A GitConfig is a repository's own configuration, which git reads for every user. For each of our
-// settings it also records the value that we set, and the value before, if there was one.
+// settings it also records the value that we set, and the previous value, if there was one.
 type GitConfig struct {
 	Repo *gitrepo.Repo
-	File string // to change in its place; "" for the repository's own
+	File string // the file to change instead; "" for the repository's own
 }
 
-// Set gives a key one value.
+// Set sets the single value of a key.
 func (c GitConfig) Set(ctx context.Context, key, value string) error {
 	return c.run(ctx, key, "--replace-all", key, value)
 }
@@ -81,20 +81,21 @@ func (c GitConfig) run(ctx context.Context, key string, args ...string) error {
 	return nil
 }
 
-// configLock is the file by which git, and we, keep others from changing the repository's configuration.
+// configLock is the lock file by which git, and this program, exclude concurrent changes of the
+// repository's configuration.
 func configLock(repo *gitrepo.Repo) string { return filepath.Join(repo.Dir(), "config.lock") }
 
-// unlockConfig says what to do if the configuration is locked.
+// unlockConfig returns the advice for a locked configuration.
 func unlockConfig(repo *gitrepo.Repo) string {
-	return "another program changes the settings, or was killed while it did: run this again; " + unlock(repo.Dir())
+	return "another program is changing the settings, or was killed while it did: run the command again; " + unlock(repo.Dir())
 }
 
-// unlock says what removes the lock files that programs leave when they are killed.
+// unlock returns the advice for lock files that killed programs have left.
 func unlock(dir string) string {
-	return "if the lock file stays, `refdbctl site check --repair " + dir + "` removes it once it is 10 s old and no git runs that may have made it"
+	return "if the lock file stays, `refdbctl site check --repair " + dir + "` removes it once it is 10 s old and no git process runs that may have created it"
 }
 
-// where are the arguments that name the configuration.
+// where returns the arguments that name the configuration.
 func (c GitConfig) where() []string {
 	if c.File == "" {
 		return []string{"--local"}
@@ -105,13 +106,14 @@ func (c GitConfig) where() []string {
 func (s Setting) setKey() string    { return "refdb." + s.Key + ".set" }
 func (s Setting) beforeKey() string { return "refdb." + s.Key + ".before" }
 
-// Apply makes the setting hold, where the repository has those variables, and records the value before.
+// Apply sets s, unless the repository's variables already satisfy it, and records the previous
+// value.
 func (c GitConfig) Apply(ctx context.Context, v Variables, s Setting) (did string, err error) {
 	value, ok := v.Get(s.Key)
 	if ok && s.Holds(value) {
 		return "is " + value, nil
 	}
-	// The value before is the one from before the first Apply.
+	// The previous value is the one from before the first Apply.
 	ours, known := v.Get(s.setKey())
 	if !known && ok {
 		if err := c.Set(ctx, s.beforeKey(), value); err != nil {
@@ -132,7 +134,7 @@ func (c GitConfig) Apply(ctx context.Context, v Variables, s Setting) (did strin
 	return fmt.Sprintf("set to %s, was %s", s.Value, value), nil
 }
 
-// restore restores the value before, unless the setting was changed since.
+// restore restores the previous value, unless the setting was changed since.
 func (c GitConfig) restore(ctx context.Context, v Variables, s Setting) (did string, err error) {
 	ours, known := v.Get(s.setKey())
 	if !known {

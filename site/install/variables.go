@@ -14,34 +14,36 @@ import (
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 )
 
-// Variables are git's settings for a repository. One process reads all of them: one for each
+// Variables are git's settings for a repository. One process reads all of them: a process for each
 // setting would cost more than the rest of a repository's check.
 type Variables struct {
-	// Local are those in the repository's own file, without the files that it includes, in
-	// their order; the names are as git prints them, in lower case but for the part in the middle.
+	// Local are the settings in the repository's own file, without the files that it includes, in
+	// their order. The names are as git prints them, in lower case except for the subsection.
 	Local map[string][]string
-	// All has the names of those in any file.
+	// All contains the names of the settings in any file.
 	All map[string]bool
-	// Ordered are those of all work trees, in the order in which git reads them: the last one of a name counts.
+	// Ordered are the settings of all work trees, in the order in which git reads them: the last
+	// one of a name counts.
 	Ordered []Variable
-	// OfWorkTrees are those of one work tree each, the repository's own or a linked one, which git reads after all others.
+	// OfWorkTrees are the settings of a single work tree, the repository's own or a linked one,
+	// which git reads after all others.
 	OfWorkTrees []Variable
 }
 
-// A Variable is one of git's settings in a file. Its name is as git prints it.
+// A Variable is a git setting in a file. Its name is as git prints it.
 type Variable struct {
 	Name, Value string
 	File        string // "" if it is in none
 }
 
-// hidesRefs reports whether it is a setting that hides refs from pushes.
+// hidesRefs reports whether v is a setting that hides refs from pushes.
 func (v Variable) hidesRefs() bool {
 	return v.Name == "transfer.hiderefs" || v.Name == "receive.hiderefs"
 }
 
 const workTreeConfig = "config.worktree"
 
-// ReadVariables asks git for the settings.
+// ReadVariables reads the settings from git.
 func ReadVariables(ctx context.Context, repo *gitrepo.Repo) (v Variables, err error) {
 	v = Variables{Local: map[string][]string{}, All: map[string]bool{}}
 	all, err := list(ctx, repo)
@@ -50,7 +52,7 @@ func ReadVariables(ctx context.Context, repo *gitrepo.Repo) (v Variables, err er
 	}
 	own, ofWorkTree := filepath.Join(repo.Dir(), "config"), false
 	for _, one := range all {
-		// Git reads it last, and then what is in no file.
+		// Git reads the work tree's file last, followed by settings that are in no file.
 		ofWorkTree = one.File != "" && (ofWorkTree || filepath.Base(one.File) == workTreeConfig)
 		if ofWorkTree {
 			continue
@@ -82,7 +84,7 @@ func ReadVariables(ctx context.Context, repo *gitrepo.Repo) (v Variables, err er
 	return v, nil
 }
 
-// list returns the settings in the files that git reads, or in those that where names.
+// list returns the settings in the files that git reads, or in the files given by where.
 func list(ctx context.Context, repo *gitrepo.Repo, where ...string) (all []Variable, err error) {
 	out, err := repo.Command(ctx, slices.Concat([]string{"config"}, where, []string{"--null", "--show-origin", "--list"})...).Output()
 	if err != nil {
@@ -102,7 +104,7 @@ func list(ctx context.Context, repo *gitrepo.Repo, where ...string) (all []Varia
 	return all, nil
 }
 
-// Last returns the value that counts, of all files; "" if there is none.
+// Last returns the effective value, from all files; "" if there is none.
 func (v Variables) Last(key string) string {
 	key = asPrinted(key)
 	for _, one := range slices.Backward(v.Ordered) {
@@ -122,7 +124,8 @@ func (v Variables) Get(key string) (value string, ok bool) {
 	return values[len(values)-1], true
 }
 
-// asPrinted returns a key as git prints it: SECTION.NAME or SECTION.SUBSECTION.NAME, with the subsection as it is.
+// asPrinted returns a key as git prints it: SECTION.NAME or SECTION.SUBSECTION.NAME, with the
+// subsection as it is.
 func asPrinted(key string) string {
 	first, last := strings.Index(key, "."), strings.LastIndex(key, ".")
 	return strings.ToLower(key[:first]) + key[first:last] + strings.ToLower(key[last:])

@@ -16,11 +16,11 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// lookForUncloned is how often all projects are looked at for those that have no repository here. One whose row changes is
-// looked at within seconds.
+// lookForUncloned is the interval at which all projects are checked for a missing repository. A
+// project whose row changes is checked within seconds.
 const lookForUncloned = time.Minute
 
-// RunClones clones projects that have no repository here, if the configuration says so, until ctx ends.
+// RunClones clones projects that have no repository here, if site.autoClone is set, until ctx ends.
 func (k *Lifecycle) RunClones(ctx context.Context) {
 	consider := func(names []string) {
 		c := k.State.Config()
@@ -41,7 +41,8 @@ func (k *Lifecycle) projectNames() (names []string) {
 	return names
 }
 
-// isToBeCloned reports whether a project is to have a repository here and has none, or one that nobody has put under guard.
+// isToBeCloned reports whether a project should have a repository here, but has none, or only one
+// that is not under guard.
 func (k *Lifecycle) isToBeCloned(ctx context.Context, c *config.Config, project string) bool {
 	p, ok := k.Projects.Get(project)
 	if !ok || p.Err != nil || !packs.Stored(p.Project) || !c.GuardsProject(project) || c.Names(project) {
@@ -54,18 +55,18 @@ func (k *Lifecycle) isToBeCloned(ctx context.Context, c *config.Config, project 
 	return err != nil || !install.IsGuardedBy(c, r) && !install.IsDisabled(ctx, r)
 }
 
-// cloneOne makes the repository of a project.
+// cloneOne clones a project, and records the result.
 func (k *Lifecycle) cloneOne(ctx context.Context, c *config.Config, project string) {
 	rep, err := k.Clone(ctx, c, project)
 	which := k.State.Digest(project, "")
 	switch {
 	case ctx.Err() != nil:
-	case errors.Is(err, config.ErrExists): // somebody was faster: it is looked at again
+	case errors.Is(err, config.ErrExists): // another process was faster: the next check decides
 		k.cloner.done(project)
 	case errors.Is(err, errNoRef):
 		k.cloner.wait(project)
 	case err != nil:
-		k.cloner.fail(project, "it has no repository here, and can't be cloned: "+wire.OneLine(err.Error()), err)
+		k.cloner.fail(project, "the project has no repository here, and can't be cloned: "+wire.OneLine(err.Error()), err)
 		k.Logger.WarnContext(ctx, "a project can't be cloned; trying again: see `refdbctl site status`", "project", which, "class", refdb.ClassOf(err).String(), "pack", packs.HeldBy(err))
 	default:
 		k.cloner.done(project)
@@ -73,11 +74,13 @@ func (k *Lifecycle) cloneOne(ctx context.Context, c *config.Config, project stri
 	}
 }
 
-// errNoRef: the database has no ref of a project. A guard may be about to create it, and that may come to nothing.
+// errNoRef means that the database has no ref of a project. A guard may be about to create one, but
+// may also fail to.
 var errNoRef = errors.New("it has no refs yet")
 
-// Clone makes the repository of a project that never had one here. One that had is left to an operator: its disk may be away, and
-// what was pushed into it is decided by cloning it again.
+// Clone creates the repository of a project that never had one here. If the project had a
+// repository here, an operator has to decide: its disk may only be unmounted, and cloning the
+// project again decides what becomes of pushes that were in progress.
 func (k *Lifecycle) Clone(ctx context.Context, c *config.Config, project string) (rep clone.Report, err error) {
 	if k.Hook == "" {
 		return rep, errors.New("refdb-hook is neither beside the daemon's program nor in PATH")
@@ -98,7 +101,7 @@ func (k *Lifecycle) Clone(ctx context.Context, c *config.Config, project string)
 		if err != nil {
 			return rep, err
 		}
-		return rep, fmt.Errorf("a push of %s was under way in a repository that is gone: run `refdbctl site clone %s`", i.Ref, project)
+		return rep, fmt.Errorf("a push of %s was in progress in a repository that is gone: run `refdbctl site clone %s`", i.Ref, project)
 	}
 	switch has, err := k.hasRef(ctx, project); {
 	case err != nil:
@@ -110,7 +113,7 @@ func (k *Lifecycle) Clone(ctx context.Context, c *config.Config, project string)
 		Malformed: func(p refdb.Pack, objection string) { k.Follower.FoundMalformed(ctx, project, p, objection) }})
 }
 
-// hasRef reports whether a ref of a project holds anything in the database.
+// hasRef reports whether the database has a value for any ref of a project.
 func (k *Lifecycle) hasRef(ctx context.Context, project string) (bool, error) {
 	for _, err := range k.DB.Refs(ctx, project, "refs/") {
 		return err == nil, err
@@ -118,18 +121,20 @@ func (k *Lifecycle) hasRef(ctx context.Context, project string) (bool, error) {
 	return false, nil
 }
 
-// removeAbandonedEvery is how often a daemon looks for what killed processes have left of repositories that they made.
+// removeAbandonedEvery is the interval at which the daemon looks for unfinished repositories of
+// killed processes.
 const removeAbandonedEvery = time.Minute
 
-// RunAbandoned removes what is left of repositories whose making was interrupted, until ctx ends. A clone of the same project does so, too, but may never come.
+// RunAbandoned removes unfinished repositories of interrupted clones, until ctx ends. Another clone
+// of the same project does so, too, but may never happen.
 func (k *Lifecycle) RunAbandoned(ctx context.Context) {
 	for {
 		removed, err := maker.RemoveAbandoned(ctx, k.State.Config())
 		if err != nil {
-			k.logFailure(ctx, "what is left of an unfinished repository can't be removed", err)
+			k.logFailure(ctx, "an unfinished repository can't be removed", err)
 		}
 		if removed > 0 {
-			k.Logger.InfoContext(ctx, "unfinished repositories were removed, whose makers have ended", "repositories", removed)
+			k.Logger.InfoContext(ctx, "unfinished repositories were removed, whose creating processes had ended", "repositories", removed)
 		}
 		if !pause.For(ctx, removeAbandonedEvery) {
 			return

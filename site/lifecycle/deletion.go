@@ -20,22 +20,24 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// deletions are the projects whose repositories guards have deleted, until the database knows. The rules are in PROTOCOL.md, M23.
+// deletions are the projects whose repositories guards have deleted, until the database has
+// recorded that. PROTOCOL.md, M23, has the rules.
 type deletions struct {
-	mu      sync.Mutex // held while one is noted, too
+	mu      sync.Mutex // also held while a deletion is recorded
 	noted   map[deletion]bool
 	failed  map[deletion]failedDeletion // why a project could not be removed yet
 	working sync.Mutex                  // held while projects are removed
 }
 
-// A failedDeletion says why a project could not be removed yet.
+// A failedDeletion is the reason why a project could not be removed yet.
 type failedDeletion struct {
 	reason string
 	since  time.Time
 }
 
-// A deletion names a project, and the ID that its repository recorded. Revision is that of the project's row when its repository had been
-// deleted, as far as the daemon knew it; 0 if it did not: a row that was written since may be of a project that was brought back.
+// A deletion names a project, and the ID that its repository recorded. Revision is the revision of
+// the project's row when the repository had been deleted, as far as the daemon knew it, or else 0.
+// A row that was written later may belong to a project that was brought back.
 type deletion struct {
 	Project  string `json:"project"`
 	ID       string `json:"id"`
@@ -44,7 +46,7 @@ type deletion struct {
 
 func deletionsFile(state string) durable.State { return durable.In(state, "deletions") }
 
-// LoadDeletions gets to know what earlier daemons were told.
+// LoadDeletions loads the deletions that earlier daemons recorded.
 func (k *Lifecycle) LoadDeletions(state string) error {
 	var all []deletion
 	_, err := deletionsFile(state).Load(&all)
@@ -55,7 +57,7 @@ func (k *Lifecycle) LoadDeletions(state string) error {
 	return err
 }
 
-// change changes what is noted, durably. After an error nothing has changed.
+// change changes the recorded deletions durably. After an error nothing has changed.
 func (ds *deletions) change(state string, change func(map[deletion]bool)) error {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
@@ -78,12 +80,14 @@ func (ds *deletions) all() []deletion {
 	return slices.Collect(maps.Keys(ds.noted))
 }
 
-// has reports whether a project's repository was deleted, and the database may not know yet.
+// has reports whether a project's repository was deleted, and the database may not have recorded it
+// yet.
 func (ds *deletions) has(project string) bool {
 	return slices.ContainsFunc(ds.all(), func(one deletion) bool { return one.Project == project })
 }
 
-// NoteDeletion notes durably that the project of a repository is to be removed, if that is gone.
+// NoteDeletion records durably that the project of a repository is to be removed, provided that the
+// repository is gone.
 func (k *Lifecycle) NoteDeletion(m wire.Deleted) error {
 	c := k.State.Config()
 	r, err := c.NewRepository(m.Dir)
@@ -97,7 +101,7 @@ func (k *Lifecycle) NoteDeletion(m wire.Deleted) error {
 	return k.deletions.change(c.State, func(noted map[deletion]bool) {
 		for one := range noted {
 			if one.Project == r.Project && one.ID == m.ID {
-				return // the guard says it again
+				return // the guard repeats its message
 			}
 		}
 		noted[deletion{r.Project, m.ID, row.Revision}] = true
@@ -115,7 +119,8 @@ func isGone(path string) error {
 	return nil
 }
 
-// RemoveDeleted removes the projects whose repositories guards have deleted. What can't be done now is left to reconcile.
+// RemoveDeleted removes the projects whose repositories guards have deleted. reconcile retries
+// whatever fails here.
 func (k *Lifecycle) RemoveDeleted(ctx context.Context) {
 	ds := &k.deletions
 	ds.working.Lock()
@@ -132,7 +137,8 @@ func (k *Lifecycle) RemoveDeleted(ctx context.Context) {
 	}
 }
 
-// recordResult records whether a project could be removed, and reports whether that has failed for the first time.
+// recordResult records the result of removing a project, and reports whether this is its first
+// failure.
 func (ds *deletions) recordResult(one deletion, err error) (first bool) {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
@@ -150,7 +156,7 @@ func (ds *deletions) recordResult(one deletion, err error) (first bool) {
 	return true
 }
 
-// failures returns the projects that could not be removed yet, in order.
+// failures returns the projects that could not be removed yet, sorted by name.
 func (ds *deletions) failures() (all []client.Behind) {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
@@ -163,7 +169,8 @@ func (ds *deletions) failures() (all []client.Behind) {
 	return all
 }
 
-// removeProject removes a project, as an operator does, whose repository was deleted. It does so once more if the removal has not ended.
+// removeProject removes a project whose repository was deleted, as an operator would. It also
+// completes a removal that was interrupted.
 func (k *Lifecycle) removeProject(ctx context.Context, one deletion) error {
 	if err := errors.Join(k.State.AwaitServing(ctx), k.Witness.MayAct(ctx)); err != nil {
 		return err
@@ -177,20 +184,20 @@ func (k *Lifecycle) removeProject(ctx context.Context, one deletion) error {
 		k.forgetDeleted(ctx, one)
 		return nil
 	case row.Mode != config.Removed && one.Revision != 0 && row.Revision != one.Revision:
-		k.Logger.WarnContext(ctx, "a project has changed since its repository was deleted here: it is not removed", "project", which)
+		k.Logger.WarnContext(ctx, "a project has changed since its repository was deleted here: the project is not removed", "project", which)
 		return nil
 	case row.Mode != config.Removed:
-		// It may have been brought back.
+		// The repository may have been brought back.
 		if r, err := k.State.Config().Repository(one.Project); err == nil {
 			if id, err := k.Projects.IDs.Of(ctx, r); err != nil {
 				return err
 			} else if id == one.ID {
-				k.Logger.WarnContext(ctx, "a repository that was deleted is there again: its project is not removed", "project", which)
+				k.Logger.WarnContext(ctx, "a deleted repository exists again: its project is not removed", "project", which)
 				return nil
 			}
 		}
 	}
-	if row.Mode == config.Removed { // as far as it has come
+	if row.Mode == config.Removed { // complete the removal
 		_, _, err = projects.Remove(ctx, k.DB, row)
 	} else {
 		err = k.removeAudited(ctx, row)
@@ -203,7 +210,7 @@ func (k *Lifecycle) removeProject(ctx context.Context, one deletion) error {
 	return nil
 }
 
-// removeAudited removes a project, and has the audit say so.
+// removeAudited removes a project, and records the removal in the audit log.
 func (k *Lifecycle) removeAudited(ctx context.Context, row refdb.Project) error {
 	c := k.State.Config()
 	recording, cancel := context.WithTimeout(ctx, c.Timeout)
@@ -225,7 +232,7 @@ func (k *Lifecycle) removeAudited(ctx context.Context, row refdb.Project) error 
 	return err
 }
 
-// forgetDeleted forgets the repository that was deleted, unless there is another one by now.
+// forgetDeleted makes the follower forget the deleted repository, unless another one exists by now.
 func (k *Lifecycle) forgetDeleted(ctx context.Context, one deletion) {
 	if _, err := k.State.Config().Repository(one.Project); err != nil && k.Follower.Knows(one.Project) {
 		k.Follower.Forget(ctx, one.Project)

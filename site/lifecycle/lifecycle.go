@@ -1,6 +1,7 @@
-// Package lifecycle lets the repositories of a site come and go with their projects: it clones projects that have none here, moves those of
-// removed projects aside, removes the projects of repositories that guards have deleted, notices repositories that have vanished, and removes what was
-// left of repositories whose making was interrupted.
+// Package lifecycle creates and removes a site's repositories to match the projects in the
+// database. It clones projects that have no repository here, moves the repositories of removed
+// projects aside, removes projects whose repositories guards have deleted, detects repositories
+// that have vanished, and cleans up after interrupted clones.
 package lifecycle
 
 import (
@@ -22,7 +23,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/witness"
 )
 
-// A Lifecycle lets repositories come and go with their projects.
+// A Lifecycle creates and removes repositories to match their projects.
 type Lifecycle struct {
 	State      *serving.State
 	DB         *refdb.DB
@@ -37,28 +38,28 @@ type Lifecycle struct {
 	// Hook is the path of the hook's program; "" if it is not there.
 	Hook string
 
-	cloner    *projectTasks // projects that are to have a repository here (site.autoClone)
-	removals  *projectTasks // projects whose repository may have to go (site.followRemoval)
+	cloner    *projectTasks // projects to clone (site.autoClone)
+	removals  *projectTasks // projects whose repository may have to be moved aside (site.followRemoval)
 	deletions deletions
 	vanished  vanished
 }
 
-// New returns k, ready to be used.
+// New initializes k and returns it.
 func New(k *Lifecycle) *Lifecycle {
 	k.cloner, k.removals = newProjectTasks(), newProjectTasks()
 	return k
 }
 
-// RowsChanged says which projects' rows have changed.
+// RowsChanged reports that the rows of these projects have changed.
 func (k *Lifecycle) RowsChanged(names []string) {
 	k.cloner.rowsChanged(names)
 	k.removals.rowsChanged(names)
 }
 
-// Failures returns the projects of which something could not be done yet, and why.
+// Failures returns the projects with a failed task that is still to be retried, and the reasons.
 func (k *Lifecycle) Failures() []client.Behind {
 	c := k.State.Config()
-	cloned := func(b client.Behind) bool { // by hand, since the last attempt
+	cloned := func(b client.Behind) bool { // by an operator, since the last attempt
 		r, err := c.Repository(b.Project)
 		return err == nil && install.IsGuardedBy(c, r)
 	}
@@ -67,7 +68,7 @@ func (k *Lifecycle) Failures() []client.Behind {
 
 // Gone returns the repositories that have vanished, in the order of their projects.
 func (k *Lifecycle) Gone() []client.Behind {
-	back := func(b client.Behind) bool { return !k.isVanished(b.Project) } // since the last look
+	back := func(b client.Behind) bool { return !k.isVanished(b.Project) } // since the last check
 	return slices.DeleteFunc(k.vanished.failures(), back)
 }
 

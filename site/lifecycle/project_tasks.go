@@ -13,27 +13,27 @@ import (
 )
 
 const (
-	// taskAgainFirst and taskAgainLast are the pauses after a project's task has failed.
+	// taskAgainFirst and taskAgainLast bound the back-off after a project's task has failed.
 	taskAgainFirst = time.Second
 	taskAgainLast  = 5 * time.Minute
-	// taskWaitsLast is the longest pause of a task that waits for something.
+	// taskWaitsLast is the longest pause of a task that waits for an event.
 	taskWaitsLast = 30 * time.Second
 )
 
-// projectTasks are the projects about which something has to be done, one after the other.
+// projectTasks is a queue of projects with a pending task. Tasks run one at a time.
 type projectTasks struct {
 	queue *workqueue.Queue[struct{}]
-	woken chan struct{} // has an item if rows have changed
+	woken chan struct{} // receives an item when rows have changed
 
 	mu      sync.Mutex
 	changed []string // projects whose rows have changed
 	failed  map[string]failedTask
 }
 
-// A failedTask says why a project's task failed last.
+// A failedTask is the last failure of a project's task.
 type failedTask struct {
 	reason string
-	pack   string    // that can't be unpacked, if that is why
+	pack   string    // the pack that can't be unpacked, if that is the reason
 	since  time.Time // of the first failure
 }
 
@@ -44,7 +44,7 @@ func newProjectTasks() *projectTasks {
 	}
 }
 
-// rowsChanged says which projects' rows have changed.
+// rowsChanged reports that the rows of these projects have changed.
 func (l *projectTasks) rowsChanged(names []string) {
 	if len(names) == 0 {
 		return
@@ -58,7 +58,7 @@ func (l *projectTasks) rowsChanged(names []string) {
 	}
 }
 
-// takeChanged returns the projects whose rows have changed since it was called last.
+// takeChanged returns the projects whose rows have changed since the last call.
 func (l *projectTasks) takeChanged() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,7 +67,7 @@ func (l *projectTasks) takeChanged() []string {
 	return changed
 }
 
-// failures returns the projects whose tasks have failed, and why, in order.
+// failures returns the projects whose tasks have failed, sorted by name, with the reasons.
 func (l *projectTasks) failures() (all []client.Behind) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,7 +78,7 @@ func (l *projectTasks) failures() (all []client.Behind) {
 	return all
 }
 
-// set adds a project that has a task, unless it is there, or removes one that has none.
+// set adds the task of a project, unless it is already queued, or removes it.
 func (l *projectTasks) set(project string, task bool) {
 	if task {
 		l.queue.Put(project, struct{}{})
@@ -88,32 +88,32 @@ func (l *projectTasks) set(project string, task bool) {
 	}
 }
 
-// forget forgets that a project's task has failed.
+// forget clears the failure of a project's task.
 func (l *projectTasks) forget(project string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.failed, project)
 }
 
-// done ends the task of a project.
+// done completes the task of a project.
 func (l *projectTasks) done(project string) {
 	l.queue.Done(project)
 	l.forget(project)
 }
 
-// wait has a task tried again, later and later. Nothing is wrong.
+// wait retries a task with back-off. Waiting is not a failure.
 func (l *projectTasks) wait(project string) {
 	l.queue.Again(project, struct{}{}, taskWaitsLast)
 	l.forget(project)
 }
 
-// later has a task tried again after some time.
+// later retries a task after some time.
 func (l *projectTasks) later(project string, after time.Duration) {
 	l.queue.Later(project, struct{}{}, after)
 }
 
-// fail records that a task has failed for a reason with an error. It is tried again, later and
-// later.
+// fail records that a task has failed for a reason with an error, and retries the task with
+// back-off.
 func (l *projectTasks) fail(project, reason string, err error) {
 	l.queue.Again(project, struct{}{}, taskAgainLast)
 	l.mu.Lock()
@@ -125,9 +125,9 @@ func (l *projectTasks) fail(project, reason string, err error) {
 	l.failed[project] = failedTask{reason, packs.HeldBy(err), since}
 }
 
-// run does the tasks until ctx ends. Consider adds and removes projects: it is called with the
-// projects whose rows have changed, and periodically with all. Do tries one task, and then calls
-// done, wait, later or fail.
+// run runs the tasks until ctx ends. Consider adds and removes tasks: it is called with the
+// projects whose rows have changed, and periodically with all projects. Do tries one task, and then
+// calls done, wait, later or fail.
 func (l *projectTasks) run(ctx context.Context, allEvery time.Duration, all func() []string, consider func([]string), do func(project string)) {
 	for full := time.Now(); ctx.Err() == nil; {
 		if !time.Now().Before(full) {

@@ -23,19 +23,23 @@ import (
 const (
 	// removedFor is how long the repository of a removed project is kept.
 	removedFor = 30 * 24 * time.Hour
-	// removedLayout names the directories that repositories are moved to at a time, in UTC, by the database's clock. The prefix tells them
-	// from what others keep there.
+	// removedLayout is the format of the names of the directories that repositories are moved to:
+	// the time of the move in UTC, by the database's clock. The prefix distinguishes them from
+	// other directories there.
 	removedLayout = "refdb-removed-20060102T150405Z"
-	// lookForRemoved is how often all projects are looked at, and repositories that were kept long enough.
+	// lookForRemoved is the interval at which all projects are checked, and expired repositories
+	// are deleted.
 	lookForRemoved = time.Hour
 )
 
-// A notYet says that a repository will be moved, but only after that time. That is no failure.
+// A notYet means that a repository will be moved, but not before this duration has passed. It is
+// not a failure.
 type notYet time.Duration
 
 func (e notYet) Error() string { return "not before " + time.Duration(e).String() }
 
-// RunRemovals moves the repositories of removed projects aside, if the configuration says where to, until ctx ends.
+// RunRemovals moves the repositories of removed projects aside, if site.followRemoval is set, until
+// ctx ends.
 func (k *Lifecycle) RunRemovals(ctx context.Context) {
 	consider := func(names []string) {
 		for _, project := range names {
@@ -58,8 +62,8 @@ func (k *Lifecycle) RunRemovals(ctx context.Context) {
 			k.removals.later(project, time.Duration(wait))
 			return
 		case err != nil:
-			k.removals.fail(project, "the project was removed, and its repository is still here: "+wire.OneLine(err.Error()), err)
-			k.Logger.WarnContext(ctx, "the repository of a removed project stays; trying again: see `refdbctl site status`", "project", which, "class", refdb.ClassOf(err).String())
+			k.removals.fail(project, "the project was removed, but its repository is still here: "+wire.OneLine(err.Error()), err)
+			k.Logger.WarnContext(ctx, "the repository of a removed project could not be moved aside; trying again: see `refdbctl site status`", "project", which, "class", refdb.ClassOf(err).String())
 			return
 		case to != "":
 			k.Logger.InfoContext(ctx, "the repository of a removed project was moved aside", "project", which)
@@ -68,7 +72,8 @@ func (k *Lifecycle) RunRemovals(ctx context.Context) {
 	})
 }
 
-// FollowRemoval moves the repository of a project aside if the project that it was recorded for was removed, and returns where to.
+// FollowRemoval moves the repository of a project aside if the project that the repository was
+// recorded for was removed. It returns the new path.
 func (k *Lifecycle) FollowRemoval(ctx context.Context, c *config.Config, project string) (to string, err error) {
 	p, ok := k.Projects.Get(project)
 	if !ok || c.RemovedTo == "" {
@@ -76,7 +81,7 @@ func (k *Lifecycle) FollowRemoval(ctx context.Context, c *config.Config, project
 	}
 	r, err := c.Repository(project)
 	if err != nil && p.Mode == config.Removed && k.Follower.Knows(project) {
-		k.Follower.Forget(ctx, project) // a daemon before did not come to that
+		k.Follower.Forget(ctx, project) // an earlier daemon was interrupted before this
 	}
 	if err != nil || !install.IsGuardedBy(c, r) {
 		return "", nil
@@ -84,11 +89,11 @@ func (k *Lifecycle) FollowRemoval(ctx context.Context, c *config.Config, project
 	removed, err := k.wasRemoved(ctx, r, p)
 	switch {
 	case err != nil:
-		k.logFailure(ctx, "whether a project was removed can't be told", err)
+		k.logFailure(ctx, "can't determine whether a project was removed", err)
 		return "", notYet(time.Minute)
 	case !removed:
 		return "", nil
-	case p.Err != nil: // which refs would be lost is not known
+	case p.Err != nil: // the rules are unknown, and so are the refs that would be lost
 		return "", p.Err
 	}
 	switch now, err := projects.Uptime(); {
@@ -133,18 +138,19 @@ func (k *Lifecycle) wasRemoved(ctx context.Context, r config.Repository, p proje
 	return projects.WasRemoved(ctx, k.DB, p.Project, id)
 }
 
-// moveAside moves a repository while nothing else works on it, if the database knows all that it holds.
+// moveAside moves a repository while no other process works on it, provided that the database knows
+// everything in it.
 func (k *Lifecycle) moveAside(ctx context.Context, c *config.Config, r config.Repository, p projects.Known, from, to string) error {
 	if err := k.Witness.MayAct(ctx); err != nil {
 		return err
 	}
 	if pusher.RunsSince(k.State.Locked, r.Path, c.GitPrograms) {
-		return errors.New("a git has been running there since before the daemon started")
+		return errors.New("a git process from before the daemon's start is running there")
 	}
 	if k.Guards.OpenIn(r.Path) {
-		return errors.New("a guard has a transaction there that is not settled")
+		return errors.New("a guard has an unsettled transaction there")
 	}
-	patience, cancel := context.WithTimeoutCause(ctx, maintenance.PruneWait, errors.New("there was always a push, a sync or maintenance under way"))
+	patience, cancel := context.WithTimeoutCause(ctx, maintenance.PruneWait, errors.New("a push, a sync or maintenance was in progress all the time"))
 	defer cancel()
 	if err := k.Maintainer.Enter(patience, func() {}); err != nil {
 		return err
@@ -172,11 +178,11 @@ func (k *Lifecycle) moveAside(ctx context.Context, c *config.Config, r config.Re
 	}
 	switch _, err := os.Lstat(to); {
 	case err == nil:
-		return notYet(time.Second) // another has gone there in this one
+		return notYet(time.Second) // another repository was moved there within this second
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	// The last look before: the project may have been brought back meanwhile.
+	// The last check before the move: the project may have been brought back meanwhile.
 	switch row, ok, err := k.DB.Project(ctx, r.Project); {
 	case err != nil:
 		return err
@@ -194,8 +200,9 @@ func (k *Lifecycle) moveAside(ctx context.Context, c *config.Config, r config.Re
 	return nil
 }
 
-// isAllKnown returns an error if something of a repository would be lost with it: a push that is not settled, or a ref with a value that the
-// project's history does not have. Of an earlier project with this name the rules are not known: all its refs that rules may guard count.
+// isAllKnown returns an error if moving a repository would lose something: a push that is not
+// settled, or a ref with a value that is not in the project's history. If the repository belongs to
+// an earlier project with this name, its rules are unknown, so all refs that rules may guard count.
 func (k *Lifecycle) isAllKnown(ctx context.Context, c *config.Config, r config.Repository, p projects.Known) error {
 	for i, err := range k.DB.Intents(ctx, refdb.IntentFilter{Project: r.Project, Owner: c.Site}) {
 		if err != nil {
@@ -211,7 +218,7 @@ func (k *Lifecycle) isAllKnown(ctx context.Context, c *config.Config, r config.R
 			if err != nil {
 				return err
 			}
-			return fmt.Errorf("the database has refs of it, as %s: run `refdbctl project remove %s` again, unless that runs now", ref.Name, r.Project)
+			return fmt.Errorf("the database still has refs of the project, such as %s: run `refdbctl project remove %s` again, unless it is running now", ref.Name, r.Project)
 		}
 		ruled := c.Under(p.Rules)
 		guards = func(ref string) bool { return ruled.Guards(r.Project, ref) }
@@ -236,7 +243,7 @@ func (k *Lifecycle) isAllKnown(ctx context.Context, c *config.Config, r config.R
 		if err != nil {
 			return err
 		}
-		// The removal itself comes first: it has all values.
+		// The first entry is the removal itself, which has all values.
 		if here, ok := local[change.Ref]; ok && (here.Equivalent(change.Old) || here.Equivalent(change.New)) {
 			delete(local, change.Ref)
 			if len(local) == 0 {
@@ -245,20 +252,20 @@ func (k *Lifecycle) isAllKnown(ctx context.Context, c *config.Config, r config.R
 		}
 	}
 	for name := range local {
-		return fmt.Errorf("%s holds what the database never had (of such refs there are %d): look at that, and move the repository away by hand", name, len(local))
+		return fmt.Errorf("%s has a value that the database never had (refs with such values: %d): inspect them, and move the repository away by hand", name, len(local))
 	}
 	return nil
 }
 
-// deleteRemoved deletes the repositories that were moved aside long enough ago, by the database's clock and by this machine's: either may be
-// wrong.
+// deleteRemoved deletes the repositories that were moved aside long enough ago, both by the
+// database's clock and by this machine's, because either clock may be wrong.
 func (k *Lifecycle) deleteRemoved(ctx context.Context, c *config.Config) {
 	if c.RemovedTo == "" {
 		return
 	}
 	failed := func(err error) {
 		if err != nil && ctx.Err() == nil {
-			k.Logger.WarnContext(ctx, "repositories of removed projects could not be deleted: look at site.followRemoval", "class", refdb.ClassOf(err).String())
+			k.Logger.WarnContext(ctx, "repositories of removed projects could not be deleted: check site.followRemoval", "class", refdb.ClassOf(err).String())
 		}
 	}
 	dir, err := c.RemovedDir()

@@ -16,20 +16,22 @@ import (
 )
 
 const (
-	// lookForVanished is how often the followed repositories are looked for.
+	// lookForVanished is the interval at which the followed repositories are checked.
 	lookForVanished = 20 * time.Second
-	// vanishedAfter is for how long one may be away before that is an alarm: a guard that deletes one says so only when it has ended.
+	// vanishedAfter is how long a repository may be missing before an alarm is raised: a guard that
+	// deletes a repository reports that only after it has finished.
 	vanishedAfter = time.Minute
 )
 
-// vanished are the followed repositories that are gone, and nobody has said why. The rules are in PROTOCOL.md, M24.
+// vanished are the followed repositories that are gone without a reported deletion. PROTOCOL.md,
+// M24, has the rules.
 type vanished struct {
 	mu    sync.Mutex
 	since map[string]time.Time // by project
 	told  map[string]bool      // the alarm was raised
 }
 
-// RunVanished looks for repositories that are gone, until ctx ends.
+// RunVanished checks for repositories that are gone, until ctx ends.
 func (k *Lifecycle) RunVanished(ctx context.Context) {
 	tick := time.NewTicker(lookForVanished)
 	defer tick.Stop()
@@ -43,7 +45,8 @@ func (k *Lifecycle) RunVanished(ctx context.Context) {
 	}
 }
 
-// LookForVanished raises an alarm for each repository that has been gone for too long at that time, once.
+// LookForVanished raises an alarm, once, for each repository that has been gone for too long at the
+// given time.
 func (k *Lifecycle) LookForVanished(ctx context.Context, now time.Time) {
 	since := map[string]time.Time{}
 	for _, project := range k.Follower.Known() {
@@ -67,7 +70,7 @@ func (k *Lifecycle) LookForVanished(ctx context.Context, now time.Time) {
 	v.since, v.told = since, told
 }
 
-// isVanished reports whether a followed project's repository is gone, and nobody has said that it was deleted.
+// isVanished reports whether a followed project's repository is gone without a reported deletion.
 func (k *Lifecycle) isVanished(project string) bool {
 	if p, ok := k.Projects.Get(project); !ok || p.Mode == config.Removed || k.deletions.has(project) || k.Projects.Creating.Has(project) {
 		return false
@@ -79,7 +82,7 @@ func (k *Lifecycle) isVanished(project string) bool {
 	return errors.Is(err, config.ErrNotConfigured) || errors.Is(err, fs.ErrNotExist)
 }
 
-// failures returns the repositories of which an alarm was raised, in the order of their projects.
+// failures returns the repositories for which an alarm was raised, sorted by project.
 func (v *vanished) failures() (all []client.Behind) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

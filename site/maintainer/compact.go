@@ -108,7 +108,7 @@ func withinPartTimeout(ctx context.Context, request func(context.Context) error)
 func (m *Maintainer) RunLeftLocks(ctx context.Context) {
 	for {
 		left, err := m.endLeftLocks(ctx)
-		failure.Log(ctx, m.Logger, "locks that an earlier daemon has left could not be ended yet", err)
+		failure.Log(ctx, m.Logger, "locks left by an earlier daemon could not be ended yet", err)
 		if !left && err == nil || !pause.For(ctx, leftEvery) {
 			return
 		}

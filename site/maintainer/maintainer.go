@@ -101,7 +101,7 @@ func (m *Maintainer) Maintain(ctx context.Context, r config.Repository, say func
 	}
 	// It is tried again tomorrow, whatever comes of it.
 	defer func() { err = errors.Join(err, noteMaintained(repo.Dir(), time.Now())) }()
-	say("looking for what other sites may build on")
+	say("finding objects that other sites may build on")
 	kept, why := m.kept(ctx, r)
 	if why == nil {
 		pins, err := maintenance.Pin(ctx, repo, kept, false)
@@ -132,7 +132,7 @@ func (m *Maintainer) Maintain(ctx context.Context, r config.Repository, say func
 		did.Left = leftPrecious
 		return did, nil
 	}
-	say("looking for what can be pruned")
+	say("finding objects to prune")
 	n, err := maintenance.Prunable(ctx, repo)
 	if err != nil || n == 0 {
 		return did, err
@@ -174,7 +174,7 @@ func (m *Maintainer) kept(ctx context.Context, r config.Repository) ([]string, e
 		return packs.KeptValues(ctx, m.DB, r.Project)
 	}
 	if err := m.Follower.Receive(ctx, r.Project); err != nil {
-		return nil, fmt.Errorf("not all that other sites have pushed is here: %w", err)
+		return nil, fmt.Errorf("some objects that other sites have pushed are missing here: %w", err)
 	}
 	return packs.Kept(ctx, m.DB, r.Project)
 }
@@ -184,12 +184,12 @@ func (m *Maintainer) kept(ctx context.Context, r config.Repository) ([]string, e
 func (m *Maintainer) prune(ctx context.Context, r config.Repository, repo *gitrepo.Repo, kept []string) (int, error) {
 	// A git that an earlier daemon let through may rely on what no ref reaches.
 	if pusher.RunsSince(m.State.Locked, repo.Dir(), m.State.Config().GitPrograms) {
-		return 0, fmt.Errorf("%w: a git has been running there since before the daemon started", errBusy)
+		return 0, fmt.Errorf("%w: a git process from before the daemon's start is running there", errBusy)
 	}
 	if err := m.mayBePruned(r); err != nil {
 		return 0, err
 	}
-	patience, cancel := context.WithTimeoutCause(ctx, maintenance.PruneWait, fmt.Errorf("%w: for %s there was always a push or a sync under way", errBusy, maintenance.PruneWait))
+	patience, cancel := context.WithTimeoutCause(ctx, maintenance.PruneWait, fmt.Errorf("%w: a push or a sync was in progress for all of %s", errBusy, maintenance.PruneWait))
 	defer cancel()
 	if err := m.Pruning.AwaitInherited(patience, r.Path); err != nil {
 		return 0, err
@@ -223,7 +223,7 @@ func (m *Maintainer) prune(ctx context.Context, r config.Repository, repo *gitre
 // through, to what no ref reaches.
 func (m *Maintainer) mayBePruned(r config.Repository) error {
 	if m.Guards.UnsharedIn(r.Path) {
-		return fmt.Errorf("%w: a guard may move refs there since before the daemon started", errBusy)
+		return fmt.Errorf("%w: a guard from before the daemon's start may be moving refs there", errBusy)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ func (l *List) Open(ctx context.Context, state, boot, note string, log *slog.Log
 // note logs that the list can't be written, once.
 func (l *List) note(err error) {
 	if err != nil && !l.failed.Swap(true) {
-		l.log.Error("moves can't be listed: guards' indexes do not follow until that is mended; look at the disk of site.state", "error", err)
+		l.log.Error("moves can't be listed: guards' indexes are not updated until this is repaired; check the disk of site.state", "error", err)
 	}
 }
 
@@ -118,7 +118,7 @@ func (l *List) Keep(ctx context.Context, earlier Earlier, every func()) {
 		every()
 		if l.Writable() != nil && l.Restore() == nil {
 			l.failed.Store(false)
-			l.log.WarnContext(ctx, "moves can be listed again: what moved meanwhile is not on the list, and its readers compare everything")
+			l.log.WarnContext(ctx, "moves can be listed again: the moves in between are missing, so readers compare everything")
 		}
 	}
 }

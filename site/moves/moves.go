@@ -19,7 +19,7 @@ import (
 
 var (
 	// ErrReset: the moves after a place are no longer on the list, or never were.
-	ErrReset = errors.New("what has moved since is not on the list of moves any more")
+	ErrReset = errors.New("the list of moves no longer has all moves since then")
 	// ErrUnwritable: the list can't be written. [Log.Restore] tries to begin a new epoch.
 	ErrUnwritable = errors.New("the list of moves can't be written")
 )

@@ -1,4 +1,5 @@
-// Package objects stores the objects of pushes in the database, before the refs move, and drops what no push has used.
+// Package objects stores the objects of pushes in the database before the refs move, and deletes
+// packs that no push has used.
 package objects
 
 import (
@@ -23,36 +24,41 @@ import (
 )
 
 const (
-	// unusedPackQuota bounds the bytes of packs that pushes of this daemon have stored and no preparation has used.
+	// unusedPackQuota bounds the total size, in bytes, of packs that pushes of this daemon have
+	// stored and no preparation has used yet.
 	unusedPackQuota = 1 << 30
-	// stalledFor is how long a push may take from when its objects were stored to when its refs move, if others need the quota.
+	// stalledFor is how long a push may take from storing its objects to moving its refs, if other
+	// pushes need the quota.
 	stalledFor = time.Minute
-	// dropPacksEvery is how often abandoned packs are looked for, packAbandoned the time after which a pack is one.
+	// dropPacksEvery is the interval at which abandoned packs are deleted. A pack is abandoned
+	// after packAbandoned.
 	dropPacksEvery = 10 * time.Minute
 	packAbandoned  = time.Hour
 
-	// carriedPack is the largest pack, in bytes, that a preparation carries instead of storing it before. That saves a transaction, which is
-	// a small part of the time of a larger pack; and refs are locked while it is sent. carriedPackQuota bounds the bytes that wait for that
-	// in memory.
+	// carriedPack is the largest pack, in bytes, that a preparation carries instead of storing it
+	// first. Carrying saves a transaction, which matters little for a larger pack, and refs are
+	// locked while the pack is sent. carriedPackQuota bounds the total size of carried packs in
+	// memory.
 	carriedPack      = 64 << 10
 	carriedPackQuota = 64 << 20
 )
 
-// LockedPackLimit bounds the pack that is made while refs are locked here: git or a guard then waits for the answer within its limit.
+// LockedPackLimit bounds a pack that is made while refs are locked here: git or a guard is then
+// waiting for the answer, within its limit.
 const LockedPackLimit = 8 << 20
 
-// Pushed says what of a push's objects is in the database.
+// Pushed tracks which of a push's objects are in the database.
 type Pushed struct {
 	storing sync.Mutex // held while a pack is made
 
 	mu     sync.Mutex
-	packs  map[refdb.Value]string // the pack with all that a new value needs; "" if the database had it
+	packs  map[refdb.Value]string // the pack with all objects that a new value needs; "" if the database had them
 	since  time.Time              // of the first of packs
 	unused map[string]unusedPack
-	ended  bool // nobody uses them any more
+	ended  bool // the packs are no longer needed
 }
 
-// An unusedPack is one that no preparation has used.
+// An unusedPack is a pack that no preparation has used yet.
 type unusedPack struct {
 	packs.Made
 	project string
@@ -61,7 +67,8 @@ type unusedPack struct {
 	tried   bool      // a preparation carried it, and may have stored it
 }
 
-// packsOf returns the packs that the new values of moves need, how a preparation uses them, and whether it carries some.
+// packsOf returns the IDs of the packs that the new values of moves need, the options by which a
+// preparation uses them, and whether the preparation carries any of them.
 func (o *Pushed) packsOf(moves []refdb.Update) (ids []string, how []refdb.PrepareOption, carries bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -82,11 +89,11 @@ func (o *Pushed) packsOf(moves []refdb.Update) (ids []string, how []refdb.Prepar
 	return ids, how, carries
 }
 
-// Lacking returns the moves whose objects the database may lack.
+// Lacking returns the moves whose objects may be missing from the database.
 func (o *Pushed) Lacking(moves []refdb.Update) (some []refdb.Update) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if time.Since(o.since) > packAbandoned/2 { // of a process that makes many transactions
+	if time.Since(o.since) > packAbandoned/2 { // of a process with many transactions
 		clear(o.packs)
 	}
 	for _, m := range moves {
@@ -97,7 +104,8 @@ func (o *Pushed) Lacking(moves []refdb.Update) (some []refdb.Update) {
 	return some
 }
 
-// Holds reports whether packs of o that no preparation has used have all that the new values of moves need.
+// Holds reports whether packs of o that no preparation has used contain everything that the new
+// values of moves need.
 func (o *Pushed) Holds(project string, moves []refdb.Update) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -109,7 +117,7 @@ func (o *Pushed) Holds(project string, moves []refdb.Update) bool {
 	return true
 }
 
-// made records what was made for moves, unless nobody uses it any more.
+// made records the pack that was made for moves. It returns false if o has ended.
 func (o *Pushed) made(p packs.Made, project string, size int64, moves []refdb.Update) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -131,7 +139,7 @@ func (o *Pushed) made(p packs.Made, project string, size int64, moves []refdb.Up
 	return true
 }
 
-// carriedOf returns those of packs that wait for a preparation that carries them.
+// carriedOf returns those of the given packs that a preparation has to carry.
 func (o *Pushed) carriedOf(ids []string) (some []unusedPack) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -143,7 +151,7 @@ func (o *Pushed) carriedOf(ids []string) (some []unusedPack) {
 	return some
 }
 
-// waiting returns how many bytes wait for preparations that carry them.
+// waiting returns the total size, in bytes, of packs that wait for a preparation that carries them.
 func (o *Pushed) waiting() (bytes int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -155,7 +163,8 @@ func (o *Pushed) waiting() (bytes int64) {
 	return bytes
 }
 
-// stored records that a pack need not be carried any more, unless nobody uses it.
+// stored records that a pack is in the database, so preparations need not carry it. It returns
+// false if the pack is no longer needed.
 func (o *Pushed) stored(id string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -166,7 +175,8 @@ func (o *Pushed) stored(id string) bool {
 	return ok
 }
 
-// giveUp lets go of packs that were stored before a time. A preparation that names one of them finds it gone.
+// giveUp removes and returns the packs that were stored before a time. A preparation that names one
+// of them fails with refdb.ErrNoPack.
 func (o *Pushed) giveUp(before time.Time) (given map[string]unusedPack) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -180,7 +190,7 @@ func (o *Pushed) giveUp(before time.Time) (given map[string]unusedPack) {
 	return given
 }
 
-// oldest returns when the oldest pack was stored that no preparation has used.
+// oldest returns the time at which the oldest unused pack was stored.
 func (o *Pushed) oldest() (since time.Time, any bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -192,7 +202,7 @@ func (o *Pushed) oldest() (since time.Time, any bool) {
 	return since, any
 }
 
-// used records that a preparation has used packs, and returns what they were.
+// used records that a preparation has used packs, and returns them.
 func (o *Pushed) used(ids []string) (were []unusedPack) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -203,7 +213,7 @@ func (o *Pushed) used(ids []string) (were []unusedPack) {
 	return were
 }
 
-// forget forgets packs that the database does not have.
+// forget clears the record of packs, after the database turned out not to have them.
 func (o *Pushed) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -222,7 +232,7 @@ type Storage struct {
 	recent  packs.Recent
 
 	mu      sync.Mutex
-	holders map[*Pushed]bool // that may have packs that no preparation has used
+	holders map[*Pushed]bool // pushes that may have unused packs
 }
 
 func (s *Storage) uncount(p unusedPack) {
@@ -232,19 +242,21 @@ func (s *Storage) uncount(p unusedPack) {
 	}
 }
 
-// Keeps reports whether pushes to a project are acknowledged only once the database has their objects.
+// Keeps reports whether pushes to a project are acknowledged only after the database has their
+// objects.
 func (s *Storage) Keeps(c *config.Config, project string) bool {
 	p, ok := s.Projects.Get(project)
 	return ok && c.Durability == config.InDatabase && packs.Stored(p.Project)
 }
 
-// Store stores the objects that the database lacks of the new values of moves, or lets the preparation carry them. What it has is noted
-// in o.
+// Store stores those objects of the new values of moves that the database lacks, or leaves them to
+// be carried by the preparation. It records the packs in o.
 func (s *Storage) Store(ctx context.Context, c *config.Config, o *Pushed, r config.Repository, moves []refdb.Update, limits packs.Limits) error {
 	return s.StoreIncoming(ctx, c, o, r, nil, moves, limits)
 }
 
-// StoreIncoming is Store of objects that only repo has, with those of a push that are in quarantine; nil stands for the repository without those.
+// StoreIncoming is like Store, for objects that only repo has, including those of a push in
+// quarantine. A nil repo stands for the repository without quarantined objects.
 func (s *Storage) StoreIncoming(ctx context.Context, c *config.Config, o *Pushed, r config.Repository, repo *gitrepo.Repo, moves []refdb.Update, limits packs.Limits) error {
 	if !s.Keeps(c, r.Project) {
 		return nil
@@ -303,7 +315,7 @@ func (s *Storage) store(ctx context.Context, c *config.Config, o *Pushed, r conf
 	return nil
 }
 
-// hold notes that o has packs, unless nobody uses them any more.
+// hold records that o has stored packs, unless o has ended.
 func (s *Storage) hold(o *Pushed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -318,8 +330,9 @@ func (s *Storage) hold(o *Pushed) {
 	s.holders[o] = true
 }
 
-// makeRoom drops what pushes other than o have stored and not used for long, the oldest first, until the quota is kept, and reports whether
-// it is: a push that stalls, such as in a hook, holds up itself alone.
+// makeRoom deletes stored packs that pushes other than o have not used for long, the oldest first,
+// until the quota is met. It reports whether the quota is met. So a push that stalls, for example
+// in a hook, blocks only itself.
 func (s *Storage) makeRoom(o *Pushed) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -345,7 +358,7 @@ func (s *Storage) makeRoom(o *Pushed) bool {
 	return true
 }
 
-var errQuota = errors.New("too many objects of pushes wait to be used")
+var errQuota = errors.New("too many pushes' objects are waiting to be used")
 
 // notStored turns an error of storing objects into the refusal that the pusher reads.
 func notStored(c *config.Config, r config.Repository, limits packs.Limits, err error) error {
@@ -364,7 +377,8 @@ func notStored(c *config.Config, r config.Repository, limits packs.Limits, err e
 	return refusal.Because(refusal.Objects, err)
 }
 
-// DropUnused deletes what was stored in vain for who has ended.
+// DropUnused deletes the packs of o that no preparation has used, after the push or guard has
+// ended.
 func (s *Storage) DropUnused(o *Pushed) {
 	o.mu.Lock()
 	unused := o.unused
@@ -385,7 +399,7 @@ func (s *Storage) drop(id string, p unusedPack) {
 	}
 }
 
-// dropPack deletes a pack that was not used. If that fails it is abandoned, and deleted later.
+// dropPack deletes an unused pack. If that fails, the pack becomes abandoned, and is deleted later.
 func (s *Storage) dropPack(id string) {
 	if id == "" {
 		return
@@ -397,7 +411,7 @@ func (s *Storage) dropPack(id string) {
 	})
 }
 
-// DropAbandoned deletes what pushes of any site have left in the database, until ctx ends.
+// DropAbandoned deletes abandoned packs of pushes of any site from the database, until ctx ends.
 func (s *Storage) DropAbandoned(ctx context.Context) {
 	for pause.For(ctx, dropPacksEvery) {
 		limited, cancel := context.WithTimeout(ctx, dropPacksEvery)

@@ -14,26 +14,29 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// An Announcement is what is about to happen to refs of a repository.
+// An Announcement describes the moves of refs that are about to happen in a repository.
 type Announcement struct {
 	Repo  config.Repository
 	Moves []refdb.Update
-	Agent string // who moves the refs
-	By    string // for whom
+	Agent string // the process that moves the refs
+	By    string // the requester
 }
 
-// Prepare records the intents of a, with the packs of o that the moves need, whose IDs it returns. It does not wait while
-// refs are locked. An error is the refusal, or wraps [refdb.ErrOutcomeUnknown]: the preparation is then to be revoked.
+// Prepare records the intents of a, together with the packs of o that the moves need, and returns
+// the IDs of these packs. It does not wait while refs are locked. An error is the refusal, or wraps
+// [refdb.ErrOutcomeUnknown]; the caller then has to revoke the preparation.
 //
-// A request whose reply is lost, as when the database restarts, may have been carried out, or may be yet. It is revoked once the database
-// is back, and only then another one is made.
+// A request whose reply is lost, for example because the database restarts, may have been carried
+// out, or may still be. Prepare revokes it once the database is back, and only then makes another
+// one.
 //
-// What a pack builds on that the preparation carries, a ref may hold no more. Then the pack is stored, or made anew if the history does not
-// have that the ref held it lately.
+// If a pack that the preparation carries builds on a value that its ref no longer has, the pack is
+// stored separately. If the history does not show that the ref had the value recently, the pack is
+// made anew.
 func (s *Storage) Prepare(ctx context.Context, c *config.Config, o *Pushed, a Announcement) (p refdb.Preparation, ids []string, err error) {
 	carries := false
 	prepare := func() error {
-		var lost *refdb.Preparation // whose reply was lost, and which is not revoked yet
+		var lost *refdb.Preparation // a preparation whose reply was lost, and which is not revoked yet
 		err := s.State.Retry(ctx, c, func(ctx context.Context) error {
 			if lost != nil {
 				if err := s.DB.Revoke(ctx, *lost); err != nil {
@@ -77,8 +80,8 @@ func (s *Storage) Prepare(ctx context.Context, c *config.Config, o *Pushed, a An
 	return refdb.Preparation{}, nil, refusal.NotPrepared(c.Site, err)
 }
 
-// asUnavailable returns the error of a request that may be made again, or is revoked before: if its outcome is unknown, it counts as
-// one that a server did not take which is away.
+// asUnavailable converts the error of a request that may be repeated, or is revoked first: an
+// unknown outcome counts as if the server was unreachable and had not accepted the request.
 func asUnavailable(err error) error {
 	if errors.Is(err, refdb.ErrOutcomeUnknown) && !errors.Is(err, refdb.ErrUnconfirmed) {
 		return fmt.Errorf("%w: %v", refdb.ErrUnavailable, err)
@@ -86,8 +89,9 @@ func asUnavailable(err error) error {
 	return err
 }
 
-// storeCarried stores the packs that a preparation of a carried, or makes them anew if the database may never have had what they build on:
-// it may have gone back since it was read.
+// storeCarried stores the packs that a preparation of a carried. If the database may never have had
+// the values that a pack builds on, because the database may have gone back since they were read,
+// the pack is made anew.
 func (s *Storage) storeCarried(ctx context.Context, c *config.Config, o *Pushed, a Announcement, ids []string) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
@@ -115,8 +119,9 @@ func (s *Storage) storeCarried(ctx context.Context, c *config.Config, o *Pushed,
 	return nil
 }
 
-// heldLately reports whether refs hold bases, or held them in the last day, by the history, or are compared with them by the preparation of
-// a. Maintenance keeps what refs held in the last 14 days: the two clocks may differ by some of them.
+// heldLately reports whether each of the bases is, or was within the last day according to the
+// history, the value of its ref, or is compared with the ref by the preparation of a. Maintenance
+// keeps the objects of values from the last 14 days, so the two clocks may differ by several days.
 func (s *Storage) heldLately(ctx context.Context, a Announcement, bases []refdb.RefValue) (bool, error) {
 	since := time.Now().Add(-24 * time.Hour)
 	for _, b := range bases {
@@ -131,11 +136,11 @@ func (s *Storage) heldLately(ctx context.Context, a Announcement, bases []refdb.
 }
 
 func (s *Storage) refHeldLately(ctx context.Context, project string, b refdb.RefValue, since time.Time) (bool, error) {
-	for change, err := range s.DB.History(ctx, project, b.Ref) { // the newest is the first
+	for change, err := range s.DB.History(ctx, project, b.Ref) { // newest first
 		switch {
 		case err != nil:
 			return false, err
-		case change.New == b.Value: // until the one before this in the listing
+		case change.New == b.Value: // until the entry before this one
 			return true, nil
 		case change.Time.Before(since):
 			return false, nil

@@ -106,7 +106,7 @@ func (s Source) roots(ctx context.Context, at refdb.Position, pending []string) 
 	}
 	for _, id := range needed {
 		if !whole[id] {
-			return nil, fmt.Errorf("%w: the database has a ref with %s, or a push of it is pending, and it is not here", ErrIncomplete, id)
+			return nil, fmt.Errorf("%w: the database has a ref or a pending push with the value %s, which is missing here", ErrIncomplete, id)
 		}
 	}
 	all := make([]string, 0, len(whole))

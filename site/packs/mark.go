@@ -68,7 +68,7 @@ func ReadMark(dir string) (*Mark, error) {
 		return nil, err
 	}
 	if err := json.Unmarshal(text, m); err != nil {
-		return nil, fmt.Errorf("reading %s: %w: remove the file, and all packs are looked at again", MarkFile(dir), err)
+		return nil, fmt.Errorf("reading %s: %w: remove the file, and all packs are checked again", MarkFile(dir), err)
 	}
 	return m, nil
 }

@@ -42,12 +42,12 @@ func CheckSource(ctx context.Context, path string) error {
 	}
 	if repo.IsShallow() {
 		return fmt.Errorf("%s: %w: its history is cut off, and the database keeps all objects; nothing was changed: "+
-			"run `git fetch --unshallow` there, and this again", path, ErrShallow)
+			"run `git fetch --unshallow` there, then the command again", path, ErrShallow)
 	}
 	partial, err := repo.IsPartial(ctx)
 	if err == nil && partial {
 		err = fmt.Errorf("%s: %w: git gets its objects from elsewhere when they are needed, and the database keeps all objects; nothing was changed: "+
-			"put a full clone in its place (git clone --bare), and run this again", path, ErrPartial)
+			"put a full clone in its place (git clone --bare), and run the command again", path, ErrPartial)
 	}
 	return err
 }

@@ -179,7 +179,7 @@ func (r Receiver) bring(ctx context.Context, p refdb.Pack) error {
 	}
 	whole, err := r.Repo.IsConnected(ctx, p.Tips, p.Prerequisites)
 	if err == nil && !whole {
-		err = r.held(p, fmt.Errorf("%w that its values need: they are neither in it nor in what it builds on", ErrIncomplete))
+		err = r.held(p, fmt.Errorf("%w that its values need: neither this pack nor the objects that it builds on have them", ErrIncomplete))
 	}
 	return err
 }
@@ -188,7 +188,7 @@ func (r Receiver) bring(ctx context.Context, p refdb.Pack) error {
 func (r Receiver) held(p refdb.Pack, err error) error {
 	switch {
 	case errors.Is(err, gitrepo.ErrUnpackLimit):
-		err = fmt.Errorf("%w: if the project is to have it, fetch its objects from a site that has them: `refdbctl site sync %s --from URL`", err, r.Project)
+		err = fmt.Errorf("%w: if the project should have the value, fetch its objects from a site that has them: `refdbctl site sync %s --from URL`", err, r.Project)
 	case errors.Is(err, ErrIncomplete), errors.Is(err, ErrDamaged), errors.Is(err, gitrepo.ErrPack), errors.Is(err, gitrepo.ErrUnpack):
 		err = fmt.Errorf("%w: run `refdbctl site store compact %s` at a site that has the objects", err, r.Project)
 	default:

@@ -171,7 +171,7 @@ func (p *Policy) LetThrough(project string, lines []wire.Line, err error, pushed
 	c := p.State.Config().Under(rules)
 	guarded := slices.DeleteFunc(slices.Clone(lines), func(l wire.Line) bool { return !c.Guards(project, l.Ref) })
 	p.Logged.Add(project, pushedBy(), guarded, err)
-	p.Logger.Info("let through what would have been refused: the project's mode is log", "reason", string(refusal.ReasonOf(err)),
+	p.Logger.Info("accepted what would have been refused: the project's mode is log", "reason", string(refusal.ReasonOf(err)),
 		"project", p.State.Digest(project, ""), "refs", len(guarded))
 	return true
 }

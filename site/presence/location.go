@@ -20,7 +20,7 @@ type location struct {
 func currentLocation(c *config.Config) (location, error) {
 	info, err := os.Stat(c.State)
 	if err != nil {
-		return location{}, fmt.Errorf("looking at site.state: %w", err)
+		return location{}, fmt.Errorf("inspecting site.state: %w", err)
 	}
 	p := location{Machine: config.MachineID(), Product: c.Product}
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {

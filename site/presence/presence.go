@@ -59,7 +59,7 @@ func (p *Presence) Lost() error {
 	case p.err != nil:
 		return fmt.Errorf("the site daemon can't serve: %w", p.err)
 	default:
-		return errors.New("the site daemon can't serve: it has just lost the lock on the site's name, and asks for it again")
+		return errors.New("the site daemon can't serve: it has just lost the lock on the site's name, and is requesting it again")
 	}
 }
 
@@ -76,7 +76,7 @@ func (p *Presence) Begin(ctx context.Context, c *config.Config) error {
 		switch {
 		case errors.Is(err, ErrAwaited):
 			if !told {
-				p.log.WarnContext(ctx, "the lock on the site's name was left by an earlier daemon that can't be told to have ended: waiting until it is stale")
+				p.log.WarnContext(ctx, "the lock on the site's name was left by an earlier daemon, which may still run: waiting until the lock is stale")
 			}
 			select {
 			case <-time.After(awaitPoll):
@@ -200,7 +200,7 @@ func (p *Presence) lockName(ctx context.Context, c *config.Config, mayEnd func(*
 }
 
 // ErrAwaited says that the lock of an earlier daemon must get stale first.
-var ErrAwaited = errors.New("waiting for the lock of an earlier daemon on the site's name to get stale")
+var ErrAwaited = errors.New("waiting until an earlier daemon's lock on the site's name is stale")
 
 // mayEnd lets a daemon remove its own lock, and that of an earlier daemon with the same state
 // directory once that daemon's process or lease has ended. A copy of the directory that can't be

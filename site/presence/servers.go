@@ -10,24 +10,26 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// serversPrefix begins the refs, in [Project], whose values are what servers with sessions sites have.
+// serversPrefix is the prefix of refs, in [Project], whose values are the sites' servers with
+// sessions.
 const serversPrefix = "refs/servers/"
 
-// A Server is what tells the server of a site, such as its Gerrit, from those of the other sites.
+// A Server identifies the server of a site, such as its Gerrit, among those of all sites.
 type Server struct {
-	Instance string `json:"instance,omitempty"` // another one at each site
+	Instance string `json:"instance,omitempty"` // different at each site
 	Server   string `json:"server,omitempty"`   // the same at all sites
 }
 
 var (
-	// ErrInstance: another site that lives has a server with this instance ID.
+	// ErrInstance means that another live site has a server with this instance ID.
 	ErrInstance = errors.New("another site's server has the same instance ID")
-	// ErrServer: another site that lives has a server with another server ID.
+	// ErrServer means that another live site has a server with another server ID.
 	ErrServer = errors.New("another site's server has another server ID")
 )
 
-// RecordServer records the server of a site, unless it does not go with those of the other sites that live: then the error wraps
-// [ErrInstance] or [ErrServer] and names the site. Of two that are recorded at once, both may be refused.
+// RecordServer records the server of a site, unless it is incompatible with those of the other live
+// sites: then the error wraps [ErrInstance] or [ErrServer] and names the site. If two are recorded
+// at once, both may be refused.
 func RecordServer(ctx context.Context, db *refdb.DB, site string, s Server) error {
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -37,7 +39,8 @@ func RecordServer(ctx context.Context, db *refdb.DB, site string, s Server) erro
 	if err != nil {
 		return err
 	}
-	// It is written before the others are read: so one of two sees the other.
+	// The record is written before the others are read, so at least one of two concurrent calls
+	// sees the other.
 	err = s.goesWithOthers(ctx, db, site)
 	if errors.Is(err, ErrInstance) || errors.Is(err, ErrServer) {
 		if before == refdb.Unknown || before == refdb.Value(text) {
@@ -49,7 +52,8 @@ func RecordServer(ctx context.Context, db *refdb.DB, site string, s Server) erro
 	return err
 }
 
-// CheckServer returns the error with which [RecordServer] would refuse the server of a site. It records nothing.
+// CheckServer returns the error with which [RecordServer] would refuse the server of a site. It
+// records nothing.
 func CheckServer(ctx context.Context, db *refdb.DB, site string, s Server) error {
 	return s.goesWithOthers(ctx, db, site)
 }
@@ -68,7 +72,7 @@ func (s Server) goesWithOthers(ctx context.Context, db *refdb.DB, site string) e
 		}
 		other := strings.TrimPrefix(ref.Name, serversPrefix)
 		var o Server
-		// What a later version wrote may be another thing.
+		// A later version may have written another format.
 		if other == site || !alive[other] || json.Unmarshal([]byte(ref.Value), &o) != nil {
 			continue
 		}
@@ -76,13 +80,13 @@ func (s Server) goesWithOthers(ctx context.Context, db *refdb.DB, site string) e
 		case s.Instance != "" && s.Instance == o.Instance:
 			return fmt.Errorf("%w: %s has %q: give each site's server its own", ErrInstance, other, s.Instance)
 		case s.Server != "" && o.Server != "" && s.Server != o.Server:
-			return fmt.Errorf("%w: that of %s is %q, this one's %q: let all be copies of one server", ErrServer, other, o.Server, s.Server)
+			return fmt.Errorf("%w: that of %s is %q, this one's %q: all must be copies of one server", ErrServer, other, o.Server, s.Server)
 		}
 	}
 	return nil
 }
 
-// ForgetServer removes the record of a site's server, which has ended.
+// ForgetServer removes the record of a site's server that has ended.
 func ForgetServer(ctx context.Context, db *refdb.DB, site string) error {
 	_, err := db.Put(ctx, Project, serversPrefix+site, refdb.Deleted)
 	return err

@@ -56,7 +56,7 @@ func Exists(project string) error {
 }
 
 // ErrNotYet: a project was taken back, and objects that were stored for it are to be removed, once no site adds any.
-var ErrNotYet = errors.New("objects of the project are left")
+var ErrNotYet = errors.New("objects of the project remain")
 
 // TakeBack removes a project that [Create] has made with that ID, or may make yet, unless something of it was accepted: the database has a
 // ref. It removes no refs: a site that knows the project may let a push through until it learns of this. An error that wraps [ErrNotYet] says

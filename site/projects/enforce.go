@@ -122,8 +122,8 @@ func awaitReports(ctx context.Context, db *refdb.DB, row refdb.Project, without 
 		select {
 		case <-time.After(comparePoll):
 		case <-ctx.Done():
-			return nil, fmt.Errorf("nothing was heard of site %s: its daemon must run, and reach the database; a git that moves refs of %s there must come to its end; "+
-				"a site that is gone for good: --without", told, row.Project)
+			return nil, fmt.Errorf("site %s has not answered: its daemon must run, and reach the database; git processes that move refs of %s there must end; "+
+				"if the site is gone for good: --without", told, row.Project)
 		}
 	}
 }

@@ -152,7 +152,7 @@ func Register(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repo
 	case isThere && id == row.ID:
 		return "is " + row.ID, nil
 	case !isThere && claim == Copy:
-		return "", errors.New(unknown(r.Project, row) + ", so that there is nothing to be a copy of: if that is the right name, at all sites, run this with --new")
+		return "", errors.New(unknown(r.Project, row) + ", so this repository can't be its copy: if the name is right at all sites, run the command with --new")
 	}
 	row, created, err := FindOrCreate(ctx, c, db, r, id, claim, func() (bool, error) {
 		if claim.creates() {
@@ -160,7 +160,7 @@ func Register(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repo
 		}
 		empty, err := HasNoRefs(ctx, r)
 		if err == nil && !empty {
-			err = fmt.Errorf("%s, but this repository has refs: if that is the right name, at all sites, run this with --new", unknown(r.Project, row))
+			err = fmt.Errorf("%s, but this repository has refs: if the name is right at all sites, run the command with --new", unknown(r.Project, row))
 		}
 		return empty, err
 	})

@@ -67,7 +67,7 @@ func keepMarked(ctx context.Context, db *refdb.DB, row refdb.Project) error {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			return fmt.Errorf("keeping the name of %s from being used again: %w", row.Project, err)
+			return fmt.Errorf("reserving the name of %s: %w", row.Project, err)
 		}
 		row = next
 	}

@@ -31,7 +31,7 @@ func HookOf(conn *net.UnixConn) (Hook, error) {
 		return Hook{}, err
 	}
 	if credErr != nil {
-		return Hook{}, fmt.Errorf("asking who connected: %w", credErr)
+		return Hook{}, fmt.Errorf("reading the peer's credentials: %w", credErr)
 	}
 	return Hook{pid: int(cred.Pid), UID: cred.Uid}, nil
 }
@@ -109,7 +109,7 @@ func Watch(a Agent) (*Watched, error) {
 	case err == nil && s.start == a.start && !p.ended():
 		return p, nil
 	case err != nil && !isGone(err): // such as for want of descriptors
-		err = fmt.Errorf("looking at process %d: %w", a.PID, err)
+		err = fmt.Errorf("inspecting process %d: %w", a.PID, err)
 	default:
 		err = ErrGone
 	}

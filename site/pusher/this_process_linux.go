@@ -30,7 +30,7 @@ func ThisProcess() (string, error) {
 	}
 	s, err := statOf(os.Getpid())
 	if err != nil {
-		return "", fmt.Errorf("looking at this process: %w", err)
+		return "", fmt.Errorf("inspecting this process: %w", err)
 	}
 	return processName(Agent{boot, os.Getpid(), s.start}, namespace), nil
 }

@@ -1,4 +1,5 @@
-// Package readers serves the readers of the list of moves: guards that keep indexes. The rules are in PROTOCOL.md, M15 to M18.
+// Package readers serves the readers of the list of moves: guards that keep indexes. The rules are
+// in PROTOCOL.md, M15 to M18.
 package readers
 
 import (
@@ -25,40 +26,41 @@ import (
 const (
 	// maxReaders bounds the connections of readers at a time.
 	maxReaders = 64
-	// movesWait is how long a reader waits for an answer while nothing moves.
+	// movesWait is how long a reader waits for an answer while there are no moves.
 	movesWait = 10 * time.Second
-	// readerSilence is how long a reader may deal with an answer.
+	// readerSilence is how long a reader may take to process an answer.
 	readerSilence = 10 * time.Minute
-	// readerWrite is how long a reader may read nothing of an answer.
+	// readerWrite is how long a reader may stop reading an answer.
 	readerWrite = 20 * time.Second
-	// NeverReadFor is after how long a server should have begun to read.
+	// NeverReadFor is the time after which a server should have started to read.
 	NeverReadFor = 5 * time.Minute
 )
 
-// Readers are those of the list of moves, by the guard that they read for.
+// Readers are the readers of the list of moves, by their guards.
 type Readers struct {
 	List *moves.List
-	// Started is closed when the daemon knows what its predecessors have left.
+	// Started is closed when the daemon has adopted what its predecessors left.
 	Started <-chan struct{}
 	Logger  *slog.Logger
 	// Reset is called when a reader has to compare everything.
 	Reset func()
-	// Wait is how long a reader waits for an answer while nothing moves; 0: 10 s.
+	// Wait is how long a reader waits for an answer while there are no moves; 0: 10 s.
 	Wait time.Duration
 
 	mu  sync.Mutex
 	all map[string]*reader
 }
 
-// A reader is known as long as its guard lives. The lock of readers guards what changes.
+// A reader is remembered as long as its guard lives. The lock of Readers guards its mutable fields.
 type reader struct {
 	guard string
 	conn  net.Conn // nil if it has none
 	since time.Time
-	place moves.Place // all before it was dealt with
+	place moves.Place // everything before it was processed
 }
 
-// Serve serves a reader of the list of moves from its first message on. It calls begun when the first message was taken.
+// Serve serves a reader of the list of moves from its first message on. It calls begun after it has
+// accepted the first message.
 func (rs *Readers) Serve(ctx context.Context, conn *net.UnixConn, r *bufio.Reader, peer pusher.Hook, begun func()) {
 	first, err := wire.ReadBeginMoves(r)
 	var reading *reader
@@ -102,7 +104,8 @@ func sayTo(conn net.Conn, m wire.DaemonMessage) error {
 	return wire.WriteMessage(conn, m)
 }
 
-// beginReading lets a reader begin, or returns why it is rejected. An earlier connection of the same guard ends.
+// beginReading starts a reader, or returns the reason of its rejection. An earlier connection of
+// the same guard ends.
 func (rs *Readers) beginReading(conn net.Conn, peer pusher.Hook, first wire.BeginMoves) (*reader, error) {
 	select {
 	case <-rs.Started:
@@ -132,7 +135,7 @@ func (rs *Readers) beginReading(conn net.Conn, peer pusher.Hook, first wire.Begi
 	return now, nil
 }
 
-// reached records that a reader has dealt with all before a place.
+// reached records that a reader has processed everything before a place.
 func (rs *Readers) reached(r *reader, place moves.Place) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -148,7 +151,8 @@ func (rs *Readers) ended(r *reader, conn net.Conn) {
 	}
 }
 
-// movesAfter returns the answer to a reader that has dealt with all before a place. It waits a while for something to move.
+// movesAfter returns the answer to a reader that has processed everything before a place. It waits
+// a while for moves.
 func (rs *Readers) movesAfter(ctx context.Context, place moves.Place) wire.DaemonMessage {
 	if place == "" {
 		end, err := rs.List.End()
@@ -170,7 +174,7 @@ func (rs *Readers) movesAfter(ctx context.Context, place moves.Place) wire.Daemo
 				return fault(err)
 			}
 			rs.Reset()
-			rs.Logger.InfoContext(ctx, "a reader of moves begins anew: it compares everything")
+			rs.Logger.InfoContext(ctx, "a reader of moves starts over: it compares everything")
 			return wire.Reset{Place: string(end)}
 		case err != nil:
 			rs.Logger.WarnContext(ctx, "the list of moves can't be read now", "class", refdb.ClassOf(err).String())
@@ -193,7 +197,7 @@ func answerOf(p moves.Page) wire.Moves {
 	return answer
 }
 
-// Forget forgets the readers whose guard is not among those that live, and that have no connection.
+// Forget removes the readers without a connection whose guard is no longer alive.
 func (rs *Readers) Forget(lives func(guard string) bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -211,7 +215,7 @@ func (rs *Readers) Reads(guard string) bool {
 	return rs.all[guard] != nil
 }
 
-// Status returns what the status says about readers; it is not nil.
+// Status returns the status of all readers; it is not nil.
 func (rs *Readers) Status() []client.Reader {
 	rs.mu.Lock()
 	var all []reader

@@ -65,7 +65,7 @@ func Retire(ctx context.Context, db *refdb.DB, r Request) (err error) {
 	if left, err := pending(ctx, db, r.Site); err != nil {
 		return err
 	} else if len(left) > 0 {
-		return fmt.Errorf("%w: %s was announced meanwhile: run this again", ErrPending, describe(left[0]))
+		return fmt.Errorf("%w: %s was announced meanwhile: run the command again", ErrPending, describe(left[0]))
 	}
 	if _, err := db.RemoveFollower(ctx, presence.FollowerName(r.Site)); err != nil {
 		return err
@@ -119,7 +119,7 @@ func (r Request) resolve(ctx context.Context, db *refdb.DB) error {
 	if n := len(left) - most; n > 0 {
 		left, more = left[:most], fmt.Sprintf(" and %d more", n)
 	}
-	return fmt.Errorf("%w: %s%s; decide with `refdbctl locks resolve --site %s`, and run this again", ErrPending, strings.Join(left, ", "), more, r.Site)
+	return fmt.Errorf("%w: %s%s; decide with `refdbctl locks resolve --site %s`, and run the command again", ErrPending, strings.Join(left, ", "), more, r.Site)
 }
 
 func (r Request) resolveIn(ctx context.Context, db *refdb.DB, project string) error {

@@ -118,7 +118,7 @@ func (gs *Guards) removeUnused(ctx context.Context, r config.Repository, id stri
 	case err != nil:
 		return false, err
 	}
-	patience, cancel := context.WithTimeoutCause(ctx, maintenance.PruneWait, errors.New("there was always a transaction under way"))
+	patience, cancel := context.WithTimeoutCause(ctx, maintenance.PruneWait, errors.New("a transaction was in progress all the time"))
 	defer cancel()
 	if err := gs.Pruning.AwaitInherited(patience, r.Path); err != nil {
 		return false, err

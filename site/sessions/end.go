@@ -58,7 +58,7 @@ func (gs *Guards) guardDied(g *guard) {
 	gs.leaveCreations(g)
 	if len(g.transactions) > 0 {
 		gs.State.Counts.Deaths.Add(1)
-		gs.Logger.WarnContext(gs.State.Work, "a guard has died: what it left is settled", "process", g.id.PID, "open", len(g.transactions))
+		gs.Logger.WarnContext(gs.State.Work, "a guard has died: its transactions are settled", "process", g.id.PID, "open", len(g.transactions))
 	}
 	gs.wake()
 	if !g.settling {

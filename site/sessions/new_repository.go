@@ -54,7 +54,7 @@ func (gs *Guards) adoptNew(ctx context.Context, c *config.Config, r config.Repos
 	if err := install.Enable(ctx, c, r, gs.Hook, func(install.Step) {}); err != nil {
 		return err
 	}
-	gs.Logger.InfoContext(ctx, "a repository that a guard has made was put under guard", "repository", gs.State.Digest(r.Project, ""))
+	gs.Logger.InfoContext(ctx, "a repository created by a guard was put under guard", "repository", gs.State.Digest(r.Project, ""))
 	return nil
 }
 

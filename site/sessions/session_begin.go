@@ -28,7 +28,7 @@ func (gs *Guards) begin(ctx context.Context, s *session, peer pusher.Hook, b wir
 	c := gs.State.Config()
 	root, err := rootOf(c)
 	if err == nil && b.Root != root {
-		err = fmt.Errorf("the guard's repositories are in %s, those of the site in %s (site.root): let both be the same", b.Root, root)
+		err = fmt.Errorf("the guard's repositories are in %s, the site's in %s (site.root): both must be the same", b.Root, root)
 	}
 	if err != nil {
 		return refusal.Rejected{Reason: wire.RejectRoot, Err: err}
@@ -127,7 +127,7 @@ func (gs *Guards) openSession(ctx context.Context, s *session, id pusher.Guard, 
 	case g == nil || g.dead: // it has ended just now
 		return refusal.Rejected{Reason: wire.RejectGuard, Err: pusher.ErrGone}
 	case b.Number <= g.number:
-		return refusal.Rejected{Reason: wire.RejectNumber, Err: fmt.Errorf("session %d of this guard: it has begun its session %d", b.Number, g.number)}
+		return refusal.Rejected{Reason: wire.RejectNumber, Err: fmt.Errorf("session %d of this guard: the guard has already begun session %d", b.Number, g.number)}
 	}
 	if g.session != nil {
 		g.session.close()

@@ -52,7 +52,7 @@ func (gs *Guards) settleNow(ctx context.Context, t *transaction) {
 		m.OnList.Store(listed[m.Ref])
 	}
 	ended, err := gs.Moving.Resolve(ctx, moves)
-	gs.logFailure(ctx, "what became of a transaction could not be recorded yet", err)
+	gs.logFailure(ctx, "the outcome of a transaction could not be recorded yet", err)
 	if mayHaveMoved {
 		gs.headMoved(t)
 		gs.RecordHeads(ctx)

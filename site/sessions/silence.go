@@ -20,7 +20,7 @@ func (gs *Guards) RaiseSilence(ctx context.Context) {
 		if g.silentAt(gs.now()) && !g.alarmed {
 			g.alarmed = true
 			gs.State.Counts.Alarms.Add(1)
-			gs.Logger.ErrorContext(ctx, "a guard lives, and has had no session for a minute: what it was let do waits for it: see `refdbctl site status`",
+			gs.Logger.ErrorContext(ctx, "a running guard has had no session for a minute, and its open transactions wait for it: see `refdbctl site status`",
 				"process", g.id.PID, "open", len(g.transactions))
 		}
 	}

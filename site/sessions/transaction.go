@@ -214,7 +214,7 @@ func (gs *Guards) neverHad(ctx context.Context, t *transaction, moves []refdb.Up
 	}
 	if refusal.ReasonOf(err) == refusal.UnknownRef {
 		gs.State.Counts.Alarms.Add(1)
-		gs.Logger.ErrorContext(ctx, "a ref is here that the database never had: run `refdbctl site check`", "repository", gs.State.Digest(t.repo.Project, ""))
+		gs.Logger.ErrorContext(ctx, "this site has a ref that the database never had: run `refdbctl site check`", "repository", gs.State.Digest(t.repo.Project, ""))
 	}
 	return err
 }

@@ -66,7 +66,7 @@ func (s *Server) Run(ctx context.Context, at Listen, stopLimit time.Duration) er
 	defer cancel()
 	if err := server.Shutdown(stopping); err != nil {
 		server.Close()
-		s.o.Logger.Warn("stopped with requests under way")
+		s.o.Logger.Warn("stopped with requests in progress")
 		return nil
 	}
 	s.Wait()

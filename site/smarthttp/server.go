@@ -299,7 +299,7 @@ func (s *Server) passRead(q request, whole bool, w http.ResponseWriter) error {
 func (s *Server) pass(ctx context.Context, q request, w http.ResponseWriter) error {
 	began, err := s.backend.pass(ctx, q, w)
 	if began && err != nil {
-		s.o.Logger.DebugContext(ctx, "git http-backend failed, or nobody read its answer", "class", refdb.ClassOf(err).String())
+		s.o.Logger.DebugContext(ctx, "git http-backend failed, or the client did not read its answer", "class", refdb.ClassOf(err).String())
 		panic(http.ErrAbortHandler) // the client must not take it for a whole one
 	}
 	return err
@@ -348,7 +348,7 @@ func explain(err error) string {
 	case errors.Is(err, errBusy):
 		return err.Error() + ": try again in a moment"
 	case errors.Is(err, refdb.ErrLostChanges), errors.Is(err, refdb.ErrNotAdmitted), errors.Is(err, refdb.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-		return "the database does not answer, or not yet again: this site can't tell whether it has all that was pushed; try again in a moment"
+		return "the database does not answer, or not yet again: this site can't determine whether it has all pushes; try again in a moment"
 	}
 	return "this site could not read the repository: its operator should see its log"
 }

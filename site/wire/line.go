@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// A Line is one ref of a transaction, as Git shows it to its hooks. Old and New
-// are object IDs in lower-case hex, all zeros for "absent" and, as Old, "whatever it
-// is"; or "ref:" and the target of a symbolic ref.
+// A Line is one ref of a transaction, in the format of Git's hooks. Old and New are object IDs in
+// lower-case hex; all zeros means "absent" and, as Old, also "any value". For a symbolic ref they
+// are "ref:" and its target.
 type Line struct {
 	Old, New, Ref string // Ref is bytes, not necessarily UTF-8
 }
 
-// OldZero reports whether the line has no old value: the ref is created, or
-// whoever moves it doesn't care.
+// OldZero reports whether the line has no old value: the ref is created, or its old value is not
+// checked.
 func (l Line) OldZero() bool { return zero(l.Old) }
 
 // NewZero reports whether the line has no new value: the ref is deleted.
@@ -29,9 +29,8 @@ const symbolic = "ref:"
 
 func zero(value string) bool { return strings.Trim(value, "0") == "" }
 
-// ParseLines reads the lines "OLD NEW REF". The error wraps [ErrMalformed] and
-// names the first line that is none. Whether REF is a name that Git
-// allows is not looked at.
+// ParseLines reads the lines "OLD NEW REF". The error wraps [ErrMalformed] and names the first
+// invalid line. ParseLines does not check whether Git allows the name REF.
 func ParseLines(b []byte) ([]Line, error) {
 	lines := make([]Line, 0, bytes.Count(b, []byte{'\n'}))
 	for line := range strings.Lines(string(b)) {
@@ -60,7 +59,7 @@ func value(s string) bool {
 	return (len(s) == 40 || len(s) == 64) && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// name reports whether s may be a ref's name as far as lines are concerned.
+// name reports whether s may be a ref's name in a line.
 func name(s string) bool {
 	return s != "" && strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f }) < 0
 }

@@ -6,45 +6,49 @@ import (
 	"strings"
 )
 
-// A reader of the list of moves has a connection of its own: it asks for what has moved after a place, and asks again after that has been
-// dealt with. Its messages are framed as those of a session. docs/SOCKET.md has the rules for both sides.
+// A reader of the list of moves has a connection of its own. It asks for the moves after a place,
+// and asks again after it has processed them. Its messages are framed like those of a session.
+// docs/SOCKET.md has the rules for both sides.
 
-// MovesVersion is that of the protocol of the list of moves.
+// MovesVersion is the version of the protocol of the list of moves.
 const MovesVersion = 1
 
-// MovesMagic begins what a reader sends.
+// MovesMagic is the beginning of a reader's first message.
 const MovesMagic = "refdb-moves "
 
-// RejectUnwritable says that the daemon can't write the list: it may be asked again. Other reasons are those of sessions.
+// RejectUnwritable means that the daemon can't write the list; the reader may ask again. The other
+// reasons are those of sessions.
 const RejectUnwritable = "unwritable"
 
-// maxPlace is how long a place may be.
+// maxPlace is the maximum length of a place.
 const maxPlace = 200
 
 type (
-	// BeginMoves is a reader's first message. It asks as [After] does.
+	// BeginMoves is a reader's first message. It makes the same request as [After].
 	BeginMoves struct {
-		Guard string // whose reader it is: the ID that its sessions have
+		Guard string // the guard's ID, as in its sessions
 		After string
 	}
-	// After asks for what has moved after a place; "" is the present one. What came before was dealt with.
+	// After asks for the moves after a place; "" is the present place. It confirms that all earlier
+	// moves were processed.
 	After struct{ Place string }
-	// Moves is the answer: what has moved between the place that was asked for and this one, in order.
+	// Moves is the answer: the moves between the requested place and this one, in order.
 	Moves struct {
 		Place   string
 		Entries []Move
 	}
-	// Move says that a ref may have moved.
+	// Move means that a ref may have moved.
 	Move struct {
-		Who string // the guard that moved it and reported that; "" if it was somebody else, or nobody knows
-		Ref string // "" if the repository is new there, has gone, or took the place of another
+		Who string // the guard that moved the ref and reported that; "" if it was another process, or is unknown
+		Ref string // "" if the repository is new there, is gone, or has replaced another one
 		Dir string // the repository's real path
 	}
-	// Reset is the other answer: what has moved after the place that was asked for is not known. What moves from now on comes after Place.
+	// Reset is the other answer: the moves after the requested place are unknown. Later moves come
+	// after Place.
 	Reset struct{ Place string }
 )
 
-// ReadBeginMoves reads a reader's first message. Errors are as those of [ReadBegin].
+// ReadBeginMoves reads a reader's first message. Its errors are like those of [ReadBegin].
 func ReadBeginMoves(r *bufio.Reader) (BeginMoves, error) {
 	head, lines, err := ReadLines(r)
 	if err != nil {
@@ -73,7 +77,8 @@ func ReadBeginMoves(r *bufio.Reader) (BeginMoves, error) {
 	return m, m.check()
 }
 
-// ReadFromReader reads a later message of a reader: [After]. Errors are as those of [ReadBegin].
+// ReadFromReader reads a later message of a reader: [After]. Its errors are like those of
+// [ReadBegin].
 func ReadFromReader(r *bufio.Reader) (After, error) {
 	head, lines, err := ReadLines(r)
 	if err != nil {
@@ -141,7 +146,7 @@ func (m Moves) check() error {
 
 func (m Reset) check() error { return checkPlace(m.Place) }
 
-// checkPlace returns an error unless s is one word.
+// checkPlace returns an error unless s is a single word.
 func checkPlace(s string) error {
 	if s == "-" || len(s) > maxPlace || !name(s) {
 		return malformed("place " + excerpt(s) + ": a word of at most " + strconv.Itoa(maxPlace) + " bytes is needed")

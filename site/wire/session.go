@@ -7,25 +7,27 @@ import (
 	"time"
 )
 
-// A session is a long connection of a guard: a process that moves refs by itself, many transactions at a time. It is made of
-// messages: a head line, lines, and an empty line. docs/SOCKET.md has the rules for both sides.
+// A session is a long-lived connection of a guard: a process that moves refs by itself, with many
+// transactions in flight. It consists of messages: a head line, further lines, and an empty line.
+// docs/SOCKET.md has the rules for both sides.
 
-// SessionVersion is that of the protocol of sessions.
+// SessionVersion is the version of the protocol of sessions.
 const SessionVersion = 1
 
-// SessionMagic begins what a guard sends. A hook's request begins otherwise.
+// SessionMagic is the beginning of a guard's first message. It distinguishes a session from a
+// hook's request.
 const SessionMagic = "refdb-session "
 
-// MaxMessage is how many bytes a message of a session may have.
+// MaxMessage is the maximum size of a message of a session, in bytes.
 const MaxMessage = 64 << 20
 
 // Kinds of refusals.
 const (
-	Retry = "retry" // time mends it
+	Retry = "retry" // a later attempt may succeed
 	Final = "final"
 )
 
-// Why a session is rejected.
+// Reasons for rejecting a session.
 const (
 	RejectVersion   = "version"
 	RejectRoot      = "root"
@@ -33,20 +35,21 @@ const (
 	RejectServer    = "server"
 	RejectGuard     = "guard"
 	RejectNumber    = "number"
-	RejectStarting  = "starting" // it may be tried again
+	RejectStarting  = "starting" // the guard may try again
 	RejectMalformed = "malformed"
 )
 
-// A Message is one of a session, or of the list of moves.
+// A Message is a message of a session, or of the list of moves.
 type Message interface {
-	// check returns an error that wraps [ErrMalformed] unless the message can be read as it is written.
+	// check returns an error that wraps [ErrMalformed] unless the message can be read back from its
+	// written form.
 	check() error
 }
 
-// A DaemonMessage is a message that the daemon sends.
+// A DaemonMessage is a message sent by the daemon.
 type DaemonMessage interface {
 	Message
-	// text returns the head, and the lines.
+	// text returns the head line, and the other lines.
 	text() (head string, lines []string)
 }
 
@@ -54,14 +57,14 @@ type (
 	// Begin is a guard's first message.
 	Begin struct {
 		Guard    string // 32 hex digits, random, one per run of the guarding process
-		Number   uint64 // of the session: larger than all before of this guard
-		Name     string // what it is, for people
+		Number   uint64 // of the session; larger than all earlier ones of this guard
+		Name     string // a description, for people
 		Root     string // the real path of the directory of its repositories
-		Instance string // of a server; "" if it has none
+		Instance string // the server's instance ID; "" if it has none
 		Server   string
 		Open     []Open
 	}
-	// Open is a transaction of [Begin] that has had its OK, and has neither ended nor been settled.
+	// Open is a transaction of [Begin] that was granted, and has neither ended nor been settled.
 	Open struct {
 		TX, Dir string
 		Lines   []Line
@@ -70,10 +73,10 @@ type (
 	Welcome struct {
 		Site, Root        string
 		LockWait, Timeout time.Duration
-		Database          string // why it fails; "" if it answers
-		Projects          int    // version of the messages about projects; 0 if the daemon knows none
+		Database          string // the reason why it fails; "" if it answers
+		Projects          int    // version of the messages about projects; 0 if unsupported
 	}
-	// Rejected is the other answer. The daemon then closes.
+	// Rejected is the other answer, after which the daemon closes the connection.
 	Rejected struct {
 		Reason string
 		Lines  []string // for people
@@ -83,31 +86,31 @@ type (
 		TX    string
 		Limit time.Duration // how long the guard waits for the answer; whole milliseconds
 		Dir   string        // the repository's real path
-		By    string        // who asked for it; "" if nobody says
+		By    string        // the requester; "" if unknown
 		Lines []Line
 	}
-	// Report says that the guard has done with a transaction, whatever became of it.
+	// Report means that the guard is finished with a transaction, whatever its outcome.
 	Report struct{ TX string }
-	// WaitOn tells a guard to wait as long again.
+	// WaitOn tells a guard to wait for another period of its limit.
 	WaitOn struct{ TX, Text string }
-	// Granted says that every ref of a transaction may move now.
+	// Granted means that every ref of a transaction may move now.
 	Granted struct{ TX string }
-	// Refused says that none may, and ends the transaction.
+	// Refused means that no ref may move. It ends the transaction.
 	Refused struct {
 		TX, Kind, Reason string
 		Lines            []string // for the user
 	}
-	// Settled answers a [Report]: what the repository holds.
+	// Settled answers a [Report] with the values in the repository.
 	Settled struct {
 		TX     string
 		Values []RefValue
 	}
-	// RefValue is what a ref holds; all zeros if it is absent.
+	// RefValue is the value of a ref; all zeros if the ref is absent.
 	RefValue struct{ Value, Ref string }
-	// Ping wants a [Pong].
+	// Ping asks for a [Pong].
 	Ping struct{}
 	Pong struct{}
-	// Fault is what the daemon says of a malformed message before it closes.
+	// Fault describes a malformed message before the daemon closes the connection.
 	Fault struct{ Text string }
 )
 
@@ -120,7 +123,8 @@ func WriteMessage(w io.Writer, m DaemonMessage) error {
 	return err
 }
 
-// AppendMessage appends m as it is sent. The error wraps [ErrMalformed] or [ErrTooLarge] if m could not be read.
+// AppendMessage appends the written form of m. The error wraps [ErrMalformed] or [ErrTooLarge] if m
+// could not be read back.
 func AppendMessage(b []byte, m DaemonMessage) ([]byte, error) {
 	if err := m.check(); err != nil {
 		return b, err
@@ -290,7 +294,7 @@ func checkTX(tx string) error {
 	return nil
 }
 
-// checkWords is for an answer of one word with lines for people.
+// checkWords validates an answer of one word with lines for people.
 func checkWords(lines []string, reason string) error {
 	if reason == "" || strings.Trim(reason, "abcdefghijklmnopqrstuvwxyz_") != "" {
 		return malformed("reason " + excerpt(reason) + ": one word is needed")
@@ -303,7 +307,7 @@ func checkWords(lines []string, reason string) error {
 	return nil
 }
 
-// isTX reports whether s may name a transaction.
+// isTX reports whether s is a valid name of a transaction.
 func isTX(s string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	return s != "" && len(s) <= 64 && strings.Trim(s, letters+"0123456789-") == ""
@@ -313,5 +317,5 @@ func isPath(s string) bool {
 	return strings.HasPrefix(s, "/") && !strings.ContainsAny(s, "\n\x00")
 }
 
-// isText reports whether s is a line that is not empty.
+// isText reports whether s is a line and not empty.
 func isText(s string) bool { return s != "" && !strings.ContainsAny(s, "\n\r\x00") }

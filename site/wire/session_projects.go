@@ -5,17 +5,20 @@ import (
 	"time"
 )
 
-// ProjectsVersion is that of the messages about projects, which a daemon names in its [Welcome].
+// ProjectsVersion is the version of the messages about projects, which a daemon announces in its
+// [Welcome].
 const ProjectsVersion = 1
 
 type (
-	// Create asks whether a repository may be made. It is answered by [Granted] or [Refused], and its [Report] by [Settled].
+	// Create asks for permission to create a repository. It is answered by [Granted] or [Refused],
+	// and its [Report] by [Settled].
 	Create struct {
 		TX    string
 		Limit time.Duration // how long the guard waits for the answer; whole milliseconds
 		Dir   string        // the real path that the repository will have
 	}
-	// Deleted says that the guard has deleted a repository. It is answered by [Granted] or [Refused], and not reported.
+	// Deleted reports that the guard has deleted a repository. It is answered by [Granted] or
+	// [Refused], without a [Report].
 	Deleted struct {
 		TX    string
 		Limit time.Duration // how long the guard waits for the answer; whole milliseconds

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// ReadBegin reads a guard's first message. The error wraps [ErrVersion], [ErrMalformed] or [ErrTooLarge] if it is the
-// guard's fault; its message is then one line, fit for an answer. [io.EOF] says that nothing came at all.
+// ReadBegin reads a guard's first message. The error wraps [ErrVersion], [ErrMalformed] or
+// [ErrTooLarge] if the guard is at fault; its message is then one line, which can be sent as the
+// answer. [io.EOF] means that the connection was closed without data.
 func ReadBegin(r *bufio.Reader) (Begin, error) {
 	head, lines, err := ReadLines(r)
 	if err != nil {
@@ -69,8 +70,8 @@ func ReadBegin(r *bufio.Reader) (Begin, error) {
 	return m, m.check()
 }
 
-// ReadFromGuard reads a later message of a guard: [Announce], [Report], [Create], [Deleted], [Ping] or [Pong]. Errors are as those of
-// [ReadBegin].
+// ReadFromGuard reads a later message of a guard: [Announce], [Report], [Create], [Deleted], [Ping]
+// or [Pong]. Its errors are like those of [ReadBegin].
 func ReadFromGuard(r *bufio.Reader) (Message, error) {
 	head, lines, err := ReadLines(r)
 	if err != nil {
@@ -134,7 +135,7 @@ func parseAnnounce(fields string, lines []string) (a Announce, ok bool) {
 	a.Lines = make([]Line, len(lines))
 	for i, line := range lines {
 		if a.Lines[i], ok = parseLine(line); !ok {
-			// The check names the line.
+			// check names the line in its error.
 			a.Lines[i] = Line{Ref: line}
 			break
 		}
@@ -142,7 +143,7 @@ func parseAnnounce(fields string, lines []string) (a Announce, ok bool) {
 	return a, true
 }
 
-// parseMilliseconds reads what [milliseconds] wrote, of 24 days at most.
+// parseMilliseconds parses the output of [milliseconds], up to 24 days.
 func parseMilliseconds(s string) (time.Duration, bool) {
 	n, err := strconv.ParseUint(s, 10, 31)
 	return time.Duration(n) * time.Millisecond, err == nil && s == strconv.FormatUint(n, 10)
@@ -153,8 +154,8 @@ func parseNumber(s string) (uint64, bool) {
 	return n, err == nil && s == strconv.FormatUint(n, 10)
 }
 
-// ReadLines reads a message as lines, up to an empty one, which it leaves out. [io.EOF] means that the other side has
-// closed between two messages.
+// ReadLines reads a message as lines, up to an empty line, which it omits. [io.EOF] means that the
+// other side closed the connection between two messages.
 func ReadLines(r *bufio.Reader) (head string, lines []string, err error) {
 	size := 0
 	for {
@@ -179,7 +180,8 @@ func ReadLines(r *bufio.Reader) (head string, lines []string, err error) {
 	}
 }
 
-// readLine reads at most limit bytes, with the line's end, which it leaves out.
+// readLine reads a line of at most limit bytes, including the line end, which it omits from the
+// result.
 func readLine(r *bufio.Reader, limit int) (string, error) {
 	var b []byte
 	for {

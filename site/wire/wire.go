@@ -1,6 +1,6 @@
-// Package wire has the protocols of the daemon's socket: the requests of hooks (one per
-// connection), the sessions of guards, and the list of moves. It imports next to
-// nothing, because a hook starts several times per push.
+// Package wire implements the protocols of the daemon's socket: the requests of hooks (one per
+// connection), the sessions of guards, and the list of moves. It has almost no dependencies,
+// because a hook starts several times per push.
 package wire
 
 import (
@@ -12,15 +12,16 @@ import (
 	"time"
 )
 
-// Version is that of the protocol. Daemons still take requests of earlier versions: hooks are replaced after them. A
-// request of version 1 names no process; a hook of version 2 does not know that it is to wait.
+// Version is the version of the hooks' protocol. Daemons still accept requests of earlier versions,
+// because hooks are replaced after them. A request of version 1 names no process; a hook of version
+// 2 does not know [Wait].
 const (
 	Version        = 3
 	impatient      = 2
 	withoutProcess = 1
 )
 
-// What a request is about. A daemon of an earlier version refuses what it does not know.
+// The states of requests. A daemon of an earlier version refuses states that it does not know.
 const (
 	// The states of Git's reference-transaction hook, and its pre-receive and update hooks.
 	StatePrepared   = "prepared"
@@ -29,24 +30,25 @@ const (
 	StatePreReceive = "pre-receive"
 	StateUpdate     = "update"
 
-	StateStatus   = "status"   // what the daemon says of itself
+	StateStatus   = "status"   // the daemon's status
 	StateMaintain = "maintain" // maintain a repository
 	StateFollow   = "follow"   // compare a repository as a whole, if it is to follow
 	StateCatchUp  = "catch-up" // bring some refs of a repository to what the database holds
 	StateRead     = "read"     // the daemon's mark of a repository (D23)
-	StateGuards   = "guards"   // may a guard have lock files in a repository?
+	StateGuards   = "guards"   // whether a guard may have lock files in a repository
 )
 
-// The line that is the daemon's answer to [StateGuards].
+// The daemon's answers to [StateGuards].
 const (
 	GuardsMayWork = "guards may work there"
 	NoGuardsWork  = "no guard works there"
 )
 
-// DefaultLimit is how long hooks and commands wait for the daemon's answer, unless [LimitVariable] says otherwise.
+// DefaultLimit is how long hooks and commands wait for the daemon's answer, unless [LimitVariable]
+// is set.
 const DefaultLimit = 5 * time.Second
 
-// LimitVariable names the variable of the environment that has another limit than [DefaultLimit].
+// LimitVariable is the environment variable that overrides [DefaultLimit].
 const LimitVariable = "REFDB_HOOK_TIMEOUT"
 
 // Limit returns how long a process with this environment waits for the daemon's answer.
@@ -65,23 +67,23 @@ func Limit(getenv func(string) string) (time.Duration, error) {
 // Limits of what is read, in bytes.
 const (
 	MaxHeader = 1 << 20
-	MaxBody   = 64 << 20 // also that of a response
+	MaxBody   = 64 << 20 // also the limit of a response
 )
 
 var (
-	// ErrVersion: the other side speaks another version of the protocol. The
-	// message names both.
+	// ErrVersion means that the other side speaks another version of the protocol. The message
+	// names both.
 	ErrVersion = errors.New("different versions of refdb-hook and the site daemon")
-	// ErrMalformed: what was read is not of this protocol, or incomplete.
+	// ErrMalformed means that a message is not of this protocol, or incomplete.
 	ErrMalformed = errors.New("malformed message")
-	// ErrTooLarge: more than a message may hold.
+	// ErrTooLarge means that a message exceeds its limit.
 	ErrTooLarge = errors.New("too large")
 )
 
 const magic = "refdb-hook "
 
-// wrapped adds details to one of the errors above. Package fmt would be half
-// of the hook's size.
+// wrapped adds details to one of the errors above. Package fmt would make up half of the hook's
+// size.
 type wrapped struct {
 	err     error
 	details string
@@ -100,7 +102,7 @@ func excerpt(s string) string {
 	return strconv.Quote(s)
 }
 
-// readAll reads up to the end, and at most limit bytes.
+// readAll reads to the end, at most limit bytes.
 func readAll(r io.Reader, limit int64, what string) ([]byte, error) {
 	var b bytes.Buffer
 	n, err := b.ReadFrom(io.LimitReader(r, limit+1))
@@ -110,30 +112,30 @@ func readAll(r io.Reader, limit int64, what string) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// A Request is what a hook asks or tells the daemon.
+// A Request is a question or a report of a hook to the daemon.
 type Request struct {
 	State string
-	// Dir is the absolute real path of the common Git directory; empty if the
-	// request is about the daemon.
+	// Dir is the absolute real path of the common Git directory; empty if the request is about the
+	// daemon.
 	Dir string
 	// Process is what the hook knew of itself when it started; nil in requests of version 1.
 	Process *Process
-	// Limit is how long the hook will still wait, in whole milliseconds; zero if it doesn't say.
+	// Limit is how long the hook will still wait, in whole milliseconds; zero if unknown.
 	Limit time.Duration
-	// Body holds the lines that [ParseLines] reads.
+	// Body contains the lines that [ParseLines] reads.
 	Body []byte
 
-	// impatient: it is of a hook that does not know [Wait].
+	// impatient means that the hook does not know [Wait].
 	impatient bool
 }
 
-// Patient reports whether the hook waits as long as it is told to: see [Wait].
+// Patient reports whether the hook keeps waiting when it is told to: see [Wait].
 func (q Request) Patient() bool { return !q.impatient && q.Process != nil }
 
-// A Process is a hook, and the process that had started it.
+// A Process is a hook's process, and its parent.
 type Process struct {
 	PID, Parent int
-	ParentStart string // in the kernel's own unit; "-" if the hook can't tell
+	ParentStart string // in the kernel's own unit; "-" if unknown
 }
 
 func (p *Process) parse(value string) bool {
@@ -148,8 +150,8 @@ func (p *Process) parse(value string) bool {
 	return err1 == nil && err2 == nil && p.PID > 0 && p.Parent >= 0
 }
 
-// Write sends the request, in a single write. The caller then closes the
-// connection's writing half: that ends the body.
+// Write sends the request, in a single write. The caller then closes the writing half of the
+// connection, which ends the body.
 func (q Request) Write(w io.Writer) error {
 	if err := q.check(); err != nil {
 		return err
@@ -184,9 +186,8 @@ func (q Request) version() int64 {
 	return Version
 }
 
-// ReadRequest reads a request up to the end of r. The error wraps [ErrVersion],
-// [ErrMalformed] or [ErrTooLarge] if it is the other side's fault; its message is
-// fit for an answer.
+// ReadRequest reads a request up to the end of r. The error wraps [ErrVersion], [ErrMalformed] or
+// [ErrTooLarge] if the other side is at fault; its message can then be sent as the answer.
 func ReadRequest(r io.Reader) (Request, error) {
 	b, err := readAll(r, MaxHeader+MaxBody, "a request")
 	if err != nil {
@@ -227,7 +228,7 @@ func ReadRequest(r io.Reader) (Request, error) {
 	return q, q.check()
 }
 
-// set takes a line of the header, and reports whether it is one.
+// set parses a line of the header, and reports whether it is valid.
 func (q *Request) set(key, value string) bool {
 	switch key {
 	case "state":
@@ -248,7 +249,7 @@ func (q *Request) set(key, value string) bool {
 	return true
 }
 
-// check is the same for what is sent and what was received.
+// check validates a request, both before it is sent and after it was received.
 func (q Request) check() error {
 	switch {
 	case q.State == "" || strings.ContainsAny(q.State, " \n\x00"):
@@ -264,7 +265,7 @@ func (q Request) check() error {
 // A Response is the daemon's answer.
 type Response struct {
 	OK bool
-	// Lines are for the pusher to read, or what was asked for.
+	// Lines are addressed to the pusher, or contain the requested data.
 	Lines []string
 }
 
@@ -282,19 +283,19 @@ func (p Response) Write(w io.Writer) error {
 	return err
 }
 
-// wait begins a line before the answer.
+// wait is the prefix of a line before the answer.
 const wait = "wait "
 
-// Wait tells a hook that the answer takes longer, in a single write: it then waits for as long again. The text, a line, is for the
-// pusher to read, unless it is "".
+// Wait tells a hook, in a single write, that the answer takes longer. The hook then waits for
+// another period of its limit. The text, a single line, is for the pusher, unless it is "".
 func Wait(w io.Writer, text string) error {
 	_, err := w.Write([]byte(wait + text + "\n"))
 	return err
 }
 
-// ReadResponse reads a response up to the end of r. An answer that breaks off
-// in its first line is an error, as is one that r doesn't deliver to its end. Nothing at
-// all is [io.EOF]: the daemon went away. Waiting is called each time that the daemon says [Wait].
+// ReadResponse reads a response up to the end of r. An answer that breaks off in its first line is
+// an error, and so is a failure to read r to its end. If r is empty, the daemon went away, and the
+// error is [io.EOF]. Waiting is called for each [Wait] of the daemon.
 func ReadResponse(r io.Reader, waiting func(text string)) (Response, error) {
 	b, err := readAnswer(r, waiting)
 	if err != nil {
@@ -314,7 +315,7 @@ func ReadResponse(r io.Reader, waiting func(text string)) (Response, error) {
 	return p, nil
 }
 
-// readAnswer reads up to the end of r, and returns what follows the lines that say to wait.
+// readAnswer reads up to the end of r, and returns the data after the lines of [Wait].
 func readAnswer(r io.Reader, waiting func(text string)) ([]byte, error) {
 	var b []byte
 	buffer := make([]byte, 4096)

@@ -58,7 +58,7 @@ func (w *Witness) CompareAtStart(ctx context.Context, c *config.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	if err := w.compare(ctx); err != nil {
-		w.Logger.WarnContext(ctx, "the database could not be compared with what is known here; trying again: see `refdbctl site status`", "class", refdb.ClassOf(err).String())
+		w.Logger.WarnContext(ctx, "the database could not be compared with this site's journal; trying again: see `refdbctl site status`", "class", refdb.ClassOf(err).String())
 	}
 	return nil
 }
@@ -71,7 +71,7 @@ func (w *Witness) Leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), compareAgain)
 	defer cancel()
 	if err := w.DB.Leave(ctx); err != nil {
-		w.Logger.Warn("the other sites could not be told that this one ends: while it is away, they wait for it if the database's server is replaced",
+		w.Logger.Warn("the other sites could not be notified that this one stops: while it is down, they wait for it if the database's server is replaced",
 			"class", refdb.ClassOf(err).String())
 	}
 }
@@ -127,7 +127,7 @@ func (w *Witness) KeepJournal(ctx context.Context) {
 			again = !errors.Is(err, refdb.ErrRewound) && !errors.Is(err, refdb.ErrPruned)
 		}
 		if ctx.Err() == nil && !errors.Is(err, refdb.ErrUnavailable) {
-			w.Logger.WarnContext(ctx, "the database's changes could not be read on", "class", refdb.ClassOf(err).String())
+			w.Logger.WarnContext(ctx, "the database's further changes could not be read", "class", refdb.ClassOf(err).String())
 		}
 		select {
 		case <-time.After(compareAgain):

@@ -78,7 +78,7 @@ func TestTheRepositoryOfARemovedProjectIsMovedAside(t *testing.T) {
 	g.run(t, c.us.repo(project), "-c", "core.hooksPath=/dev/null", "update-ref", "refs/heads/theirs", c.h.b)
 
 	c.eu.must("project", "remove", project, "--yes", "--reason", "it moved")
-	c.us.remains(project, "refs/heads/theirs holds what the database never had (of such refs there are 1)")
+	c.us.remains(project, "refs/heads/theirs has a value that the database never had (refs with such values: 1)")
 	c.eu.refused("was removed", c.h.b+":refs/heads/new")
 	c.us.refused("was removed", c.h.b+":refs/heads/new")
 	g.run(t, c.us.repo(project), "-c", "core.hooksPath=/dev/null", "update-ref", "-d", "refs/heads/theirs")

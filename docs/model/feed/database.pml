@@ -66,7 +66,7 @@ inline first_after(r, p) {
 
 #define was(r) (z != 0 -> tx[z].old[r] : value[r])
 
-/* A flush of a commit takes along whatever was committed before it. */
+/* Flushing a commit also flushes everything committed before it. */
 inline flush(i) {
 	for (x : 1 .. IDS) {
 		if
@@ -96,7 +96,7 @@ inline commit(i) {
 	y = 0;
 	if
 	:: (tx[i].row[0] || tx[i].row[1] || tx[i].moves) && !tx[i].unflushed -> flush(i)
-	:: else /* nobody waits for what changes nothing */
+	:: else /* nothing waits for a transaction without changes */
 	fi;
 #if EVENT == 2
 	for (x : 1 .. IDS) { commits[i] = commits[i] + (tx[x].phase == COMMITTED) }
@@ -125,7 +125,7 @@ inline lock_history(i) {
 #ifdef OFFSET_OVER_OWN_ID
 	tx[i].offset = offset + next - i;
 #else
-	tx[i].offset = offset + next - xmin; /* those that have an ID and no row yet will have a new position, too */
+	tx[i].offset = offset + next - xmin; /* transactions with an ID but no row yet get a new position, too */
 #endif
 	printf("transaction %d: keeps writers out, new offset %d\n", i, tx[i].offset);
 	xmin = 0
@@ -172,7 +172,7 @@ end:	do
 	:: d_step { unlocked_mistake && tx[me].phase == OPEN && tx[me].moves && tx[me].offset == 0; move_unlocked(me) }
 	:: d_step { may_end(me); commit(me) }
 #ifdef ASYNCHRONOUS
-	/* a mistake: readers see a change that a crash may take along */
+	/* a mistake: readers see a change that a crash may undo */
 	:: d_step { may_end(me) && !tx[me].moves && !crashed; tx[me].unflushed = 1; commit(me) }
 #endif
 	:: d_step { running(me); printf("transaction %d: is rolled back\n", me); tx[me].phase = ABORTED; forget(me) }
@@ -180,7 +180,7 @@ end:	do
 }
 
 #ifdef CRASH
-/* What a crash takes along: z is the first of the changes of a ref, whose old value comes back. */
+/* The effect of a crash: z is the first lost change of a ref, whose old value is restored. */
 inline lose(r) {
 	z = 0;
 	for (x : 1 .. IDS) {
@@ -197,7 +197,7 @@ inline lose(r) {
 	z = 0
 }
 
-/* A follower that has read what is lost is told so, and begins again. */
+/* A follower that has read a lost change gets an error, and begins again. */
 inline crash(first_id) {
 	printf("the server crashes: the next transaction is %d\n", first_id);
 	crashed = 1;

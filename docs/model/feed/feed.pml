@@ -1,6 +1,6 @@
 /*
  * The change feed (docs/PROTOCOL.md, H), for Spin: positions, the watermark below which
- * nothing appears any more, and the refs of the past. PostgreSQL's rules: a transaction
+ * nothing can appear any more, and the refs of the past. PostgreSQL's rules: a transaction
  * gets its ID at its first write, stays open for any time, and commits in any order.
  * ../README.md says what is modelled. run.sh checks this model, and that
  * it catches seeded mistakes.

@@ -1,6 +1,6 @@
 /*
  * What history promises, as assertions. -DPROMISE=n checks Hn alone, so that a
- * seeded mistake is known to break the one it is said to break; 0 checks all.
+ * seeded mistake demonstrably breaks the promise that it declares; 0 checks all.
  */
 #ifndef PROMISE
 #define PROMISE 0
@@ -22,5 +22,5 @@
 #define DIVIDED   3 /* the rows of one transaction are delivered by two reads */
 #define MOVED     4 /* a change is delivered whose transaction began before the offset was changed */
 #define PAST      5 /* the answer for the past is what a later change says it replaced */
-#define CAUGHT_UP 6 /* a follower has all, after a change of the offset */
-#define REUSED    7 /* a change is delivered whose ID was handed out before, to a transaction that a crash took along */
+#define CAUGHT_UP 6 /* a follower has everything, after a change of the offset */
+#define REUSED    7 /* a change is delivered whose ID was assigned before, to a transaction that a crash undid */

@@ -1,6 +1,6 @@
-/* A follower, whose page is one row, and somebody who asks for the past. */
+/* A follower, whose page is one row, and a reader of the past. */
 
-byte seen_row;           /* what the follower read in another statement than the rest */
+byte seen_row;           /* what the follower read in a separate statement */
 byte seen_ref;
 byte seen_mark;
 
@@ -58,7 +58,7 @@ inline deliver(i, r) {
 	cursor.ref = r + 1
 }
 
-/* There is no more: the cursor goes where nothing can appear any more. */
+/* There are no more rows: the cursor advances to where nothing can appear any more. */
 inline move_on() {
 #if defined(MARK_AT_XMIN)
 	upto = watermark - 1;
@@ -114,7 +114,7 @@ active proctype Follower() {
 #endif
 end:	do
 #if defined(ROWS_FIRST)
-	/* a mistake: what is committed between the two statements is passed over */
+	/* a mistake: rows committed between the two statements are skipped */
 	:: d_step { seen_row == 0; read_row(255); seen_row = z; seen_ref = y; z = 0; y = 0 }
 	:: d_step { seen_row != 0; read_xmin();
 		if

@@ -1,5 +1,5 @@
-/* What all begins with is 0. A value of a ref is the transaction that wrote it. */
-mtype = { OPEN, LOCKED, COMMITTED, ABORTED }; /* a transaction, or NONE; LOCKED: it keeps writers of history out */
+/* All initial values are 0. A value of a ref is the transaction that wrote it. */
+mtype = { OPEN, LOCKED, COMMITTED, ABORTED }; /* a transaction, or NONE; LOCKED: it blocks writers of history */
 #define NONE 0
 
 typedef Transaction {
@@ -19,9 +19,9 @@ byte next = 1;
 byte offset;
 byte first = 1;          /* position of the present epoch */
 byte value[REFS];
-byte flushed;            /* the largest ID that is on the disk: a crash hands later ones out again */
+byte flushed;            /* the largest ID that is on the disk: later ones are assigned again after a crash */
 bit crashed;
-byte reused;             /* only for an event: IDs from this one to that one were handed out before the crash */
+byte reused;             /* only for an event: IDs from this one to reused_end were assigned before the crash */
 byte reused_end;
 
 typedef Cursor { byte at; byte ref };
@@ -31,7 +31,7 @@ bit delivered[(IDS + 1) * REFS]; /* only for H1 */
 byte newest;             /* only for an event: the last of those delivered, by order of commits */
 byte commits[IDS + 1];   /* only for an event */
 
-bit asked;               /* somebody was told what a ref held at a position */
+bit asked;               /* a reader was told a ref's value at a position */
 byte asked_at;
 byte asked_ref;
 byte told;
@@ -49,7 +49,7 @@ byte upto;
 #define selected(r)   (!one_ref || (r) == 1)
 #define sees(i, r)    (visible(i, r) && selected(r))
 
-/* What a snapshot says: the smallest ID that is still running, whoever's. */
+/* From a snapshot: the smallest ID that is still running, of any transaction. */
 inline read_xmin() {
 	xmin = next;
 	for (x : 1 .. IDS) {
@@ -67,7 +67,7 @@ inline read_xmin() {
 #define watermark (offset + xmin)
 #endif
 
-/* The newest position that can be read, whoever's: what is visible is on the disk, with all IDs before it. */
+/* The newest position that can be read, of any transaction: visible rows are on the disk, with all smaller IDs. */
 inline read_upto() {
 	upto = 0;
 	for (x : 1 .. IDS) {

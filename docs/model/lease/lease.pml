@@ -1,6 +1,6 @@
 /*
  * Leases that are shared or exclusive (docs/PROTOCOL.md, L17 to L22), for Spin: a turn, a
- * row of one's own, and a listing of those who asked before.
+ * row of each process's own, and a listing of earlier requests.
  *
  * A run may be of any length. Every step that asks the database is one transaction;
  * a process may be frozen before and after each. What an #ifdef changes is a seeded
@@ -11,7 +11,7 @@
 #endif
 #define shared(i)       ((EXCLUSIVE >> (i)) % 2 == 0)
 #ifndef EXCLUSIVE
-#define EXCLUSIVE 3     /* processes 0 and 1 want the lease alone, 2 shares it */
+#define EXCLUSIVE 3     /* processes 0 and 1 request the exclusive lease, 2 the shared one */
 #endif
 #define conflict(i, j)  (!shared(i) || !shared(j))
 #define NOBODY N
@@ -21,9 +21,9 @@
 #define PROMISE 0
 #endif
 #define checked(n) (PROMISE == 0 || PROMISE == n)
-#define A1(x) assert(!checked(1) || (x)) /* no two that run hold conflicting leases */
-#define A2(x) assert(!checked(2) || (x)) /* no two wait for each other */
-#define A3(x) assert(!checked(3) || (x)) /* nobody gets a lease whose row had gone when it looked last */
+#define A1(x) assert(!checked(1) || (x)) /* no two running processes hold conflicting leases */
+#define A2(x) assert(!checked(2) || (x)) /* no two processes wait for each other */
+#define A3(x) assert(!checked(3) || (x)) /* no process gets a lease whose row was gone when it last checked */
 
 /* Events that must be possible. With -DEVENT=n the first one is an error. */
 #ifndef EVENT
@@ -31,12 +31,12 @@
 #endif
 #define event(n) assert(n != EVENT)
 
-#define TOGETHER 1 /* two hold the lease together */
-#define WAITED   2 /* one gets it that has waited */
-#define REMOVED  3 /* a stale row is removed by one that looks */
-#define AGAIN    4 /* one that lost its row begins again */
+#define TOGETHER 1 /* two processes hold the lease together */
+#define WAITED   2 /* a waiter gets the lease */
+#define REMOVED  3 /* a stale row is removed by a process that checks */
+#define AGAIN    4 /* a process that lost its row begins again */
 #define TURNED   5 /* a stale turn is taken over */
-#define IN_ORDER 6 /* one that shares waits for an exclusive one that waits */
+#define IN_ORDER 6 /* a shared request waits for a waiting exclusive one */
 
 mtype = { IDLE, HAS_TURN, LOOKS, WAITS, HOLDS
 #if defined(ROW_AFTER_TURN) || defined(LOOKS_FIRST)
@@ -46,20 +46,20 @@ mtype = { IDLE, HAS_TURN, LOOKS, WAITS, HOLDS
 
 typedef Process {
 	mtype at;
-	byte ticket;      /* order among those that have one, from 1; 0: none */
+	byte ticket;      /* order among the tickets, from 1; 0: none */
 	bit row;          /* its row stands */
 	bit stale;        /* and was not renewed for so long that others may remove it */
 	bit frozen;
-	bit seen;         /* its own row stood when it looked last */
-	byte awaited;     /* the set of those that it waits for, as of when it looked last */
-	byte left         /* those of them whose row has gone since */
+	bit seen;         /* its own row existed at its last check */
+	byte awaited;     /* the set of processes that it waits for, as of its last check */
+	byte left         /* those of them whose rows are gone since */
 };
 Process p[N];
 byte turn = NOBODY;   /* whose row the turn is */
 bit stale_turn;
 byte x, y;            /* scratch, 0 between steps */
 
-/* Tickets are numbered anew when one goes: only their order matters. */
+/* Tickets are renumbered when one is removed: only their order matters. */
 inline drop_ticket(i) {
 	for (x : 0 .. N - 1) {
 		if
@@ -90,7 +90,7 @@ inline note_gone(i) {
 	y = 0
 }
 
-/* It leaves nothing behind that is still its own. */
+/* It removes everything that is still its own. */
 inline let_go(i) {
 	drop_ticket(i);
 	note_gone(i);
@@ -119,7 +119,7 @@ inline take_turn(i) {
 	new_ticket(i)
 }
 
-/* Who conflicts and asked before; ANY_TICKET: or after. */
+/* Conflicting processes with an earlier request; ANY_TICKET: or a later one. */
 #ifdef ANY_TICKET
 #define before(j, i) true
 #else
@@ -150,7 +150,7 @@ inline look(i) {
 	x = 0
 }
 
-/* Its lease counts as lost by its own clock before anybody may remove its row (P4). */
+/* Its lease counts as lost by its own clock before another process may remove its row (P4). */
 #ifdef OWN_UNSEEN
 #define lost(i) false
 #else
@@ -177,7 +177,7 @@ inline enter(i) {
 	p[i].awaited = 0
 }
 
-/* It will look again, but as it knows it waits for the row that the other has. */
+/* It will check again, but as far as it knows it waits for the other's row. */
 #define waits_for(i, j) (p[i].at == WAITS && (((p[i].awaited & ~p[i].left) >> j) & 1) == 1)
 
 inline decide(i) {
@@ -213,7 +213,7 @@ end:	do
 	:: d_step { runs && p[me].at == NO_ROW; p[me].row = 1; p[me].at = LOOKS }
 #else
 	:: d_step { runs && p[me].at == IDLE && turn_is_free; take_turn(me); p[me].row = 1; p[me].at = HAS_TURN }
-	/* That another has the turn, or nobody, says that the lock is lost. */
+	/* If another process, or none, has the turn, the lock is lost. */
 	:: d_step { runs && p[me].at == HAS_TURN && turn == me; turn = NOBODY; stale_turn = 0; p[me].at = LOOKS }
 	:: d_step { runs && p[me].at == HAS_TURN && turn != me; event(AGAIN); let_go(me) }
 #endif
@@ -222,7 +222,7 @@ end:	do
 	:: d_step { runs && looked; looked = 0; decide(me) }
 	/* It gives up, or has done its work. */
 	:: d_step { runs && p[me].at != IDLE; printf("process %d: lets go\n", me); looked = 0; let_go(me) }
-	/* A holder that goes on looks at its clock before anything else. */
+	/* A holder that resumes first checks its clock. */
 	:: d_step { p[me].frozen; printf("process %d: goes on\n", me);
 		p[me].frozen = 0;
 		if
@@ -238,7 +238,7 @@ end:	do
 	:: d_step { i < N - 1; i++ }
 	:: d_step { i > 0; i = 0 }
 	:: d_step { !p[i].frozen && p[i].at != IDLE; printf("process %d: is frozen\n", i); p[i].frozen = 1 }
-	/* Nobody renews the rows of one that is frozen. */
+	/* The rows of a frozen process are not renewed. */
 	:: d_step { p[i].frozen && ((p[i].row && !p[i].stale) || (turn == i && !stale_turn));
 		printf("process %d: its rows are stale\n", i);
 		p[i].stale = p[i].row;

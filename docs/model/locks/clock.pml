@@ -1,5 +1,5 @@
 /*
- * Time. The database's clock and those of the sites go on together, but a slow
+ * Time. The clocks of the database and of the sites advance together, but a slow
  * one may miss one tick per lock. No comparison mixes two clocks.
  *
  * A process that runs does what its clock demands before the next tick: it
@@ -44,7 +44,7 @@ inline tick(slow_one) {
 	x = 0
 }
 
-/* What it has under way is lost, or late. */
+/* Its requests in flight are lost, or late. */
 inline freeze(i) {
 	site[i].running = FROZEN;
 	site[i].beat = NONE;

@@ -11,10 +11,10 @@ inline delete_lock() {
 	lock.passed = 0
 }
 
-/* Somebody is about to end the lock because it is stale. */
+/* The lock is about to be ended because it is stale. */
 inline overtake() {
 	for (x : 0 .. SITES - 1) {
-		/* A holder that runs has stopped; one that is frozen will see it by its clock. */
+		/* A running holder has stopped; a frozen one will see the expiry by its clock. */
 		P4(lock.token == 0 || site[x].phase != HOLDING || site[x].token != lock.token ||
 			(site[x].running != RUNNING && site[x].left == 0))
 	}

@@ -15,7 +15,7 @@
 #ifdef NO_MARGIN
 #define WINDOW STALE
 #else
-#define WINDOW (STALE - MARGIN) /* for which a lease stands after its beat was sent */
+#define WINDOW (STALE - MARGIN) /* how long a lease lasts after its beat was sent */
 #endif
 #define NOBODY SITES
 
@@ -33,7 +33,7 @@ end:	do
 	:: d_step { late.kind != NONE; late_arrives() }
 	:: d_step { late.kind != NONE; printf("network: a late request is lost\n"); drop_late() }
 #ifdef OPERATOR
-	/* Somebody deletes the lock by force, which voids all promises but P2. */
+	/* An operator deletes the lock by force, which voids all promises but P2. */
 	:: d_step { lock.token != 0; printf("an operator deletes the lock\n"); delete_lock() }
 #endif
 	od

@@ -1,7 +1,7 @@
 /*
  * The network and the database behind it. A request takes effect at some time
  * after it was sent, or never; its answer arrives at some time after that, or
- * never: its sender may give up on either whenever it likes. A request that was
+ * never: its sender may give up on either at any time. A request that was
  * given up on may be lost, or take effect later still.
  */
 #define note(i, what, a) printf("database, to site %d: ", i); printf(what); printf(": %e\n", a)
@@ -16,7 +16,7 @@ inline give_up(i) {
 	site[i].doubt = 1
 }
 
-/* A request that its sender gives up on stays under way. */
+/* A request that its sender gives up on stays in flight. */
 inline postpone(k, i) {
 	late.kind = k;
 	late.site = i;
@@ -82,7 +82,7 @@ inline call_arrives(i) {
 	fi;
 	site[i].call = answer;
 	served();
-	/* What has no effect is not answered late: that is as if it had been asked late. */
+	/* A request without effect is not answered late: that equals a late request. */
 	if
 	:: site[i].call == LOCKED && site[i].phase == ASKING -> forget(i)
 	:: site[i].call == GONE && site[i].phase == RELEASING -> judge(i)

@@ -1,6 +1,6 @@
 /*
  * The promises of docs/PROTOCOL.md as assertions. -DPROMISE=n checks
- * that one alone, so that a seeded mistake is known to break the one it is
+ * that one alone, so that a seeded mistake demonstrably breaks the promise it is
  * said to break. The default, 0, checks all of them.
  */
 #ifndef PROMISE
@@ -10,12 +10,12 @@
 
 #define P1(x) assert(!checked(1) || (x)) /* critical sections never overlap */
 #define P2(x) assert(!checked(2) || (x)) /* a stale token is never accepted again */
-#define P4(x) assert(!checked(4) || (x)) /* a running holder knows of its loss before anybody takes over */
+#define P4(x) assert(!checked(4) || (x)) /* a running holder learns of its loss before any other process takes over */
 #define P5(x) assert(!checked(5) || (x)) /* exactly one contender takes a stale lock over */
 #define P7(x) assert(!checked(7) || (x)) /* unknown is not lost, and no retry acts twice */
 
 /*
- * The other way round: events that must be possible, lest a promise hold
+ * Conversely: events that must be possible, lest a promise hold
  * because nothing ever happens. With -DEVENT=n the first one is an error.
  */
 #ifndef EVENT
@@ -31,5 +31,5 @@
 #define EXPIRY        6 /* a holder that can't reach the database stops in time */
 #define LATE_REQUEST  7 /* a request that was given up on takes effect */
 #define RESENT_WRITE  8 /* a fenced update was sent twice, and happened once */
-#define CERTAIN_END   9 /* a release is known to have happened though its reply was lost */
-#define REFUSED_BEAT 10 /* a beat that comes late finds another's lock */
+#define CERTAIN_END   9 /* a release is known to have succeeded although its reply was lost */
+#define REFUSED_BEAT 10 /* a late beat finds another process's lock */

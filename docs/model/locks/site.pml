@@ -1,7 +1,7 @@
 /*
  * A process that uses the library: it locks the ref, works in a critical section
  * and releases; with -DUPDATES it also writes, through the lock or without one.
- * It may take any step late, but for what clock.pml demands.
+ * It may take any step late, within the limits of clock.pml.
  */
 #define say(i, what) printf("site %d ", i); printf(what); printf("\n")
 
@@ -15,12 +15,12 @@ inline start_lease(i) {
 inline ask(i) {
 	site[i].phase = ASKING;
 	new_nonce(i);
-	start_lease(i); /* from before the first request, whichever takes effect */
+	start_lease(i); /* from before the first request, whichever request takes effect */
 	site[i].call = SENT;
 	say(i, "asks for the lock")
 }
 
-/* The answer has come that the lock is its own. */
+/* The answer says that it has the lock. */
 inline hold(i) {
 	site[i].call = NONE;
 	site[i].doubt = 0;
@@ -37,7 +37,7 @@ inline hold(i) {
 	fi
 }
 
-/* DB.abandon: in the background, and maybe in vain. */
+/* DB.abandon: in the background, possibly without success. */
 inline give_back(i) {
 	if
 	:: late.kind == NONE && may_fail(i) -> postpone(ABANDON, i)
@@ -79,14 +79,14 @@ inline start_release(i) {
 	say(i, "leaves its critical section and releases the lock");
 	site[i].phase = RELEASING;
 	site[i].running = RUNNING;
-	site[i].beat = NONE; /* its answer means nothing now */
+	site[i].beat = NONE; /* its answer is ignored from now on */
 	site[i].renewal = 0;
 	site[i].call = SENT
 }
 
 /*
  * After a lost reply a missing row proves something only while the lease
- * stands: nobody else can have deleted it, or written over it.
+ * stands: no other process can have deleted or replaced it.
  */
 #ifdef RELEASE_ABSENCE_LATE
 #define proves_release(i) true
@@ -133,7 +133,7 @@ inline report_update(i) {
 
 #define found(i) (writer == site[i].op) /* DB.carriedOut: the row carries the operation's ID */
 
-/* Not known to have succeeded is not lost: it is tried again. */
+/* If its success is unknown, the lock is not lost: it is retried. */
 inline fail_beat(i) {
 	site[i].beat = NONE;
 	site[i].renewal = 0;
@@ -151,7 +151,7 @@ inline reread(i) {
 
 active [SITES] proctype Site() {
 end:	do
-	/* What it has sent takes effect. */
+	/* Its request takes effect. */
 	:: d_step { site[me].call == SENT || site[me].call == CHECKED; call_arrives(me) }
 	:: d_step { site[me].beat == SENT; beat_arrives(me) }
 
@@ -212,7 +212,7 @@ end:	do
 		say(me, "reports the update's outcome as unknown"); forget(me) }
 #endif
 
-	/* It gives up on a call, which is lost, or its answer is; or it is only late. */
+	/* It gives up on a call: the call or its answer is lost, or only late. */
 	:: d_step { site[me].call != NONE && may_fail(me); say(me, "gives up on a call"); give_up(me) }
 	:: d_step { site[me].call == SENT && may_fail(me) && late.kind == NONE;
 		say(me, "gives up on a call, which stays under way");
@@ -230,10 +230,10 @@ end:	do
 	/* It is frozen, and goes on. */
 	:: d_step { holds(me) && site[me].running == RUNNING && site[me].left == 0 && may_fail(me); say(me, "is frozen"); freeze(me) }
 
-	/* A tick passes that its clock misses. */
+	/* Its clock misses a tick. */
 	:: d_step { on_time && may_miss(me); tick(me) }
 
-	/* Its process dies; another is started. What it had sent is lost, or late. */
+	/* Its process dies; another is started. Its requests are lost, or late. */
 	:: d_step { site[me].phase != IDLE; say(me, "crashes"); forget(me) }
 	od
 }

@@ -1,16 +1,16 @@
-/* What all begins with is 0. */
+/* All initial values are 0. */
 #define NONE    0
 #define IDLE    0
 #define RUNNING 0
-mtype = { SENT, CHECKED, DONE, LOCKED, GONE, MISMATCH };    /* a call: NONE, under way, or its answer */
+mtype = { SENT, CHECKED, DONE, LOCKED, GONE, MISMATCH };    /* a call: NONE, in flight, or its answer */
 mtype = { ACQUIRE, BEAT, RELEASE, ABANDON, UPDATE, PUT };   /* requests */
 mtype = { ASKING, HOLDING, RELEASING, PUTTING };            /* what a site does, or IDLE */
 mtype = { FROZEN };                                         /* or RUNNING; see clock.pml */
 
 /*
  * Tokens, nonces and operation IDs are unique in reality. Here each site has a
- * few of each, and a new one is any that nothing remembers: only equality with
- * what is remembered matters. That keeps runs of any length finite.
+ * few of each, and any that nothing remembers serves as a new one: only equality with
+ * remembered ones matters. This keeps the search finite for runs of any length.
  */
 #define TOKENS 3 /* in the row, with the site, in the late request */
 #define ORPHAN (TOKENS * SITES + 1) /* any token that only the row remembers */
@@ -21,7 +21,7 @@ typedef Row {    /* of the table of locks; no row: token 0 */
 	byte nonce;  /* with the owner, names the acquisition */
 	byte owner;
 	byte age;    /* the database's now - heartbeat; STALE + 1 stands for all above */
-	bit passed   /* only for P2: an unfenced update went past it */
+	bit passed   /* only for P2: an unfenced update passed it */
 };
 
 typedef Process {  /* of a site */
@@ -34,8 +34,8 @@ typedef Process {  /* of a site */
 	mtype call;    /* acquire, release, update or put */
 	bit doubt;     /* a reply to it was lost */
 	mtype beat;
-	byte renewal;  /* what left becomes if the beat under way succeeds */
-	byte op;       /* the update under way */
+	byte renewal;  /* the next value of left if the beat in flight succeeds */
+	byte op;       /* the update in progress */
 	bit current;   /* the value it knows the ref to hold is still the ref's */
 	bit released   /* only for P7: its own release deleted the row */
 };
@@ -47,13 +47,13 @@ typedef Request {
 	byte nonce;
 	byte op;
 	bit current;
-	bit seen     /* it was looked at in an earlier transaction: mistakes only */
+	bit seen     /* it was checked in an earlier transaction: mistakes only */
 };
 
 Row lock;
 Process site[SITES];
 Request late;              /* its sender gave up on it, and it may still take effect */
-byte writer;               /* the ref's row: the operation that last wrote it, 0 if nobody asks */
+byte writer;               /* the ref's row: the operation that last wrote it, 0 if irrelevant */
 bit applied[SITES * OPS + 1]; /* only for P7: the operation was carried out */
 
 /* Scratch, 0 between steps. */
@@ -87,7 +87,7 @@ byte x;
 #define may_miss(i) (site[i].left > 0 && !site[i].slow && may_fail(i))
 #endif
 
-/* Idle sites are alike: that only the first one starts something leaves out nothing new. */
+/* Idle sites are alike, so only the first one starts an operation. */
 #define first_idle(i) (site[i].phase == IDLE && (i == 0 || site[0].phase != IDLE) && (i < 2 || site[1].phase != IDLE))
 
 inline new_token(i) {
@@ -115,7 +115,7 @@ inline new_op(i) {
 	applied[site[i].op] = 0
 }
 
-/* What nobody will compare any more is cleared: states that differ only by it are one. */
+/* Values that will not be compared any more are cleared, to merge equivalent states. */
 inline tidy() {
 	if
 	:: lock.token != 0 && lock.nonce != 0 && site[lock.owner].nonce != lock.nonce && !(late.site == lock.owner && late.nonce == lock.nonce) -> lock.nonce = 0

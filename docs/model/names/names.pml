@@ -16,8 +16,8 @@
 #endif
 #define N1(x) assert(!(PROMISE == 0 || PROMISE == 1) || (x)) /* nothing is created beside a name that it excludes */
 #define N2(x) assert(!(PROMISE == 0 || PROMISE == 2) || (x)) /* no two requests wait for each other */
-#define N3(x) assert(!(PROMISE == 0 || PROMISE == 3) || (x)) /* each copy can be brought to what the database holds */
-#define N4(x) assert(!(PROMISE == 0 || PROMISE == 4) || (x)) /* nothing is refused for a name that is gone, or that goes with the request */
+#define N3(x) assert(!(PROMISE == 0 || PROMISE == 3) || (x)) /* each copy can get the database's values */
+#define N4(x) assert(!(PROMISE == 0 || PROMISE == 4) || (x)) /* no request is refused because of a name that is gone, or that the request deletes */
 
 /* Events that must be possible. With -DEVENT=n the first one is an error. */
 #ifndef EVENT
@@ -30,7 +30,7 @@
 #define AFTER     3 /* a name is created whose prefix was deleted */
 #define REPLACED  4 /* a name is deleted, and the other created, in one request */
 #define WAITED    5 /* two creators: one waits for the other's key */
-#define FOLLOWED  6 /* a copy goes from one name to the other */
+#define FOLLOWED  6 /* a copy changes from one name to the other */
 #define RESOLVED  7 /* one of an existing pair is deleted (PAIR) */
 
 /* The keys in their order, which is that of their hashes. P is a proper prefix of both names, T of X. */
@@ -40,7 +40,7 @@
 #define KEYS 3
 #define other(n) (X + T - (n))
 
-/* What stands in the database. */
+/* The state of the database. */
 bit holds[KEYS];     /* the ref has a value */
 bit row[KEYS];       /* it has a row: a deleted ref keeps it */
 byte intent[KEYS];   /* the site whose intent is pending, plus 1 */
@@ -60,7 +60,7 @@ typedef Copy {
 };
 Copy copy[SITES];
 
-/* What a request does, and knows. NONE: nothing is under way. */
+/* A request's action, and its knowledge. NONE: no request. */
 #define NONE   0
 #define CREATE 1
 #define DELETE 2
@@ -115,7 +115,7 @@ inline take(i, k, x) {
 	}
 }
 
-/* Each key once, exclusively if it is needed so and shared. */
+/* Each key once; exclusive if it is needed both exclusively and shared. */
 inline take_key(i, k) {
 #ifdef KEY_TWICE
 	if
@@ -203,7 +203,7 @@ inline forget(i) {
 	request[i].kind = NONE; request[i].name = 0; request[i].conflict = 0; request[i].locked = 0
 }
 
-/* What it writes shows with the commit, which ends its locks. */
+/* Its writes become visible with the commit, which ends its locks. */
 inline commit(i) {
 	d_step {
 		if
@@ -280,7 +280,7 @@ active [SITES] proctype Site() {
 #endif
 end:	do
 	:: atomic {
-		/* what git itself lets through, in this copy */
+		/* what git itself permits, in this copy */
 		if
 		:: !copy[me].has[X] && !copy[me].has[T] -> begin(me, CREATE, X)
 		:: !copy[me].has[X] && !copy[me].has[T] -> begin(me, CREATE, T)
@@ -319,10 +319,10 @@ end:	do
 	od
 }
 
-/* What differs, and is under no intent of this site. */
+/* A difference without an intent of this site. */
 #define differs(n, i) (copy[i].has[n] != holds[n] && intent[n] != i + 1)
 #define deletes(n, i) (differs(n, i) && !holds[n])
-/* Not while a git has the lock file of the other name: that is in the way. */
+/* Not while a git process has the lock file of the other name, which would be in the way. */
 #define makes(n, i)   (differs(n, i) && holds[n] && !(request[i].kind != NONE && creation(i) && request[i].name == other(n)))
 
 inline follow_creation(i, n) {

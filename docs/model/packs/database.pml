@@ -1,4 +1,4 @@
-/* The database: what a snapshot of it says, and its transactions. */
+/* The database: the content of a snapshot, and its transactions. */
 
 #define running(s) ((push[s].phase == OPEN || push[s].phase == ORPHAN) && push[s].at != 0)
 #define stored(s)  (push[s].phase == STORED || push[s].phase == OPEN || push[s].phase == ORPHAN)
@@ -46,7 +46,7 @@ inline next_pack(s, p) {
 	x = 0
 }
 
-/* Commits on which a preparation may still build, whatever the refs are: added to z. */
+/* Commits on which a preparation may still build, regardless of the refs: added to z. */
 inline read_kept() {
 	z = z | recent;
 	for (x : 0 .. REFS - 1) {
@@ -109,7 +109,7 @@ inline forget_pack(s) {
 #else
 #define same(s, r) (site[s].here[r] == push[s].old && value[r] == push[s].old)
 #endif
-/* What a carried pack builds on, beside the old value, a ref holds now. */
+/* Apart from the old value, refs now hold everything that a carried pack builds on. */
 #ifdef BASES_UNCOMPARED
 #define bases_held(s) true
 #else
@@ -194,7 +194,7 @@ inline finish(s) {
 	unstick()
 }
 
-/* All that the database can give to somebody who has nothing. */
+/* Everything that the database can give to a site without objects. */
 #define of_pack(i) (pack[i].there -> pack[i].has : 0)
 #if LAST == 3
 #define held (base_has | of_pack(2) | of_pack(3))

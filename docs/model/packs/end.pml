@@ -1,4 +1,4 @@
-/* What surrounds the sites; and the end of all trouble. */
+/* The environment of the sites, and the end of all trouble. */
 #define say_foreign(what) printf("database: a foreign transaction "); printf(what); printf("\n")
 #ifdef FOREIGN
 bit foreign_was; /* 2: it never ends */

@@ -71,7 +71,7 @@ inline alarm(s) {
 	give_up(s)
 }
 
-/* It needs a base with objects: somebody stores one, or it fetches from another site. */
+/* It needs a base with objects: a site stores one, or it fetches from another site. */
 inline away_too_long(s) {
 	event(AWAY);
 	C4(false);

@@ -1,6 +1,6 @@
 /*
  * Maintenance of a repository: it prunes, and it makes base packs. Pruning is a process of
- * its own, which holds a lock that is found even when its daemon has died.
+ * its own, which holds a lock that others detect even after its daemon has died.
  */
 #define quiet(s) (push[s].phase == NONE || push[s].phase == SENT || push[s].phase == ORPHAN)
 #ifdef DURING_PUSHES
@@ -72,7 +72,7 @@ inline reach_whole(s) {
 	z = if_whole(s, 1) | if_whole(s, 2) | if_whole(s, 3) | if_whole(s, 4)
 }
 
-/* A base of all that is complete, of a snapshot of the database. */
+/* A base of everything that is complete in a snapshot of the database. */
 inline begin_base(s) {
 	read_upto();
 #ifndef BASE_UNKEPT
@@ -126,7 +126,7 @@ inline drop_packs(p) {
 	x = 0
 }
 
-/* A base without objects, of a project in transit: what refs hold, once this site and others have all that it stands for. */
+/* A base without objects, of a project in transit: what refs hold, once this site and others have everything that it replaces. */
 #define passed_it(s, o) ((o) != (s) && site[o].mark >= u)
 #if SITES == 3
 #define others_passed(s) ((passed_it(s, 0) -> 1 : 0) + (passed_it(s, 1) -> 1 : 0) + (passed_it(s, 2) -> 1 : 0))

@@ -1,6 +1,6 @@
 /*
  * What packs promise, as assertions. -DPROMISE=n checks Cn alone, so that a seeded
- * mistake is known to break the one it is said to break; 0 checks all.
+ * mistake demonstrably breaks the promise that it declares; 0 checks all.
  */
 #ifndef PROMISE
 #define PROMISE 0
@@ -8,9 +8,9 @@
 #define checked(n) (PROMISE == 0 || PROMISE == n)
 
 #define C1(x) assert(!checked(1) || (x)) /* every ref of every repository is whole: all objects that it reaches are there */
-#define C2(x) assert(!checked(2) || (x)) /* the database, or in transit two sites, have all objects of its values, and of what was acknowledged */
-#define C3(x) assert(!checked(3) || (x)) /* a follower moves no ref under an intent of its own site, over a push, or to what the database did not hold when it looked */
-#define C4(x) assert(!checked(4) || (x)) /* once trouble stops, every site that runs comes to have what the database has */
+#define C2(x) assert(!checked(2) || (x)) /* the database, or in transit two sites, have all objects of its values, and of acknowledged pushes */
+#define C3(x) assert(!checked(3) || (x)) /* a follower moves no ref under an intent of its own site, over a push, or to a value that the database did not hold when it checked */
+#define C4(x) assert(!checked(4) || (x)) /* once trouble stops, every running site gets the database's values */
 
 /* Events that must be possible. With -DEVENT=n the first one is an error. */
 #ifndef EVENT
@@ -28,12 +28,12 @@
 #define PRUNED        8 /* maintenance deletes objects */
 #define KEPT          9 /* it keeps objects that no ref reaches */
 #define KILLED       10 /* it is killed before it has deleted all */
-#define SUPERSEDED   11 /* packs are dropped */
+#define SUPERSEDED   11 /* packs are deleted */
 #define FROM_BASE    12 /* a site unpacks a base */
-#define CLONED       13 /* a site that has lost its disk has what the database has */
+#define CLONED       13 /* a site that has lost its disk has the database's values */
 #define ALARM        14 /* a pack is refused by a follower */
 #define ORPHANED     15 /* a preparation takes effect after its process has died */
-#define RESTED       16 /* all has ended */
-#define TRIMMED      17 /* what was in transit is dropped */
+#define RESTED       16 /* everything has ended */
+#define TRIMMED      17 /* packs in transit are deleted */
 #define AWAY         18 /* a site was away for longer, and needs a base */
-#define BASE_MOVED   19 /* a carried pack builds on what the database does not hold */
+#define BASE_MOVED   19 /* a carried pack builds on a value that the database does not hold */

@@ -1,11 +1,11 @@
 /*
- * A push: a process of git, and what its daemon does for it. Maintenance is kept out from
+ * A push: a process of git, and its daemon's work for it. Maintenance is excluded from
  * before the pack is made until the push is committed.
  */
 #define pushes(s)  in(s, PUSHERS)
 #define careful(s) in(s, CAREFUL)
 
-/* The client sends what it believes to be missing, and git finds all to be there. */
+/* The client sends the objects that it believes to be missing, and git verifies completeness. */
 inline send(s, r, v) {
 	printf("site %d: a push of ref %d, from %d to %d\n", s, r, site[s].here[r], v);
 	push[s].phase = SENT;
@@ -16,7 +16,7 @@ inline send(s, r, v) {
 
 /* A value that the database and the repository both have, as States says, and that the new one builds on. */
 #define certified(s, r) (site[s].here[r] == value[r] && within(one(value[r]), all(push[s].new)) -> one(value[r]) : 0)
-/* The same, without a look at the database. */
+/* The same, without reading the database. */
 #define likely(s, r) (within(one(site[s].here[r]), all(push[s].new)) -> one(site[s].here[r]) : 0)
 #ifdef NEGATES_LOCAL
 #define local_refs(s) (one(site[s].own) | one(site[s].here[0]) | one(site[s].here[1]))
@@ -29,7 +29,7 @@ inline send(s, r, v) {
 #define packed(s) (all(push[s].new) & ~reach(push[s].bases))
 #endif
 
-/* The pack proves that all is there: it can't be made otherwise. */
+/* The pack proves that all objects are there: it can't be made otherwise. */
 inline make(s) {
 	push[s].old = site[s].here[push[s].ref];
 	if
@@ -85,7 +85,7 @@ inline quick(s, r, v) {
 }
 
 #ifdef PRUNE_OUTLIVES
-#define pruning(s) (job[s].phase == READ) /* a mistake: only the daemon knows, and it was another */
+#define pruning(s) (job[s].phase == READ) /* a mistake: only the daemon knows, and it was restarted */
 #else
 #define pruning(s) (job[s].phase == READ || job[s].phase == DELETING)
 #endif

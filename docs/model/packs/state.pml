@@ -9,13 +9,13 @@ mtype = { LISTING, UNPACKING, READY, SWAPPING };                    /* a followe
 mtype = { READ, DELETING, BASING };                                 /* maintenance, or REST */
 
 #define one(v)   ((v) == 0 -> 0 : 1 << ((v) - 1))
-#define all(v)   ((v) == 0 -> 0 : ((v) == 1 -> 1 : ((v) == 2 -> 3 : ((v) == 3 -> 7 : 9)))) /* what it reaches */
+#define all(v)   ((v) == 0 -> 0 : ((v) == 1 -> 1 : ((v) == 2 -> 3 : ((v) == 3 -> 7 : 9)))) /* the commits that it reaches */
 #define reach(c) (((c) & 1) | ((c) & 2 -> 3 : 0) | ((c) & 4 -> 7 : 0) | ((c) & 8 -> 9 : 0))
 #define within(c, d) (((c) & ~(d)) == 0)
 #define in(n, set) (((set) >> (n)) & 1)
 
 typedef Pack {      /* that was used */
-	bit there;      /* and is in the database, for all to see */
+	bit there;      /* it is visible in the database */
 	byte has;       /* objects */
 	byte bases;
 	byte tips;
@@ -28,7 +28,7 @@ byte base_has = 1;
 byte base_needs;    /* commits that a base without objects builds on */
 #endif
 byte next = 2;      /* position */
-byte foreign;       /* the position of another's transaction that is open; 0: none is */
+byte foreign;       /* the position of another site's open transaction; 0: none is */
 #if defined(PRUNES) || BASES > 0
 #define remember(set) recent = recent | (set)
 #else
@@ -43,11 +43,11 @@ typedef Intent {
 	byte owner;     /* the site */
 	byte old;
 	byte new;
-	bit moved       /* only for C2: git has moved the ref, and its user was told */
+	bit moved       /* only for C2: git has moved the ref, and acknowledged it to its user */
 };
 Intent intent[REFS];
 
-typedef Push {      /* a process of git, and what its site's daemon knows of it */
+typedef Push {      /* a process of git, and its daemon's knowledge of it */
 	mtype phase;
 	byte ref;
 	byte old;
@@ -55,8 +55,8 @@ typedef Push {      /* a process of git, and what its site's daemon knows of it 
 	byte bases;     /* of its pack */
 	byte has;       /* objects of its pack; 0: it needs none */
 	bit carried;    /* its pack is not stored before the preparation, which carries it */
-	bit dropped;    /* its pack was stored, and was dropped */
-	bit aged;       /* more than an hour has passed since it looked at what the database has */
+	bit dropped;    /* its pack was stored, and then deleted */
+	bit aged;       /* more than an hour has passed since it checked the database's objects */
 	byte at         /* position */
 };
 
@@ -80,12 +80,12 @@ typedef Site {
 	/* the repository */
 	byte objects = 1;
 	byte here[REFS] = 1;
-	byte own;       /* a ref that is no concern of the database's */
+	byte own;       /* a ref that the database ignores */
 	byte mark = 1;  /* all packs up to this position are here */
 	/* of the daemon */
 	bit down;
 	byte have;      /* positions, as bits: later packs that are here, too; 0: the latest base */
-	bit stuck       /* to look again would be in vain; only so that a run may come to rest */
+	bit stuck       /* another attempt would fail; only so that a run may come to rest */
 };
 Site site[SITES];
 Push push[SITES];
@@ -95,7 +95,7 @@ Maintenance job[SITES];
 byte days;
 byte bases;
 bit disk_lost;
-bit calm;           /* no trouble any more, and nothing new */
+bit calm;           /* no more trouble, and no new pushes */
 #define trouble (!calm)
 
 /* Scratch, 0 between steps. */

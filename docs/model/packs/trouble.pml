@@ -1,4 +1,4 @@
-/* What happens to all of them. */
+/* Events that affect all of them. */
 
 /* The daemon of a site dies, and forgets; git and pruning go on. */
 inline crash(s) {
@@ -46,7 +46,7 @@ inline lose_disk(s) {
 	unstick()
 }
 
-/* What a push looked at is old, and what history has of before is not looked at any more. */
+/* A push's reads are old, and earlier entries of the history are not considered any more. */
 #ifdef HOUR_IGNORED
 #define ages(s) false
 #else

@@ -123,7 +123,7 @@ inline swap(s, r) {
 
 active [SITES] proctype Site() {
 end:	do
-	/* What processes of git left that have ended. */
+	/* The remains of git processes that have ended. */
 #ifndef UNBURIED
 	:: d_step { !copy[me].down && mem[g].phase == REST && any(buried_mine); bury(me) }
 #endif

@@ -1,5 +1,5 @@
 /*
- * A site's daemon: what the hook asks it, and what it does on its own. Memory m is
+ * A site's daemon: its answers to the hook, and its own actions. Memory m is
  * that of process m of git, or the one for processes that have ended.
  */
 #define say(what, s) printf("site %d: ", s); printf(what); printf("\n")
@@ -22,7 +22,7 @@
 
 #define unanswered(m) (mem[m].phase == PREPARING || mem[m].phase == REVOKING)
 
-/* A Prepare on the ref is under way: nothing else is let through. */
+/* A Prepare on the ref is in flight: no other move is allowed. */
 #define preparing(m, s, r) (at(m) == (s) && unanswered(m) && mem[m].what[r] != NONE)
 #ifdef NO_LATCH
 #define latched(s, r) false
@@ -58,7 +58,7 @@ inline let_through(i) {
 	push[i].heard = 0
 }
 
-/* "prepared", and nothing is known of the process. What a ref holds is read now. */
+/* "prepared", from an unknown process. The refs' values are read now. */
 inline hear_prepared(i, trusting) {
 	push[i].heard = 1;
 	for (x : 0 .. REFS - 1) {
@@ -106,7 +106,7 @@ inline prepare_arrives(m) {
 	served()
 }
 
-/* Whether or not it was carried out, the request never will be from now on: it is made again. */
+/* Carried out or not, the request has no effect from now on: it is made again. */
 inline revoke_arrives(m) {
 	serve_revoke(m);
 	printf("database, to site %d: revoked\n", of(m));
@@ -122,7 +122,7 @@ inline start_finish(m, unread) {
 		if
 		:: mem[m].has[x] ->
 			if
-			:: !mem[m].ours[x] -> mem[m].what[x] = DROPPED; mem[m].phase = FINISHING /* it will be told that it has ended */
+			:: !mem[m].ours[x] -> mem[m].what[x] = DROPPED; mem[m].phase = FINISHING /* it will learn that the intent has ended */
 			:: mem[m].ours[x] && (unread || copy[of(m)].here[x] == db[x].new) -> mem[m].what[x] = DONE; mem[m].phase = FINISHING
 			:: mem[m].ours[x] && !unread && copy[of(m)].here[x] == db[x].old -> mem[m].what[x] = DROPPED; mem[m].phase = FINISHING
 			:: else -> say("raises an alarm", of(m)); S5(false)
@@ -166,13 +166,13 @@ inline end_turn(m) {
 	}
 	x = 0;
 	if
-	:: y == 0 || m >= SLOTS -> forget_intents(m) /* the database is asked for those of the dead again */
+	:: y == 0 || m >= SLOTS -> forget_intents(m) /* the intents of ended processes are read from the database again */
 	:: else
 	fi;
 	y = 0
 }
 
-/* Whose request it was does not know its outcome. */
+/* The sender of the request does not know its outcome. */
 inline give_up(m) {
 	if
 	:: unanswered(m) ->
@@ -198,7 +198,7 @@ inline postpone(m) {
 	x = 0
 }
 
-/* It takes its presence anew: the database refuses what was prepared under the earlier one. */
+/* It takes its presence anew: the database refuses preparations under the earlier one. */
 inline renew(s) {
 #ifdef PREPARE_UNFENCED
 	skip
@@ -213,7 +213,7 @@ inline renew(s) {
 	y = 0;
 	for (x : 0 .. REFS - 1) {
 		if
-		:: db[x].owner == s -> db[x].unconfirmed = 0 /* whoever asks from now on did not ask for it */
+		:: db[x].owner == s -> db[x].unconfirmed = 0 /* later requesters did not make this request */
 		:: else
 		fi
 	}
@@ -291,7 +291,7 @@ inline bury(s) {
 }
 
 #ifdef TWO_DAEMONS
-/* A daemon of the same name, on the other site's machine, buries by that one's disk. */
+/* A daemon of the same name on the other site's machine buries intents according to that machine's disk. */
 inline bury_elsewhere(r) {
 	q.ours[r] = 1;
 	q.what[r] = (copy[1].here[r] == db[r].new -> DONE : DROPPED);

@@ -66,7 +66,7 @@ inline serve_prepare() {
 	fi
 }
 
-/* DB.Revoke: what m asked for was not recorded, and will not be. */
+/* DB.Revoke: the request of m was not recorded, and will not be. */
 inline serve_revoke(m) {
 	for (x : 0 .. REFS - 1) {
 		if

@@ -137,7 +137,7 @@ end:	do
 	:: d_step { may_start && every(me_free) && differ(2, 0); start(me, 2, 0, 1) }
 #endif
 #endif
-	/* The hook gives up, or is killed: git takes that for a no. */
+	/* The hook gives up, or is killed: git treats that as a refusal. */
 	:: d_step { push[me].phase == ASKING && (full || (push[me].heard && mem[me].phase == REST)); go_on(me, ABORTED) }
 
 	:: d_step { push[me].phase == TOLD && !push[me].rejected && !push[me].done[0]; rename(me, 0) }
@@ -178,7 +178,7 @@ end:	do
 	:: d_step { push[me].phase == THROUGH; die(me) }
 	:: d_step { full && push[me].phase != NONE && push[me].phase != THROUGH; printf("git %d: is killed\n", me); die(me) }
 #ifndef BOTH
-	/* A site without trouble: what it asks is answered at once. */
+	/* A site without trouble: its requests are answered at once. */
 	:: d_step { plain_start(0); start(me, 0, 0, 0); prepare_now(me) }
 	:: d_step { plain_start(1); start(me, 1, 0, 0); prepare_now(me) }
 #if VALUES > 2

@@ -32,10 +32,10 @@ typedef Push {      /* a process of git, in a transaction of all refs */
 };
 
 typedef Memory {    /* of a daemon, of a push; the last ones are of those that have ended */
-	mtype phase;    /* but for REST, somebody has the turn */
+	mtype phase;    /* except in REST, some process has the turn */
 	bit ended;      /* its process has */
 	bit adopted;    /* its intents were found in the database */
-	bit over;       /* git is through with them */
+	bit over;       /* git is finished with them */
 	bit has[REFS];
 	bit ours[REFS]; /* the intent meant is the one that stands in the database */
 	byte old[REFS]; /* in the request */
@@ -98,7 +98,7 @@ bit stray[SLOTS]; /* a mistake: the daemon may still serve a hook that has gone 
 #ifndef CALM
 #define trouble true
 #else
-bit calm; /* no trouble any more, and nothing new */
+bit calm; /* no more trouble, and no new pushes */
 #define trouble (!calm)
 #endif
 #ifdef PUNCTUAL
@@ -121,7 +121,7 @@ byte y;
 #define every(p) (p(0))
 #endif
 
-/* Who has git's lock on a ref of a site. */
+/* The holder of git's lock on a ref of a site. */
 #define locks(i, s, r) (at(i) == (s) && (push[i].phase == ASKING || push[i].phase == TOLD) && !push[i].done[r])
 #if SLOTS == 3
 #define pushing(s, r) (locks(0, s, r) || locks(1, s, r) || locks(2, s, r))
@@ -170,7 +170,7 @@ inline drop_late() {
 	x = 0
 }
 
-/* The intent on a ref has ended: whatever meant it means nothing now. */
+/* The intent on a ref has ended: references to it become void. */
 inline end_intent(r) {
 	db[r].pending = 0;
 	db[r].owner = 0;

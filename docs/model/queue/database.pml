@@ -1,5 +1,5 @@
 /*
- * The database: what is done to the rows in one transaction. What an #ifdef changes
+ * The database: the changes of rows in one transaction. What an #ifdef changes
  * is a seeded mistake, unless it says otherwise.
  */
 
@@ -25,7 +25,7 @@ inline reserve(w, r) {
 	row[r].owed[w] = 1
 }
 
-/* Whoever asks next takes the lock: the first in the queue polls. */
+/* The next requester takes the lock: the first in the queue polls. */
 inline open_row(r) {
 	event(OPENED);
 	row[r].state = OPEN;
@@ -34,7 +34,7 @@ inline open_row(r) {
 	row[r].stale = 0
 }
 
-/* Somebody that has a place was passed N times. */
+/* A waiter with a place was passed N times. */
 #ifdef NEXT_UNLIMITED
 #define limits_next(r) false
 #else
@@ -46,7 +46,7 @@ inline open_row(r) {
 #endif
 #endif
 
-/* Nobody's lock stands on the ref any more. */
+/* There is no lock on the ref any more. */
 inline hand_on(r, next) {
 	find_first(r);
 	if
@@ -94,7 +94,7 @@ inline hand_on_stale(r) {
 	fi
 }
 
-/* An update that no lock fences passes a stale lock, a turn that is over, or a row that is kept for nobody. */
+/* An update that no lock fences passes a stale lock, a turn that is over, or a row that is kept for no waiter. */
 inline pass_row(r) {
 	printf("ref %d: an update passes its row\n", r);
 	find_first(r);
@@ -186,12 +186,12 @@ inline take(w) {
 #endif
 #endif
 
-/* What is reserved for it is of no use to it yet. */
+/* It can't use its reservation yet. */
 inline yield(w, r) {
 	if
 	:: keeps(w) -> event(KEPT); row[r].stale = 0
 	:: else ->
-#ifndef YIELD_FIRST /* the first later one, if there is any; the first of all does as well */
+#ifndef YIELD_FIRST /* the first later one, if any; the first of all would do, too */
 		found = NOBODY;
 		for (y : 0 .. WAITERS - 1) {
 			if
@@ -255,7 +255,7 @@ inline write_passed(w, r) {
 }
 
 #ifndef INTENT_PLACES
-/* Nobody waits for one that waits for an intent: its only place is there. */
+/* No waiter waits for a waiter of an intent, whose only place is there. */
 inline step_back(w, r) {
 	if
 	:: row[r].place[w] && !(row[r].state == LOCKED && row[r].intent) -> forget_place(w, r); waiter[w].back = 1

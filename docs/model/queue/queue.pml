@@ -1,7 +1,7 @@
 /*
- * The queue of a lock (docs/PROTOCOL.md, Q), for Spin: who gets a lock next, of those
- * who wait for it. ../README.md says what is modelled. run.sh checks
- * this model, and that it catches seeded mistakes.
+ * The queue of a lock (docs/PROTOCOL.md, Q), for Spin: which waiter gets a lock next.
+ * ../README.md says what is modelled. run.sh checks this model, and that it catches
+ * seeded mistakes.
  *
  * Everything that is one transaction is one d_step. A run may be of any length.
  */
@@ -36,7 +36,7 @@
 
 #define W1(x) assert(!checked(1) || (x)) /* a reservation is never a lock: at most one holds a ref, and by its lock */
 #define W2(x) assert(!checked(2) || (x)) /* at most N later ones pass a place whose waiter comes when it is its turn */
-#define W3(x) assert(!checked(3) || (x)) /* a reservation is not passed around for ever while nobody gets a lock */
+#define W3(x) assert(!checked(3) || (x)) /* a reservation is not passed around forever while no waiter gets a lock */
 #define W4(x) assert(!checked(4) || (x)) /* a turn is lost only by a waiter that died, or was late, and once for each place */
 
 /* Events that must be possible. With -DEVENT=n the first one is an error. */
@@ -45,22 +45,22 @@
 #endif
 #define event(n) assert(n != EVENT)
 
-#define TURN       1 /* a waiter takes what was reserved for it */
+#define TURN       1 /* a waiter takes its reserved lock */
 #define PREFERRED  2 /* a release prefers a waiter of its own process */
-#define LIMITED    3 /* it may not, since somebody was passed N times */
+#define LIMITED    3 /* it may not, because a waiter was passed N times */
 #define YIELDED    4 /* a waiter for both refs hands its reservation on */
-#define LEFT       5 /* it yields, and nobody else waits there */
+#define LEFT       5 /* it yields, and there is no other waiter */
 #define KEPT       6 /* it keeps its reservation */
-#define PREEMPTED  7 /* a waiter takes what is reserved for a later one */
+#define PREEMPTED  7 /* a waiter takes a lock reserved for a later one */
 #define CROSSED    8 /* each of two waiters for both refs has one reserved, and the earlier takes both */
 #define LOST_TURN  9 /* a stale reservation is handed on */
-#define ABANDONED 10 /* the row of a stale reservation, for which nobody else waits, is taken */
+#define ABANDONED 10 /* the row of a stale reservation without other waiters is taken */
 #define STEPPED_BACK 11 /* a waiter yields because of an intent */
 #define RESUMED   12 /* it gets its locks after the intent has ended */
 #define PASSED    13 /* a waiter takes its lock after it was passed N times */
-#define HANDED    14 /* a waiter that gives up hands on what was reserved for it */
-#define OPENED    15 /* a lock ends and is kept for nobody */
-#define PASSED_BY 16 /* an update passes a row in whose queue somebody waits */
+#define HANDED    14 /* a waiter that gives up hands on its reservation */
+#define OPENED    15 /* a lock ends and is kept for no waiter */
+#define PASSED_BY 16 /* an update passes a row with waiters in its queue */
 
 #include "state.pml"
 #include "database.pml"

@@ -1,7 +1,7 @@
 /* What all begins with is 0. */
 #define FREE 0
 #define IDLE 0
-mtype = { LOCKED, RESERVED, OPEN }; /* a row, or FREE: there is none. OPEN: kept for nobody */
+mtype = { LOCKED, RESERVED, OPEN }; /* a row, or FREE: there is none. OPEN: kept for no waiter */
 mtype = { WAITING, HOLDING, DEAD }; /* what a waiter does, or IDLE */
 
 typedef Row {            /* of the table of locks */
@@ -29,8 +29,8 @@ typedef Contender {
 
 Row row[REFS];
 Contender waiter[WAITERS];
-byte wander;             /* only for W3: how often reservations were yielded since anything else happened */
-#define WANDER (2 * N)   /* N by each of those that want both */
+byte wander;             /* only for W3: number of yields since the last other event */
+#define WANDER (2 * N)   /* N by each waiter for both refs */
 
 /* Scratch, 0 between steps. */
 byte x;

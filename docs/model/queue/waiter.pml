@@ -1,6 +1,6 @@
 /*
- * Who waits and holds. A waiter may ask at any time, whether it was woken or polls.
- * A holder releases in the end; an intent may stand for ever.
+ * Waiters and holders. A waiter may ask at any time, woken or polling.
+ * A holder releases eventually; an intent may stand forever.
  */
 #define me _pid
 
@@ -16,7 +16,7 @@
 #ifdef FOREVER
 /* W3: the waiter FOREVER gets its locks, or gives up. */
 ltl claim { [] <> (waiter[FOREVER].phase != WAITING) }
-byte given_up; /* giving up for ever is no progress of anybody */
+byte given_up; /* giving up forever is no progress */
 #define may_give_up (given_up == 0)
 #define give_up given_up = 1
 #else
@@ -83,7 +83,7 @@ inline end_turn(r) {
 #define purgeable(r) (row[r].state == RESERVED && row[r].stale)
 #define passable(r)  (row[r].state == OPEN || row[r].state == RESERVED && row[r].stale)
 
-/* A purge of what is stale: nobody asks for it, but it is handed on as if somebody did. */
+/* A purge of a stale lock: the lock is handed on as if a requester had taken it over. */
 inline purge(r) {
 	printf("ref %d: its stale reservation is purged\n", r);
 #ifdef PURGE_QUEUES

@@ -1,6 +1,6 @@
-/* Which server may be written at: each site looks what is missing of what it knows, and reports it. */
+/* Which server accepts writes: each site checks which known changes are missing, and reports them. */
 
-/* What was pruned is taken for there only up to where the database itself says that the site has looked. */
+/* A pruned change counts as present only up to the position at which, according to the database itself, the site has checked. */
 #if defined(PRUNED_IS_LOST)
 #define was_there(s, op) false
 #elif defined(PRUNED_IS_THERE)
@@ -37,7 +37,7 @@
 #else
 #define seen_all(s) true
 #endif
-/* Only if it makes a difference. */
+/* Only if that makes a difference. */
 #define may_look(s) (site[s].looked != server && (!reported_here(s) || moved_later(s) || (db.admission == server && (!knows_others(s) || !seen_all(s)))) && \
 	((db.live & of(s)) || changes < CHANGES || rewinds > 0))
 
@@ -81,7 +81,7 @@ inline look(s) {
 #define still_found(op) found(op)
 #endif
 
-/* A rewind took a change of s along that w knows of: s is waited for. */
+/* A rewind undid a change of s that w knows of: s is awaited. */
 #if defined(LIVE_IGNORED)
 #define taken_along(w, s) false
 #elif defined(LIVE_NAMES)
@@ -111,7 +111,7 @@ inline report(s) {
 		fi
 	}
 	y = 0;
-	for (y : 1 .. OPS) { /* it may have been written, or decided, since the look */
+	for (y : 1 .. OPS) { /* it may have been written, or decided, since the check */
 		if
 		:: (site[s].missing & ~db.lost & bits(y)) && !still_found(y) -> x = x | bits(y)
 		:: else
@@ -180,7 +180,7 @@ inline report(s) {
 	:: else
 	fi;
 #ifdef PRUNING
-	db.seen[s] = db.n; /* what it knows is there, or in lost */
+	db.seen[s] = db.n; /* everything it knows is present, or in lost */
 #endif
 	site[s].looked = 0;
 	site[s].missing = 0;

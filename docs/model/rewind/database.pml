@@ -43,7 +43,7 @@ inline copy(to, from) {
 	to.tokens = from.tokens
 }
 
-/* Fewer states: nobody goes by an earlier server's name again, other than that it is not the server's. */
+/* Fewer states: an earlier server's name is only compared with the present server's. */
 inline forget_server(d) {
 #if !defined(NO_SERVER) && !defined(RECOVER_GOES_ON) && !defined(REPORT_UNNAMED)
 	d.compared = 0;

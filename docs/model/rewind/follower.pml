@@ -2,7 +2,7 @@
 byte cursor;
 byte cursor_op;
 bit follows;
-byte given;              /* only for V2: operations, as bits, that it was given, or that its first state had */
+byte given;              /* only for V2: operations, as bits, that it received, or that its first state had */
 
 #if defined(CURSOR_WITHOUT_OP)
 #define stands_in_history (cursor <= db.n)

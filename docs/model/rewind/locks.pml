@@ -1,10 +1,10 @@
 /*
  * A lock beside the pushes, and fences. The owner of a site's lock is one process, in
- * which somebody may still act under a lock that it has lost.
+ * which a thread may still act under a lost lock.
  */
 #define TOKENS 3 /* in a run, from 1 */
 #ifdef TOKEN_OF_SERVER
-/* More than is promised: what a process holds is lost to it as soon as the server is another. */
+/* More than is promised: a process loses its locks as soon as the server changes. */
 #define given        (db.tokens + (TOKENS + 1) * rewinds)
 #define of_server(t) ((t) / (TOKENS + 1) == rewinds)
 #else
@@ -34,7 +34,7 @@ inline release(s) {
 
 #define stands(s, t) ((t) != 0 && db.holder == 1 + (s) && db.token == (t) && of_server(t))
 
-/* A fenced write passes: only by a lock that no other came after. */
+/* A fenced write passes: only under the latest lock. */
 inline pass(s, good) {
 	printf("site %d: writes under a lock that it believes to hold; it does: %d\n", s, good);
 #ifdef TOKEN_OF_SERVER
@@ -51,7 +51,7 @@ inline pass(s, good) {
 active [SITES] proctype Holder() {
 	byte i = _pid - 2 - SITES;
 end:	do
-	:: d_step { admitted && db.tokens < TOKENS && db.holder != 1 + i; acquire(i) } /* another's is stale */
+	:: d_step { admitted && db.tokens < TOKENS && db.holder != 1 + i; acquire(i) } /* another process's lock is stale */
 	:: d_step { admitted && site[i].held != 0 && stands(i, site[i].held); release(i) }
 	:: d_step { admitted && stands(i, site[i].held); pass(i, site[i].valid) }
 	:: d_step { admitted && stands(i, site[i].frozen); pass(i, 0) }

@@ -1,12 +1,12 @@
 /*
- * recover. Each step is a transaction that goes by what the database says, so it makes no
- * difference whether one operator takes them, or two, or one who was interrupted and begins
+ * recover. Each step is a transaction based on the database's state, so it makes no
+ * difference whether the steps are taken by one operator, two, or one who was interrupted and begins
  * again. An operator may have said --without about any site that has not reported.
  */
 #ifdef RECOVER_GOES_ON
 #define are_in db.reported
 #else
-#define are_in (db.compared == server -> db.reported : 0) /* what was reported for another server says nothing of this one */
+#define are_in (db.compared == server -> db.reported : 0) /* reports for another server don't count */
 #endif
 #define under_way (recoveries < EPOCHS && db.admission != server)
 

@@ -5,7 +5,7 @@
  * model, and that it catches seeded mistakes.
  *
  * Everything that is one transaction, one step of git or one of a daemon is one d_step.
- * A server that starts anew and lost nothing is one that went back to its latest state.
+ * A restart without a loss is a server that went back to its latest state.
  */
 #ifndef SITES
 #define SITES 2

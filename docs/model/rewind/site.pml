@@ -1,4 +1,4 @@
-/* What a site does while all is well: each statement that writes has the same conditions. */
+/* A site in normal operation: each statement that writes has the same conditions. */
 
 #ifdef NO_SERVER
 #define admitted (db.admission != HALTED)

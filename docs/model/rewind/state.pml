@@ -4,22 +4,22 @@
 #define all_sites ((1 << SITES) - 1)
 #define server   (rewinds + 1)
 
-#define HALTED    0   /* in admission: changes are lost, and only recover ends that */
-#define COMPARING 255 /* in admission: a server that is no more */
+#define HALTED    0   /* in admission: changes are lost, and only recover ends the halt */
+#define COMPARING 255 /* in admission: a server that no longer exists */
 
 typedef Database {
 	byte n;             /* rows of history */
 	byte row[OPS + 1];  /* by position, from 1 */
 	byte has;           /* their operations, as bits */
 	byte intent;        /* the operation whose intent is pending */
-	byte admission = 1; /* the server at which may be written */
+	byte admission = 1; /* the server that accepts writes */
 	byte compared = 1;  /* the server for which the sites in reported have reported */
 	byte reported = all_sites;
 	byte live = all_sites; /* sites, as bits: registered, and neither away nor in left */
-	byte left;          /* sites, as bits: that a recover went without, and that did not come since */
+	byte left;          /* sites, as bits: that a recover left out, and that have not returned since */
 	byte since[SITES];  /* when live and left changed for a site: a time, so never given again */
 #ifdef CHANGES_COUNTED
-	byte time[SITES];   /* as since should be */
+	byte time[SITES];   /* the intended value of since */
 #endif
 	byte lost;          /* operations, as bits: reported, and undecided */
 	byte moved;         /* operations, as bits: whose repository had the value when they were reported */
@@ -29,7 +29,7 @@ typedef Database {
 	byte freed;         /* only for V7: sites, as bits: without which rows were pruned, and that did not report since */
 	byte holder;        /* of the lock: 1 + the site */
 	byte token;
-	byte tokens         /* the largest that was given */
+	byte tokens         /* the largest given */
 };
 Database store[3];
 #define db     store[0]
@@ -37,7 +37,7 @@ Database store[3];
 #define empty  store[2]
 #define value(d) d.row[d.n]
 
-/* What an operation is never changes. */
+/* The properties of an operation never change. */
 byte ops;
 byte who[OPS + 1];
 byte old[OPS + 1];
@@ -46,15 +46,15 @@ byte at[OPS + 1];      /* the position that it was last written at */
 typedef Daemon {
 	/* lasts: the repository, and the journal */
 	byte here;          /* the ref in the repository */
-	byte known;         /* operations, as bits: rows that it wrote and was told of, or saw */
-	byte pending;       /* its operation whose intent it was told of, and of whose end it was not */
+	byte known;         /* operations, as bits: rows that it wrote with an answer, or saw */
+	byte pending;       /* its operation whose intent, but not whose end, was acknowledged to it */
 	byte since[SITES];  /* as it last read them */
 #ifdef CHANGES_COUNTED
 	byte time[SITES];
 #endif
 	/* lasts as long as git's process */
 	bit git;            /* it may move the ref to pending */
-	/* from a look to its report */
+	/* from a check to its report */
 	byte looked;        /* the server; 0: there is nothing to report */
 	byte missing;       /* operations, as bits */
 	bit before;         /* only for mistakes: something was checked in a round trip before */
@@ -65,7 +65,7 @@ typedef Daemon {
 	byte saw;           /* operations, as bits */
 #ifdef LOCKS
 	byte held;          /* a token */
-	byte frozen;        /* an earlier one, that somebody in the same process still has */
+	byte frozen;        /* an earlier one, still held by a thread of the same process */
 #endif
 	bit valid           /* no other lock was given since held was, and no recover ended it */
 };
@@ -74,12 +74,12 @@ Daemon site[SITES];
 byte rewinds;
 byte recoveries;
 byte changes;
-byte stamps;            /* the last since that was given */
+byte stamps;            /* the last assigned value of since */
 
 /* Only for promises. */
-bit dirty;             /* the server is another, and there was no recover since */
+bit dirty;             /* the server has changed, and there was no recover since */
 byte acknowledged;     /* operations, as bits */
-byte listed;           /* operations, as bits: somebody was told of their loss, by name */
+byte listed;           /* operations, as bits: their loss was listed by name */
 byte highest;          /* token */
 byte unheard;          /* sites, as bits: that a recover went without, or of whose last change of live a rewind left no trace */
 

@@ -10,20 +10,20 @@
 #define SITES 2
 #endif
 #define VALID  2 /* ticks from when a daemon asked */
-#define HOOK   1 /* what is let through is over by then */
+#define HOOK   1 /* accepted pushes are over by then */
 #ifdef SETTLE_SHORT
 #define SETTLE (VALID + HOOK - 1)
 #else
 #define SETTLE (VALID + HOOK + 2) /* by the row's age; 2: a margin for clocks, one tick of which is used up */
 #endif
 #define UNKNOWN 3
-#define OLDEST  2 /* stands for all before, too */
+#define OLDEST  2 /* stands for all earlier ones, too */
 
 /* -DPROMISE=n checks Rn alone; 0 checks all. */
 #ifndef PROMISE
 #define PROMISE 0
 #endif
-#define R1(x) assert(!(PROMISE == 0 || PROMISE == 1) || (x)) /* what old rules let through is over before new ones let anything through */
+#define R1(x) assert(!(PROMISE == 0 || PROMISE == 1) || (x)) /* pushes under old rules are over before new rules accept any */
 
 /* Events that must be possible. With -DEVENT=n the first one is an error. */
 #ifndef EVENT
@@ -31,11 +31,11 @@
 #endif
 #define event(n) assert(n != EVENT)
 
-#define CHANGED    1 /* a push is let through by new rules */
+#define CHANGED    1 /* a push is accepted under new rules */
 #define CUT_OFF    2 /* a site without an answer for too long refuses a push */
-#define WAITED     3 /* a daemon that started refuses a push until the row has its age */
-#define AGAIN      4 /* a second change is heard of while the first settles */
-#define UNAWARE    5 /* a site lets a push through by old rules while another refuses pushes */
+#define WAITED     3 /* a newly started daemon refuses a push until the row is old enough */
+#define AGAIN      4 /* a second change is learned while the first settles */
+#define UNAWARE    5 /* a site accepts a push under old rules while another refuses pushes */
 
 mtype = { ASKED, ANSWERED }; /* a request for the row; 0: none */
 
@@ -46,19 +46,19 @@ typedef Daemon {
 	byte read;       /* the revision in the answer */
 	byte read_age;   /* and the age that the row had */
 
-	byte known;      /* the revision that it goes by, or UNKNOWN */
+	byte known;      /* the revision in effect, or UNKNOWN */
 	byte age;        /* ticks since it asked for that; VALID + 1 stands for all above */
 	byte settling;   /* ticks until it may decide on a push */
 	bit deviated;    /* its clock has missed a tick of age, or counted one too many of settling */
 	bit young;       /* only for an event: it has not decided on a push since its start */
 
-	bit push;        /* a push was let through, and may not be over */
-	byte by;         /* by that revision */
+	bit push;        /* a push was accepted, and may not be over */
+	byte by;         /* under that revision */
 	byte left        /* ticks until it is over */
 };
 Daemon site[SITES];
 byte row_age = SETTLE; /* SETTLE stands for all above */
-byte latest;           /* the latest revision that a push was let through by */
+byte latest;           /* the latest revision under which a push was accepted */
 byte x;                /* scratch, 0 between steps */
 
 #define older(r) ((r) < OLDEST -> (r) + 1 : (r))
@@ -153,7 +153,7 @@ inline end_push(i) {
 	site[i].left = 0
 }
 
-/* A push that was let through goes on without the daemon. */
+/* An accepted push continues without the daemon. */
 inline restart(i) {
 	printf("site %d: its daemon is started anew\n", i);
 	forget_request(i);
@@ -185,7 +185,7 @@ end:	do
 	od
 }
 
-/* Nobody has to do anything in time, but git: a daemon that is frozen, or cut off, does nothing. */
+/* Only git has to act in time: a frozen or disconnected daemon does nothing. */
 #ifdef FROZEN_GIT
 #define overdue(i) false
 #else
@@ -226,7 +226,7 @@ inline pass(i, slow, fast) {
 	:: else
 	fi;
 	if
-	:: site[i].since > VALID -> forget_request(i) /* too late to be of use: it is given up */
+	:: site[i].since > VALID -> forget_request(i) /* too late to be useful: it is given up */
 	:: else
 	fi
 }

@@ -36,7 +36,7 @@
 #endif
 #define claimable(i, r) (!moves(i, r) || (!claimed_beside(i, r) && !followed(r) && !left_by_any(r)))
 
-/* What an operator has decided is heeded once its agent can't move the ref any more. */
+/* An operator's decision is applied once its agent can't move the ref any more. */
 inline heed(r) {
 	printf("site: heeds a decision: ref %d from %d to %d\n", r, here[r], db[r].value);
 	if
@@ -52,7 +52,7 @@ inline heed(r) {
 /* Its git needs the lock file. */
 #define heedable(i, r) (!decision(i, r) || lock[file(r)] == FREE)
 
-/* What to announce to the database as the old value. */
+/* The old value to announce to the database. */
 #ifdef OLD_OF_DISK
 #define old_of(i, r) here[r]
 #else
@@ -124,7 +124,7 @@ inline late_arrives(i) {
 	tidy(i)
 }
 
-/* What it asked for was not recorded, and will not be (I7). */
+/* Its request was not recorded, and will not be (I7). */
 inline revoke(i) {
 	say("is revoked:", i);
 	late = 0;
@@ -144,7 +144,7 @@ inline revoke(i) {
 	tidy(i)
 }
 
-/* The end of what a transaction left, by the repository. */
+/* The remains of a transaction are settled according to the repository. */
 inline settle(i, reported) {
 	say("is settled:", i);
 	J5(!reported || meant(i));
@@ -192,7 +192,7 @@ inline settle(i, reported) {
 	tidy(i)
 }
 
-/* A list: what it names goes on, all else of that guard is settled. */
+/* A list: its transactions continue, all others of that guard are settled. */
 #ifdef PID_ALONE
 #define concerns(g, i) (!t[i].dead)
 #elif defined(SAME_IDENTITY)
@@ -284,7 +284,7 @@ inline hear_old_list() {
 }
 #endif
 
-/* What proves that a transaction's process has ended. */
+/* The proof that a transaction's process has ended. */
 #if defined(DEAD_UNSEEN) || defined(SAME_IDENTITY)
 #define ended(i) false
 #elif defined(BROKEN_IS_DEAD)
@@ -296,8 +296,8 @@ inline hear_old_list() {
 #endif
 
 /*
- * A lock file is removed only while nobody lives that may have made it: no git runs in the
- * repository, and nothing of a living guard has its OK there.
+ * A lock file is removed only while no process lives that may have created it: no git runs in the
+ * repository, and no transaction of a living guard has its OK there.
  */
 #ifdef LOCK_OF_GIT
 #define no_git true

@@ -1,5 +1,5 @@
 /*
- * The database: each inline is one atomic transaction. What late requests do is in the model
+ * The database: each inline is one atomic transaction. The effects of late requests are in the model
  * of pushes. What an #ifdef changes is a seeded mistake.
  */
 inline end_intent(r) {
@@ -29,7 +29,7 @@ inline record(i, r, a, b) {
 	db[r].moved = 0
 }
 
-/* By what the repository has. */
+/* According to the repository. */
 inline finish(r) {
 	if
 	:: here[r] == db[r].new -> J5(db[r].moved && db[r].value == db[r].old); step_to(r, db[r].new, 1)

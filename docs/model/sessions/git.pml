@@ -1,5 +1,5 @@
 /*
- * The other two that move refs here: a push over git, with its hook, and the follower's git.
+ * The two other processes that move refs here: a push over git, with its hook, and the follower's git.
  */
 #define git_left       (db[GIT_REF].agent == BY_GIT && (db[GIT_REF].pending || db[GIT_REF].decided))
 #define git_free       (lock[file(GIT_REF)] == FREE)

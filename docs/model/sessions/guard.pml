@@ -22,7 +22,7 @@
 #define lists(i) (may_move(i) || t[i].phase == ENDED)
 #endif
 
-/* A session begins with the list of what may still move. */
+/* A session begins with the list of moves that may still happen. */
 inline connect(g) {
 	session[g] = HELLO;
 #ifdef UNNUMBERED
@@ -50,7 +50,7 @@ inline connect(g) {
 	x = 0
 }
 
-/* What it had its OK for stays, and so do its lock files. */
+/* Moves with an OK stay, and so do their lock files. */
 inline die(g) {
 	printf("guard %d dies\n", g);
 	session[g] = NONE;
@@ -101,7 +101,7 @@ inline die(g) {
 }
 
 
-/* Given out only when nobody can still make the move that was noted. */
+/* Given out only when no process can still make the recorded move. */
 #ifdef GIVEN_EARLY
 #define on_list(r) noted[r]
 #else
@@ -112,7 +112,7 @@ inline die(g) {
 #ifdef SILENT
 #define speaks trouble
 #elif defined(GONE)
-#define speaks (trouble || one_of(living_left)) /* one that died may not be started again */
+#define speaks (trouble || one_of(living_left)) /* a dead guard may not be started again */
 #else
 #define speaks true
 #endif

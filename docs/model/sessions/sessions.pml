@@ -8,25 +8,25 @@
  * Who
  *  1. A guard is one run of a process: boot, PID namespace, process ID, start time, and a random ID. A guard
  *     is dead if its boot is over, or if a daemon in its PID namespace sees that its process is gone.
- *     Nothing else proves a death: no broken session, no silence. What has its OK waits for a guard that lives.
+ *     Nothing else proves a death: no broken session, no silence. Transactions with an OK wait for a living guard.
  * Transactions
  *  2. A transaction has an ID that is never used again. A retry is a new transaction.
  *  3. A thread moves refs only after an OK. One compare-and-set decides between taking the OK and giving up
- *     (time-out, broken session). What was given up never moves.
+ *     (timeout, broken session). A transaction that was given up never moves.
  *  4. An OK that comes too late is reported as ended in its session.
  *  5. When JGit has returned or thrown, the thread reads its refs, and reports. The daemon settles by the
- *     repository, and its answer says what moved where the thread could not read. Else what the thread read says it.
- *  6. A thread that ends while there is no session tells its caller so, and is on no list.
+ *     repository, and its answer counts for refs that the thread could not read; for others the thread's reading counts.
+ *  6. A thread that ends while there is no session reports that to its caller, and is on no list.
  * Sessions
- *  7. Before a guard begins a session, nothing waits for an answer in an earlier one any more.
+ *  7. Before a guard begins a session, no transaction is waiting for an answer in an earlier one.
  *  8. A session begins with a number, larger than all before it, and a list: the transactions that have taken
  *     their OK, and have neither reported nor ended (6). Each of them is to report in this session.
  *  9. Nothing is announced in a session before its list.
  * 10. The daemon hears no session with a smaller number than one that it has heard. It first ends its work for
- *     earlier sessions of that guard: it reads nothing more from them, drops what waits there, and revokes
- *     (I7) what is being prepared. Then what is listed and has its intent goes on, and all else of that guard
- *     is settled by the repository.
- * 11. Of a guard that lives, only a report or a list settles anything.
+ *     earlier sessions of that guard: it reads nothing more from them, drops waiting requests, and revokes
+ *     (I7) preparations in progress. Then listed transactions with an intent continue, and all others of that guard
+ *     are settled according to the repository.
+ * 11. Transactions of a living guard are settled only by a report or a list.
  * Claims
  * 12. A transaction claims all its refs at once. It is claimed from before the repository is read until the
  *     preparation is answered or revoked. From then on its intent is the claim, also for a later daemon.
@@ -41,8 +41,8 @@
  * 16. An operator's decision is a claim until it is heeded: when its transaction has reported, is on no list,
  *     was revoked, or its guard is dead.
  * Lock files
- * 17. No lock file is removed while a git runs in the repository, or an intent of a guard that lives stands there.
- *     One at a time looks and removes in a repository, an operator's command included.
+ * 17. No lock file is removed while a git runs in the repository, or it has an intent of a living guard.
+ *     Only one process at a time checks and removes in a repository, including an operator's command.
  * 18. While an intent of a dead guard stands in a repository, nothing is prepared there for sessions. The lock
  *     files of its refs and packed-refs.lock are removed, then it is settled.
  * The list of moves
@@ -52,7 +52,7 @@
  * 21. The guard saves its place after it has indexed.
  */
 #ifndef SLOTS
-#define SLOTS 2  /* transactions that anybody remembers at a time */
+#define SLOTS 2  /* transactions remembered at a time */
 #endif
 #ifndef GUARDS
 #define GUARDS 1 /* 2: each with one of the transactions */

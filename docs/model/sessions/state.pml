@@ -2,8 +2,8 @@
 #define NONE 0
 #define FREE 0
 mtype = { SENT, MAY, LOCKED, ENDED, REPORTED };          /* a thread's transaction, or NONE */
-mtype = { ANNOUNCE, REPORT };                            /* what is under way to the daemon */
-mtype = { OK, NO, MADE, UNMADE };                        /* what is under way from it */
+mtype = { ANNOUNCE, REPORT };                            /* messages in flight to the daemon */
+mtype = { OK, NO, MADE, UNMADE };                        /* messages in flight from it */
 mtype = { WAITS, CLAIMED, REVOKING, PREPARED, GRANTED, ENDING }; /* the daemon's work for a transaction */
 mtype = { HELLO, OPEN };                                 /* a session, as its guard sees it, or NONE: broken */
 mtype = { ASKING, TOLD };                                /* a process of git, or NONE */
@@ -16,17 +16,17 @@ typedef Transaction {
 	mtype reply;
 	mtype work;
 	bit dead;       /* its guard is */
-	bit listed;     /* in the list that is under way */
+	bit listed;     /* in the list in flight */
 	bit moved;
-	bit believed;   /* its thread takes it for moved */
+	bit believed;   /* its thread believes that it moved */
 	bit refused;    /* its caller was told that it failed */
-	bit overtaken   /* somebody else wrote while it had the lock file */
+	bit overtaken   /* another process wrote while it had the lock file */
 };
 
 typedef Ref {       /* in the database */
 	byte value;
 	bit pending;    /* an intent of this site. Another site's pushes are one step */
-	bit decided;    /* an operator has resolved it, and the site has not heeded that */
+	bit decided;    /* an operator has resolved it, and the site has not applied that */
 	byte agent;     /* a transaction, or BY_GIT */
 	byte old;
 	byte new;
@@ -34,20 +34,20 @@ typedef Ref {       /* in the database */
 };
 
 #define BY_GIT      SLOTS       /* an agent */
-#define by(i)       ((i) + 1)   /* who made a lock file */
+#define by(i)       ((i) + 1)   /* the creator of a lock file */
 #define BY_GIT_LOCK (SLOTS + 1)
 #define BY_FOLLOWER (SLOTS + 2)
 #define BY_DEAD     (SLOTS + 3)
 
 Transaction t[SLOTS];
 mtype session[GUARDS];
-bit hello[GUARDS];   /* the list of a session is under way */
+bit hello[GUARDS];   /* the list of a session is in flight */
 Ref db[REFS];
 byte here[REFS];     /* the repository */
 byte lock[FILES];    /* its lock files */
 bit current[REFS];   /* only for J3: it has what the last step of the global value, or a move under an intent, made of it */
 bit down;            /* the daemon */
-byte late;           /* 1 + a transaction whose prepare is under way, and has no answer */
+byte late;           /* 1 + a transaction whose prepare is in flight, without an answer */
 
 mtype git;           /* a push over git's own receive-pack */
 byte git_new;
@@ -77,7 +77,7 @@ bit old_listed[SLOTS];
 bit half[SLOTS];     /* a mistake: it has one of two claims */
 #endif
 #ifdef LOOKS_FIRST
-bit looked[SLOTS];   /* a mistake: it has seen that nobody lives, and is to remove what is there by then */
+bit looked[SLOTS];   /* a mistake: it has seen that no process lives, and will remove whatever is there by then */
 #endif
 #ifdef NOTED_AFTER
 bit unnoted[REFS];
@@ -86,7 +86,7 @@ bit unnoted[REFS];
 #ifndef CALM
 #define trouble true
 #else
-bit calm;            /* no trouble any more, and nothing new */
+bit calm;            /* no more trouble, and no new transactions */
 #define trouble (!calm)
 #endif
 
@@ -108,7 +108,7 @@ bit b;
 #define guard(i) (GUARDS == 2 -> (i) : 0)
 #define connected(i) (session[guard(i)] != NONE)
 
-/* Which refs transaction i moves. */
+/* The refs that transaction i moves. */
 #if REFS == 1 || defined(BATCHES)
 #define moves(i, r) true
 #else
@@ -120,7 +120,7 @@ bit b;
 #define left(i, r)     (intent(i, r) || decision(i, r))
 #define meant(i)       any(left, i)
 
-/* Nobody remembers the transaction any more: its number is free. */
+/* The transaction is no longer remembered: its number is free. */
 #define forgotten(i) (t[i].phase == NONE && t[i].flight == NONE && t[i].reply == NONE && t[i].work == NONE && late != 1 + (i) && !meant(i))
 inline tidy(i) {
 	if
@@ -151,7 +151,7 @@ inline note(r) {
 #endif
 }
 
-/* Somebody renames lock file f: whoever else believes to have it is overtaken. */
+/* Lock file f is renamed: any other process that believes to have it is overtaken. */
 inline write_file(f) {
 	for (z : 0 .. SLOTS - 1) {
 		if

@@ -29,7 +29,7 @@ inline begin(i, v) {
 	t[i].flight = ANNOUNCE
 }
 
-/* What Gerrit is told. It indexes what has moved. */
+/* The result for Gerrit, which indexes the moved refs. */
 inline tell(i, yes) {
 	t[i].phase = NONE;
 	if
@@ -49,7 +49,7 @@ inline tell(i, yes) {
 	tidy(i)
 }
 
-/* Without an answer of the daemon: what the thread has read. */
+/* Without an answer of the daemon: the values that the thread has read. */
 inline tell_alone(i) {
 	if
 	:: t[i].believed -> event(TOLD_ALONE)
@@ -103,7 +103,7 @@ inline rename(i, last) {
 	write_file(file(0))
 }
 
-/* The thread reads its refs, whatever was thrown, before it reports: until then nobody else moves them. */
+/* The thread reads its refs, whatever was thrown, before it reports: until then no other process moves them. */
 inline believe(i, thrown) {
 #ifdef JGIT_BELIEVED
 	t[i].believed = !thrown && t[i].moved
@@ -143,7 +143,7 @@ inline report(i) {
 	fi
 }
 
-/* A word from the daemon, in the session that is open or in one that has broken. */
+/* A message from the daemon, in the session that is open or in one that has broken. */
 inline hear(i) {
 	if
 	:: t[i].phase == SENT && t[i].reply == OK -> t[i].phase = MAY;

@@ -39,7 +39,7 @@ inline crash() {
 	fi
 }
 
-/* What an earlier daemon asked for does not count any more (I8). */
+/* Requests of an earlier daemon no longer count (I8). */
 inline start() {
 	y = late;
 	late = 0;

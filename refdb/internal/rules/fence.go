@@ -31,9 +31,9 @@ func lost(project string, refs []string, k Kind) error {
 	if len(refs) == 0 {
 		return nil
 	}
-	reason := "the database has it gone, or another's"
+	reason := "the database no longer has the lock, or another owner has it"
 	if k == Intent {
-		reason = "the intent was ended already"
+		reason = "the intent has already ended"
 	}
 	return &refdb.LostError{Project: project, Refs: refs, Reason: reason}
 }

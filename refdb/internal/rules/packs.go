@@ -29,9 +29,9 @@ func StorePart(p refdb.PackPart, row *PackRow, stored bool, below int) (write bo
 	case stored:
 		return false, nil
 	case row == nil && p.Number > 0:
-		return false, fmt.Errorf("part %d of pack %s: it was not begun, or was dropped: %w", p.Number, p.Pack.ID, refdb.ErrNoPack)
+		return false, fmt.Errorf("part %d of pack %s: the pack was not begun, or was deleted: %w", p.Number, p.Pack.ID, refdb.ErrNoPack)
 	case row != nil && row.Complete:
-		return false, fmt.Errorf("part %d of pack %s: it is complete without that: %w", p.Number, p.Pack.ID, refdb.ErrNoPack)
+		return false, fmt.Errorf("part %d of pack %s: the pack is complete without it: %w", p.Number, p.Pack.ID, refdb.ErrNoPack)
 	case p.Last && below < p.Number:
 		return false, fmt.Errorf("the last part of pack %s: %d before it are missing: %w", p.Pack.ID, p.Number-below, refdb.ErrNoPack)
 	}

@@ -120,7 +120,7 @@ func (k *gerritCheck) run(ctx context.Context, db *refdb.DB, found func(sitechec
 		k.find(gerritSetting, "etc", "%s", err)
 	}
 	if k.unread != nil {
-		k.find(gerritIndexes, k.dir.Path, "how the last comparison of the indexes went can't be read: %s", k.unread)
+		k.find(gerritIndexes, k.dir.Path, "can't read the result of the last comparison of the indexes: %s", k.unread)
 	}
 	if err := sitecheck.Unserved(k.config, k.found); err != nil {
 		return err
@@ -147,7 +147,7 @@ func (k *gerritCheck) configuration(ctx context.Context) error {
 		k.find(gerritRoot, "gerrit.basePath", "%s", err)
 	}
 	if others := k.dir.OtherGuards(); len(others) > 0 {
-		k.find(gerritOther, strings.Join(others, ", "), "another ref database guards this Gerrit: stop it, and remove these")
+		k.find(gerritOther, strings.Join(others, ", "), "another ref database guards this Gerrit: stop Gerrit, and remove these files and settings")
 	}
 	missing, have, err := k.dir.Missing(ctx, k.dir.Settings(k.config.Socket, gerritInstance(k.config.Site)))
 	for i, s := range missing {
@@ -227,7 +227,7 @@ func (k *gerritCheck) daemon(ctx context.Context, session string) {
 		k.find(gerritSession, "lib", "the guard's jar speaks version %s, the daemon %s: install both from one release, and run refdbctl gerrit enable", session, speaks)
 	}
 	if !samePath(watched(s), k.dir.Path) {
-		k.find(gerritUnwatched, "site.gerrit", "the daemon watches %s, not %s: set it, and reload the daemon's configuration", orNone(watched(s)), k.dir.Path)
+		k.find(gerritUnwatched, "site.gerrit", "the daemon watches %s, not %s: set site.gerrit, and reload the daemon's configuration", orNone(watched(s)), k.dir.Path)
 	}
 	if held && !holder.Offline() {
 		k.session(s, holder)
@@ -244,7 +244,7 @@ func (k *gerritCheck) session(s client.Status, holder gerrit.Holder) {
 			k.find(gerritSession, one.Name, "process %d has had no session for %s: see its error_log", one.PID, output.Ago(site.Seconds(one.Age)))
 		}
 		if version, err := gerrit.VersionOf(k.dir.WAR()); err == nil && one.Name != "Gerrit "+version.Text && one.Name != "" {
-			k.find(gerritVersion, one.Name, "process %d is another version than %s, which is %s: restart Gerrit", one.PID, k.dir.WAR(), version.Text)
+			k.find(gerritVersion, one.Name, "process %d runs another version than %s, which is %s: restart Gerrit", one.PID, k.dir.WAR(), version.Text)
 		}
 		return
 	}
@@ -338,7 +338,7 @@ func (k *gerritCheck) rules(ctx context.Context, db *refdb.DB) error {
 		}
 		if missing := unguardedPatterns(ruled, r.Project); len(missing) > 0 {
 			k.found(sitecheck.Finding{Code: gerritRules, Project: r.Project, Subject: strings.Join(missing, ", "),
-				Detail: "its rules leave these refs out: the other sites get changes without their commits: " + enableAgain})
+				Detail: "the project's rules exclude these refs: the other sites get changes without their commits: " + enableAgain})
 		}
 	}
 	return nil

@@ -117,7 +117,7 @@ func TestARunningGerritMustHaveASessionOfItsVersion(t *testing.T) {
 		"it has none":  {[]client.Session{{PID: 7, State: client.SessionOpen}}, "gerrit-unguarded "},
 		"it is broken": {[]client.Session{{PID: 8, State: client.SessionBroken, Age: 60}}, "gerrit-session : process 8 has had no session for 1m0s"},
 		"it is of another Gerrit": {[]client.Session{{PID: 8, State: client.SessionOpen, Name: "Gerrit 3.9.3"}},
-			"gerrit-version Gerrit 3.9.3: process 8 is another version than "},
+			"gerrit-version Gerrit 3.9.3: process 8 runs another version than "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

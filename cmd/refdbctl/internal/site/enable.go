@@ -217,7 +217,7 @@ func sameOwner(c *config.Config, r config.Repository) error {
 		}
 	}
 	if len(uids) == 2 && uids[0] != uids[1] {
-		return fmt.Errorf("%s belongs to user %d, and the site's daemon serves repositories of user %d only, to whom %s belongs: nothing was changed; as root: chown -R %[3]d %[1]s",
+		return fmt.Errorf("%s belongs to user %d, but the site's daemon serves only repositories of user %d, to whom %s belongs: nothing was changed; as root: chown -R %[3]d %[1]s",
 			r.Path, uids[1], uids[0], c.State)
 	}
 	return nil

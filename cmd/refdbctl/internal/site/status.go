@@ -83,7 +83,7 @@ func printStatus(w io.Writer, s client.Status) error {
 		{"repositories", fmt.Sprint(s.Repositories)},
 	}
 	for _, p := range s.Pushes {
-		lines = append(lines, [2]string{"push", fmt.Sprintf("%s: %d refs, process %d, since %s", p.Project, p.Refs, p.PID, output.Ago(Seconds(p.Age)))})
+		lines = append(lines, [2]string{"push", fmt.Sprintf("%s: %d refs, process %d, for %s", p.Project, p.Refs, p.PID, output.Ago(Seconds(p.Age)))})
 	}
 	for _, one := range s.Sessions {
 		lines = append(lines, [2]string{"session", sessionLine(one)})
@@ -92,25 +92,25 @@ func printStatus(w io.Writer, s client.Status) error {
 		lines = append(lines, [2]string{"reader", readerLine(r)})
 	}
 	if s.HooksError != "" {
-		lines = append(lines, [2]string{"hooks", "damaged, so that pushes are refused, or not guarded: " + s.HooksError + ": run refdbctl site check --repair"})
+		lines = append(lines, [2]string{"hooks", "damaged: pushes are refused, or not guarded: " + s.HooksError + ": run refdbctl site check --repair"})
 	}
 	if s.RootGone {
-		lines = append(lines, [2]string{"root", "site.root can't be read, or is empty although repositories were followed there: mount its disk"})
+		lines = append(lines, [2]string{"root", "site.root can't be read, or is empty although the daemon has followed repositories there: mount its disk"})
 	}
 	if s.MovesError != "" {
-		lines = append(lines, [2]string{"moves", "not listed, so that indexes don't follow: " + s.MovesError + ": look at the disk of site.state"})
+		lines = append(lines, [2]string{"moves", "not listed, so indexes are not updated: " + s.MovesError + ": check the disk of site.state"})
 	}
 	if s.Gerrit != nil {
 		lines = append(lines, [2]string{"gerrit", gerritLine(*s.Gerrit)})
 	}
 	for _, x := range s.Stuck {
-		lines = append(lines, [2]string{"stuck", fmt.Sprintf("%s %s since %s: %s", x.Project, x.Ref, output.Ago(Seconds(x.Age)), x.Reason)})
+		lines = append(lines, [2]string{"stuck", fmt.Sprintf("%s %s for %s: %s", x.Project, x.Ref, output.Ago(Seconds(x.Age)), x.Reason)})
 	}
 	for _, b := range s.Behind {
-		lines = append(lines, [2]string{"behind", fmt.Sprintf("%s since %s: %s", b.Project, output.Ago(Seconds(b.Age)), b.Reason)})
+		lines = append(lines, [2]string{"behind", fmt.Sprintf("%s for %s: %s", b.Project, output.Ago(Seconds(b.Age)), b.Reason)})
 	}
 	for _, m := range s.Malformed {
-		lines = append(lines, [2]string{"malformed", fmt.Sprintf("%s %s: pack %s of %s: git's fsck says: %s: it is stored; whether the project takes such objects is for transfer.fsckObjects at the sites where it is pushed to",
+		lines = append(lines, [2]string{"malformed", fmt.Sprintf("%s %s: pack %s of %s: git's fsck says: %s: the pack is stored; whether the project accepts such objects depends on transfer.fsckObjects at the sites that accept pushes to it",
 			m.Project, output.Ago(Seconds(m.Age)), m.Pack, m.Owner, m.Objection)})
 	}
 	for _, u := range s.Unguarded {
@@ -122,7 +122,7 @@ func printStatus(w io.Writer, s client.Status) error {
 		lines = append(lines, [2]string{"not guarded", line})
 	}
 	n := s.Counters
-	lines = append(lines, [2]string{"since start", fmt.Sprintf("%d transactions let through, %d refused; %d refs moved, %d kept; %d alarms; %d processes died; %d decisions carried out; %d refs followed, %d packs unpacked; %d failures of the database",
+	lines = append(lines, [2]string{"since start", fmt.Sprintf("%d transactions accepted, %d refused; %d refs moved, %d kept; %d alarms; %d processes died; %d decisions applied; %d refs followed, %d packs unpacked; %d database failures",
 		n.Prepared, n.Refused, n.Updated, n.Dropped, n.Alarms, n.Deaths, n.Heeded, n.Followed, n.Unpacked, n.Failures)})
 	var running []string
 	for _, t := range s.Tasks {
@@ -150,18 +150,18 @@ func printStatus(w io.Writer, s client.Status) error {
 // sessionLine describes a guard's session.
 func sessionLine(s client.Session) string {
 	who := fmt.Sprintf("%s: process %d, up %s", cmp.Or(s.Name, "a guard"), s.PID, output.Ago(Seconds(s.GuardAge)))
-	state := "session since " + output.Ago(Seconds(s.Age))
+	state := "session for " + output.Ago(Seconds(s.Age))
 	switch s.State {
 	case client.SessionBroken:
-		state = "no session since " + output.Ago(Seconds(s.Age))
+		state = "no session for " + output.Ago(Seconds(s.Age))
 	case client.SessionSilent:
-		state = "no session since " + output.Ago(Seconds(s.Age)) + ", and what it was let do waits for it: look whether the process hangs"
+		state = "no session for " + output.Ago(Seconds(s.Age)) + ", and its open transactions wait for it: check whether the process hangs"
 	case client.SessionDead:
-		who, state = fmt.Sprintf("%s: process %d", cmp.Or(s.Name, "a guard"), s.PID), "it has ended, and what it left is being settled"
+		who, state = fmt.Sprintf("%s: process %d", cmp.Or(s.Name, "a guard"), s.PID), "it has ended, and its open transactions are being settled"
 	}
 	work := fmt.Sprintf("%d transactions open", s.Open)
 	if s.Open > 0 {
-		work += ", since " + output.Ago(Seconds(s.Oldest))
+		work += ", the oldest for " + output.Ago(Seconds(s.Oldest))
 	}
 	return who + "; " + state + "; " + work
 }
@@ -170,18 +170,18 @@ func sessionLine(s client.Session) string {
 func readerLine(r client.Reader) string {
 	who := "guard " + r.Guard[:min(8, len(r.Guard))] + ": "
 	if r.Never {
-		return who + "has a session since " + output.Ago(Seconds(r.Age)) + ", and has never read moves: its indexes and caches don't follow; look at its log"
+		return who + "has had a session for " + output.Ago(Seconds(r.Age)) + ", but has never read moves: its indexes and caches are not updated; see its log"
 	}
-	state := "connected since "
+	state := "connected for "
 	if !r.Connected {
-		state = "not connected since "
+		state = "not connected for "
 	}
 	line := who + state + output.Ago(Seconds(r.Age)) + "; "
 	switch {
 	case r.Comparing:
-		return line + "it compares everything, because the list does not have all that it has missed"
+		return line + "comparing everything, because the list does not have all the moves that it missed"
 	case r.Unread > 0:
-		return line + fmt.Sprintf("%d bytes of moves unread, since %s", r.Unread, output.Ago(Seconds(r.Oldest)))
+		return line + fmt.Sprintf("%d bytes of moves unread, the oldest for %s", r.Unread, output.Ago(Seconds(r.Oldest)))
 	}
 	return line + "all moves read"
 }
@@ -192,14 +192,14 @@ func gerritLine(g client.Gerrit) string {
 	if g.PID != 0 {
 		who += fmt.Sprintf(": process %d", g.PID)
 	}
-	since := output.Ago(Seconds(g.Age))
+	age := output.Ago(Seconds(g.Age))
 	switch g.State {
 	case client.GerritUnguarded:
-		return who + "; it runs WITHOUT THE GUARD since " + since + ": stop it, and run refdbctl gerrit enable"
+		return who + "; running WITHOUT THE GUARD for " + age + ": stop it, and run refdbctl gerrit enable"
 	case client.GerritUnknown:
-		return who + "; the daemon can't look: " + g.Error
+		return who + "; the daemon can't determine its state: " + g.Error
 	}
-	return who + "; " + g.State + " since " + since
+	return who + "; " + g.State + " for " + age
 }
 
 // yesOrNo returns "yes", or "no" with a reason.
@@ -282,7 +282,7 @@ func (a *App) printRepair(s client.Status) error {
 	if err != nil {
 		return err
 	}
-	summary := fmt.Sprintf("%d moved, %d kept the old value, %d as an operator decided, %d under way, %d stuck",
+	summary := fmt.Sprintf("%d moved, %d kept the old value, %d as an operator decided, %d in progress, %d stuck",
 		n.Updated, n.Dropped, n.Heeded, underWay, len(s.Stuck))
 	if len(s.Stuck) > 0 {
 		return exit.With(exit.Failed, s.Site+": "+summary)

@@ -11,18 +11,18 @@ func TestTheStatusSaysHowFarReadersOfMovesAre(t *testing.T) {
 	t.Parallel()
 	guard := "0123456789abcdef0123456789abcdef"
 	for want, s := range map[string]client.Status{
-		"reader       guard 01234567: connected since 1m0s; all moves read\n": {Readers: []client.Reader{{Guard: guard, Connected: true, Age: 60}}},
-		"reader       guard 01234567: not connected since 1m0s; 120 bytes of moves unread, since 5m0s\n": {
+		"reader       guard 01234567: connected for 1m0s; all moves read\n": {Readers: []client.Reader{{Guard: guard, Connected: true, Age: 60}}},
+		"reader       guard 01234567: not connected for 1m0s; 120 bytes of moves unread, the oldest for 5m0s\n": {
 			Readers: []client.Reader{{Guard: guard, Age: 60, Unread: 120, Oldest: 300}},
 		},
-		"reader       guard 01234567: connected since 1m0s; it compares everything, because the list does not have all that it has missed\n": {
+		"reader       guard 01234567: connected for 1m0s; comparing everything, because the list does not have all the moves that it missed\n": {
 			Readers: []client.Reader{{Guard: guard, Connected: true, Age: 60, Comparing: true}},
 		},
-		"reader       guard 01234567: has a session since 10m0s, and has never read moves: its indexes and caches don't follow; look at its log\n": {
+		"reader       guard 01234567: has had a session for 10m0s, but has never read moves: its indexes and caches are not updated; see its log\n": {
 			Readers: []client.Reader{{Guard: guard, Never: true, Age: 600, Oldest: 600}},
 		},
-		"hooks        damaged, so that pushes are refused, or not guarded: /srv/git/.refdb-hooks/current: gone: run refdbctl site check --repair\n": {HooksError: "/srv/git/.refdb-hooks/current: gone"},
-		"moves        not listed, so that indexes don't follow: no space left: look at the disk of site.state\n":                                    {MovesError: "no space left"},
+		"hooks        damaged: pushes are refused, or not guarded: /srv/git/.refdb-hooks/current: gone: run refdbctl site check --repair\n": {HooksError: "/srv/git/.refdb-hooks/current: gone"},
+		"moves        not listed, so indexes are not updated: no space left: check the disk of site.state\n":                                {MovesError: "no space left"},
 		"task         after-boot: ended since 2m0s\ntask         reconciliation: running since 5m0s; last error: down\ntasks        running: follower, journal\n": {Tasks: []client.Task{
 			{Name: "after-boot", State: client.TaskEnded, Age: 120}, {Name: "follower", State: client.TaskRunning, Age: 300},
 			{Name: "journal", State: client.TaskRunning, Age: 300}, {Name: "reconciliation", State: client.TaskRunning, Age: 300, Error: "down"},

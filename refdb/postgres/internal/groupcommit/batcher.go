@@ -13,18 +13,18 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// A Batcher sends requests about single keys to a server. A request that finds
-// it idle is sent at once. Requests that come while round trips are under way
-// queue up, and share the next batch: its round trip and its commit.
+// A Batcher sends requests about single keys to a server. A request that finds it idle is sent at
+// once. Requests that arrive while round trips are in progress are queued, and share the next
+// batch: its round trip and its commit.
 //
-// A batch of several waits for nobody, and decides each of its requests as if
-// that were alone. What it would have to wait for, and what is rare, it leaves
-// undecided. If it fails, it leaves all of its requests undecided, unless their
-// outcome is unknown. The callers then send undecided requests one by one.
+// A batch of several requests never waits for locks, and decides each request as if the request
+// were alone. It leaves requests undecided that would have to wait, and rare cases. If it fails, it
+// leaves all of its requests undecided, unless their outcome is unknown. The callers then send
+// undecided requests one by one.
 //
-// Callers whose batch has returned often have another request at once. To keep
-// them together, the next batch is sent when as many are queued as the last one
-// had, or after about 50 µs. A batch of one ends this mode.
+// Callers whose batch has returned often have another request at once. To keep them together, the
+// next batch is sent when as many requests are queued as the last batch had, or after about 50 µs.
+// A batch of one ends this mode.
 type Batcher[K comparable, R Request[K]] struct {
 	// Send makes the round trip of a batch, and answers its requests. It sends only
 	// what wanted returns, which it calls once, when it has a connection. After an

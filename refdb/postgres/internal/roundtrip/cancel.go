@@ -19,12 +19,11 @@ const (
 	LockTimeout = AnswerLimit / 2
 )
 
-// The client never asks the server to cancel. Such a signal is not bound to a
-// request: it may arrive when the connection's next request is under way, or when
-// this one's commit waits for its standby, and then the server shows to
-// everybody what the next failover may lose. The server's own lock_timeout
-// strikes only while a statement waits for a lock. It also ends requests whose
-// client has gone.
+// The client never asks the server to cancel a request. The cancel signal is not bound to a
+// request: it may arrive during the connection's next request, or when this request's commit waits
+// for its standby, in which case the server makes a commit visible that the next failover may lose.
+// The server's own lock_timeout applies only while a statement waits for a lock. It also ends
+// requests whose client is gone.
 
 // A lastWait ends the wait for a request whose context has ended. It gives the
 // server a moment to answer, which says what became of the request, and then hangs

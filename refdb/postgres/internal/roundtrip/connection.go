@@ -28,11 +28,10 @@ func notesOn(conn *pgconn.PgConn) *notes {
 	return n
 }
 
-// noteWarning is called with the server's notices. A commit that gives up waiting for
-// its synchronous standby, because somebody cancels or terminates it, warns and then
-// reports success: it is durable on the server but not on the standby. The warning has
-// no code of its own. So any warning counts that comes with a commit; a statement's own
-// warnings come earlier.
+// noteWarning is called with the server's notices. A commit that stops waiting for its synchronous
+// standby, because it is cancelled or terminated, warns and then reports success: it is durable on
+// the server but not on the standby. The warning has no code of its own. So any warning that comes
+// with a commit counts; a statement's own warnings come earlier.
 func noteWarning(conn *pgconn.PgConn, n *pgconn.Notice) {
 	// Canceling the wait, and the same with terminating the connection.
 	if n.Code == warning || n.Code == adminShutdown {
@@ -40,11 +39,10 @@ func noteWarning(conn *pgconn.PgConn, n *pgconn.Notice) {
 	}
 }
 
-// probeSQL takes an advisory lock in each of the ways in which keys are taken,
-// and looks for them among the server's locks: servers that only speak
-// PostgreSQL's protocol may take none and report success. The keys are this
-// connection's own, so that nobody waits. The statements are one message, and so
-// one transaction, which a transaction pooler doesn't take apart.
+// probeSQL takes an advisory lock in each of the ways in which keys are taken, and looks for these
+// locks in the server's list, because servers that only speak PostgreSQL's protocol may report
+// success without taking a lock. The keys are this connection's own, so nothing waits. The
+// statements are one message, and so one transaction, which a transaction pooler doesn't split.
 const probeSQL = `
 pg_catalog.pg_advisory_xact_lock(own OPERATOR(pg_catalog.+) 1), pg_catalog.pg_advisory_xact_lock_shared(own OPERATOR(pg_catalog.+) 2),
        pg_catalog.pg_try_advisory_xact_lock(own OPERATOR(pg_catalog.+) 3), pg_catalog.pg_try_advisory_xact_lock_shared(own OPERATOR(pg_catalog.+) 4)
@@ -54,8 +52,8 @@ SELECT count(*) = 4 FROM pg_locks
  WHERE locktype = 'advisory' AND granted AND pid = pg_backend_pid() AND classid = pid::oid AND objsubid = 1
    AND (objid, mode) IN ((1, 'ExclusiveLock'), (2, 'ShareLock'), (3, 'ExclusiveLock'), (4, 'ShareLock'))`
 
-// Probe is the first round trip of a new connection. It refuses a session or a server that can't keep
-// requests apart.
+// Probe is the first round trip of a new connection. It refuses a session or a server that can't
+// keep requests apart.
 func (s *Settings) Probe(ctx context.Context, conn *pgx.Conn) error {
 	results, err := conn.PgConn().Exec(ctx, s.guarded(probeSQL)).ReadAll()
 	if Code(err) == divisionByZero {

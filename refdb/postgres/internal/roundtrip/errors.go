@@ -62,14 +62,14 @@ func Failure(ctx context.Context, what string, came Stage, err error) error {
 	return judge(ctx, Read(what), came, err).err
 }
 
-// judge says what became of a round trip that came so far and failed with err.
+// judge returns the outcome of a round trip that got as far as given and failed with err.
 //
-// The server answers a statement before it reads the next message, and commits at
-// the Sync. So an error in place of a statement's answer means that the transaction
-// was rolled back, even if the error ends the connection (FATAL): deadlock, shutdown,
-// an administrator's termination. After the last answer only class 40 means that, with
-// which the server refuses to commit; anything else may come after the commit. Class
-// 08 does not come from the server: a pooler says with it that it lost the server.
+// The server answers a statement before it reads the next message, and commits at the Sync. So an
+// error instead of a statement's answer means that the transaction was rolled back, even if the
+// error ends the connection (FATAL): deadlock, shutdown, termination by an administrator. After the
+// last answer only class 40 means that, with which the server refuses to commit; any other error
+// may come after the commit. Class 08 does not come from the server: a pooler uses it to report
+// that it lost the server.
 func judge(ctx context.Context, work Pipeline, came Stage, err error) verdict {
 	code := Code(err)
 	broken := code == "" || strings.HasPrefix(code, ConnectionException)
@@ -160,17 +160,17 @@ const resetReadOnly = "reset default_transaction_read_only where it is set: ALTE
 // These errors don't pass by themselves: they say what to do.
 var (
 	ErrReadOnly      = errors.New("the server is read-only: if it is a standby, add target_session_attrs=read-write to the database URL, and name all servers there; if it is not, " + resetReadOnly)
-	ErrStandby       = errors.New("the server is a standby, which takes no writes: add target_session_attrs=read-write to the database URL, and name all servers there")
-	ErrLeftReadOnly  = errors.New("default_transaction_read_only is on, and the server is no standby: " + resetReadOnly)
+	ErrStandby       = errors.New("the server is a standby, which accepts no writes: add target_session_attrs=read-write to the database URL, and name all servers there")
+	ErrLeftReadOnly  = errors.New("default_transaction_read_only is on, but the server is not a standby: " + resetReadOnly)
 	errPooler        = errors.New("the pooler in between does not support prepared statements: add default_query_exec_mode=cache_describe to the database URL")
 	errDiskFull      = errors.New("the server's disk is full: free some space")
-	errPrivilege     = errors.New("the database user may not do that: grant it what the check privileges of refdbctl doctor names; refdbctl migrate, history prune and recover are for the owner of the tables")
+	errPrivilege     = errors.New("the database user lacks a privilege: grant it what the check privileges of refdbctl doctor names; refdbctl migrate, history prune and recover need the owner of the tables")
 	errPassword      = errors.New("the server refused the user or the password: check the database URL")
-	errAuthorization = errors.New("the server does not let this user in from this machine: look at pg_hba.conf there, and whether the role exists and has LOGIN")
-	errNoPrimary     = errors.New("no server in the database URL takes writes, and target_session_attrs asks for one: name the primary there, or wait until one is promoted; if the primary is there, " + resetReadOnly)
+	errAuthorization = errors.New("the server does not let this user in from this machine: check pg_hba.conf there, and that the role exists and has LOGIN")
+	errNoPrimary     = errors.New("no server in the database URL accepts writes, but target_session_attrs requires one: name the primary there, or wait until one is promoted; if the primary is there, " + resetReadOnly)
 	errDatabase      = errors.New("no such database: create it, or check the database URL")
 
-	errNoLocks = errors.New("the server reports advisory locks as taken and doesn't keep them, as CockroachDB does, so that nothing would keep two writers apart: " +
+	errNoLocks = errors.New("the server reports advisory locks as taken but doesn't keep them, as CockroachDB does, so nothing would exclude concurrent writers: " +
 		"use PostgreSQL")
 
 	errEnded = fmt.Errorf("%w before the answer came", refdb.ErrClosed)

@@ -13,12 +13,12 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// A Pool says on whose connections a round trip is made.
+// A Pool selects the connections on which a round trip is made.
 //
-// Beats and releases must not wait for connections that other requests may keep for
-// long: a lock would be lost although its table is free, or would stand although nobody
-// needs it. So each of the two has a spare connection, which is opened when none of
-// those for all requests is free.
+// Beats and releases must not wait for connections that other requests may occupy for long: a lock
+// would be lost although its table is free, or would remain although it is no longer needed. So
+// each of the two has a spare connection, which is opened when none of the shared connections is
+// free.
 type Pool int
 
 const (
@@ -41,8 +41,8 @@ const (
 
 // Pools are the connections of a driver to its server.
 type Pools struct {
-	// SpareAfter is spareAfter, unless a test counts what a busy machine would add: a new connection, its probe and
-	// the preparation of its statements.
+	// SpareAfter is spareAfter, unless a test counts what a busy machine would add: a new
+	// connection, its probe and the preparation of its statements.
 	SpareAfter time.Duration
 
 	path Path
@@ -78,8 +78,8 @@ func Open(ctx context.Context, config *pgxpool.Config, path Path) (*Pools, error
 func (p *Pools) configure(config *pgxpool.Config) {
 	p.settings.Store(settingsOf(config.ConnConfig, p.path))
 	if p.path == Direct {
-		// A setting that a session starts with is stronger than that of the server, the database and the role. Where it is
-		// right, the guard has nothing to set.
+		// A setting that a session starts with is stronger than that of the server, the database
+		// and the role. Where it is right, the guard has nothing to set.
 		config.ConnConfig.RuntimeParams["row_security"] = "off"
 		config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
 			if path := p.settings.Load().searchPath; path != "" {
@@ -102,7 +102,8 @@ func (p *Pools) configure(config *pgxpool.Config) {
 	}
 }
 
-// ServeFrom has all transactions use that search_path from now on, and also conn, which was there before.
+// ServeFrom has all transactions use that search_path from now on, and also conn, which was there
+// before.
 func (p *Pools) ServeFrom(ctx context.Context, conn *pgx.Conn, searchPath string) error {
 	p.settings.Store(p.settings.Load().In(searchPath))
 	if p.path == Pooled {

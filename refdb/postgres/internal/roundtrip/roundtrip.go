@@ -80,8 +80,8 @@ func Query(sql string, read func(pgx.Rows) error, args ...any) Statement {
 // Exec is a statement whose rows are of no interest.
 func Exec(sql string, args ...any) Statement { return Statement{SQL: sql, Args: args} }
 
-// Guarded is a statement that selects columns, and begins its pipeline without a guard of its own. It
-// names nothing but pg_catalog, and that in full: see Settings.
+// Guarded is a statement that selects columns, and begins its pipeline without a guard of its own.
+// It names nothing but pg_catalog, and that in full: see Settings.
 func Guarded(columns string, args ...any) Statement {
 	return Statement{SQL: columns, Args: args, guarded: true}
 }
@@ -162,8 +162,9 @@ func (p *Pools) attempt(ctx context.Context, work Pipeline) (Stage, error) {
 	return came, p.failed(ctx, conn, settings, err)
 }
 
-// failed returns the error of an attempt on conn. It gives up all connections if the server takes no
-// writes, or if the session has a setting that is wrong: sessions keep many of those for as long as they last.
+// failed returns the error of an attempt on conn. It gives up all connections if the server takes
+// no writes, or if the session has a setting that is wrong: sessions keep many of those for as long
+// as they last.
 func (p *Pools) failed(ctx context.Context, conn *pgx.Conn, settings *Settings, err error) error {
 	switch Code(err) {
 	case divisionByZero:
@@ -186,8 +187,8 @@ type describeOnly struct{}
 
 func (describeOnly) Value() (driver.Value, error) { return nil, errDescribed }
 
-// describe has the server describe those of the statements that conn has not sent yet. pgx would do that in a transaction of its
-// own, in which another client's search_path may lead elsewhere.
+// describe has the server describe those of the statements that conn has not sent yet. pgx would do
+// that in a transaction of its own, in which another client's search_path may lead elsewhere.
 func (s *Settings) describe(ctx context.Context, conn *pgx.Conn, statements []Statement) error {
 	mode := conn.Config().DefaultQueryExecMode
 	if mode != pgx.QueryExecModeCacheDescribe && mode != pgx.QueryExecModeCacheStatement {
@@ -288,11 +289,11 @@ func hangUp(conn *pgconn.PgConn) {
 	c.Close()
 }
 
-// unsent reports whether a batch whose first result is err was certainly never sent
-// to be executed: statements are prepared before, in a round trip of their own, and an
-// error that pgconn calls safe to retry came before the first byte was written. After
-// that the first error of a connection is never called safe; later ones might be. A
-// connection that breaks while statements are prepared may pass for one that broke later.
+// unsent reports whether a batch whose first result is err was certainly never sent for execution.
+// Statements are prepared earlier, in a separate round trip, and an error that pgconn calls safe to
+// retry occurred before the first byte was written. After that, the first error of a connection is
+// never called safe, but later ones might be. A connection that breaks while statements are
+// prepared may pass for one that broke later.
 func unsent(err error) bool {
 	var prepare pgx.ErrPreprocessingBatch
 	return errors.As(err, &prepare) || pgconn.SafeToRetry(err)

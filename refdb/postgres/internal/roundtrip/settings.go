@@ -11,13 +11,13 @@ import (
 // ReadCommitted is the isolation level that the statements are made for.
 const ReadCommitted = "read committed"
 
-// Settings are those settings of a session that the promises rest on. They may change at any time: by
-// ALTER SYSTEM, or by another client that had the connection behind a pooler. So each
-// transaction begins with a guard, which sets them for this transaction alone, or fails.
+// Settings are the session settings that the promises depend on. They may change at any time, by
+// ALTER SYSTEM, or by another client that used the connection behind a pooler. So each transaction
+// begins with a guard, which sets them for this transaction alone, or fails.
 //
-// The guard is executed before the server resolves any name of ours, and under whatever
-// search_path the session has. So all names in its statement are qualified, operators too.
-// It costs the server 3 µs, and as a statement of its own 10 µs.
+// The guard is executed before the server resolves any of our names, and under whatever search_path
+// the session has. So all names in its statement are qualified, including operators. It costs the
+// server 3 µs, and as a separate statement 10 µs.
 type Settings struct {
 	searchPath string
 	isolated   bool // each transaction names its isolation level
@@ -35,7 +35,8 @@ type setting struct {
 	set bool
 }
 
-// DefaultIsolation is the setting that each transaction's isolation comes from: it is the name that an administrator knows.
+// DefaultIsolation is the setting that each transaction's isolation comes from: it is the name that
+// an administrator knows.
 const DefaultIsolation = "default_transaction_isolation"
 
 // settingsOf returns the settings of connections that are made with config. Until it is known
@@ -73,7 +74,8 @@ func settingsOf(config *pgx.ConnConfig, path Path) *Settings {
 	return s.made()
 }
 
-// MigratorSettings returns the settings of a connection for migrations, whose transactions name their isolation level.
+// MigratorSettings returns the settings of a connection for migrations, whose transactions name
+// their isolation level.
 func MigratorSettings(config *pgx.ConnConfig) *Settings {
 	s := settingsOf(config, Direct)
 	s.isolated = true
@@ -87,8 +89,8 @@ func (s *Settings) In(searchPath string) *Settings {
 	return c.made()
 }
 
-// SearchPathSQL is the search_path for the tables in a schema, an expression of type name. Temporary objects, which
-// any client of a pooler can make, come last.
+// SearchPathSQL is the search_path for the tables in a schema, an expression of type name.
+// Temporary objects, which any client of a pooler can make, come last.
 func SearchPathSQL(schema string) string {
 	return `pg_catalog.concat(pg_catalog.quote_ident(` + schema + `), ', pg_temp')`
 }
@@ -121,7 +123,8 @@ func (s *Settings) settings() (all []setting) {
 	return all
 }
 
-// Each calls do for each setting: with its name, the value that it is set to or has to have, and which of the two.
+// Each calls do for each setting: with its name, the value that it is set to or has to have, and
+// which of the two.
 func (s *Settings) Each(do func(name, right string, set bool)) {
 	for _, t := range s.settings() {
 		if t.name == "transaction_isolation" {
@@ -172,8 +175,8 @@ func (s *Settings) guarded(columns string) string {
 	return `SELECT ` + s.guard + `, ` + columns
 }
 
-// Begin executes the guard in a transaction that has begun on conn. If a setting is wrong, it ends the
-// transaction and says which one.
+// Begin executes the guard in a transaction that has begun on conn. If a setting is wrong, it ends
+// the transaction and says which one.
 func (s *Settings) Begin(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.PgConn().Exec(ctx, s.guarded("")).ReadAll()
 	if Code(err) != divisionByZero {
@@ -214,14 +217,14 @@ func (e *wrongSetting) repair() string {
 	case "client":
 		return "remove it from the database URL, from PGOPTIONS, and from the configuration of a pooler in between"
 	case "session", "override":
-		return "another client of the pooler in between has left it behind: end the pooler's connections (RECONNECT in PgBouncer's console), and have that client use SET LOCAL"
+		return "another client of the pooler in between has left it behind: end the pooler's connections (RECONNECT in PgBouncer's console), and make that client use SET LOCAL"
 	default:
 		return "ALTER SYSTEM RESET " + e.name + " or remove it from postgresql.conf, then SELECT pg_reload_conf()"
 	}
 }
 
 // errSettings says what no setting alone can be blamed for any more.
-var errSettings = fmt.Errorf("a setting of the session was wrong, and is no more: %s has to be %q, client_encoding UTF8, session_replication_role origin: "+
+var errSettings = fmt.Errorf("a session setting was wrong, but no longer is: %s has to be %q, client_encoding UTF8, session_replication_role origin: "+
 	"other clients of a pooler in between must not change them", DefaultIsolation, ReadCommitted)
 
 // currentSQL reads settings, and where they come from.
@@ -229,8 +232,8 @@ const currentSQL = `
 SELECT name, setting, source, pg_catalog.quote_ident(CURRENT_USER), pg_catalog.quote_ident(pg_catalog.current_database())
 FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=) ANY (CAST('{%s}' AS pg_catalog.text[]))`
 
-// explain finds out which setting made a guard fail with err. Behind a pooler it may look at another session, and then
-// finds none and returns err.
+// explain finds out which setting made a guard fail with err. Behind a pooler it may look at
+// another session, and then finds none and returns err.
 func (s *Settings) explain(ctx context.Context, conn *pgx.Conn, err error) error {
 	must := make(map[string]string)
 	var names []string

@@ -73,10 +73,10 @@ func (n *Notifier) Listen(ctx context.Context, name string, started func(), wake
 	}
 }
 
-// probe sends a notification to this process, and waits for it. Behind a transaction
-// pooler LISTEN succeeds and nothing ever arrives. The notification goes through
-// another connection: one through this connection would come back with its answer,
-// whatever the pooler does. Others who listen to the channel find no wake-up in it.
+// probe sends a notification to this process, and waits for it. Behind a transaction pooler LISTEN
+// succeeds but no notification ever arrives. The notification is sent through another connection,
+// because on this connection it would arrive with its statement's answer, whatever the pooler does.
+// Other listeners of the channel do not take it for a wake-up.
 func (n *Notifier) probe(ctx context.Context, conn *pgx.Conn, channel string) error {
 	limit := probeLimit
 	if n.pools.Path() == roundtrip.Pooled {

@@ -11,8 +11,8 @@ import org.eclipse.jgit.lib.RepositoryCache.FileKey;
 import org.eclipse.jgit.util.FS;
 
 /**
- * A repository that is being made, from the daemon's OK until Gerrit has done with it. If it then has no ref, the daemon removes it, and
- * nothing is left of the project.
+ * A repository that is being created, from the daemon's OK until Gerrit is finished with it. If it then has no ref, the
+ * daemon removes it, and nothing remains of the project.
  */
 final class Creation implements AutoCloseable {
   private final SessionClient sessions;
@@ -27,7 +27,7 @@ final class Creation implements AutoCloseable {
     this.sessions = sessions;
     this.transaction = transaction;
     this.directory = directory;
-    forgetRepository(directory); // of another project, whatever JGit has
+    forgetRepository(directory); // drop JGit's cached repository, which belongs to another project
   }
 
   @Override
@@ -41,7 +41,10 @@ final class Creation implements AutoCloseable {
     }
   }
 
-  /** JGit keeps open repositories, with the objects that they had: in another one with the same path it would not write those. */
+  /**
+   * JGit caches open repositories, with the objects that they had: in another repository with the same path it would
+   * not write those objects.
+   */
   static void forgetRepository(Path directory) {
     RepositoryCache.unregister(FileKey.exact(directory.toFile(), FS.DETECTED));
   }

@@ -7,7 +7,7 @@ import java.time.Duration;
 
 /** This process's sessions with the site's daemon. */
 final class DaemonSessions implements LifecycleListener {
-  /** A daemon that is restarted is there again by then. */
+  /** A daemon that is being restarted answers again within this time. */
   private static final Duration REPORT_PATIENCE = Duration.ofSeconds(20);
 
   private final SessionClient sessions;

@@ -12,7 +12,7 @@ import com.google.inject.Inject;
 import com.google.inject.Scopes;
 
 /**
- * {@code gerrit.installDbModule}: takes the place of Gerrit's own module of repositories, in the server and in the programs that
+ * {@code gerrit.installDbModule}: replaces Gerrit's own module of repositories, in the server and in the programs that
  * run without it (init, reindex).
  */
 @ModuleImpl(name = GitRepositoryManagerModule.MANAGER_MODULE)
@@ -32,7 +32,7 @@ public final class DbModule extends LifecycleModule {
     bind(GitRepositoryManager.class).annotatedWith(Unguarded.class).to(unguarded);
     bind(GitRepositoryManager.class).to(GuardedRepositoryManager.class).in(Scopes.SINGLETON);
     bind(DaemonSessions.class).in(Scopes.SINGLETON);
-    bind(RecentRefusals.class).in(Scopes.SINGLETON); // the server's module asks for the same one
+    bind(RecentRefusals.class).in(Scopes.SINGLETON); // the server's module uses the same instance
     listener().to(DaemonSessions.class);
     bind(SavedPlace.class).in(Scopes.SINGLETON);
     listener().to(SavedPlace.class);

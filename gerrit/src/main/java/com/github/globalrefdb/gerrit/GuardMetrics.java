@@ -11,13 +11,13 @@ import com.google.gerrit.metrics.Timer0;
 import com.google.inject.Inject;
 import com.google.inject.Injector;
 
-/** The guard's transactions, in Gerrit's registry of metrics. */
+/** Metrics of the guard's transactions, in Gerrit's registry. */
 final class GuardMetrics implements LifecycleListener {
   private final MetricMaker metrics;
   private final Injector injector;
 
   /**
-   * @param injector has the guard once the start was checked
+   * @param injector provides the guard after the start was checked
    */
   @Inject
   GuardMetrics(MetricMaker metrics, Injector injector) {

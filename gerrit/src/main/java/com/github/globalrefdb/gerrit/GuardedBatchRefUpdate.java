@@ -42,7 +42,7 @@ final class GuardedBatchRefUpdate extends BatchRefUpdate {
     execute(walk, monitor, null);
   }
 
-  /** Without an exception each command's result says what became of it. */
+  /** Unless an exception is thrown, each command's result is its outcome. */
   @Override
   public void execute(RevWalk walk, ProgressMonitor monitor, List<String> options) throws IOException {
     Map<ReceiveCommand, Move> moves = moves();
@@ -72,7 +72,10 @@ final class GuardedBatchRefUpdate extends BatchRefUpdate {
     return ReceiveCommand.filter(getCommands(), NOT_ATTEMPTED);
   }
 
-  /** What is to be announced. Commands that can't succeed get their result here, and so do all others of an atomic batch. */
+  /**
+   * The moves to announce. Commands that can't succeed get their result here, as do all other commands of an atomic
+   * batch.
+   */
   private Map<ReceiveCommand, Move> moves() throws IOException {
     List<ReceiveCommand> pending = pending().stream().filter(command -> RefGuard.isAnnounced(command.getRefName())).toList();
     Map<String, Ref> found = refs.reader().read(pending.stream().map(ReceiveCommand::getRefName).toList());
@@ -126,7 +129,7 @@ final class GuardedBatchRefUpdate extends BatchRefUpdate {
     outcome.thrown().ifPresent(e -> logger.atWarning().withCause(e).log("refdb: refs were moved, and then this was thrown"));
   }
 
-  // All else is the inner one's.
+  // Everything else is delegated to the inner batch.
 
   @Override
   public List<ReceiveCommand> getCommands() {

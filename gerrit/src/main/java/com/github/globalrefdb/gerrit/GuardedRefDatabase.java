@@ -7,7 +7,7 @@ import org.eclipse.jgit.lib.RefRename;
 import org.eclipse.jgit.lib.RefUpdate;
 import org.eclipse.jgit.lib.Repository;
 
-/** Refs that are read as they are, and moved by {@link RefGuard} alone. */
+/** A ref database that reads refs directly, and moves them only through {@link RefGuard}. */
 final class GuardedRefDatabase extends DelegateRefDatabase {
   private final GuardedRepository repository;
   private final RefGuard guard;

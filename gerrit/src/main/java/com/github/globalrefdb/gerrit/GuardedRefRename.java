@@ -10,7 +10,7 @@ import org.eclipse.jgit.lib.RefRename;
 import org.eclipse.jgit.lib.RefUpdate;
 import org.eclipse.jgit.lib.RefUpdate.Result;
 
-/** A rename: one transaction that deletes a ref and makes another. Gerrit itself renames none. */
+/** A rename: one transaction that deletes a ref and creates another. Gerrit itself renames no refs. */
 final class GuardedRefRename extends RefRename {
   private final GuardedRefDatabase refs;
   private final RefRename inner;
@@ -26,7 +26,8 @@ final class GuardedRefRename extends RefRename {
   protected Result doRename() throws IOException {
     String from = source.getName();
     String to = destination.getName();
-    // JGit renames what it has read when the rename was made, and compares it under its lock. So it fails if that was another value.
+    // JGit renames the value that it read when the rename was created, and compares it under its lock. So the rename
+    // fails if that value differs from this one.
     Map<String, String> values = refs.reader().values(List.of(from, to));
     String value = values.get(from);
     if (RefReader.isSymbolic(value) || value.equals(RefReader.ABSENT) || !values.get(to).equals(RefReader.ABSENT)) {
@@ -68,7 +69,7 @@ final class GuardedRefRename extends RefRename {
 
   @Override
   public void setRefLogMessage(String message) {
-    if (inner != null) { // the base class's constructor says what the inner one's has said
+    if (inner != null) { // the base class's constructor repeats a call of the inner one's
       inner.setRefLogMessage(message);
     }
   }

@@ -21,7 +21,7 @@ final class GuardedRefUpdate extends RefUpdate {
 
   private final GuardedRefDatabase refs;
   private final RefUpdate inner;
-  private Result result; // null: as the inner one says
+  private Result result; // null: the inner update's result
 
   GuardedRefUpdate(GuardedRefDatabase refs, RefUpdate inner) {
     super(inner.getRef());
@@ -61,7 +61,7 @@ final class GuardedRefUpdate extends RefUpdate {
 
   private Result update(Step step) throws IOException {
     if (inner.getNewObjectId() == null) {
-      return step.run(); // which says that it needs one
+      return step.run(); // the inner update reports the missing value
     }
     return pinned(inner.getNewObjectId(), isForceUpdate() ? Result.FORCED : Result.FAST_FORWARD, step);
   }
@@ -70,15 +70,15 @@ final class GuardedRefUpdate extends RefUpdate {
     return pinned(ObjectId.zeroId(), Result.FORCED, step);
   }
 
-  /** JGit compares, under its lock, the value that is announced. */
+  /** JGit compares the announced value under its lock. */
   private Result pinned(ObjectId to, Result moved, Step step) throws IOException {
     Ref ref = read();
-    String name = isDetachingSymbolicRef() ? getName() : getRef().getLeaf().getName(); // JGit locks that one
+    String name = isDetachingSymbolicRef() ? getName() : getRef().getLeaf().getName(); // JGit locks this ref
     if (!RefGuard.isAnnounced(name)) {
       return done(step.run());
     }
     if (!isDetachingSymbolicRef() && ref != null && !ref.getLeaf().getName().equals(name)) {
-      return done(Result.LOCK_FAILURE); // linked to another one since this update was made
+      return done(Result.LOCK_FAILURE); // the symbolic ref points to another ref since this update was created
     }
     ObjectId old = ref == null || ref.getObjectId() == null ? ObjectId.zeroId() : ref.getObjectId();
     ObjectId expected = inner.getExpectedOldObjectId();
@@ -123,7 +123,7 @@ final class GuardedRefUpdate extends RefUpdate {
 
   private static Result judge(Outcome outcome, Move move, Result byJgit, Result moved) throws IOException {
     if (outcome.thrown().isEmpty() && isSuccess(byJgit)) {
-      // JGit says that it deleted what was packed when the update was made, also if it did not because that is loose by now.
+      // JGit reports a packed ref of that time as deleted, even if it was not, because the ref is loose by now.
       return outcome.showsOld(move) ? Result.LOCK_FAILURE : byJgit;
     }
     if (byJgit != Result.LOCK_FAILURE && outcome.shows(move)) {
@@ -151,7 +151,7 @@ final class GuardedRefUpdate extends RefUpdate {
     return result != null ? result : inner.getResult();
   }
 
-  // All else is the inner one's.
+  // Everything else is delegated to the inner update.
 
   @Override
   public String getName() {

@@ -9,7 +9,7 @@ import org.eclipse.jgit.lib.RefRename;
 import org.eclipse.jgit.lib.RefUpdate;
 import org.eclipse.jgit.lib.Repository;
 
-/** A repository whose refs are moved by {@link RefGuard} alone. */
+/** A repository whose refs are moved only through {@link RefGuard}. */
 final class GuardedRepository extends DelegateRepository {
   private final GuardedRefDatabase refs;
   private final RefusalLog refusals = new RefusalLog();
@@ -23,12 +23,12 @@ final class GuardedRepository extends DelegateRepository {
     return new Handle(new GuardedRepository(unguarded, guard));
   }
 
-  /** One that was made just now. The creation ends when it is closed. */
+  /** A repository that has just been created. The creation ends when it is closed. */
   static Repository wrapNew(Repository unguarded, RefGuard guard, Creation creation) {
     return new NewHandle(new GuardedRepository(unguarded, guard), creation);
   }
 
-  /** The guarded repository within what Gerrit hands out. */
+  /** The guarded repository inside a wrapper of Gerrit. */
   static Optional<GuardedRepository> of(Repository repository) {
     Repository inner = repository;
     while (inner instanceof DelegateRepository delegate) {
@@ -40,7 +40,7 @@ final class GuardedRepository extends DelegateRepository {
     return Optional.empty();
   }
 
-  /** What was refused since this was opened. */
+  /** The refusals since this repository was opened. */
   RefusalLog refusals() {
     return refusals;
   }
@@ -65,7 +65,7 @@ final class GuardedRepository extends DelegateRepository {
     return refs.newRename(from, to);
   }
 
-  /** JGit would pack refs past the guard, and prune objects that the other sites build on. */
+  /** JGit would pack refs without the guard, and prune objects that the other sites build on. */
   @Override
   public void autoGC(ProgressMonitor monitor) {}
 
@@ -75,8 +75,9 @@ final class GuardedRepository extends DelegateRepository {
   }
 
   /**
-   * What Gerrit gets. {@code gerrit gc} unwraps one layer and runs JGit's garbage collection on what it finds, if that is a
-   * repository of files. What unwraps all, such as gitweb to find the directory, still finds it.
+   * The repository that Gerrit gets. {@code gerrit gc} unwraps one layer and runs JGit's garbage collection on the
+   * result if that is a file repository. Code that unwraps all layers, for example for gitweb's directory, still finds
+   * it.
    */
   private static class Handle extends DelegateRepository {
     Handle(GuardedRepository guarded) {
@@ -89,7 +90,7 @@ final class GuardedRepository extends DelegateRepository {
     }
   }
 
-  /** What Gerrit gets when it makes a repository, and closes when it has made the project of it. */
+  /** The repository that Gerrit gets when it creates one, and closes when it has created the project. */
   private static final class NewHandle extends Handle {
     private final Creation creation;
 

@@ -6,24 +6,25 @@ import java.util.Map;
 import java.util.Optional;
 
 /**
- * What became of a transaction. JGit's success stands, and its lock failure: then somebody else may have made the same value. If it
- * says something else, or throws, the ref says what became of it: JGit may throw after it has moved refs.
+ * The outcome of a transaction. JGit's success counts, and so does its lock failure, because another process may have
+ * set the same value. If JGit reports another result, or throws, the ref's value decides: JGit may throw after it has
+ * moved refs.
  *
- * @param values what the refs hold, by name. One that is missing could not be read
+ * @param values the values of the refs, by name. A missing ref could not be read
  * @param thrown by JGit, or by a listener of its
  */
 record Outcome(Map<String, String> values, Optional<Exception> thrown) {
-  /** Whether the ref holds what it was to hold. */
+  /** Whether the ref has its new value. */
   boolean shows(Move move) {
     return move.newValue().equals(values.get(move.ref()));
   }
 
-  /** Whether the ref holds what it held before. */
+  /** Whether the ref still has its old value. */
   boolean showsOld(Move move) {
     return move.oldValue().equals(values.get(move.ref()));
   }
 
-  /** Throws what JGit threw. */
+  /** Rethrows JGit's exception. */
   void rethrow() throws IOException {
     if (thrown.isEmpty()) {
       return;

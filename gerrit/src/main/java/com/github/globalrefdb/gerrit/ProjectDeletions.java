@@ -5,7 +5,10 @@ import com.google.gerrit.extensions.events.ProjectDeletedListener;
 import com.google.gerrit.server.git.GitRepositoryManager;
 import com.google.inject.Inject;
 
-/** Lets the other sites know of a project that was deleted here. The plugin delete-project says so when it has deleted the repository. */
+/**
+ * Notifies the other sites of a project that was deleted here. The plugin delete-project fires this event after it has
+ * deleted the repository.
+ */
 final class ProjectDeletions implements ProjectDeletedListener {
   private final GitRepositoryManager manager;
 
@@ -16,6 +19,6 @@ final class ProjectDeletions implements ProjectDeletedListener {
 
   @Override
   public void onProjectDeleted(Event event) {
-    ((GuardedRepositoryManager) manager).deleted(Project.nameKey(event.getProjectName())); // StartCheck has seen that it is
+    ((GuardedRepositoryManager) manager).deleted(Project.nameKey(event.getProjectName())); // StartCheck has verified the type
   }
 }

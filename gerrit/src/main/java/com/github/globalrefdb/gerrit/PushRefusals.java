@@ -9,7 +9,10 @@ import org.eclipse.jgit.transport.PostReceiveHook;
 import org.eclipse.jgit.transport.ReceiveCommand;
 import org.eclipse.jgit.transport.ReceivePack;
 
-/** Tells who pushes why something was refused. The results of a push's commands have no room for it, and arrive as "internal error". */
+/**
+ * Shows pushers the reasons of refusals. The results of a push's commands can't contain them, and arrive as "internal
+ * error".
+ */
 final class PushRefusals implements ReceivePackInitializer {
   private final RecentRefusals recent;
 
@@ -29,7 +32,7 @@ final class PushRefusals implements ReceivePackInitializer {
         });
   }
 
-  /** The hook itself is told of the commands alone that have succeeded. */
+  /** The hook itself receives only the commands that have succeeded. */
   private void tell(ReceivePack pack, long began) {
     if (pack.getAllCommands().stream().allMatch(command -> command.getResult() == ReceiveCommand.Result.OK)) {
       return;

@@ -11,7 +11,7 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Set;
 
-/** Refusals of the last minute, for those whom an exception or a repository does not lead to the reason. */
+/** Refusals of the last minute, for callers that can't get the reason from an exception or a repository. */
 @Singleton
 final class RecentRefusals {
   private static final Duration KEPT = Duration.ofMinutes(1);
@@ -29,7 +29,7 @@ final class RecentRefusals {
     trim();
   }
 
-  /** Why this thread could not move one of these refs. */
+  /** The reason why this thread could not move one of these refs. */
   synchronized Set<String> ofThisThread(Collection<String> refs) {
     trim();
     Set<String> lines = new LinkedHashSet<>();
@@ -41,7 +41,7 @@ final class RecentRefusals {
     return lines;
   }
 
-  /** Why anybody got no number since {@code time}: numbers are taken for many users at a time. */
+  /** The reason why a thread got no number since {@code time}: numbers are reserved for many users at a time. */
   synchronized Set<String> ofSequencesSince(long time) {
     trim();
     Set<String> lines = new LinkedHashSet<>();

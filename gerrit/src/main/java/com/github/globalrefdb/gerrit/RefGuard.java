@@ -16,12 +16,12 @@ import java.util.Map;
 import java.util.Optional;
 import org.eclipse.jgit.lib.PersonIdent;
 
-/** The way of a transaction: announced, moved by JGit, read, reported. */
+/** The steps of a transaction: announce it, let JGit move the refs, read them, report. */
 @Singleton
 final class RefGuard {
   private static final FluentLogger logger = FluentLogger.forEnclosingClass();
 
-  /** Gerrit's cache of merges, which each site makes for itself. Projects' rules leave it out, too. */
+  /** Gerrit's cache of merges, which each site builds for itself. Projects' rules exclude it, too. */
   private static final String NOT_ANNOUNCED = "refs/cache-automerge/";
 
   private final SessionClient sessions;
@@ -38,7 +38,7 @@ final class RefGuard {
     this.recent = recent;
   }
 
-  /** Only a server has metrics, and has them later than the guard. */
+  /** Only a server has metrics, which are created later than the guard. */
   void setObserver(TransactionObserver observer) {
     this.observer = observer;
   }
@@ -47,13 +47,13 @@ final class RefGuard {
     return !ref.startsWith(NOT_ANNOUNCED);
   }
 
-  /** What moves refs, in JGit. */
+  /** The operation of JGit that moves refs. */
   interface Attempt {
     void run() throws IOException;
   }
 
   /**
-   * Lets JGit move refs if the daemon lets it, and finds out what has moved. It does not throw what JGit throws.
+   * Runs JGit's move of refs if the daemon permits it, and determines the outcome. It does not throw JGit's exceptions.
    *
    * @param moves with the old values that JGit will compare under its locks
    * @throws RefusedException nothing was moved
@@ -76,7 +76,7 @@ final class RefGuard {
     } catch (Throwable e) {
       thrown = e;
     } finally {
-      // Nothing of ours is to fail because the thread is to stop.
+      // An interrupt of the thread must not make our own steps fail.
       boolean interrupted = Thread.interrupted();
       Map<String, String> read = read(refs, moves);
       values = new HashMap<>(sessions.report(transaction).orElse(Map.of()));
@@ -92,7 +92,8 @@ final class RefGuard {
   }
 
   /**
-   * Lets JGit make a repository if the daemon lets it. The creation ends when what is returned is closed.
+   * Runs JGit's creation of a repository if the daemon permits it. The creation ends when the returned object is
+   * closed.
    *
    * @param directory the real path that it will have
    * @throws RefusedException nothing was made
@@ -111,13 +112,13 @@ final class RefGuard {
   }
 
   /**
-   * What the refs hold. Before the report nobody else moves them. The daemon's answer may be of a later time, if the session broke
-   * meanwhile: it counts for what can't be read here.
+   * The values of the refs. Before the report no other process moves them. The daemon's answer may be from a later
+   * time, if the session broke meanwhile; it counts only for refs that can't be read here.
    */
   private static Map<String, String> read(GuardedRefDatabase refs, List<Move> moves) {
     try {
       return refs.reader().values(moves.stream().map(Move::ref).toList());
-    } catch (Throwable e) { // the report follows, whatever this is
+    } catch (Throwable e) { // the report follows in any case
       logger.atWarning().withCause(e).log("refdb: refs can't be read after they were moved");
       return Map.of();
     }
@@ -128,7 +129,7 @@ final class RefGuard {
     refs.repository().refusals().add(e);
     recent.add(moves, e);
     try {
-      refs.reader().refresh(moves.get(0).ref()); // a retry reads what is there now
+      refs.reader().refresh(moves.get(0).ref()); // a retry reads the present value
     } catch (IOException | RuntimeException suppressed) {
       e.addSuppressed(suppressed);
     }

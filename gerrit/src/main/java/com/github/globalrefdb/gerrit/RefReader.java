@@ -9,7 +9,7 @@ import org.eclipse.jgit.lib.ObjectId;
 import org.eclipse.jgit.lib.Ref;
 import org.eclipse.jgit.lib.RefDatabase;
 
-/** Reads refs as they are on the disk now, and writes their values as the daemon does. */
+/** Reads the present refs from the disk, and formats their values like the daemon. */
 final class RefReader {
   static final String ABSENT = ObjectId.zeroId().name();
   private static final String SYMBOLIC = "ref:";
@@ -21,8 +21,8 @@ final class RefReader {
   }
 
   /**
-   * Within a request Gerrit reads packed refs from a snapshot, which a new update brings up to date. {@code RefDatabase.refresh}
-   * would empty it.
+   * Within a request Gerrit reads packed refs from a snapshot, which creating an update refreshes. {@code
+   * RefDatabase.refresh} would clear it.
    */
   void refresh(String ref) throws IOException {
     refs.newUpdate(ref, false);
@@ -37,7 +37,7 @@ final class RefReader {
     return refs.exactRef(names.toArray(String[]::new));
   }
 
-  /** What each of these holds, by name. */
+  /** The values of these refs, by name. */
   Map<String, String> values(Collection<String> names) throws IOException {
     Map<String, Ref> found = read(names);
     Map<String, String> values = new HashMap<>();
@@ -45,7 +45,7 @@ final class RefReader {
     return values;
   }
 
-  /** What a ref itself holds: of a symbolic one that is its target. */
+  /** A ref's own value; for a symbolic ref, its target. */
   static String value(Ref ref) {
     if (ref == null) {
       return ABSENT;

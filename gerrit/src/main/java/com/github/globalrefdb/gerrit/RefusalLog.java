@@ -4,7 +4,7 @@ import com.github.globalrefdb.gerrit.session.RefusedException;
 import java.util.LinkedHashSet;
 import java.util.Set;
 
-/** The reasons of refusals, each once, in their order. There are only so many. */
+/** The distinct reasons of refusals, in order. Their number is bounded. */
 final class RefusalLog {
   private static final int LIMIT = 20;
 

@@ -14,11 +14,14 @@ import java.util.Set;
 import java.util.regex.Pattern;
 
 /**
- * Tells users of REST and the web why something was refused: 503 and the daemon's lines, or 409 for a project that exists elsewhere, and for
- * a change that was submitted elsewhere while Gerrit was about to.
+ * Shows users of REST and the web UI the reason of a refusal: 503 and the daemon's lines, or 409 for a project that
+ * exists elsewhere, and for a change that was submitted elsewhere while Gerrit was submitting it.
  */
 final class RestRefusals implements ExceptionHook {
-  /** What Gerrit says then, within an internal error. It is so without a guard, too, if two users submit at the same time. */
+  /**
+   * Gerrit's message in that case, inside an internal error. It also occurs without a guard if two users submit at the
+   * same time.
+   */
   private static final String NOT_SUBMITTED = "unexpectedly had status NEW after submit attempt";
 
   /**
@@ -68,7 +71,7 @@ final class RestRefusals implements ExceptionHook {
     return ImmutableList.copyOf(lines(throwable));
   }
 
-  /** A refusal that time mends has become a lock failure: its reason was noted. */
+  /** A retryable refusal has become a lock failure: its reason was recorded. */
   private Set<String> lines(Throwable throwable) {
     Set<String> lines = new LinkedHashSet<>();
     for (Throwable cause : Throwables.getCausalChain(throwable)) {

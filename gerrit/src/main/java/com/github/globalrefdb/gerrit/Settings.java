@@ -16,10 +16,10 @@ import org.eclipse.jgit.lib.Config;
 import org.eclipse.jgit.storage.file.FileBasedConfig;
 import org.eclipse.jgit.util.FS;
 
-/** What gerrit.config says that concerns the guard: its own section {@code refdb}, and where the repositories are. */
+/** The guard's settings in gerrit.config: its own section {@code refdb}, and where the repositories are. */
 @Singleton
 final class Settings {
-  /** As in the site's configuration, {@code site.socket}. */
+  /** The same path as {@code site.socket} in the site's configuration. */
   static final String DEFAULT_SOCKET = "/run/refdb/site.sock";
 
   private final Path socket;
@@ -42,7 +42,7 @@ final class Settings {
     return socket;
   }
 
-  /** The real path of the directory of repositories; what is configured, if there is no such directory yet. */
+  /** The real path of the directory of repositories; the configured path if the directory does not exist yet. */
   Path root() {
     try {
       return basePath.toRealPath();
@@ -51,7 +51,7 @@ final class Settings {
     }
   }
 
-  /** The settings among {@code core.fsync…Files} that JGit does not have: what it has written must be on the disk at the report. */
+  /** The missing ones of the settings {@code core.fsync…Files}: JGit's writes must be on the disk at the report. */
   List<String> missingFsync() throws IOException {
     FileBasedConfig jgit = new FileBasedConfig(jgitConfig.toFile(), FS.DETECTED);
     try {

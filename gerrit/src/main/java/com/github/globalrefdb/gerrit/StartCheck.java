@@ -16,11 +16,11 @@ import java.io.IOException;
 import java.time.Duration;
 import java.util.Optional;
 
-/** Lets a server start only if it is guarded: by the daemon of its site, as the one server that it says it is. */
+/** Permits the start of a server only if it is guarded by the daemon of its site, under its own identity. */
 final class StartCheck implements LifecycleListener {
   private static final FluentLogger logger = FluentLogger.forEnclosingClass();
 
-  /** After a boot both start at the same time. */
+  /** After a boot, the daemon and Gerrit start at the same time. */
   private static final Duration PATIENCE = Duration.ofSeconds(30);
 
   private final GitRepositoryManager manager;

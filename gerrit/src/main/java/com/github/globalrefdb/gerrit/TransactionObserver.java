@@ -2,13 +2,13 @@ package com.github.globalrefdb.gerrit;
 
 import java.time.Duration;
 
-/** Is told of each transaction. */
+/** Is notified of each transaction. */
 interface TransactionObserver {
   String OK = "ok";
 
   /**
    * @param result {@link #OK}, or the reason of the refusal in one word
-   * @param untilAnswer from the announcement on
+   * @param untilAnswer the time from the announcement to the answer
    */
   void answered(String result, Duration untilAnswer);
 }

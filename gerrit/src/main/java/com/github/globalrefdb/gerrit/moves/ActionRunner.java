@@ -2,13 +2,13 @@ package com.github.globalrefdb.gerrit.moves;
 
 import java.util.List;
 
-/** Does actions. For several threads. */
+/** Executes actions. Safe for concurrent use. */
 interface ActionRunner {
   /**
-   * Does one action: the index first, then the caches that are loaded from it.
+   * Executes one action: the index first, then the caches that are loaded from it.
    *
-   * @return what is to be done as a consequence. The action counts as done when that is done, too
-   * @throws Exception it was not done, and is to be tried again
+   * @return the consequent actions. The action counts as done when these are done, too
+   * @throws Exception if the action failed and has to be retried
    */
   List<Action> run(Action action) throws Exception;
 }

@@ -7,7 +7,7 @@ import com.google.inject.Inject;
 import java.util.List;
 import java.util.Optional;
 
-/** Gerrit's caches, by their names: not all have an interface with which they can be evicted. */
+/** Gerrit's caches, by name, because not all of them have an interface for eviction. */
 final class Caches {
   private static final FluentLogger logger = FluentLogger.forEnclosingClass();
 
@@ -17,10 +17,10 @@ final class Caches {
   static final String TOKENS = "tokens"; // from Gerrit 3.13 on
   static final String CHANGE_PROJECTS = "changeid_project";
 
-  /** What is loaded from the groups and their index. */
+  /** Caches that are loaded from the groups and their index. */
   static final List<String> GROUPS = List.of("groups", "groups_byname", "groups_bymember", "groups_bysubgroup", "groups_external");
 
-  /** Those among the ones above that all versions have. */
+  /** Caches named above that exist in all versions. */
   private static final List<String> EXPECTED =
       List.of(PROJECTS, PROJECT_LIST, SSH_KEYS, CHANGE_PROJECTS, "groups", "groups_byname", "groups_bymember", "groups_bysubgroup");
 
@@ -31,7 +31,7 @@ final class Caches {
     this.caches = caches;
   }
 
-  /** A version of Gerrit with other names would go on with what was revoked elsewhere. */
+  /** A version of Gerrit with other names would continue to grant permissions that were revoked elsewhere. */
   void check() {
     for (String name : EXPECTED) {
       if (find(name).isEmpty()) {
@@ -57,7 +57,7 @@ final class Caches {
     GROUPS.forEach(this::evictAll);
   }
 
-  /** All that do not look at the refs themselves. Those on the disk do, and take long to empty. */
+  /** All caches that do not check the refs themselves. Disk caches do, and take long to clear. */
   void evictEverything() {
     evictGroups();
     List.of(PROJECTS, PROJECT_LIST, SSH_KEYS, TOKENS, CHANGE_PROJECTS).forEach(this::evictAll);

@@ -28,7 +28,7 @@ import org.eclipse.jgit.errors.RepositoryNotFoundException;
 import org.eclipse.jgit.lib.Config;
 import org.eclipse.jgit.lib.Repository;
 
-/** Changes in the index, which a replica does not have. What is cached of them looks at the refs whenever it is used. */
+/** Changes in the index, which a replica does not have. The caches of changes check the refs whenever they are used. */
 final class Changes {
   private final ChangeIndexer indexer;
   private final ChangeNotes.Factory notes;
@@ -63,7 +63,7 @@ final class Changes {
     return indexes.getSearchIndex() != null;
   }
 
-  /** A change that is not there is deleted from the index. */
+  /** A change that does not exist is deleted from the index. */
   void index(Project.NameKey project, Change.Id id) throws Exception {
     if (!areIndexed()) {
       return;
@@ -94,17 +94,17 @@ final class Changes {
     caches.evict(Caches.CHANGE_PROJECTS, id);
   }
 
-  /** Of a change that was marked. One that is not in the index has an entry of its own on the list of moves. */
+  /** Reindexes a change that was marked. A change that is not in the index has its own entry in the list of moves. */
   List<Action> find(Change.Id id) {
     return areIndexed() ? moved(queries.get().byLegacyChangeId(id)) : List.of();
   }
 
-  /** The changes whose index entries say whether they can be merged into that branch. */
+  /** The changes whose index entries contain their mergeability into the branch. */
   List<Action> dependOn(BranchNameKey branch) {
     return mergeability && areIndexed() ? moved(query().byBranchNew(branch)) : List.of();
   }
 
-  /** How a project submits, too, decides whether its changes can be merged. */
+  /** The mergeability of changes also depends on the project's submit type. */
   List<Action> dependOnConfig(Project.NameKey project) {
     return mergeability && areIndexed() ? moved(query().byProjectOpen(project)) : List.of();
   }
@@ -117,7 +117,7 @@ final class Changes {
     return changes.stream().<Action>map(change -> new ChangeMoved(change.project(), change.getId())).toList();
   }
 
-  /** All changes that the repository or the index has of a project; none if there is no index to compare. */
+  /** All changes of a project in the repository or in the index; none if there is no index. */
   List<Change.Id> all(Project.NameKey project) throws IOException {
     if (!areIndexed()) {
       return List.of();
@@ -127,12 +127,12 @@ final class Changes {
     try (Repository repository = repositories.openRepository(project)) {
       ids.addAll(ChangeNotes.Factory.scanChangeIds(repository).keySet());
     } catch (RepositoryNotFoundException e) {
-      // All that the index has is stale.
+      // Everything in the index is stale.
     }
     return new ArrayList<>(ids);
   }
 
-  /** Whether the index has not what the repository has. */
+  /** Whether the index differs from the repository. */
   boolean isStale(Change.Id id) {
     return staleness.check(id).isStale();
   }

@@ -26,8 +26,8 @@ import java.util.TreeSet;
 import java.util.stream.Stream;
 
 /**
- * Compares indexes with repositories: all of them after a reset, in pieces that other work goes before. What is not stale costs a
- * look at a few refs.
+ * Compares indexes with repositories: all of them after a reset, in pieces, with priority for other work. An entry that
+ * is not stale costs reading a few refs.
  */
 final class Comparison {
   private static final int PIECE = 50;
@@ -64,7 +64,7 @@ final class Comparison {
     this.count = count;
   }
 
-  /** What was revoked must not wait for the comparison. */
+  /** Revoked permissions must not wait for the comparison. */
   void begin() {
     caches.evictEverything();
   }
@@ -106,7 +106,7 @@ final class Comparison {
         .toList();
   }
 
-  /** Stale changes are indexed each for itself: one that can't be is no reason to do the others again. */
+  /** Stale changes are indexed one by one, so that a failing change does not cause the others to be repeated. */
   List<Action> changes(Project.NameKey project, List<Change.Id> ids) {
     List<Action> actions = new ArrayList<>();
     for (Change.Id id : ids) {

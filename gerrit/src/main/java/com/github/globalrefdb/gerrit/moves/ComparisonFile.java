@@ -8,17 +8,18 @@ import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 
 /**
- * What operators see of comparisons, and how they ask for one: {@code refdbctl gerrit check} reads and writes these files.
+ * Shows the state of comparisons to operators, and receives their requests: {@code refdbctl gerrit check} reads and
+ * writes these files.
  *
- * <p>{@code compared} has one line about the last comparison: {@code began TIME}, or {@code ended TIME COMPARED STALE}. Times are
- * seconds since 1970. Whoever makes {@code compare} asks for a comparison.
+ * <p>{@code compared} has one line about the last comparison: {@code began TIME}, or {@code ended TIME COMPARED STALE}.
+ * Times are seconds since 1970. Creating {@code compare} requests a comparison.
  */
 final class ComparisonFile {
   private final Path compared;
   private final Path compare;
 
   /**
-   * @param directory need not be there
+   * @param directory need not exist
    */
   ComparisonFile(Path directory) {
     compared = directory.resolve("compared");
@@ -33,7 +34,7 @@ final class ComparisonFile {
     write("ended " + seconds + " " + count.compared() + " " + count.stale());
   }
 
-  /** Whether a comparison was asked for since the last call. */
+  /** Whether a comparison was requested since the last call. */
   boolean asked() throws IOException {
     return Files.deleteIfExists(compare);
   }

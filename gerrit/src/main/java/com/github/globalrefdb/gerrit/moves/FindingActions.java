@@ -3,7 +3,7 @@ package com.github.globalrefdb.gerrit.moves;
 import com.github.globalrefdb.gerrit.moves.Action.DirectoryMoved;
 import java.util.List;
 
-/** Finds the projects of directories, and leaves all other actions to another one. */
+/** Finds the projects of directories, and delegates all other actions. */
 final class FindingActions implements ActionRunner {
   private final RepositoryDirectories directories;
   private final ActionRunner others;

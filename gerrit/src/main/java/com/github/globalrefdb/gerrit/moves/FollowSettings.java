@@ -3,7 +3,7 @@ package com.github.globalrefdb.gerrit.moves;
 import java.nio.file.Path;
 
 /**
- * Where this Gerrit is, and which daemon it follows.
+ * The location of this Gerrit, and the daemon that it follows.
  *
  * @param socket the daemon's
  * @param guard this run of the guard

@@ -19,21 +19,22 @@ import java.util.Set;
 import java.util.function.LongSupplier;
 
 /**
- * Reads the daemon's list of moves from the saved place on, and hands the actions on. It reads on while they are done; the place is
- * saved when all before it is. It connects again whenever the connection ends: nobody waits for it.
+ * Reads the daemon's list of moves from the saved place on, and passes the actions on. It continues to read while they
+ * are executed, and saves a place when everything before it is done. It reconnects whenever the connection ends;
+ * nothing waits for it.
  */
 final class Follower {
   private static final FluentLogger logger = FluentLogger.forEnclosingClass();
   private static final Duration FIRST_PAUSE = Duration.ofMillis(100);
   private static final Duration LONGEST_PAUSE = Duration.ofSeconds(5);
 
-  /** More is not read: memory is bounded, and the daemon's list has the rest. */
+  /** The limit of pending actions, which bounds memory. The daemon's list has the rest. */
   private static final int MOST_DUE = 20_000;
 
-  /** The daemon answers more often than this. */
+  /** The daemon answers at shorter intervals than this. */
   private static final Duration SILENT_AFTER = Duration.ofSeconds(20);
 
-  /** Of a place that has not changed: the time counts, too, when the next start goes back. */
+  /** The interval for saving an unchanged place: its time matters, too, when the next start goes back. */
   private static final long SAVE_AGAIN_MS = 60_000;
 
   private final Path socket;
@@ -50,12 +51,12 @@ final class Follower {
   private boolean stopping; // guarded by this
   private volatile long answered;
 
-  // Of the thread alone.
+  // Used by the thread alone.
   private Optional<String> place = Optional.empty();
   private boolean started;
   private Optional<String> savedPlace = Optional.empty();
   private long savedAt;
-  private boolean forgotten; // the file is not there
+  private boolean forgotten; // the file does not exist
   private String trouble = "";
   private Optional<Long> comparing = Optional.empty(); // since
 
@@ -98,7 +99,7 @@ final class Follower {
         read(opened);
       } catch (InterruptedException e) {
         return;
-      } catch (Throwable e) { // without this thread nothing would be followed any more
+      } catch (Throwable e) { // without this thread nothing would be followed
         if (isStopping()) {
           return;
         }
@@ -131,7 +132,7 @@ final class Follower {
     return opened;
   }
 
-  /** Until the connection ends. */
+  /** Reads until the connection ends. */
   private void read(MoveList opened) throws IOException, InterruptedException {
     while (true) {
       MovesAnswer answer = opened.after(place);
@@ -175,7 +176,7 @@ final class Follower {
     }
   }
 
-  /** What is pending stays so, and goes before. */
+  /** Pending actions stay pending, and go first. */
   private void compareEverything(String from, String why) {
     logger.atInfo().log("refdb: everything is compared in the background: %s", why);
     forget();
@@ -186,7 +187,7 @@ final class Follower {
     pending.restart(from, List.of(new EverythingMoved()));
   }
 
-  /** Nothing depends on what operators see. */
+  /** Failures to write the operators' files are ignored. */
   private void tell(Telling telling) {
     try {
       telling.tell();
@@ -242,7 +243,7 @@ final class Follower {
     try {
       file.forget();
       forgotten = true;
-    } catch (IOException e) { // the daemon knows the place as little after the next start
+    } catch (IOException e) { // the daemon does not know the place after the next start either
       logger.atWarning().withCause(e).log("refdb: the place in the list of moves can't be removed");
     }
   }
@@ -269,7 +270,10 @@ final class Follower {
     }
   }
 
-  /** How far behind the list indexes and caches are: since when the oldest move is known that they lack, or nothing was read. */
+  /**
+   * How far indexes and caches are behind the list: the time since the oldest missing move became known, or since
+   * nothing could be read.
+   */
   Duration behind() {
     Duration silence = Duration.ofNanos(clock.getAsLong() - answered);
     Duration behind = pending.behind();
@@ -280,7 +284,7 @@ final class Follower {
     return stopping;
   }
 
-  /** Ends the reading; what was read stays pending. */
+  /** Stops reading; actions already read stay pending. */
   void stop() throws InterruptedException {
     synchronized (this) {
       stopping = true;

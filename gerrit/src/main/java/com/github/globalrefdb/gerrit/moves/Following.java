@@ -8,7 +8,7 @@ import com.google.inject.Inject;
 import com.google.inject.Injector;
 import java.io.IOException;
 
-/** Lets indexes and caches follow for as long as the server runs. Its start waits for nothing. */
+/** Keeps indexes and caches up to date while the server runs. Its start does not block. */
 public final class Following implements LifecycleListener {
   private static final FluentLogger logger = FluentLogger.forEnclosingClass();
 
@@ -19,7 +19,7 @@ public final class Following implements LifecycleListener {
   private SavedPlace place;
 
   /**
-   * @param injector has all else only once the start was checked
+   * @param injector provides the other dependencies, but only after the start was checked
    */
   @Inject
   Following(Injector injector) {

@@ -10,7 +10,7 @@ import com.google.gerrit.server.index.group.GroupIndexer;
 import com.google.inject.Inject;
 import java.util.List;
 
-/** Groups in the index and in caches. Who is a member is cached by what the index says: it comes first. */
+/** Groups in the index and in caches. Memberships are cached from the index, so the index comes first. */
 final class Groups {
   private final GroupIndexer indexer;
   private final GroupCache groups;
@@ -38,7 +38,7 @@ final class Groups {
     caches.evictGroups();
   }
 
-  /** Whether it was stale. */
+  /** Whether the entry was stale. */
   boolean indexIfStale(AccountGroup.UUID id) {
     groups.evict(id);
     boolean stale = indexer.reindexIfStale(id);
@@ -48,7 +48,7 @@ final class Groups {
     return stale;
   }
 
-  /** All that are in the index, also those that are nowhere else. */
+  /** All entries of the index, including those that exist nowhere else. */
   List<AccountGroup.UUID> indexed() throws QueryParseException {
     return IndexedKeys.of(indexes.getSearchIndex(), config, GroupField.UUID_FIELD_SPEC).stream().map(AccountGroup::uuid).toList();
   }

@@ -11,15 +11,15 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
 
-/** The keys of all entries of an index, also of those that stand for nothing any more. */
+/** The keys of all entries of an index, including entries whose object no longer exists. */
 final class IndexedKeys {
   private static final int MOST = 1 << 24;
 
   private IndexedKeys() {}
 
   /**
-   * @param index null if this Gerrit has none: a replica has that of groups alone
-   * @param key a field that is stored
+   * @param index null if this Gerrit has none: a replica has only the index of groups
+   * @param key a stored field
    */
   static <V> List<String> of(Index<?, V> index, IndexConfig config, SchemaField<V, String> key) throws QueryParseException {
     if (index == null) {

@@ -5,7 +5,7 @@ import com.google.gerrit.metrics.Description;
 import com.google.gerrit.metrics.MetricMaker;
 import com.google.inject.Inject;
 
-/** How following goes, in Gerrit's registry. */
+/** The progress of following, in Gerrit's registry of metrics. */
 final class MoveMetrics implements Progress {
   private final MetricMaker metrics;
   private final Counter0 applied;

@@ -3,7 +3,7 @@ package com.github.globalrefdb.gerrit.moves;
 import com.google.inject.AbstractModule;
 import com.google.inject.Scopes;
 
-/** What there is once in a server. Bound here it is made by the server's injector, which knows all that it needs. */
+/** Binds the singletons of a server. They are created by the server's injector, which has all their dependencies. */
 public final class MovesModule extends AbstractModule {
   @Override
   protected void configure() {

@@ -19,18 +19,19 @@ import java.util.TreeMap;
 import java.util.function.LongSupplier;
 
 /**
- * The actions that are to be done, and how far all is done. An action that waits is done once, however often it is asked for. Equal
- * actions are never done at the same time: the one that read first might write last.
+ * The pending actions, and the place up to which all actions are done. A waiting action is executed once, however often
+ * it is requested. Equal actions never run concurrently, because the one that read first might write last.
  *
- * <p>An action that fails is tried again, later and later, for as long as this process lives. It holds back the place for {@link
- * #HOLDS} at most: a place that stays back for ever would make each start repeat more and more of the list. After that it is left
- * behind: while there are such, no place may be saved, and the next start compares everything.
+ * <p>A failed action is retried with back-off for the lifetime of this process. It holds the place back for at most
+ * {@link #HOLDS}, because a place that never advances would make each start repeat more and more of the list. After
+ * that the action is left behind: as long as any action is, no place may be saved, and the next start compares
+ * everything.
  */
 final class Pending {
   static final Duration FIRST_PAUSE = Duration.ofSeconds(1);
   static final Duration LONGEST_PAUSE = Duration.ofMinutes(5);
 
-  /** How long an action that fails holds back the place. */
+  /** How long a failing action holds the place back. */
   static final Duration HOLDS = Duration.ofMinutes(10);
 
   private static final long HELD_BY_NONE = Long.MAX_VALUE;
@@ -39,20 +40,20 @@ final class Pending {
   private final Map<Urgency, Map<Action, Task>> due = new EnumMap<>(Urgency.class);
   private final Map<Action, Task> paused = new HashMap<>();
   private final Set<Action> running = new HashSet<>();
-  private final Deque<Answer> answers = new ArrayDeque<>(); // that are not all done
+  private final Deque<Answer> answers = new ArrayDeque<>(); // answers with pending actions
   private final TreeMap<Long, Integer> holds = new TreeMap<>(); // how many tasks hold back which answer
   private long last; // answer
   private Optional<String> done = Optional.empty();
   private int leftBehind; // tasks
   private boolean closed;
 
-  /** What the daemon has answered, and when it did. */
+  /** An answer of the daemon, and its time. */
   private record Answer(long number, String place, long time) {}
 
-  /** An action with what became of it so far. */
+  /** An action and its state. */
   static final class Task {
     private final Action action;
-    private long answer; // that it holds back, or HELD_BY_NONE
+    private long answer; // the answer that the task holds back, or HELD_BY_NONE
     private long failedFirst;
     private int failures;
     private boolean leftBehind;
@@ -71,7 +72,7 @@ final class Pending {
       return failures;
     }
 
-    /** Whether the place goes on without it. */
+    /** Whether the place advances without this task. */
     boolean isLeftBehind() {
       return leftBehind;
     }
@@ -87,14 +88,14 @@ final class Pending {
     }
   }
 
-  /** The daemon's next answer: once these are done all before {@code place} is. */
+  /** Adds the daemon's next answer: once these actions are done, everything before {@code place} is. */
   synchronized void add(String place, Collection<Action> actions) {
     answers.add(new Answer(++last, place, clock.getAsLong()));
     actions.forEach(action -> add(action, last));
     notifyAll();
   }
 
-  /** Like {@link #add}, but places before are not valid any more. */
+  /** Like {@link #add}, but invalidates earlier places. */
   synchronized void restart(String place, Collection<Action> actions) {
     answers.clear();
     done = Optional.empty();
@@ -102,7 +103,7 @@ final class Pending {
   }
 
   private void add(Action action, long answer) {
-    if (action instanceof CheckAgain check) { // a start after a crash does as much, and more
+    if (action instanceof CheckAgain check) { // a start after a crash repeats this anyway
       Task later = new Task(action, HELD_BY_NONE);
       later.due = clock.getAsLong() + check.after().toNanos();
       paused.put(action, later);
@@ -112,11 +113,11 @@ final class Pending {
       postpone(postponed, answer);
       return;
     }
-    if (action instanceof Postponed postponed) { // it was asked for again meanwhile
+    if (action instanceof Postponed postponed) { // it was requested again meanwhile
       add(postponed.action(), answer);
       return;
     }
-    Task task = paused.remove(action); // what was moved again may go now
+    Task task = paused.remove(action); // it was requested again: run it now
     if (task == null) {
       task = due.get(action.urgency()).remove(action);
     }
@@ -144,7 +145,7 @@ final class Pending {
     paused.put(task.action, task);
   }
 
-  /** Whether that was new. */
+  /** Whether the action was new. */
   private boolean setLeftBehind(Task task, boolean isLeftBehind) {
     boolean changed = task.leftBehind != isLeftBehind;
     task.leftBehind = isLeftBehind;
@@ -169,9 +170,9 @@ final class Pending {
   }
 
   /**
-   * Waits for a task that may be done now. {@link #done} or {@link #failed} must follow.
+   * Waits for a task that may run now. {@link #done} or {@link #failed} must follow.
    *
-   * @param least no less urgent one
+   * @param least the lowest urgency to return
    * @return empty when this is closed
    */
   synchronized Optional<Task> take(Urgency least) throws InterruptedException {
@@ -202,16 +203,16 @@ final class Pending {
     }
   }
 
-  /** The task is done once {@code consequences} are. */
+  /** Marks the task as done once {@code consequences} are. */
   synchronized void done(Task task, Collection<Action> consequences) {
     running.remove(task.action);
-    long answer = setLeftBehind(task, false) ? last : task.answer; // what was left behind is not lost any more
+    long answer = setLeftBehind(task, false) ? last : task.answer; // the task is no longer left behind
     consequences.forEach(action -> add(action, answer));
     release(task);
     notifyAll();
   }
 
-  /** The task is tried again after a pause. */
+  /** Retries the task after a pause. */
   synchronized void failed(Task task) {
     running.remove(task.action);
     long now = clock.getAsLong();
@@ -223,7 +224,7 @@ final class Pending {
       setLeftBehind(task, true);
     }
     Task again = due.get(task.action.urgency()).get(task.action);
-    if (again != null) { // it was asked for again meanwhile
+    if (again != null) { // it was requested again meanwhile
       again.failures = task.failures;
       again.failedFirst = task.failedFirst;
       setLeftBehind(task, false);
@@ -241,7 +242,7 @@ final class Pending {
     return pause.compareTo(LONGEST_PAUSE) < 0 ? pause : LONGEST_PAUSE;
   }
 
-  /** The last place before which all is done; empty if there is none. */
+  /** The last place before which everything is done; empty if there is none. */
   synchronized Optional<String> done() {
     long held = holds.isEmpty() ? HELD_BY_NONE : holds.firstKey();
     while (!answers.isEmpty() && answers.peekFirst().number() < held) {
@@ -250,7 +251,7 @@ final class Pending {
     return done;
   }
 
-  /** How many actions wait, pause or run. */
+  /** The number of actions that wait, pause or run. */
   synchronized int size() {
     return due.values().stream().mapToInt(Map::size).sum() + paused.size() + running.size();
   }
@@ -268,7 +269,7 @@ final class Pending {
     return answers.isEmpty() ? Duration.ZERO : Duration.ofNanos(clock.getAsLong() - answers.peekFirst().time());
   }
 
-  /** How many actions keep failing while the place goes on. */
+  /** The number of failing actions that no longer hold the place back. */
   synchronized int leftBehind() {
     return leftBehind;
   }

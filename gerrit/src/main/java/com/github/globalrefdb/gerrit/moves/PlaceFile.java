@@ -13,18 +13,18 @@ import java.util.List;
 import java.util.Optional;
 
 /**
- * How far Gerrit's indexes have followed the list of moves, in a file. Gerrit commits its indexes only now and then, so a killed
- * Gerrit loses what it has indexed last. The file keeps places of that time: the next Gerrit goes back to one whose index entries
- * were committed.
+ * Records in a file how far Gerrit's indexes have followed the list of moves. Gerrit commits its indexes only from time
+ * to time, so a killed Gerrit loses the latest entries. The file keeps the places of that time, and the next Gerrit
+ * goes back to a place whose index entries were committed.
  *
- * <p>Lines, oldest first: {@code committed PLACE}, then {@code TIME PLACE} for what this run of Gerrit has saved, by a clock in
- * milliseconds that counts from anywhere and is never set. The file is replaced, never rewritten, and not synced: after a crash of
- * the machine the daemon begins a new list.
+ * <p>Lines, oldest first: {@code committed PLACE}, then {@code TIME PLACE} for the places saved by this run of Gerrit,
+ * by a monotonic clock in milliseconds with an arbitrary origin. The file is replaced, never rewritten, and not synced:
+ * after a crash of the machine the daemon begins a new list.
  */
 final class PlaceFile {
   private static final String COMMITTED = "committed";
 
-  /** Between the places that are kept. */
+  /** The time between the places that are kept. */
   private static final long STEP_MS = 15_000;
 
   private final Path file;
@@ -35,7 +35,8 @@ final class PlaceFile {
   private record Saved(long time, String place) {}
 
   /**
-   * @param committedWithin index entries are committed after this time; empty if that is never sure while Gerrit runs
+   * @param committedWithin the time after which index entries are committed; empty if that is never certain while
+   *     Gerrit runs
    */
   PlaceFile(Path file, Optional<Duration> committedWithin) {
     this.file = file;
@@ -43,8 +44,8 @@ final class PlaceFile {
   }
 
   /**
-   * The place from which on to follow; empty if everything must be compared: there is no file, or none of its places is old enough
-   * for that all before it was committed.
+   * The place to follow from; empty if everything must be compared, because there is no file, or none of its places is
+   * old enough for everything before it to be committed.
    */
   synchronized Optional<String> load() throws IOException {
     committed = Optional.empty();
@@ -75,7 +76,7 @@ final class PlaceFile {
     return committed;
   }
 
-  /** Of those that are committed the youngest is kept. */
+  /** Keeps the latest of the committed places. */
   private void forgetCommitted() {
     if (committedWithin.isEmpty() || saved.isEmpty()) {
       return;
@@ -89,7 +90,7 @@ final class PlaceFile {
     }
   }
 
-  /** All before {@code place} has been indexed, just now. */
+  /** Everything before {@code place} has just been indexed. */
   synchronized void save(String place, long now) throws IOException {
     int size = saved.size();
     if (size >= 2 && now - saved.get(size - 2).time() < STEP_MS) {
@@ -101,8 +102,8 @@ final class PlaceFile {
   }
 
   /**
-   * The indexes are closed, so all that was saved is committed. The place goes back by {@code margin}: what Gerrit has moved itself
-   * may have been cut off before it was indexed.
+   * The indexes are closed, so everything saved is committed. The place goes back by {@code margin}, because Gerrit may
+   * have been stopped before it indexed its own latest moves.
    */
   synchronized void saveCommitted(Duration margin) throws IOException {
     if (saved.isEmpty()) {
@@ -118,7 +119,7 @@ final class PlaceFile {
     write();
   }
 
-  /** Nothing is sure any more. */
+  /** No place is certain any more. */
   synchronized void forget() throws IOException {
     committed = Optional.empty();
     saved.clear();

@@ -1,6 +1,6 @@
 package com.github.globalrefdb.gerrit.moves;
 
-/** Is told how following goes: metrics are made of it. For several threads. */
+/** Receives the progress of following, for metrics. Safe for concurrent use. */
 interface Progress {
   /** An action was done. */
   void applied();

@@ -53,7 +53,7 @@ final class Projects {
     this.indexConfig = indexConfig;
   }
 
-  /** The index is made of what the cache loads: the cache comes first. */
+  /** The index is built from the cache, so the cache comes first. */
   List<Action> indexConfig(Project.NameKey project) {
     checkConfig(project);
     return Stream.concat(changes.dependOnConfig(project).stream(), CheckAgain.of(new ConfigMoved(project)).stream()).toList();
@@ -64,7 +64,7 @@ final class Projects {
     indexer.index(project);
   }
 
-  /** Its changes are found by a comparison. */
+  /** A comparison finds wrong entries of the project and its changes. */
   List<Action> indexRepository(Project.NameKey project) throws IOException {
     checkRepository(project);
     return Stream.concat(Stream.of(new CompareProject(project)), CheckAgain.of(new RepositoryMoved(project)).stream()).toList();
@@ -73,16 +73,16 @@ final class Projects {
   void checkRepository(Project.NameKey project) throws IOException {
     if (reopen(project)) {
       projects.evict(project);
-      projects.onCreateProject(project); // on the list, and indexed
+      projects.onCreateProject(project); // added to the list, and indexed
     } else {
-      projects.remove(project); // off the list; evicted
+      projects.remove(project); // removed from the list, and evicted
       indexer.index(project);
     }
   }
 
   /**
-   * Lets JGit open the repository anew, and finds out whether there is one. JGit would go on to read the directory that was there
-   * before, and to believe that it has its objects.
+   * Makes JGit reopen the repository, and checks whether there is one. Otherwise JGit would continue to read the
+   * previous directory, and assume that its objects are present.
    */
   private boolean reopen(Project.NameKey project) throws IOException {
     File directory;
@@ -95,7 +95,7 @@ final class Projects {
     return FileKey.isGitRepository(directory, FS.DETECTED);
   }
 
-  /** Whether it was stale: the index, or what a cache has of a project without a repository. */
+  /** Whether the entry was stale, or a cache had a project without a repository. */
   boolean indexIfStale(Project.NameKey project) throws IOException, QueryParseException {
     if (repositories.getRepositoryStatus(project) == GitRepositoryManager.Status.NON_EXISTENT) {
       boolean known = listed().contains(project) || indexed().contains(project);
@@ -110,12 +110,12 @@ final class Projects {
     return stale;
   }
 
-  /** All that Gerrit lists. */
+  /** All projects that Gerrit lists. */
   Set<Project.NameKey> listed() {
     return projects.all();
   }
 
-  /** All that are in the index, also those that are nowhere else. */
+  /** All entries of the index, including those that exist nowhere else. */
   List<Project.NameKey> indexed() throws QueryParseException {
     return IndexedKeys.of(indexes.getSearchIndex(), indexConfig, ProjectField.NAME_SPEC).stream().map(Project::nameKey).toList();
   }

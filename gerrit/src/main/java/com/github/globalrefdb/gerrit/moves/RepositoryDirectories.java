@@ -21,14 +21,15 @@ import org.eclipse.jgit.errors.RepositoryNotFoundException;
 import org.eclipse.jgit.lib.Repository;
 
 /**
- * Which project's repository a directory is. Most lie below the root, under the project's name. Others are reached by a symbolic
- * link, or have a base path of their own: Gerrit is asked where its repositories are. For several threads.
+ * Maps directories to projects. Most repositories are below the root, under the project's name. Others are reached
+ * through a symbolic link, or have a base path of their own: for these, Gerrit is asked where its repositories are.
+ * Safe for concurrent use.
  */
 final class RepositoryDirectories {
   private static final FluentLogger logger = FluentLogger.forEnclosingClass();
   private static final String GIT = ".git";
 
-  /** Gerrit has to look for all its repositories to be asked. */
+  /** To answer, Gerrit has to list all its repositories. */
   private static final Duration ASKED_AGAIN_AFTER = Duration.ofMinutes(1);
 
   private final Path root;
@@ -49,7 +50,7 @@ final class RepositoryDirectories {
 
   /**
    * @param directory the real path
-   * @return empty if that is not known: see {@link #find}
+   * @return empty if the project is unknown: see {@link #find}
    */
   Optional<Project.NameKey> project(String directory) {
     if (directory.startsWith(root + "/")) {
@@ -59,9 +60,10 @@ final class RepositoryDirectories {
   }
 
   /**
-   * Finds out whose repository a directory is.
+   * Determines the project of a directory.
    *
-   * @return what is to be done. Nothing, if it is none of Gerrit's; the same later, if Gerrit was asked just now
+   * @return the actions to do: none if the repository is not Gerrit's; the same action, postponed, if Gerrit was asked
+   *     just now
    * @throws IOException it may be a repository of Gerrit's that could not be opened
    */
   synchronized List<Action> find(String directory) throws IOException {
@@ -91,9 +93,9 @@ final class RepositoryDirectories {
   }
 
   /**
-   * What has gone stays known: that it has is to be told.
+   * Keeps repositories that are gone, because their removal still has to be reported.
    *
-   * @return why the directory of one is not known, if there is such a one
+   * @return the reason why a repository's directory is unknown, if there is such a repository
    */
   private Optional<IOException> ask() {
     Optional<IOException> failure = Optional.empty();
@@ -115,7 +117,7 @@ final class RepositoryDirectories {
     return failure;
   }
 
-  /** Of most it can be seen without opening them. */
+  /** Most need not be opened for this. */
   private boolean isBelowRoot(Project.NameKey project) {
     try {
       Path usual = root.resolve(project.get() + GIT);

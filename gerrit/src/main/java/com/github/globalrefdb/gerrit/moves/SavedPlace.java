@@ -17,8 +17,8 @@ import java.util.Optional;
 import org.eclipse.jgit.lib.Config;
 
 /**
- * The place of this Gerrit site. It lives below the server: when this is stopped, the server's indexes are closed, so what they had
- * is committed.
+ * The place of this Gerrit site. It is stopped after the server's indexes are closed, so their content is committed by
+ * then.
  */
 @Singleton
 public final class SavedPlace implements LifecycleListener {
@@ -26,7 +26,7 @@ public final class SavedPlace implements LifecycleListener {
   private static final List<String> INDEXES = List.of("accounts", "changes_open", "changes_closed", "groups", "projects");
   private static final Duration DEFAULT_COMMIT_WITHIN = Duration.ofMinutes(5);
 
-  /** Gerrit indexes its own moves after they were made, and Lucene takes its time. */
+  /** Gerrit indexes its own moves after they were made, and Lucene takes some time. */
   private static final Duration MARGIN = Duration.ofMinutes(1);
 
   private final PlaceFile file;
@@ -40,7 +40,7 @@ public final class SavedPlace implements LifecycleListener {
     comparison = new ComparisonFile(directory);
   }
 
-  /** The longest of all indexes; empty if one of them is not committed before it is closed. */
+  /** The longest commit interval of all indexes; empty if one of them is not committed before it is closed. */
   static Optional<Duration> commitWithin(Config config) {
     Duration longest = Duration.ZERO;
     for (String index : INDEXES) {
@@ -53,7 +53,7 @@ public final class SavedPlace implements LifecycleListener {
     return Optional.of(longest);
   }
 
-  /** As Gerrit reads it: negative numbers have no unit. */
+  /** Parses a time like Gerrit does: negative numbers have no unit. */
   private static Duration commitWithin(Config config, String index) {
     try {
       return Duration.ofMillis(
@@ -71,7 +71,7 @@ public final class SavedPlace implements LifecycleListener {
     return comparison;
   }
 
-  /** Following has stopped in order. */
+  /** Following has stopped cleanly. */
   void stopped(Pending pending) throws IOException {
     if (pending.leftBehind() > 0) {
       file.forget();

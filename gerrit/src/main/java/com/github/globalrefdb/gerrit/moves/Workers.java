@@ -8,8 +8,8 @@ import java.util.List;
 import java.util.Optional;
 
 /**
- * The threads that do the pending actions. One is for what takes access away alone, one for that and for changes: neither waits
- * for a comparison.
+ * The threads that execute the pending actions. One thread only executes actions that may revoke access; another one
+ * executes those and actions on changes. Neither waits for a comparison.
  */
 final class Workers {
   private static final FluentLogger logger = FluentLogger.forEnclosingClass();
@@ -59,7 +59,7 @@ final class Workers {
     }
   }
 
-  /** Ends the threads, after what they do now. Whether they have ended. */
+  /** Stops the threads after their present actions. Returns whether they have ended. */
   boolean stop() throws InterruptedException {
     pending.close();
     long deadline = System.nanoTime() + STOP_WITHIN_MS * 1_000_000;

@@ -8,14 +8,14 @@ import java.time.Duration;
 import java.util.List;
 import java.util.function.LongSupplier;
 
-/** The connection of a session, which either side keeps alive. One thread alone calls {@link #receive}. */
+/** The connection of a session, which both sides keep alive. Only one thread calls {@link #receive}. */
 final class Connection implements Closeable {
-  /** Of silence of either side: the daemon, too, ends a session in which it hears nothing. */
+  /** The limit of silence of either side: the daemon, too, ends a silent session. */
   private static final Duration PING_AFTER = Duration.ofSeconds(10);
 
   private static final Duration BROKEN_AFTER = Duration.ofSeconds(20);
 
-  /** The daemon first ends what it does for earlier sessions. */
+  /** The daemon first completes its work for earlier sessions. */
   private static final Duration WELCOME_WITHIN = Duration.ofSeconds(60);
 
   private final MessageChannel channel;
@@ -32,18 +32,18 @@ final class Connection implements Closeable {
     return new Connection(MessageChannel.open(socket, new MessageParser(), clock), clock);
   }
 
-  /** Sends a message, soon. For any thread. */
+  /** Queues a message for sending. May be called by any thread. */
   void send(ByteBuffer message) {
     channel.send(message);
   }
 
-  /** Lets {@link #receive} throw. For any thread. */
+  /** Makes {@link #receive} throw. May be called by any thread. */
   void cutOff() {
     channel.cutOff();
   }
 
   /**
-   * Sends what is queued, and waits a while for messages. There may be none.
+   * Sends queued messages, and waits a while for incoming ones. There may be none.
    *
    * @throws IOException the connection has ended
    */

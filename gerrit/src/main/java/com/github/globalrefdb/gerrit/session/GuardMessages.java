@@ -5,7 +5,7 @@ import java.util.Collection;
 import java.util.List;
 import java.util.Optional;
 
-/** What a guard says. */
+/** The messages of a guard. */
 final class GuardMessages {
   private static final int BY_LIMIT = 200;
 
@@ -44,15 +44,15 @@ final class GuardMessages {
     return new Message("announce " + head(transaction), lines);
   }
 
-  /** May a repository be made? */
+  /** Asks whether a repository may be created. */
   static Message create(Transaction creation) {
     return Message.of("create " + head(creation));
   }
 
   /**
-   * A repository was deleted.
+   * Reports that a repository was deleted.
    *
-   * @param id of the project that it was a copy of
+   * @param id the ID of the project that it was a copy of
    */
   static Message deleted(Transaction deletion, String id) {
     return new Message("deleted " + head(deletion), List.of("id " + id));
@@ -66,7 +66,7 @@ final class GuardMessages {
     return Message.of("report " + transaction.id());
   }
 
-  /** A name never lets a transaction fail. */
+  /** A user's name never makes a transaction fail. */
   private static String printable(String name) {
     String start = name.substring(0, Math.min(name.length(), BY_LIMIT));
     return start.replaceAll("\\p{Cntrl}|[\\ud800-\\udfff]", " ").strip();

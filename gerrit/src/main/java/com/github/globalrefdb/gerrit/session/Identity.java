@@ -6,7 +6,7 @@ import java.util.List;
 import java.util.Optional;
 
 /**
- * Who begins a session.
+ * The identity of a guard that begins a session.
  *
  * @param name for people
  * @param root the real path of the directory of its repositories

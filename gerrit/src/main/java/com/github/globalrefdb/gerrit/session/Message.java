@@ -8,9 +8,11 @@ import java.nio.charset.CharacterCodingException;
 import java.util.ArrayList;
 import java.util.List;
 
-/** One message of a session: a head line, then lines. On the wire an empty line ends it, so no line is empty. */
+/**
+ * One message of a session: a head line, then lines. On the wire an empty line ends the message, so no line is empty.
+ */
 record Message(String head, List<String> lines) {
-  /** The most bytes of a message. */
+  /** The maximum size of a message, in bytes. */
   static final int LIMIT = 64 << 20;
 
   Message {
@@ -27,7 +29,7 @@ record Message(String head, List<String> lines) {
     return space < 0 ? head : head.substring(0, space);
   }
 
-  /** The fields after the verb, at most {@code n}: the last one has the rest of the head. Fields that are not there are "". */
+  /** The fields after the verb, at most {@code n}: the last one is the rest of the head. Missing fields are "". */
   List<String> fields(int n) {
     List<String> fields = new ArrayList<>(n);
     String rest = head;

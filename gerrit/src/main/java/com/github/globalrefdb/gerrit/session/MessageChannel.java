@@ -22,8 +22,8 @@ import java.util.function.LongSupplier;
 import jdk.net.ExtendedSocketOptions;
 
 /**
- * Messages to and from the daemon. One thread alone touches the channel, the one that calls {@link #receive}: an interrupted
- * thread that touches a channel closes it for all.
+ * Messages to and from the daemon. Only the thread that calls {@link #receive} touches the channel, because an
+ * interrupted thread that touches a channel closes it for all.
  */
 final class MessageChannel implements Closeable {
   private static final long WAIT_MS = 1000;
@@ -66,7 +66,7 @@ final class MessageChannel implements Closeable {
     }
   }
 
-  /** Nobody else may play the daemon. It checks the guard in the same way. */
+  /** No other process may pose as the daemon. The daemon checks the guard in the same way. */
   private static void checkPeer(Path socket, SocketChannel channel) throws IOException {
     UserPrincipal peer = channel.getOption(ExtendedSocketOptions.SO_PEERCRED).user();
     UserPrincipal self = Files.getOwner(Path.of("/proc/self"));
@@ -75,19 +75,19 @@ final class MessageChannel implements Closeable {
     }
   }
 
-  /** Sends a message, soon. For any thread. */
+  /** Queues a message for sending. May be called by any thread. */
   void send(ByteBuffer message) {
     outgoing.add(message);
     selector.wakeup();
   }
 
-  /** Lets {@link #receive} throw. For any thread. */
+  /** Makes {@link #receive} throw. May be called by any thread. */
   void cutOff() {
     cutOff = true;
     selector.wakeup();
   }
 
-  /** When something came last; when it was opened, if nothing did. By the clock. */
+  /** The clock's time of the last incoming data, or of the opening if there was none. */
   long heard() {
     return heard;
   }
@@ -96,13 +96,13 @@ final class MessageChannel implements Closeable {
     return hasHeard;
   }
 
-  /** When something was sent last. */
+  /** The clock's time of the last sent data. */
   long said() {
     return said;
   }
 
   /**
-   * Sends what is queued, and waits a second for messages. There may be none.
+   * Sends queued messages, and waits a second for incoming ones. There may be none.
    *
    * @throws IOException the connection has ended
    */

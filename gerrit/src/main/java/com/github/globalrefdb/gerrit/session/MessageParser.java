@@ -9,7 +9,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 
-/** Makes messages of the bytes that arrive, in pieces of any length. */
+/** Parses messages from the incoming bytes, in pieces of any length. */
 final class MessageParser {
   private final int limit;
   private final CodingErrorAction notUtf8;
@@ -31,7 +31,7 @@ final class MessageParser {
     this.notUtf8 = notUtf8;
   }
 
-  /** One that replaces what is not UTF-8: names of refs and directories may have any bytes. */
+  /** A decoder that replaces invalid UTF-8: names of refs and directories may contain any bytes. */
   static MessageParser lenient() {
     return new MessageParser(Message.LIMIT, CodingErrorAction.REPLACE);
   }

@@ -3,8 +3,8 @@ package com.github.globalrefdb.gerrit.session;
 import static java.util.Objects.requireNonNull;
 
 /**
- * What a transaction makes of one ref. A value is an object ID in hex, zeros for an absent ref, or {@code ref:TARGET} for a
- * symbolic one.
+ * The change of one ref in a transaction. A value is an object ID in hex, zeros for an absent ref, or {@code
+ * ref:TARGET} for a symbolic one.
  */
 public record Move(String oldValue, String newValue, String ref) {
   public Move {

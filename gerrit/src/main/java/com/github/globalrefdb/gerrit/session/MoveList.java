@@ -10,9 +10,9 @@ import java.util.List;
 import java.util.Optional;
 import java.util.function.LongSupplier;
 
-/** A connection on which the daemon's list of moves is read. One thread alone asks. */
+/** A connection on which the daemon's list of moves is read. Only one thread makes requests. */
 public final class MoveList implements AutoCloseable {
-  /** The daemon answers within 10 s, also if there is nothing to say. */
+  /** The daemon answers within 10 s, even if there are no moves. */
   private static final Duration ANSWER_WITHIN = Duration.ofSeconds(30);
 
   private static final String PRESENT = "-";
@@ -37,11 +37,11 @@ public final class MoveList implements AutoCloseable {
   }
 
   /**
-   * Asks for what comes after a place, and waits for the answer. By asking, what was answered before is acknowledged.
+   * Requests the moves after a place, and waits for the answer. The request acknowledges the previous answer.
    *
-   * @param place empty: the present place, with nothing before it
-   * @throws RejectedException the daemon does not answer this guard
-   * @throws IOException the connection has ended
+   * @param place empty means the present place, without earlier moves
+   * @throws RejectedException if the daemon does not answer this guard
+   * @throws IOException if the connection has ended
    */
   public MovesAnswer after(Optional<String> place) throws IOException {
     String question = "after " + place.orElse(PRESENT);
@@ -87,7 +87,7 @@ public final class MoveList implements AutoCloseable {
     return place;
   }
 
-  /** Lets {@link #after} throw. For any thread. */
+  /** Makes {@link #after} throw. May be called by any thread. */
   public void cutOff() {
     channel.cutOff();
   }

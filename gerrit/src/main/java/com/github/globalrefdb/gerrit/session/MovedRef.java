@@ -6,9 +6,9 @@ import java.util.Optional;
 /**
  * An entry of the daemon's list of moves.
  *
- * @param guard the guard that made the move itself; empty if somebody else did
- * @param ref what was moved; empty if the repository as a whole is new here, has gone or was replaced
- * @param repository its real path; not a {@code Path}, which a JVM without a locale makes of ASCII alone
+ * @param guard the guard that made the move itself; empty if another process did
+ * @param ref the moved ref; empty if the whole repository is new here, is gone or was replaced
+ * @param repository its real path; not a {@code Path}, because a JVM without a locale accepts only ASCII in it
  */
 public record MovedRef(Optional<String> guard, Optional<String> ref, String repository) {
   private static final String NONE = "-";

@@ -2,18 +2,18 @@ package com.github.globalrefdb.gerrit.session;
 
 import java.util.List;
 
-/** What the daemon says when it is asked what comes after a place in its list of moves. */
+/** The daemon's answer to a request for the moves after a place in its list. */
 public sealed interface MovesAnswer {
-  /** Where to go on. */
+  /** The place to continue from. */
   String place();
 
   /**
-   * All that comes after the place that was asked for, or the beginning of it.
+   * All moves after the requested place, or the first of them.
    *
-   * @param place is behind the last of {@code moves}
+   * @param place the place after the last of {@code moves}
    */
   record Moves(String place, List<MovedRef> moves) implements MovesAnswer {}
 
-  /** The list does not have any more what comes after that place: everything may have moved. */
+  /** The list no longer has the moves after that place: everything may have moved. */
   record Reset(String place) implements MovesAnswer {}
 }

@@ -2,7 +2,7 @@ package com.github.globalrefdb.gerrit.session;
 
 import java.io.IOException;
 
-/** What was sent, or was to be sent, is no message of the protocol. */
+/** A message that was received, or was to be sent, does not conform to the protocol. */
 final class ProtocolException extends IOException {
   private static final long serialVersionUID = 1L;
 

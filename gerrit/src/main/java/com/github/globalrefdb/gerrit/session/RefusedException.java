@@ -3,11 +3,13 @@ package com.github.globalrefdb.gerrit.session;
 import java.io.IOException;
 import java.util.List;
 
-/** A transaction may not move its refs: nothing of it was or will be moved. */
+/** A transaction must not move its refs: none of them was or will be moved. */
 public final class RefusedException extends IOException {
   private static final long serialVersionUID = 1L;
 
-  /** Whether time mends it. It was already waited for, as long as the site's configuration says. */
+  /**
+   * Whether a later attempt may succeed. The daemon has already waited for as long as the site's configuration says.
+   */
   public enum Kind {
     RETRY,
     FINAL
@@ -18,7 +20,7 @@ public final class RefusedException extends IOException {
   private final List<String> lines;
 
   /**
-   * @param reason one word, as the daemon's metrics have it
+   * @param reason one word, the same as in the daemon's metrics
    * @param lines for the user: what happened, to what, and what to do
    */
   public RefusedException(Kind kind, String reason, List<String> lines) {

@@ -10,7 +10,7 @@ public final class RejectedException extends IOException {
   private final String reason;
 
   /**
-   * @param what was asked for
+   * @param what the request
    */
   RejectedException(String what, String reason, List<String> lines) {
     super(
@@ -25,7 +25,7 @@ public final class RejectedException extends IOException {
     return reason;
   }
 
-  /** Whether the same may be welcome in a moment. */
+  /** Whether the same request may succeed in a moment. */
   public boolean passes() {
     return reason.equals("starting");
   }

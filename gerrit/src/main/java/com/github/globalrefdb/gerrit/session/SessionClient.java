@@ -20,14 +20,14 @@ import java.util.function.Supplier;
 import java.util.stream.Stream;
 
 /**
- * A guard's sessions with the site's daemon, one after the other, and the list of its open transactions. It speaks for one run
- * of this process, and for any number of threads.
+ * A guard's sessions with the site's daemon, one after the other, and the list of its open transactions. It represents
+ * one run of this process, and any number of threads.
  *
- * <p>A creation of a repository is a transaction without refs. It is on no list, and reported until it is settled.
+ * <p>A creation of a repository is a transaction without refs. It is never listed, and is reported until it is settled.
  *
- * <p>A transaction is on the list from before it is sent until it is refused, settled or given up, or until its thread goes on
- * without an answer. A session begins with those that have taken their OK; what waited for one in the session before has been
- * given up by then.
+ * <p>A transaction is on the list from before it is sent until it is refused, settled or given up, or until its thread
+ * continues without an answer. A session begins with the transactions that have taken their OK; those that were waiting
+ * for an OK in the previous session have been given up by then.
  */
 public final class SessionClient implements AutoCloseable {
   private static final FluentLogger logger = FluentLogger.forEnclosingClass();
@@ -37,7 +37,7 @@ public final class SessionClient implements AutoCloseable {
   /** How long the first announcement waits for a session, if {@link #begin} was not called. */
   private static final Duration FIRST_SESSION = Duration.ofSeconds(10);
 
-  /** How much longer than the daemon says an answer is waited for. */
+  /** How much longer than the daemon's limit the client waits for an answer. */
   private static final Duration SLACK = Duration.ofSeconds(1);
 
   private final Path socket;
@@ -46,13 +46,13 @@ public final class SessionClient implements AutoCloseable {
   private final String guard = randomId();
   private final AtomicLong transactions = new AtomicLong();
 
-  // All that follows is guarded by this.
+  // All following fields are guarded by this.
   private final Map<String, Transaction> open = new LinkedHashMap<>();
   private Supplier<Identity> identity;
   private Thread thread;
   private Connection connection;
-  private Session session; // null if there is none, also while one begins
-  private IOException trouble; // why there is none
+  private Session session; // null if there is none, or one is beginning
+  private IOException trouble; // the reason why there is none
   private long sessions;
   private boolean closed;
 
@@ -65,15 +65,16 @@ public final class SessionClient implements AutoCloseable {
   /**
    * Connects to nothing yet.
    *
-   * @param identity with which announcements begin a session, if {@link #begin} did not
-   * @param reportPatience how long a thread waits for the settlement of what it has reported, whatever the session does
+   * @param identity the identity with which announcements begin a session, unless {@link #begin} did
+   * @param reportPatience how long a thread waits for the settlement of a reported transaction, whatever the session's
+   *     state
    */
   public SessionClient(Path socket, Supplier<Identity> identity, Duration reportPatience) {
     this(socket, identity, reportPatience, System::nanoTime);
   }
 
   /**
-   * @param clock like {@link System#nanoTime}: by it the daemon is late or silent
+   * @param clock like {@link System#nanoTime}; it determines whether the daemon is late or silent
    */
   public SessionClient(Path socket, Supplier<Identity> identity, Duration reportPatience, LongSupplier clock) {
     this.socket = socket;
@@ -99,11 +100,11 @@ public final class SessionClient implements AutoCloseable {
   }
 
   /**
-   * Begins a session as {@code who}; an earlier one ends. From now on a session is begun again whenever one breaks.
+   * Begins a session as {@code who}; an earlier one ends. From now on a new session is begun whenever one breaks.
    *
-   * @param patience how long a daemon that can't be reached or is starting is waited for
-   * @throws RejectedException the daemon does not serve this guard
-   * @throws IOException there is no daemon
+   * @param patience how long to wait for a daemon that is unreachable or starting
+   * @throws RejectedException if the daemon does not serve this guard
+   * @throws IOException if there is no daemon
    */
   public synchronized Welcome begin(Identity who, Duration patience) throws IOException {
     identity = () -> who;
@@ -122,24 +123,24 @@ public final class SessionClient implements AutoCloseable {
   }
 
   /**
-   * Asks the daemon whether refs may move, and waits for the answer. If this returns, they may until {@link #report}, which must
-   * be called whatever happens.
+   * Asks the daemon whether refs may move, and waits for the answer. If this method returns, the refs may move until
+   * {@link #report}, which must be called in any case.
    *
    * @param repository its real path
-   * @param by who asked for it, for people
-   * @throws RefusedException nothing of it may move, and there is nothing to report
+   * @param by the requester, for people
+   * @throws RefusedException if no ref may move; then there is nothing to report
    */
   public Transaction announce(Path repository, Optional<String> by, List<Move> moves) throws RefusedException {
     return ask(ensureSession(), Transaction.Subject.MOVES, repository, moves, transaction -> GuardMessages.announce(transaction, by));
   }
 
   /**
-   * Asks the daemon whether a repository may be made, and waits for the answer. If this returns a transaction, it may until {@link
-   * #report}, which must be called whatever happens.
+   * Asks the daemon whether a repository may be created, and waits for the answer. If this method returns a
+   * transaction, the repository may be created until {@link #report}, which must be called in any case.
    *
    * @param repository the real path that it will have
-   * @return empty if the daemon is of an earlier version, which is not asked
-   * @throws RefusedException it may not be made, and there is nothing to report
+   * @return empty if the daemon has an earlier version, which is not asked
+   * @throws RefusedException if it must not be created; then there is nothing to report
    */
   public Optional<Transaction> create(Path repository) throws RefusedException {
     Session session = ensureSession();
@@ -150,12 +151,13 @@ public final class SessionClient implements AutoCloseable {
   }
 
   /**
-   * Says that a repository was deleted. It may be said again: then nothing more is done.
+   * Reports that a repository was deleted. A repeated report has no effect.
    *
    * @param repository the real path that it had
    * @param id of the project that it was a copy of
-   * @return whether the project is being removed at all sites; false if the daemon is of an earlier version, which is not told
-   * @throws RefusedException it is not; or nobody knows, if there was no answer
+   * @return whether the project is being removed at all sites; false if the daemon has an earlier version, which is not
+   *     notified
+   * @throws RefusedException if it is not, or, without an answer, if that is unknown
    */
   public boolean deleted(Path repository, String id) throws RefusedException {
     Session session = ensureSession();
@@ -174,7 +176,7 @@ public final class SessionClient implements AutoCloseable {
     Message about(Transaction transaction) throws ProtocolException;
   }
 
-  /** Sends a question, and waits for the OK. */
+  /** Sends a request, and waits for the OK. */
   private Transaction ask(Session announcedIn, Transaction.Subject subject, Path repository, List<Move> moves, Question question)
       throws RefusedException {
     Duration limit = announcedIn.welcome().timeout().plus(SLACK);
@@ -203,7 +205,7 @@ public final class SessionClient implements AutoCloseable {
   }
 
   private synchronized Session ensureSession() throws RefusedException {
-    if (session == null && trouble == null) { // the first one, which others may be waiting for, too
+    if (session == null && trouble == null) { // the first session, which other threads may be waiting for, too
       start();
       await(clock, FIRST_SESSION, () -> session != null || closed || trouble != null && !(trouble instanceof RejectedException e && e.passes()));
     }
@@ -224,7 +226,10 @@ public final class SessionClient implements AutoCloseable {
     return trouble instanceof RejectedException ? trouble : new IOException(what + " (" + trouble.getMessage() + ")", trouble);
   }
 
-  /** Off the list. The daemon is told, if it waits for the report: of what timed out, or of an OK that this session has listed. */
+  /**
+   * Removes a transaction from the list. If the daemon waits for its report, because the transaction timed out or its
+   * OK was listed in this session, the report is sent.
+   */
   private synchronized void giveUp(Transaction transaction, Session announcedIn) {
     transaction.finish();
     boolean reports = session != null && (session == announcedIn || transaction.isTaken()) && transaction.subject() != Transaction.Subject.DELETION;
@@ -234,7 +239,10 @@ public final class SessionClient implements AutoCloseable {
     leave(transaction);
   }
 
-  /** Takes a transaction off the list whose thread goes on without an answer. A creation is reported until the daemon answers. */
+  /**
+   * Removes from the list a transaction whose thread continues without an answer. A creation is reported until the
+   * daemon answers.
+   */
   private void leave(Transaction transaction) {
     if (transaction.subject() != Transaction.Subject.CREATION) {
       open.remove(transaction.id());
@@ -242,9 +250,11 @@ public final class SessionClient implements AutoCloseable {
   }
 
   /**
-   * Tells the daemon that the thread moves nothing more, whether it has moved its refs or not, and waits for the settlement.
+   * Tells the daemon that the thread has finished moving refs, whether it has moved them or not, and waits for the
+   * settlement.
    *
-   * @return what the refs hold, by ref; empty if the daemon does not say so: then what the thread itself has read counts
+   * @return the values of the refs, by ref; empty if the daemon does not answer: then the values that the thread itself
+   *     has read count
    */
   public Optional<Map<String, String>> report(Transaction transaction) {
     synchronized (this) {
@@ -274,10 +284,10 @@ public final class SessionClient implements AutoCloseable {
       thread.setDaemon(true);
       thread.start();
     }
-    notifyAll(); // ends the pause between two tries
+    notifyAll(); // ends the pause between two attempts
   }
 
-  /** Waits until {@code done}, which what notifies all can make true. A thread that is interrupted waits all the same. */
+  /** Waits until {@code done}, which is checked after each notifyAll. An interrupted thread waits nevertheless. */
   private void await(LongSupplier clock, Duration patience, BooleanSupplier done) {
     boolean interrupted = false;
     long deadline = clock.getAsLong() + patience.toNanos();
@@ -307,7 +317,7 @@ public final class SessionClient implements AutoCloseable {
         }
       } catch (IOException e) {
         ended(e);
-      } catch (Throwable e) { // without this thread nothing would move any more
+      } catch (Throwable e) { // without this thread no ref could move
         ended(new IOException("the session failed: " + e, e));
         logger.atSevere().withCause(e).log("refdb: the session failed");
       }
@@ -323,7 +333,7 @@ public final class SessionClient implements AutoCloseable {
     }
   }
 
-  /** Begins a session, and returns what came after the welcome. */
+  /** Begins a session, and returns the messages after the welcome. */
   private List<Message> beginOn(Connection c) throws IOException {
     List<Transaction> known;
     Identity who;
@@ -333,7 +343,7 @@ public final class SessionClient implements AutoCloseable {
       }
       connection = c;
       who = identity.get();
-      // Nothing waits for an answer any more: the end of the session before has seen to it.
+      // Nothing is waiting for an answer: the end of the previous session has given such transactions up.
       known = List.copyOf(open.values());
       List<Transaction> listed = known.stream().filter(t -> t.subject() == Transaction.Subject.MOVES && t.isTaken()).toList();
       c.send(GuardMessages.begin(guard, ++sessions, who, listed).encode());
@@ -354,7 +364,7 @@ public final class SessionClient implements AutoCloseable {
   private synchronized void welcomed(Session begun, List<Transaction> known) {
     session = begun;
     trouble = null;
-    // Whatever was listed is to be reported here, also what has ended without an answer meanwhile.
+    // Everything listed has to be reported in this session, including transactions that have ended without an answer meanwhile.
     known.stream().filter(Transaction::isFinished).forEach(this::sendReport);
     logger.atInfo().log("refdb: session %d with the daemon of the site %s", sessions, begun.welcome().site());
     notifyAll();
@@ -386,7 +396,7 @@ public final class SessionClient implements AutoCloseable {
     }
   }
 
-  /** The transaction with that ID, if it has not ended: the daemon may not know yet. */
+  /** The transaction with this ID, unless it has ended, which the daemon may not know yet. */
   private Stream<Transaction> known(String id) {
     return Stream.ofNullable(open.get(id));
   }
@@ -409,7 +419,10 @@ public final class SessionClient implements AutoCloseable {
         : new ProtocolException("the site daemon said \"" + message.verb() + "\", which is not expected here");
   }
 
-  /** What waits for an OK is given up. What has it goes on, and is on the list of the next session. */
+  /**
+   * Gives up transactions that are waiting for an OK. Transactions with an OK continue, and are listed in the next
+   * session.
+   */
   private synchronized void ended(IOException why) {
     if (session != null) {
       logger.atWarning().log("refdb: the session has ended: %s", why.getMessage());
@@ -434,7 +447,7 @@ public final class SessionClient implements AutoCloseable {
     return new RefusedException(Kind.FINAL, "session", List.of(text));
   }
 
-  /** Ends the session. What was announced in it is settled by the daemon when this process has ended. */
+  /** Ends the session. The daemon settles its announced transactions when this process has ended. */
   @Override
   public synchronized void close() {
     closed = true;

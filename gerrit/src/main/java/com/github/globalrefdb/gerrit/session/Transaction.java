@@ -12,19 +12,19 @@ import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.LongSupplier;
 
 /**
- * A transaction from its announcement on. One compare-and-set of its state decides between the daemon's answer and giving up.
- * What was given up or refused never moves; a retry is another transaction.
+ * A transaction from its announcement on. One compare-and-set of its state decides between the daemon's answer and
+ * giving up. A transaction that was given up or refused never moves refs; a retry is another transaction.
  *
- * <p>No wait here ends by an interrupt: the thread is interrupted again when it returns.
+ * <p>An interrupt ends no wait here; it is restored when the method returns.
  */
 public final class Transaction {
-  /** What it is about. */
+  /** The kind of a transaction. */
   enum Subject {
-    /** Of refs. It is listed when a session begins. */
+    /** Moves refs. It is listed when a session begins. */
     MOVES,
-    /** Of a repository. It is never listed, and is reported until that is answered. */
+    /** Creates a repository. It is never listed, and is reported until the daemon answers the report. */
     CREATION,
-    /** Of a repository. Its answer ends it. */
+    /** Reports a deleted repository. The answer ends it. */
     DELETION
   }
 
@@ -37,7 +37,7 @@ public final class Transaction {
 
   private record Denied(RefusedException why) implements State {}
 
-  /** How long an OK may be used. When a project's rules change, all OKs by the old ones must be over soon. */
+  /** How long an OK may be used. When a project's rules change, OKs under the old rules must expire soon. */
   static final Duration OK_LASTS = Duration.ofSeconds(10);
 
   private static final State WAITING = new Waiting();
@@ -53,7 +53,7 @@ public final class Transaction {
   private final CountDownLatch decided = new CountDownLatch(1);
   private final CountDownLatch ended = new CountDownLatch(1);
   private volatile long deadline;
-  private volatile long unanswered; // when it is known that there was no answer yet
+  private volatile long unanswered; // the last time at which there was no answer yet
   private volatile Map<String, String> settled = Map.of();
   private volatile boolean finished;
 
@@ -90,14 +90,14 @@ public final class Transaction {
     return limit;
   }
 
-  /** The daemon goes on: from now on it has its limit again. */
+  /** The daemon needs more time: its limit starts again now. */
   void extend() {
     long now = clock.getAsLong();
     unanswered = now;
     deadline = now + limit.toNanos();
   }
 
-  /** Takes the OK, unless the transaction was given up. An OK that may be too old is none. */
+  /** Takes the OK, unless the transaction was given up. An OK that may have expired does not count. */
   boolean take() {
     if (isOver()) {
       deny(tooOld());
@@ -115,7 +115,7 @@ public final class Transaction {
     return new RefusedException(Kind.FINAL, "timeout", List.of(text));
   }
 
-  /** Refuses it or gives it up, unless the OK was taken. */
+  /** Refuses or gives up the transaction, unless the OK was taken. */
   boolean deny(RefusedException why) {
     return decide(new Denied(why));
   }
@@ -132,7 +132,7 @@ public final class Transaction {
     return state.get() == TAKEN;
   }
 
-  /** Its thread moves nothing more. */
+  /** The thread has finished moving refs. */
   void finish() {
     finished = true;
   }
@@ -144,7 +144,7 @@ public final class Transaction {
   /**
    * Waits for the answer, and gives up when the limit is over.
    *
-   * @throws RefusedException nothing may move. If the OK was taken all the same, it came too late for this thread
+   * @throws RefusedException if nothing may move. An OK that was taken nevertheless came too late for this thread
    */
   void awaitOk() throws RefusedException {
     while (!await(decided, deadline)) {
@@ -161,13 +161,16 @@ public final class Transaction {
     }
   }
 
-  /** The daemon has settled it, by the repository. {@code values} by ref; empty if it did not know the transaction any more. */
+  /**
+   * The daemon has settled the transaction according to the repository. {@code values} are by ref; empty if the daemon
+   * no longer knew the transaction.
+   */
   void settle(Map<String, String> values) {
     settled = Map.copyOf(values);
     ended.countDown();
   }
 
-  /** What the refs hold, as the daemon settled it; empty if it does not say so in time. */
+  /** The settled values of the refs; empty if the daemon does not answer in time. */
   Optional<Map<String, String>> awaitSettled(Duration patience) {
     await(ended, clock.getAsLong() + patience.toNanos());
     Map<String, String> values = settled;

@@ -3,11 +3,11 @@ package com.github.globalrefdb.gerrit.session;
 import java.time.Duration;
 
 /**
- * What the daemon says of itself as it begins a session.
+ * The daemon's description of itself at the beginning of a session.
  *
  * @param site the site's name
- * @param timeout an announcement is answered within this
- * @param projects whether it takes the messages about projects: one of an earlier version does not
+ * @param timeout the limit within which an announcement is answered
+ * @param projects whether the daemon accepts the messages about projects: earlier versions do not
  */
 public record Welcome(String site, Duration timeout, boolean projects) {
   static Welcome parse(Message message) throws ProtocolException {

@@ -1,2 +1,2 @@
-/** Sessions with the site's daemon. Nothing here knows Gerrit or JGit. */
+/** Sessions with the site's daemon. This package does not depend on Gerrit or JGit. */
 package com.github.globalrefdb.gerrit.session;
