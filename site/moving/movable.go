@@ -18,7 +18,8 @@ func (co *Coordinator) AwaitMovable(ctx context.Context, c *config.Config, proje
 }
 
 // compare returns why moves can't be made, by what the database has now. A ref with another value
-// is behind, unless the lock on it may still end with the expected value.
+// is behind, unless the lock on it may still end with the expected value. An intent of this site may
+// end with any value: the repository decides.
 func (co *Coordinator) compare(ctx context.Context, c *config.Config, project string, moves []refdb.Update) error {
 	refs := make([]string, len(moves))
 	for i, u := range moves {
@@ -40,7 +41,7 @@ func (co *Coordinator) compare(ctx context.Context, c *config.Config, project st
 				announced = co.announced(ctx, project, refs)
 			}
 			intent, pending := announced[Key{project, u.Ref, s.Lock.Token}]
-			isLocked = !pending || intent.New.Equivalent(u.Old)
+			isLocked = !pending || s.Lock.Site() == c.Site || intent.New.Equivalent(u.Old)
 		}
 		switch {
 		case isLocked:

@@ -184,6 +184,11 @@ func TestAMoveThatCanNotMatchAnyMoreIsRefusedAtOnce(t *testing.T) {
 		waits  bool
 	}{
 		"neither value of an intent": {intent, value, refusal.Behind, false},
+		"neither value of an intent of this site": {func(t *testing.T, g *rig) {
+			if _, err := g.DB.Prepare(t.Context(), project, []refdb.Update{{Ref: ref, Old: second, New: third}}, agent); err != nil {
+				t.Fatal(err)
+			}
+		}, value, refusal.Locked, true},
 		"the old value of an intent": {intent, second, refusal.Locked, true},
 		"the new value of an intent": {intent, third, refusal.Locked, true},
 		"a lock may bring any value": {lock, value, refusal.Locked, true},

@@ -109,22 +109,24 @@ func expect(tb testing.TB, found []string, want string) {
 
 func TestARunningGerritMustHaveASessionOfItsVersion(t *testing.T) {
 	t.Parallel()
+	const pid = 1 << 30 // of no process here
+	process := fmt.Sprintf("process %d ", pid)
 	for name, c := range map[string]struct {
 		sessions []client.Session
 		want     string
 	}{
-		"it has one":   {[]client.Session{{PID: 7, State: client.SessionBroken}, {PID: 8, State: client.SessionOpen, Name: "Gerrit 3.9.4"}}, ""},
+		"it has one":   {[]client.Session{{PID: 7, State: client.SessionBroken}, {PID: pid, State: client.SessionOpen, Name: "Gerrit 3.9.4"}}, ""},
 		"it has none":  {[]client.Session{{PID: 7, State: client.SessionOpen}}, "gerrit-unguarded "},
-		"it is broken": {[]client.Session{{PID: 8, State: client.SessionBroken, Age: 60}}, "gerrit-session : process 8 has had no session for 1m0s"},
-		"it is of another Gerrit": {[]client.Session{{PID: 8, State: client.SessionOpen, Name: "Gerrit 3.9.3"}},
-			"gerrit-version Gerrit 3.9.3: process 8 runs another version than "},
+		"it is broken": {[]client.Session{{PID: pid, State: client.SessionBroken, Age: 60}}, "gerrit-session : " + process + "has had no session for 1m0s"},
+		"it is of another Gerrit": {[]client.Session{{PID: pid, State: client.SessionOpen, Name: "Gerrit 3.9.3"}},
+			"gerrit-version Gerrit 3.9.3: " + process + "runs another version than "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			k, found := newCheck(t, nil)
 			library := zipped(t, map[string]string{"com/google/gerrit/common/Version": "v3.9.4\n"})
 			write(t, k.dir.WAR(), zipped(t, map[string]string{"WEB-INF/lib/com_google_gerrit_common_libversion.jar": library}))
-			k.session(client.Status{Sessions: c.sessions}, gerrit.Holder{PID: 8})
+			k.session(client.Status{Sessions: c.sessions}, gerrit.Holder{PID: pid})
 			expect(t, found(), c.want)
 		})
 	}
