@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // On another file system a repository has to be made beside its path.
@@ -17,15 +19,35 @@ func TestWhetherARenameIsPossible(t *testing.T) {
 			t.Errorf("to %s: %v", other, err)
 		}
 	}
-	elsewhere, err := os.MkdirTemp("/dev/shm", "maker-*")
-	if err != nil {
-		t.Skipf("there is no second file system: %v", err)
-	}
-	defer os.RemoveAll(elsewhere)
+	elsewhere := otherFileSystem(t, here)
 	if err := canRename(filepath.Join(here, "made"), elsewhere); !errors.Is(err, syscall.EXDEV) {
 		t.Errorf("to another file system: %v", err)
 	}
 	if left, err := os.ReadDir(filepath.Join(here, "made")); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
+}
+
+// otherFileSystem returns a new directory that is not on the file system of here.
+func otherFileSystem(t *testing.T, here string) string {
+	t.Helper()
+	device := func(dir string) uint64 {
+		var s unix.Stat_t
+		if err := unix.Stat(dir, &s); err != nil {
+			t.Fatal(err)
+		}
+		return s.Dev
+	}
+	for _, parent := range []string{"/dev/shm", "/var/tmp", "."} {
+		dir, err := os.MkdirTemp(parent, "maker-*")
+		if err != nil {
+			continue
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		if device(dir) != device(here) {
+			return dir
+		}
+	}
+	t.Skip("there is no second file system")
+	return ""
 }
