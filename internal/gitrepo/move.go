@@ -61,17 +61,28 @@ func (r *Repo) ConfiguredHooks(ctx context.Context) (names []string, err error) 
 // MoveRefs moves refs in one git transaction. If one of them does not hold its value From, or can't
 // be moved, the error is a *RefusedError. When ctx ends, git gets time to remove its lock files.
 func (r *Repo) MoveRefs(ctx context.Context, moves []Move, how Unhooked) error {
-	return r.updateRefs(ctx, moves, how, "", "")
+	return r.updateRefs(ctx, moves, how, "commit\x00")
 }
 
 // TryMoves makes git prepare what [Repo.MoveRefs] would do, and moves nothing.
 func (r *Repo) TryMoves(ctx context.Context, moves []Move, how Unhooked) error {
-	return r.updateRefs(ctx, moves, how, "start\x00", "prepare\x00abort\x00")
+	return r.updateRefs(ctx, moves, how, "abort\x00")
 }
 
-func (r *Repo) updateRefs(ctx context.Context, moves []Move, how Unhooked, before, after string) error {
+func (r *Repo) updateRefs(ctx context.Context, moves []Move, how Unhooked, end string) error {
+	cmd := r.unhooked(ctx, how, waiting(0, how.LockWait), "update-ref", "--no-deref", "--stdin", "-z")
+	cmd.Stdin = bytes.NewReader(transaction(moves, end))
+	if err := refused(cmd); err != nil {
+		return fmt.Errorf("moving refs: %w", err)
+	}
+	return nil
+}
+
+// transaction returns the input of git update-ref for a transaction that is prepared and then ended.
+// Git aborts a transaction whose end it does not read, as when this process is killed meanwhile.
+func transaction(moves []Move, end string) []byte {
 	var in bytes.Buffer
-	in.WriteString(before)
+	in.WriteString("start\x00")
 	for _, m := range moves {
 		switch {
 		case m.To == "":
@@ -82,13 +93,8 @@ func (r *Repo) updateRefs(ctx context.Context, moves []Move, how Unhooked, befor
 			fmt.Fprintf(&in, "update %s\x00%s\x00%s\x00", m.Ref, m.To, m.From)
 		}
 	}
-	in.WriteString(after)
-	cmd := r.unhooked(ctx, how, waiting(0, how.LockWait), "update-ref", "--no-deref", "--stdin", "-z")
-	cmd.Stdin = &in
-	if err := refused(cmd); err != nil {
-		return fmt.Errorf("moving refs: %w", err)
-	}
-	return nil
+	in.WriteString("prepare\x00" + end)
+	return in.Bytes()
 }
 
 // headWait is how long git waits for the lock file of HEAD: as long as it does by default. A push to

@@ -20,11 +20,13 @@ func damagedRepo(t *testing.T, args ...string) (dir string, whole *gitrepo.Repo,
 	blob := gitWith(t, dir, "content", "hash-object", "-w", "--stdin")
 	tree := gitWith(t, dir, "100644 blob "+blob+"\tf\n", "mktree")
 	commit := func(message string, parents ...string) string {
-		cmd := []string{"-c", "user.name=n", "-c", "user.email=e", "commit-tree", "-m", message, tree}
+		text := "tree " + tree + "\n"
 		for _, p := range parents {
-			cmd = append(cmd, "-p", p)
+			text += "parent " + p + "\n"
 		}
-		return git(t, dir, cmd...)
+		// With the times, the IDs are always the same, and so is what a damaged byte does.
+		text += "author n <e> 1700000000 +0000\ncommitter n <e> 1700000000 +0000\n\n" + message + "\n"
+		return gitWith(t, dir, text, "hash-object", "-t", "commit", "-w", "--stdin")
 	}
 	first := commit("first")
 	second := commit("second", first)
