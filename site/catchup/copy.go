@@ -26,15 +26,25 @@ type Mover interface {
 
 // alone moves refs of a repository that no daemon guards: there are no claims.
 type alone struct {
-	repo  *gitrepo.Repo
-	mover mover.Mover
+	repo    *gitrepo.Repo
+	mover   mover.Mover
+	guarded func() bool
 }
 
+// errGuarded says that a daemon guards the repository now, and has to make its moves.
+var errGuarded = errors.New("the repository was put under guard meanwhile")
+
 func (a *alone) Claim(context.Context, []string) (func(), map[string]error, error) {
+	if a.guarded() {
+		return nil, nil, errGuarded
+	}
 	return func() {}, nil, nil
 }
 
 func (a *alone) Move(ctx context.Context, moves []gitrepo.Move) error {
+	if a.guarded() {
+		return errGuarded
+	}
 	return a.mover.Refs(ctx, a.repo, moves, Message, 0)
 }
 

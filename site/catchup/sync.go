@@ -156,8 +156,9 @@ type syncer struct {
 
 // newSyncer returns a syncer for a process other than the daemon.
 func newSyncer(c *config.Config, db *refdb.DB, repo *gitrepo.Repo, project string, from *source, o Options) *syncer {
-	s := &syncer{Config: c, Options: o, db: db, repo: repo, project: project, peer: from, mover: &alone{repo: repo}, asks: true, patience: lockPatience,
+	s := &syncer{Config: c, Options: o, db: db, repo: repo, project: project, peer: from, asks: true, patience: lockPatience,
 		report: Report{Results: map[Result]int{}}, here: map[string]bool{}, rows: map[string]refdb.Ref{}}
+	s.mover = &alone{repo: repo, guarded: s.asksDaemon}
 	if from != nil {
 		s.report.Peer = from.name
 	}
@@ -172,6 +173,9 @@ func (s *syncer) some(ctx context.Context, refs []string) error {
 	}
 	return err
 }
+
+// asksDaemon reports whether the daemon has to move the refs.
+func (s *syncer) asksDaemon() bool { return s.asks && !s.DryRun && s.isGuarded() }
 
 // isGuarded reports whether the daemon guards the repository.
 func (s *syncer) isGuarded() bool {
@@ -285,11 +289,13 @@ func (s *syncer) catchUp(ctx context.Context, refs []string) (missing []Synced, 
 		if ctx.Err() != nil {
 			return missing, context.Cause(ctx)
 		}
-		bring := s.bring
-		if s.asks && !s.DryRun && s.isGuarded() {
-			bring = s.askDaemon
+		more, err := []Synced(nil), errGuarded
+		if !s.asksDaemon() {
+			more, err = s.bring(ctx, chunk)
 		}
-		more, err := bring(ctx, chunk)
+		if errors.Is(err, errGuarded) {
+			more, err = s.askDaemon(ctx, chunk)
+		}
 		missing = append(missing, more...)
 		if err != nil {
 			return missing, err
