@@ -128,8 +128,9 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 	}
 	d.state.DigestKey = o.DigestKey
 	d.witness = witness.Witness{DB: db, Journal: o.Journal, Moves: &d.list, State: d.state, Logger: o.Logger}
+	d.policy = policy.New(policy.Policy{State: d.state, DB: db, Projects: &d.projects, Logged: &d.logged, Logger: o.Logger})
 	d.follower = follow.New(db, follow.Options{
-		State: d.state, Projects: &d.projects, Witness: &d.witness, Pruning: &d.pruning, Claims: &d.claims, Mover: &d.mover,
+		State: d.state, Projects: &d.projects, Policy: d.policy, Witness: &d.witness, Pruning: &d.pruning, Claims: &d.claims, Mover: &d.mover,
 		Moves: &d.list, Marks: &d.moved, Dir: c.State, Name: presence.FollowerName(c.Site), Logger: o.Logger, Digest: d.state.Digest, Parallel: max(2, runtime.NumCPU()),
 		Appeared: func(r config.Repository) { d.list.Repository(r.Path) }, Killed: d.removeLeft,
 		Changed: func(project string, refs ...string) { d.moving.Wake(project, refs...) },
@@ -143,7 +144,6 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 		List: &d.list, Started: d.state.Started(), Logger: o.Logger, Reset: d.state.Counts.MovesResets.Inc,
 	}
 	d.storage = objects.Storage{DB: db, Projects: &d.projects, State: d.state, Logger: o.Logger}
-	d.policy = policy.New(policy.Policy{State: d.state, DB: db, Projects: &d.projects, Logged: &d.logged, Logger: o.Logger})
 	d.moving = moving.Coordinator{Deps: moving.Deps{
 		State: d.state, DB: db, Projects: &d.projects, Logged: &d.logged, Claims: &d.claims, Pruning: &d.pruning, Storage: &d.storage, List: &d.list,
 		Mover: &d.mover, Logger: o.Logger, Made: d.follower.Made,

@@ -26,6 +26,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/mover"
 	"github.com/globalrefdb/globalrefdb/site/moves"
 	"github.com/globalrefdb/globalrefdb/site/packs"
+	"github.com/globalrefdb/globalrefdb/site/policy"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/serving"
 	"github.com/globalrefdb/globalrefdb/site/witness"
@@ -51,6 +52,7 @@ const (
 type Options struct {
 	State    *serving.State
 	Projects *projects.Cache
+	Policy   *policy.Policy
 	Witness  *witness.Witness
 	Pruning  *maintenance.Pruning
 	Claims   *claims.Claims

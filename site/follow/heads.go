@@ -157,6 +157,6 @@ func (f *Follower) settle(ctx context.Context, repo *gitrepo.Repo, r config.Repo
 
 // moveHead makes HEAD point to a ref.
 func (f *Follower) moveHead(ctx context.Context, repo *gitrepo.Repo, r config.Repository, target string) error {
-	defer f.o.Moves.About(r.Path, head.Ref)()
+	defer f.o.Moves.About(r.Path, head.Ref).End()
 	return f.o.Mover.Head(context.WithoutCancel(ctx), repo, target, catchup.Message)
 }

@@ -45,8 +45,9 @@ func (m *claimedMoves) Claim(ctx context.Context, refs []string) (release func()
 		return nil, nil, err
 	}
 	claim, others := m.o.Claims.Follow(ctx, m.r.Project, refs)
-	// Claiming may have taken long: the database may be another one by now.
-	if err := m.o.Witness.MayAct(ctx); err != nil {
+	// Claiming, and what the caller did before, may have taken long: the repository, the project's
+	// mode and the database may be others by now.
+	if err := m.mayMove(ctx); err != nil {
 		m.o.Claims.Release(claim)
 		return nil, nil, err
 	}
@@ -56,22 +57,35 @@ func (m *claimedMoves) Claim(ctx context.Context, refs []string) (release func()
 	}, others, nil
 }
 
+// mayMove returns an error if the rules of the repository's project, as of git's hooks, forbid moves,
+// or if the database must not be followed now.
+func (m *claimedMoves) mayMove(ctx context.Context) error {
+	if _, err := m.o.Policy.Ruled(ctx, m.o.State.Config(), m.r); err != nil {
+		return err
+	}
+	return m.o.Witness.MayAct(ctx)
+}
+
 // Move implements [catchup.Mover].
 func (m *claimedMoves) Move(ctx context.Context, all []gitrepo.Move) error {
 	refs := make([]string, len(all))
 	for i, one := range all {
 		refs[i] = one.Ref
 	}
-	listed := m.o.Moves.About(m.r.Path, refs...)
+	attempt := m.o.Moves.About(m.r.Path, refs...)
 	wait := time.Duration(0)
 	if m.waits || m.held {
 		wait = m.lockWait
 	}
 	err := m.o.Mover.Refs(ctx, m.repo, all, catchup.Message, wait)
-	m.o.Marks.Raise(m.r.Path)
-	listed()
 	refused := (*gitrepo.RefusedError)(nil)
-	if err != nil && !errors.As(err, &refused) {
+	if errors.As(err, &refused) && refused.Locked {
+		attempt.Drop() // it is repeated for as long as the ref is locked
+	} else {
+		m.o.Marks.Raise(m.r.Path)
+		attempt.End()
+	}
+	if err != nil && refused == nil {
 		m.o.Killed(m.r.Path, refs)
 	}
 	m.held = m.held || refused != nil && refused.AllLocked

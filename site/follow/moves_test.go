@@ -49,6 +49,7 @@ func TestAFollowerThatMetALockFileOfAllRefsWaitsForIt(t *testing.T) {
 			marks := moves.NewMarks()
 			f := New(nil, Options{Mover: &mover.Mover{}, Moves: list, Marks: &marks, Killed: func(string, []string) { t.Error("git was killed") }})
 			f.lockWait = 10 * time.Minute
+			listed, mark := list.Count(), marks.Mark(dir)
 			m := &claimedMoves{Follower: f, r: config.Repository{Path: dir}, repo: repo, waits: waits}
 			// Git needs this file to delete any ref.
 			lock := filepath.Join(dir, "packed-refs.lock")
@@ -60,6 +61,9 @@ func TestAFollowerThatMetALockFileOfAllRefsWaitsForIt(t *testing.T) {
 				err := m.Move(t.Context(), deletion)
 				if refused := (*gitrepo.RefusedError)(nil); !errors.As(err, &refused) || !refused.AllLocked || !m.held {
 					t.Fatalf("the first move: %v, held: %t", err, m.held)
+				}
+				if list.Count() != listed || marks.Mark(dir) != mark {
+					t.Error("a move that was not made is listed, or has raised the mark")
 				}
 			}
 			moved := make(chan error, 1)
@@ -73,6 +77,9 @@ func TestAFollowerThatMetALockFileOfAllRefsWaitsForIt(t *testing.T) {
 			}
 			if err := <-moved; err != nil {
 				t.Error(err)
+			}
+			if list.Count() != listed+1 || marks.Mark(dir) == mark {
+				t.Error("the move is not listed, or has not raised the mark")
 			}
 		})
 	}

@@ -191,7 +191,7 @@ func (k *Lifecycle) moveAside(ctx context.Context, c *config.Config, r config.Re
 	}
 	gone := k.Moves.About(r.Path, "")
 	err = os.Rename(from, to)
-	gone()
+	gone.End()
 	if err != nil {
 		return errors.Join(err, os.Remove(filepath.Dir(to)))
 	}

@@ -49,13 +49,25 @@ func (l *List) Moved(who, path string, refs ...string) {
 	l.note(l.Append(entriesOf(who, path, refs)...))
 }
 
-// About records moves that are about to be made in the repository at path. They are listed when the function is called that it
-// returns: nobody can make them any more then.
-func (l *List) About(path string, refs ...string) (ended func()) {
+// An Attempt holds moves that are about to be made, from [List.About].
+type Attempt struct {
+	list  *List
+	begun *Begun
+}
+
+// About records moves that are about to be made in the repository at path. The caller ends the
+// attempt when no process can make them any more.
+func (l *List) About(path string, refs ...string) Attempt {
 	b, err := l.Begin(entriesOf("", path, refs)...)
 	l.note(err)
-	return func() { l.note(b.End()) }
+	return Attempt{l, b}
 }
+
+// End lists the moves: some may have been made.
+func (a Attempt) End() { a.list.note(a.begun.End()) }
+
+// Drop ends an attempt that made none of the moves.
+func (a Attempt) Drop() { a.list.note(a.begun.Drop()) }
 
 // Inherit records, in a new list, that a git of an earlier daemon may still move refs in the
 // repository at path. It is called before [List.Keep], which lists the repository when that git has

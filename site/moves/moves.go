@@ -149,7 +149,13 @@ func (l *Log) Begin(entries ...Entry) (*Begun, error) {
 
 // End puts the moves on the list: no process can make them any more. Errors are those of
 // [Log.Append].
-func (b *Begun) End() error {
+func (b *Begun) End() error { return b.end(b.entries) }
+
+// Drop ends the moves without putting them on the list: none was made. Errors are those of
+// [Log.Append].
+func (b *Begun) Drop() error { return b.end(nil) }
+
+func (b *Begun) end(made []Entry) error {
 	l := b.log
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,10 +164,12 @@ func (b *Begun) End() error {
 	}
 	delete(l.begun, b.id)
 	// The end comes last: if only a part is written, the moves have not ended.
-	if err := l.write(appendEnded(appendMoved(nil, time.Now(), b.entries), b.id)); err != nil {
+	if err := l.write(appendEnded(appendMoved(nil, time.Now(), made), b.id)); err != nil {
 		return err
 	}
-	l.tell(len(b.entries))
+	if len(made) > 0 {
+		l.tell(len(made))
+	}
 	return nil
 }
 

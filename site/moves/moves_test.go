@@ -277,6 +277,25 @@ func TestWhatIsBegunIsGivenOutWhenItHasEnded(t *testing.T) {
 	}
 }
 
+func TestDroppedMovesAreNeitherListedNorLeft(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, large)
+	at, count := r.end(), r.log.Count()
+	for range 2 { // the second time it is nothing
+		if err := r.begin("1").Drop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := r.log.Count(); n != count {
+		t.Errorf("%d entries were counted", n-count)
+	}
+	r.append("2")
+	r.has(at, "2")
+	if r.open(); len(r.left) > 0 {
+		t.Errorf("%d are left", len(r.left))
+	}
+}
+
 // files returns the paths of the segments.
 func (r *rig) files() []string {
 	r.t.Helper()
