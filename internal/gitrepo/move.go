@@ -31,9 +31,11 @@ type Unhooked struct {
 	Inherits *os.File
 }
 
-// A RefusedError says that git has moved none of the refs.
+// A RefusedError says that git has failed to move refs. It has moved none of them unless Begun.
 type RefusedError struct {
 	Reason string // git's message, in one line
+	// Begun: git had all its locks, and has moved some of the refs or none.
+	Begun bool
 	// Locked: another process has a lock file that git needs. AllLocked: the file is one that any
 	// part of the transaction would need.
 	Locked, AllLocked bool
@@ -153,7 +155,8 @@ func refused(cmd *exec.Cmd) error {
 		return err
 	}
 	stderr := string(exit.Stderr)
-	e := &RefusedError{Reason: ErrorLine(stderr)}
+	e := &RefusedError{Reason: strings.TrimPrefix(ErrorLine(stderr), "prepare: ")}
+	e.Reason, e.Begun = strings.CutPrefix(e.Reason, "commit: ")
 	if e.Reason == "" {
 		e.Reason = "git: " + exit.Error()
 	}

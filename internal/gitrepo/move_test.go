@@ -119,6 +119,28 @@ func TestHEADsLockFileIsWaitedForButNotForEver(t *testing.T) {
 	}
 }
 
+// Git moves the refs of a transaction one after the other, and may fail in the middle.
+func TestATransactionMayFailHalfway(t *testing.T) {
+	t.Parallel()
+	dir, id := newRepo(t)
+	git(t, dir, "config", "core.logAllRefUpdates", "always")
+	repo := openDir(t, dir)
+	if _, err := os.Stat(filepath.Join(repo.Dir(), "refs")); err != nil {
+		t.Skip("a reftable changes in one step")
+	}
+	log := filepath.Join(repo.Dir(), "logs/refs/heads/x/in-the-way")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(log), 0o755), os.WriteFile(log, nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	err := repo.MoveRefs(t.Context(), []gitrepo.Move{{Ref: "refs/heads/a", To: id}, {Ref: "refs/heads/x", To: id}}, gitrepo.Unhooked{})
+	if refused := (*gitrepo.RefusedError)(nil); !errors.As(err, &refused) || !refused.Begun {
+		t.Errorf("%+v", err)
+	}
+	if got := git(t, dir, "rev-parse", "refs/heads/a"); got != id {
+		t.Errorf("refs/heads/a is %s", got)
+	}
+}
+
 func TestAMoveRunsNoHook(t *testing.T) {
 	t.Parallel()
 	dir, id := newRepo(t)

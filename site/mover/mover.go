@@ -45,7 +45,7 @@ type configured struct {
 func lockFile(dir string) string { return filepath.Join(dir, "refdb", "moving") }
 
 // Refs moves refs from exactly their present values. The error is a [*gitrepo.RefusedError] if git
-// refuses; then it has moved none of them. LockWait is as in [gitrepo.Unhooked].
+// refuses. LockWait is as in [gitrepo.Unhooked].
 func (m *Mover) Refs(ctx context.Context, repo *gitrepo.Repo, moves []gitrepo.Move, message string, lockWait time.Duration) error {
 	return m.with(ctx, repo, message, func(how gitrepo.Unhooked) error {
 		how.LockWait = lockWait
