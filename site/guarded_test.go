@@ -313,7 +313,7 @@ func (g *guard) halt() error {
 func (g *guard) haltAway() {
 	g.tb.Helper()
 	untold := func() int {
-		return strings.Count(g.log.String(), "the other sites could not be told that this one ends")
+		return strings.Count(g.log.String(), "the other sites could not be notified that this one stops")
 	}
 	for before := -1; before != untold(); g.halt() {
 		if before >= 0 {

@@ -22,7 +22,7 @@ func (d *Daemon) openMoves(ctx context.Context, c *config.Config) {
 func (d *Daemon) recordEarlier(ctx context.Context, c *config.Config) {
 	repositories, err := install.GuardedBy(c)
 	if err != nil {
-		d.o.Logger.WarnContext(ctx, "not all repositories could be looked at for gits that an earlier daemon has started")
+		d.o.Logger.WarnContext(ctx, "some repositories could not be checked for git processes started by an earlier daemon")
 	}
 	for _, r := range repositories {
 		if runs, err := d.mover.HasEarlier(r.Path); runs || err != nil {

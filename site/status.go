@@ -37,7 +37,7 @@ func (d *Daemon) status() client.Status {
 	case err != nil:
 		s.PresenceError = err.Error()
 	case !d.state.Inherited():
-		s.PresenceError = "it has not yet adopted what its predecessor left"
+		s.PresenceError = "the daemon does not know yet what its predecessor left"
 	default:
 		s.Presence = true
 	}

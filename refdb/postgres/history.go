@@ -12,7 +12,7 @@ import (
 )
 
 // A trigger on the table of refs writes the history. The position of a change is the server's
-// 64-bit ID of its transaction, plus an offset, which is raised only while no transaction that
+// 64-bit ID of its transaction, plus a shift, which is raised only while no transaction that
 // writes the history is open. No part of a position may change while transactions run: a
 // transaction gets its ID at its first write, and may commit long after others with larger IDs.
 //

@@ -41,7 +41,7 @@ func TestADryRunOfASyncRefusesWhatTheSyncRefuses(t *testing.T) {
 	r := sitetest.NewGuardedThatIsBehind(t)
 	for _, dry := range []bool{false, true} {
 		s, err := r.TrySync(t.Context(), r.DB, catchup.Options{Peer: "a", DryRun: dry})
-		if err == nil || !strings.Contains(err.Error(), "refused the move of the refs") {
+		if err == nil || !strings.Contains(err.Error(), "would not move the refs") {
 			t.Errorf("dry run %v: %v", dry, err)
 		}
 		if told := s.Summary() != ""; told != dry {

@@ -259,7 +259,7 @@ func (s *syncer) ready(ctx context.Context, n int) error {
 		err = errors.New(refusal)
 	}
 	if err != nil {
-		return fmt.Errorf("the site daemon at %s refused the move of the refs: %w", s.Socket, err)
+		return fmt.Errorf("the site daemon at %s would not move the refs: %w", s.Socket, err)
 	}
 	return nil
 }

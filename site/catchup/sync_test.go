@@ -517,7 +517,7 @@ func TestSyncSaysWhichRefIsInTheWayOfAName(t *testing.T) {
 		r.Put(t, missing, old)
 		got := r.Sync(t).Each[missing]
 		if got.Result != catchup.Failed || !strings.Contains(got.Detail, "the database also holds "+there+",") ||
-			!strings.HasSuffix(got.Detail, "or the latter with refdbctl refs delete "+sitetest.Project+" "+there+" --force") {
+			!strings.HasSuffix(got.Detail, "or "+there+" with refdbctl refs delete "+sitetest.Project+" "+there+" --force") {
 			t.Errorf("%s: %+v", missing, got)
 		}
 		r.Put(t, there, "")

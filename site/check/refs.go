@@ -173,7 +173,7 @@ func (k *repositoryCheck) findBroken(ctx context.Context, p compare.Look) {
 			return "", err
 		}
 		defer release()
-		failure := errors.New("another process has moved it meanwhile: run this again")
+		failure := errors.New("another process has moved the ref meanwhile: run the command again")
 		err = catchup.SyncRefs(ctx, k.Config, k.db, k.repo, k.Project, []string{p.Ref}, func(s catchup.Synced) {
 			// Without the file that hid it, the value among the packed refs may be that of the database.
 			if failure = nil; s.Result != catchup.Created && s.Result != catchup.Updated && s.Local != s.Global {

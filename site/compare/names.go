@@ -30,6 +30,6 @@ func Excluding(ctx context.Context, db *refdb.DB, project, ref string) (with str
 
 // ExcludedText says of a ref that the database holds another one, with, beside which git can't hold it, and what to do.
 func ExcludedText(project, with string) string {
-	return fmt.Sprintf("the database also holds %s, and git can't hold both: delete either with git push at a site that has it, or the latter with "+
-		"refdbctl refs delete %s %s --force", with, project, with)
+	return fmt.Sprintf("the database also holds %[1]s, and git can't hold both: delete one of the two with git push at a site that has it, or "+
+		"%[1]s with refdbctl refs delete %[2]s %[1]s --force", with, project)
 }

@@ -39,7 +39,7 @@ const (
 // Readers are the readers of the list of moves, by their guards.
 type Readers struct {
 	List *moves.List
-	// Started is closed when the daemon has adopted what its predecessors left.
+	// Started is closed when the daemon knows what its predecessors have left.
 	Started <-chan struct{}
 	Logger  *slog.Logger
 	// Reset is called when a reader has to compare everything.

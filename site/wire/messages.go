@@ -308,7 +308,8 @@ func NotUnderGuard(path string) string {
 	return path + " is not guarded, and pushes to it would bypass the global ref database: nothing was changed; " + enable(path)
 }
 
-// RulesChanged means that a project's changed rules do not apply yet, and for how long.
+// RulesChanged means that a project's rules have just changed, so that its pushes are refused, and
+// for how long.
 func RulesChanged(project string, left time.Duration) string {
 	return "the guard rules of " + project + " have just changed: nothing was changed, push again in " + strconv.Itoa(int(left/time.Second)+1) + " seconds"
 }

@@ -82,7 +82,7 @@ func TestARefThatNoCopyCanPlaceIsNamedUntilTheAdviceIsFollowed(t *testing.T) {
 		us := c.us.http()
 		err := c.db.Update(t.Context(), project, []refdb.Update{{Ref: "refs/heads/t/x", New: refdb.Value(c.h.b)}})
 		must(t, 0, err)
-		const advice = "the database also holds refs/heads/t, and git can't hold both: delete either with git push at a site that has it, or the latter with refdbctl "
+		const advice = "the database also holds refs/heads/t, and git can't hold both: delete one of the two with git push at a site that has it, or refs/heads/t with refdbctl "
 		eventually(t, "the status names the ref", func() error {
 			status, err := c.us.status()
 			if err != nil {

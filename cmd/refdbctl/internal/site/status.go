@@ -130,7 +130,7 @@ func printStatus(w io.Writer, s client.Status) error {
 			running = append(running, t.Name)
 			continue
 		}
-		line := fmt.Sprintf("%s: %s since %s", t.Name, t.State, output.Ago(Seconds(t.Age)))
+		line := fmt.Sprintf("%s: %s for %s", t.Name, t.State, output.Ago(Seconds(t.Age)))
 		if t.Error != "" {
 			line += "; last error: " + t.Error
 		}

@@ -123,7 +123,8 @@ final class GuardedRefUpdate extends RefUpdate {
 
   private static Result judge(Outcome outcome, Move move, Result byJgit, Result moved) throws IOException {
     if (outcome.thrown().isEmpty() && isSuccess(byJgit)) {
-      // JGit reports a packed ref of that time as deleted, even if it was not, because the ref is loose by now.
+      // JGit reports a ref that was packed when the update was created as deleted, even if it did not delete it, because
+      // the ref is loose by now.
       return outcome.showsOld(move) ? Result.LOCK_FAILURE : byJgit;
     }
     if (byJgit != Result.LOCK_FAILURE && outcome.shows(move)) {

@@ -31,7 +31,7 @@ final class Caches {
     this.caches = caches;
   }
 
-  /** A version of Gerrit with other names would continue to grant permissions that were revoked elsewhere. */
+  /** A version of Gerrit with other names would continue to accept permissions and credentials that were revoked elsewhere. */
   void check() {
     for (String name : EXPECTED) {
       if (find(name).isEmpty()) {

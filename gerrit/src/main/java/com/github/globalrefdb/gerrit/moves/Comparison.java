@@ -64,7 +64,7 @@ final class Comparison {
     this.count = count;
   }
 
-  /** Revoked permissions must not wait for the comparison. */
+  /** Revocations must not wait for the comparison. */
   void begin() {
     caches.evictEverything();
   }
