@@ -14,7 +14,7 @@ import (
 const (
 	// lookEvery is how often the daemon looks which process has the site's Gerrit open.
 	lookEvery = 10 * time.Second
-	// patience is how long that process may serve without a session: it begins one before it serves, and anew after the daemon was
+	// patience is how long that process may be without a session: it begins one while it starts, and anew after the daemon was
 	// restarted. With the look before it makes an alarm within a minute.
 	patience = 30 * time.Second
 )
@@ -43,7 +43,6 @@ type sight struct {
 	held    bool
 	pid     int
 	session bool // the process has a session, or needs none
-	listens bool // it has started: before that it serves nobody, and may take long
 	err     string
 }
 
@@ -88,7 +87,7 @@ func (w *Watch) sightOf(path string) sight {
 	if holder.PID == 0 {
 		return sight{err: "the process that has its indexes open is in another PID namespace, or on another machine"}
 	}
-	return sight{held: true, pid: holder.PID, session: w.HasSession(holder.PID) || holder.Offline(), listens: holder.Listens()}
+	return sight{held: true, pid: holder.PID, session: w.HasSession(holder.PID) || holder.Offline()}
 }
 
 // note takes a look into account. It returns the states before and after.
@@ -113,7 +112,7 @@ func (w *Watch) stateAt(at time.Time) string {
 		return client.GerritStopped
 	case w.seen.session:
 		return client.GerritGuarded
-	case !w.seen.listens, at.Sub(w.since) < patience:
+	case at.Sub(w.since) < patience:
 		return client.GerritStarting
 	}
 	return client.GerritUnguarded

@@ -6,11 +6,9 @@ import com.google.gerrit.entities.Project;
 import com.google.gerrit.server.git.GitRepositoryManager;
 import com.google.gerrit.server.git.LocalDiskRepositoryManager;
 import com.google.inject.Inject;
-import java.io.File;
 import java.io.IOException;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.file.Files;
-import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.nio.file.attribute.BasicFileAttributes;
 import java.time.Duration;
@@ -23,7 +21,6 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.Function;
 import java.util.stream.Collectors;
-import org.eclipse.jgit.errors.RepositoryNotFoundException;
 import org.eclipse.jgit.lib.Constants;
 import org.eclipse.jgit.lib.Repository;
 import org.eclipse.jgit.lib.RepositoryCache.FileKey;
@@ -83,9 +80,6 @@ final class GuardedRepositoryManager implements GitRepositoryManager {
     Seen now;
     try {
       now = Seen.of(repository);
-    } catch (NoSuchFileException e) {
-      repository.close();
-      throw hasGone(name, repository.getDirectory(), e);
     } catch (IOException | RuntimeException e) {
       repository.close();
       throw e;
@@ -98,17 +92,6 @@ final class GuardedRepositoryManager implements GitRepositoryManager {
       repository = unguarded.openRepository(name);
     }
     return GuardedRepository.wrap(repository, guard);
-  }
-
-  /** JGit returns a repository that it has open without looking at the disk: one that the daemon has moved aside is not there. */
-  private static IOException hasGone(Project.NameKey name, File directory, NoSuchFileException e) {
-    if (FileKey.isGitRepository(directory, FS.DETECTED)) {
-      return e; // another one has taken its place just now
-    }
-    Creation.forgetRepository(directory.toPath());
-    RepositoryNotFoundException notFound = new RepositoryNotFoundException(name.get());
-    notFound.initCause(e);
-    return notFound;
   }
 
   @Override

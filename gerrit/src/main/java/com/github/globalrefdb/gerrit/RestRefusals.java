@@ -7,11 +7,9 @@ import com.google.common.collect.ImmutableSet;
 import com.google.gerrit.git.LockFailureException;
 import com.google.gerrit.server.ExceptionHook;
 import com.google.inject.Inject;
-import java.io.IOException;
 import java.util.LinkedHashSet;
 import java.util.Optional;
 import java.util.Set;
-import java.util.regex.Pattern;
 
 /**
  * Shows users of REST and the web UI the reason of a refusal: 503 and the daemon's lines, or 409 for a project that
@@ -23,12 +21,6 @@ final class RestRefusals implements ExceptionHook {
    * same time.
    */
   private static final String NOT_SUBMITTED = "unexpectedly had status NEW after submit attempt";
-
-  /**
-   * What Gerrit says, within an internal error, of a change that is new in the repository but that the index has as submitted: this
-   * site is behind, or its index is.
-   */
-  private static final Pattern STALE_SET = Pattern.compile("change \\d+ missing from ChangeSet.*", Pattern.DOTALL);
 
   private final RecentRefusals recent;
 
@@ -44,7 +36,7 @@ final class RestRefusals implements ExceptionHook {
     }
     boolean conflict =
         Throwables.getCausalChain(throwable).stream()
-            .anyMatch(e -> isNotSubmitted(e) || isStaleSet(e) || e instanceof RefusedException refused && refused.reason().equals("exists"));
+            .anyMatch(e -> isNotSubmitted(e) || e instanceof RefusedException refused && refused.reason().equals("exists"));
     return Optional.of(conflict ? Status.create(409, "Conflict") : Status.create(503, "Service Unavailable"));
   }
 
@@ -81,8 +73,6 @@ final class RestRefusals implements ExceptionHook {
         lines.addAll(recent.ofThisThread(failure.getFailedRefs()));
       } else if (isNotSubmitted(cause)) {
         lines.add("refdb: nothing was submitted: somebody else has done that meanwhile, perhaps at another site: look at the change again");
-      } else if (isStaleSet(cause)) {
-        lines.add("refdb: nothing was submitted: the repository and the index of this site differ about the change: try again in a moment");
       }
     }
     return lines;
@@ -90,9 +80,5 @@ final class RestRefusals implements ExceptionHook {
 
   private static boolean isNotSubmitted(Throwable e) {
     return e instanceof IllegalStateException && e.getMessage() != null && e.getMessage().endsWith(NOT_SUBMITTED);
-  }
-
-  private static boolean isStaleSet(Throwable e) {
-    return e instanceof IOException && e.getMessage() != null && STALE_SET.matcher(e.getMessage()).matches();
   }
 }

@@ -29,7 +29,6 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Function;
 import java.util.stream.Stream;
-import org.eclipse.jgit.errors.RepositoryNotFoundException;
 import org.eclipse.jgit.internal.storage.file.FileRepository;
 import org.eclipse.jgit.lib.Constants;
 import org.eclipse.jgit.lib.ObjectInserter;
@@ -237,31 +236,6 @@ class GuardedRepositoryManagerTest {
       delete(away);
       manager.deleted(NAME);
     }
-  }
-
-  /** JGit would go on to return the repository that it has open. */
-  @Test
-  void aRepositoryThatTheDaemonHasMovedAsideIsNotFound() throws Exception {
-    manager.createRepository(NAME).close();
-    record("first");
-    Files.move(repository, dir.resolve("away"));
-    for (int i = 0; i < 2; i++) {
-      assertThrows(RepositoryNotFoundException.class, () -> manager.openRepository(NAME));
-    }
-    manager.createRepository(NAME).close();
-    manager.openRepository(NAME).close();
-  }
-
-  /** A part that is missing for another reason must not look like a deletion. */
-  @Test
-  void aRepositoryThatCannotBeReadIsNotGone() throws Exception {
-    manager.createRepository(NAME).close();
-    record("first");
-    Path objects = repository.resolve("objects");
-    Files.move(objects, dir.resolve("away"));
-    Files.createSymbolicLink(objects, objects); // a loop: it can't be followed
-    IOException e = assertThrows(IOException.class, () -> manager.openRepository(NAME));
-    assertFalse(e instanceof RepositoryNotFoundException, e.toString());
   }
 
   /** Past the guard, as the daemon does. */

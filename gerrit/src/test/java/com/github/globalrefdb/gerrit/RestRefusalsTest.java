@@ -5,7 +5,6 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.google.common.collect.ImmutableSet;
 import com.google.gerrit.server.ExceptionHook.Status;
-import java.io.IOException;
 import java.util.List;
 import java.util.Optional;
 import org.junit.jupiter.api.Test;
@@ -23,19 +22,9 @@ class RestRefusalsTest {
     assertTrue(refusals.skipRetryWithTrace("", "", thrown));
   }
 
-  /** The index says that the change is submitted, as it is at another site, and the repository does not yet. */
-  @Test
-  void aSetOfChangesThatIsStaleIsAConflict() {
-    var thrown = new RuntimeException(new IOException("change 12 missing from ChangeSet[[], []]"));
-    assertEquals(Optional.of(409), refusals.getStatus(thrown).map(Status::statusCode));
-    List<String> lines = refusals.getUserMessages(thrown, ImmutableSet.of());
-    assertTrue(lines.size() == 1 && lines.get(0).contains("index"), lines.toString());
-    assertTrue(refusals.skipRetryWithTrace("", "", thrown));
-  }
-
   @Test
   void otherExceptionsAreGerritsOwn() {
-    for (Exception thrown : List.of(new IllegalStateException(), new IllegalStateException("else"), new RuntimeException("after submit attempt"), new IOException("object 12 missing from pack"))) {
+    for (Exception thrown : List.of(new IllegalStateException(), new IllegalStateException("else"), new RuntimeException("after submit attempt"))) {
       assertEquals(Optional.empty(), refusals.getStatus(thrown));
       assertTrue(refusals.getUserMessages(thrown, ImmutableSet.of()).isEmpty());
     }

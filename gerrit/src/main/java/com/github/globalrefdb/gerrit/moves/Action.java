@@ -29,14 +29,6 @@ sealed interface Action {
     }
   }
 
-  /** This Gerrit has written an account, and indexed it: it evicts the keys under one spelling of the user's name alone. */
-  record KeysMoved() implements Action {
-    @Override
-    public Urgency urgency() {
-      return Urgency.ACCESS;
-    }
-  }
-
   record GroupMoved(AccountGroup.UUID id) implements Action {
     @Override
     public Urgency urgency() {

@@ -10,7 +10,6 @@ import com.google.gerrit.server.change.MergeabilityComputationBehavior;
 import com.google.gerrit.server.config.GerritServerConfig;
 import com.google.gerrit.server.git.GitRepositoryManager;
 import com.google.gerrit.server.index.change.ChangeField;
-import com.google.gerrit.server.index.change.ChangeIndexCollection;
 import com.google.gerrit.server.index.change.ChangeIndexer;
 import com.google.gerrit.server.index.change.StalenessChecker;
 import com.google.gerrit.server.notedb.ChangeNotes;
@@ -28,7 +27,7 @@ import org.eclipse.jgit.errors.RepositoryNotFoundException;
 import org.eclipse.jgit.lib.Config;
 import org.eclipse.jgit.lib.Repository;
 
-/** Changes in the index, which a replica does not have. The caches of changes check the refs whenever they are used. */
+/** Changes in the index. The caches of changes check the refs whenever they are used. */
 final class Changes {
   private final ChangeIndexer indexer;
   private final ChangeNotes.Factory notes;
@@ -36,7 +35,6 @@ final class Changes {
   private final Provider<InternalChangeQuery> queries;
   private final GitRepositoryManager repositories;
   private final Caches caches;
-  private final ChangeIndexCollection indexes;
   private final boolean mergeability;
 
   @Inject
@@ -47,7 +45,6 @@ final class Changes {
       Provider<InternalChangeQuery> queries,
       GitRepositoryManager repositories,
       Caches caches,
-      ChangeIndexCollection indexes,
       @GerritServerConfig Config config) {
     this.indexer = indexer;
     this.notes = notes;
@@ -55,19 +52,11 @@ final class Changes {
     this.queries = queries;
     this.repositories = repositories;
     this.caches = caches;
-    this.indexes = indexes;
     mergeability = MergeabilityComputationBehavior.fromConfig(config).includeInIndex();
-  }
-
-  private boolean areIndexed() {
-    return indexes.getSearchIndex() != null;
   }
 
   /** A change that does not exist is deleted from the index. */
   void index(Project.NameKey project, Change.Id id) throws Exception {
-    if (!areIndexed()) {
-      return;
-    }
     ChangeNotes change;
     try {
       change = notes.createChecked(project, id);
@@ -96,17 +85,17 @@ final class Changes {
 
   /** Reindexes a change that was marked. A change that is not in the index has its own entry in the list of moves. */
   List<Action> find(Change.Id id) {
-    return areIndexed() ? moved(queries.get().byLegacyChangeId(id)) : List.of();
+    return moved(queries.get().byLegacyChangeId(id));
   }
 
   /** The changes whose index entries contain their mergeability into the branch. */
   List<Action> dependOn(BranchNameKey branch) {
-    return mergeability && areIndexed() ? moved(query().byBranchNew(branch)) : List.of();
+    return mergeability ? moved(query().byBranchNew(branch)) : List.of();
   }
 
   /** The mergeability of changes also depends on the project's submit type. */
   List<Action> dependOnConfig(Project.NameKey project) {
-    return mergeability && areIndexed() ? moved(query().byProjectOpen(project)) : List.of();
+    return mergeability ? moved(query().byProjectOpen(project)) : List.of();
   }
 
   private InternalChangeQuery query() {
@@ -117,11 +106,8 @@ final class Changes {
     return changes.stream().<Action>map(change -> new ChangeMoved(change.project(), change.getId())).toList();
   }
 
-  /** All changes of a project in the repository or in the index; none if there is no index. */
+  /** All changes of a project in the repository or in the index. */
   List<Change.Id> all(Project.NameKey project) throws IOException {
-    if (!areIndexed()) {
-      return List.of();
-    }
     Set<Change.Id> ids = new LinkedHashSet<>();
     query().byProject(project).forEach(change -> ids.add(change.getId()));
     try (Repository repository = repositories.openRepository(project)) {

@@ -42,6 +42,7 @@ final class Comparison {
   private final Caches caches;
   private final ComparedCount count;
 
+
   @Inject
   Comparison(
       com.google.gerrit.server.account.Accounts allAccounts,
@@ -78,7 +79,6 @@ final class Comparison {
     Lists.partition(List.copyOf(ids), PIECE).forEach(piece -> actions.add(new CompareGroups(List.copyOf(piece))));
     actions.addAll(accounts());
     Set<Project.NameKey> names = new TreeSet<>(projects.indexed());
-    names.addAll(projects.listed()); // also those whose repository has gone
     names.addAll(repositories.list());
     names.forEach(name -> actions.add(new CompareProject(name)));
     return actions;
@@ -99,7 +99,7 @@ final class Comparison {
     return stale > 0 ? CheckAgain.of(new GroupNamesMoved()) : List.of();
   }
 
-  List<Action> project(Project.NameKey project) throws IOException, QueryParseException {
+  List<Action> project(Project.NameKey project) throws IOException {
     compared(projects.indexIfStale(project));
     return Lists.partition(changes.all(project), PIECE).stream()
         .<Action>map(piece -> new CompareChanges(project, List.copyOf(piece)))

@@ -15,7 +15,6 @@ import com.github.globalrefdb.gerrit.moves.Action.EverythingMoved;
 import com.github.globalrefdb.gerrit.moves.Action.ExternalIdsMoved;
 import com.github.globalrefdb.gerrit.moves.Action.GroupMoved;
 import com.github.globalrefdb.gerrit.moves.Action.GroupNamesMoved;
-import com.github.globalrefdb.gerrit.moves.Action.KeysMoved;
 import com.github.globalrefdb.gerrit.moves.Action.RepositoryMoved;
 import com.google.gerrit.server.util.ManualRequestContext;
 import com.google.gerrit.server.util.OneOffRequestContext;
@@ -53,9 +52,6 @@ final class GerritActions implements ActionRunner {
   private List<Action> dispatch(Action action) throws Exception {
     if (action instanceof AccountMoved moved) {
       accounts.index(moved.id());
-      return CheckAgain.of(action);
-    } else if (action instanceof KeysMoved) {
-      accounts.evictKeys();
       return CheckAgain.of(action);
     } else if (action instanceof GroupMoved moved) {
       groups.index(moved.id());
@@ -102,12 +98,6 @@ final class GerritActions implements ActionRunner {
     if (action instanceof AccountMoved moved) {
       accounts.evict(moved.id());
       accounts.indexIfStale(moved.id());
-    } else if (action instanceof KeysMoved) {
-      accounts.evictKeys();
-    } else if (action instanceof ConfigMoved moved) {
-      projects.checkConfig(moved.project());
-    } else if (action instanceof RepositoryMoved moved) {
-      projects.checkRepository(moved.project());
     } else if (action instanceof GroupMoved moved) {
       groups.indexIfStale(moved.id());
       groups.evict();

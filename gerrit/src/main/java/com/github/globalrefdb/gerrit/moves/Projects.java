@@ -1,9 +1,6 @@
 package com.github.globalrefdb.gerrit.moves;
 
-import com.github.globalrefdb.gerrit.moves.Action.CheckAgain;
 import com.github.globalrefdb.gerrit.moves.Action.CompareProject;
-import com.github.globalrefdb.gerrit.moves.Action.ConfigMoved;
-import com.github.globalrefdb.gerrit.moves.Action.RepositoryMoved;
 import com.google.gerrit.entities.Project;
 import com.google.gerrit.index.IndexConfig;
 import com.google.gerrit.index.project.ProjectField;
@@ -17,8 +14,6 @@ import com.google.inject.Inject;
 import java.io.File;
 import java.io.IOException;
 import java.util.List;
-import java.util.Set;
-import java.util.stream.Stream;
 import org.eclipse.jgit.errors.RepositoryNotFoundException;
 import org.eclipse.jgit.lib.Repository;
 import org.eclipse.jgit.lib.RepositoryCache;
@@ -55,22 +50,13 @@ final class Projects {
 
   /** The index is built from the cache, so the cache comes first. */
   List<Action> indexConfig(Project.NameKey project) {
-    checkConfig(project);
-    return Stream.concat(changes.dependOnConfig(project).stream(), CheckAgain.of(new ConfigMoved(project)).stream()).toList();
-  }
-
-  void checkConfig(Project.NameKey project) {
     projects.evict(project);
     indexer.index(project);
+    return changes.dependOnConfig(project);
   }
 
   /** A comparison finds wrong entries of the project and its changes. */
   List<Action> indexRepository(Project.NameKey project) throws IOException {
-    checkRepository(project);
-    return Stream.concat(Stream.of(new CompareProject(project)), CheckAgain.of(new RepositoryMoved(project)).stream()).toList();
-  }
-
-  void checkRepository(Project.NameKey project) throws IOException {
     if (reopen(project)) {
       projects.evict(project);
       projects.onCreateProject(project); // added to the list, and indexed
@@ -78,6 +64,7 @@ final class Projects {
       projects.remove(project); // removed from the list, and evicted
       indexer.index(project);
     }
+    return List.of(new CompareProject(project));
   }
 
   /**
@@ -95,24 +82,14 @@ final class Projects {
     return FileKey.isGitRepository(directory, FS.DETECTED);
   }
 
-  /** Whether the entry was stale, or a cache had a project without a repository. */
-  boolean indexIfStale(Project.NameKey project) throws IOException, QueryParseException {
-    if (repositories.getRepositoryStatus(project) == GitRepositoryManager.Status.NON_EXISTENT) {
-      boolean known = listed().contains(project) || indexed().contains(project);
-      checkRepository(project);
-      return known;
-    }
+  /** Whether the entry was stale. */
+  boolean indexIfStale(Project.NameKey project) {
     boolean stale = staleness.check(project).isStale();
     if (stale) {
       projects.evict(project);
       indexer.index(project);
     }
     return stale;
-  }
-
-  /** All projects that Gerrit lists. */
-  Set<Project.NameKey> listed() {
-    return projects.all();
   }
 
   /** All entries of the index, including those that exist nowhere else. */

@@ -11,7 +11,6 @@ import com.github.globalrefdb.gerrit.moves.Action.DirectoryMoved;
 import com.github.globalrefdb.gerrit.moves.Action.ExternalIdsMoved;
 import com.github.globalrefdb.gerrit.moves.Action.GroupMoved;
 import com.github.globalrefdb.gerrit.moves.Action.GroupNamesMoved;
-import com.github.globalrefdb.gerrit.moves.Action.KeysMoved;
 import com.github.globalrefdb.gerrit.moves.Action.RepositoryMoved;
 import com.github.globalrefdb.gerrit.session.MovedRef;
 import com.google.gerrit.entities.Account;
@@ -100,14 +99,6 @@ class ClassifierTest {
   @Test
   void whatThisRunHasMovedIsLeftToGerrit() {
     assertEquals(List.of(), actions(move(OURS, "team/app", "refs/meta/config")));
-  }
-
-  /** Gerrit evicts an account's SSH keys under one spelling of the user's name. */
-  @Test
-  void whenThisRunHasMovedAnAccountAllKeysAreEvicted() {
-    assertEquals(
-        List.of(new KeysMoved()),
-        actions(move(OURS, "All-Users", "refs/meta/external-ids"), move(OURS, "All-Users", "refs/users/07/7"), move(OURS, "All-Users", "refs/users/08/8")));
   }
 
   @Test
