@@ -130,11 +130,17 @@ func (d *Daemon) keepMoves(ctx context.Context) {
 }
 
 func (d *Daemon) serveMetrics(ctx context.Context, metrics *exporter.Exporter, failed func(error)) {
-	defer context.AfterFunc(ctx, metrics.Close)()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		<-ctx.Done()
+		metrics.Close()
+	}()
 	if err := metrics.Serve(); err != nil {
 		failed(err)
 		d.o.Logger.ErrorContext(ctx, "metrics are no longer served: restart the daemon", "error", err)
 	}
+	<-closed
 }
 
 // keepTelling keeps the database's record of what this site says about itself.

@@ -105,6 +105,18 @@ func (s *Claims) Follow(ctx context.Context, project string, refs []string) (c *
 	}
 }
 
+// Followed reports whether a follower has claimed refs of a project.
+func (s *Claims) Followed(project string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for ref, all := range s.held {
+		if ref.project == project && slices.ContainsFunc(all, func(c *Claim) bool { return c.By == ByFollower }) {
+			return true
+		}
+	}
+	return false
+}
+
 // await waits until a claim ends. It returns false if ctx ends first. s.mu is held, except while
 // await waits.
 func (s *Claims) await(ctx context.Context) bool {

@@ -95,7 +95,13 @@ func TestAFollowerClaimsWhatNobodyHas(t *testing.T) {
 		var c claims.Claims
 		push, _ := c.Take(t.Context(), claims.ByPush, project, moves("a"), nil)
 		session, _ := c.Await(t.Context(), project, moves("b"), time.Now())
+		if c.Followed(project) {
+			t.Error("a push and a session are taken for a follower")
+		}
 		claim, others := c.Follow(t.Context(), project, []string{"a", "b", "c", "d"})
+		if !c.Followed(project) || c.Followed("another") {
+			t.Error("the follower's project is not followed, or another is")
+		}
 		if len(claim.Refs) != 2 || len(others) != 2 || others["a"] == nil || others["b"] == nil {
 			t.Fatalf("claimed %v, not %v", claim.Refs, others)
 		}

@@ -294,8 +294,8 @@ func Follow(ctx context.Context, socket, dir string) error {
 	return err
 }
 
-// Mark returns the daemon's mark of the repository dir. It changes after each git transaction whose
-// hooks have run, and with each start of the daemon.
+// Mark returns the daemon's mark of the repository dir. It changes after each git transaction, and
+// with each start of the daemon.
 func Mark(ctx context.Context, socket, dir string) (string, error) {
 	answer, err := ask(ctx, socket, wire.Request{State: wire.StateRead, Dir: dir})
 	if err == nil && !answer.OK {

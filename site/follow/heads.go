@@ -15,6 +15,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/catchup"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/head"
+	"github.com/globalrefdb/globalrefdb/site/mover"
 )
 
 // headsEvery is how often the files are looked at that hold HEAD: git before 2.46 runs no hook when HEAD changes.
@@ -158,5 +159,9 @@ func (f *Follower) settle(ctx context.Context, repo *gitrepo.Repo, r config.Repo
 // moveHead makes HEAD point to a ref.
 func (f *Follower) moveHead(ctx context.Context, repo *gitrepo.Repo, r config.Repository, target string) error {
 	defer f.o.Moves.About(r.Path, head.Ref).End()
-	return f.o.Mover.Head(context.WithoutCancel(ctx), repo, target, catchup.Message)
+	err := f.o.Mover.Head(context.WithoutCancel(ctx), repo, target, catchup.Message)
+	if refused := (*gitrepo.RefusedError)(nil); err != nil && !errors.As(err, &refused) && !errors.Is(err, mover.ErrNotStarted) {
+		f.o.Killed(r.Path, nil) // its lock file may be left
+	}
+	return err
 }

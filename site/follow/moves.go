@@ -8,6 +8,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/site/catchup"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/mover"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
@@ -58,9 +59,13 @@ func (m *claimedMoves) Claim(ctx context.Context, refs []string) (release func()
 }
 
 // mayMove returns an error if the rules of the repository's project, as of git's hooks, forbid moves,
-// or if the database must not be followed now.
+// or if the database must not be followed now. It is asked before refs are read and again before they
+// are moved: in between, another server may have been admitted that lacks what was read.
 func (m *claimedMoves) mayMove(ctx context.Context) error {
-	if _, err := m.o.Policy.Ruled(ctx, m.o.State.Config(), m.r); err != nil {
+	c := m.o.State.Config()
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	if _, err := m.o.Policy.Ruled(ctx, c, m.r); err != nil {
 		return err
 	}
 	return m.o.Witness.MayAct(ctx)
@@ -77,15 +82,21 @@ func (m *claimedMoves) Move(ctx context.Context, all []gitrepo.Move) error {
 	if m.waits || m.held {
 		wait = m.lockWait
 	}
-	err := m.o.Mover.Refs(ctx, m.repo, all, catchup.Message, wait)
+	// The values that were read are those of a database that this site may still follow.
+	err := m.mayMove(ctx)
+	if err != nil {
+		attempt.Drop()
+		return err
+	}
+	err = m.o.Mover.Refs(ctx, m.repo, all, catchup.Message, wait)
 	refused := (*gitrepo.RefusedError)(nil)
-	if errors.As(err, &refused) && refused.Locked {
-		attempt.Drop() // it is repeated for as long as the ref is locked
+	if errors.As(err, &refused) && !refused.Begun || errors.Is(err, mover.ErrNotStarted) {
+		attempt.Drop() // it may be repeated for long
 	} else {
 		m.o.Marks.Raise(m.r.Path)
 		attempt.End()
 	}
-	if err != nil && refused == nil {
+	if err != nil && refused == nil && !errors.Is(err, mover.ErrNotStarted) {
 		m.o.Killed(m.r.Path, refs)
 	}
 	m.held = m.held || refused != nil && refused.AllLocked

@@ -5,15 +5,13 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
-	"github.com/globalrefdb/globalrefdb/site/mover"
 	"github.com/globalrefdb/globalrefdb/site/moves"
 )
 
@@ -24,33 +22,21 @@ func TestAFollowerThatMetALockFileOfAllRefsWaitsForIt(t *testing.T) {
 	for name, waits := range map[string]bool{"in the attempt that met it": false, "in the next attempt": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := filepath.Join(t.TempDir(), "a.git")
-			git := func(args ...string) string {
-				t.Helper()
-				out, err := exec.CommandContext(t.Context(), "git", append([]string{"-C", dir}, args...)...).CombinedOutput()
-				if err != nil {
-					t.Fatalf("git %q: %v\n%s", args, err, out)
-				}
-				return strings.TrimSpace(string(out))
-			}
-			if err := os.Mkdir(dir, 0o755); err != nil {
-				t.Fatal(err)
-			}
-			git("init", "--quiet", "--bare")
-			id := git("-c", "user.name=n", "-c", "user.email=e", "commit-tree", "-m", "x", git("hash-object", "-t", "tree", "-w", "/dev/null"))
-			git("update-ref", "refs/heads/x", id)
-			repo, err := gitrepo.OpenDir(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			const project = "team/app"
+			r, repo := newRepository(t, project, "AN-ID")
+			dir := r.Path
+			id := git(t, dir, "-c", "user.name=n", "-c", "user.email=e", "commit-tree", "-m", "x", git(t, dir, "hash-object", "-t", "tree", "-w", "/dev/null"))
+			git(t, dir, "update-ref", "refs/heads/x", id)
 			list := &moves.List{}
 			list.Open(t.Context(), t.TempDir(), "boot", filepath.Join(t.TempDir(), "note"), slog.New(slog.DiscardHandler))
 			defer list.Close()
 			marks := moves.NewMarks()
-			f := New(nil, Options{Mover: &mover.Mover{}, Moves: list, Marks: &marks, Killed: func(string, []string) { t.Error("git was killed") }})
+			f := newFollower(t, refdb.Project{Project: project, ID: "AN-ID", Mode: config.Enforce}, Options{
+				Moves: list, Marks: &marks, Killed: func(string, []string) { t.Error("git was killed") },
+			})
 			f.lockWait = 10 * time.Minute
 			listed, mark := list.Count(), marks.Mark(dir)
-			m := &claimedMoves{Follower: f, r: config.Repository{Path: dir}, repo: repo, waits: waits}
+			m := &claimedMoves{Follower: f, r: r, repo: repo, waits: waits}
 			// Git needs this file to delete any ref.
 			lock := filepath.Join(dir, "packed-refs.lock")
 			if err := os.WriteFile(lock, nil, 0o644); err != nil {
@@ -69,7 +55,7 @@ func TestAFollowerThatMetALockFileOfAllRefsWaitsForIt(t *testing.T) {
 			moved := make(chan error, 1)
 			go func() { moved <- m.Move(context.WithoutCancel(t.Context()), deletion) }()
 			// Git locks the ref, and packed-refs next.
-			for err = errors.ErrUnsupported; err != nil && len(moved) == 0; time.Sleep(time.Millisecond) {
+			for err := errors.ErrUnsupported; err != nil && len(moved) == 0; time.Sleep(time.Millisecond) {
 				_, err = os.Lstat(filepath.Join(dir, "refs/heads/x.lock"))
 			}
 			if err := os.Remove(lock); err != nil {

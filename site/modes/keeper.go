@@ -94,8 +94,9 @@ func (k *Keeper) grant(ctx context.Context, c *config.Config, granting []project
 	return err
 }
 
-// report tells the database that this site lets nothing of a project through any more, and the digest of its refs.
-// Before, it waits for transactions that were let through, by this daemon or an earlier one: they have lock files.
+// report tells the database that this site lets nothing of a project through any more, and the
+// digest of its refs. Before, it waits for transactions that were let through, by this daemon or an
+// earlier one, which have lock files, and for the follower, which has claims.
 func (k *Keeper) report(ctx context.Context, c *config.Config, r config.Repository, p projects.Known) error {
 	if err := install.AwaitLocks(ctx, r.Path); err != nil {
 		return err

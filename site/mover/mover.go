@@ -6,6 +6,8 @@ package mover
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"path/filepath"
 	"sync"
 	"time"
@@ -67,14 +69,17 @@ func Try(ctx context.Context, repo *gitrepo.Repo, moves []gitrepo.Move) error {
 	return repo.TryMoves(ctx, moves, gitrepo.Unhooked{Hooks: hooks})
 }
 
+// ErrNotStarted says that no git was started to move refs.
+var ErrNotStarted = errors.New("git was not started")
+
 func (m *Mover) with(ctx context.Context, repo *gitrepo.Repo, message string, run func(gitrepo.Unhooked) error) error {
 	hooks, err := m.configured(ctx, repo)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrNotStarted, err)
 	}
 	lock, err := filelock.Shared(ctx, lockFile(repo.Dir()))
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrNotStarted, err)
 	}
 	defer lock.Close()
 	return run(gitrepo.Unhooked{Message: message, Hooks: hooks, Inherits: lock})

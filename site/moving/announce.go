@@ -39,7 +39,7 @@ func (co *Coordinator) Announce(ctx context.Context, c *config.Config, a Announc
 		return nil, nil, err
 	}
 	if a.Until.IsZero() {
-		claim, err = co.Claims.Take(ctx, claims.ByPush, a.Repo.Project, a.Moves, nil)
+		claim, err = co.take(ctx, c, a)
 	} else {
 		claim, err = co.Claims.Await(ctx, a.Repo.Project, a.Moves, a.Until)
 	}
@@ -64,6 +64,22 @@ func (co *Coordinator) Announce(ctx context.Context, c *config.Config, a Announc
 	announced = MovesOf(preparation, a.Repo.Path, time.Now())
 	co.Open.Begin(announced)
 	return announced, claim, nil
+}
+
+// take claims the refs for a git process. It waits for followers as long as [Coordinator.prepare]
+// waits for locks.
+func (co *Coordinator) take(ctx context.Context, c *config.Config, a Announcement) (*claims.Claim, error) {
+	ctx, cancel := context.WithTimeout(ctx, min(c.LockWait, c.Timeout))
+	defer cancel()
+	go func() {
+		select {
+		case <-a.Gone:
+		case <-co.State.Upkeep.Done():
+		case <-ctx.Done():
+		}
+		cancel()
+	}()
+	return co.Claims.Take(ctx, claims.ByPush, a.Repo.Project, a.Moves, nil)
 }
 
 // prepare records the moves of an announcement as intents. For a git process it waits for a short

@@ -161,6 +161,7 @@ func (co *Coordinator) Adopt(ctx context.Context, p *Pending, intents []refdb.In
 	}
 	ended, err := co.Resolve(ctx, over)
 	p.Drop(ended)
+	co.wakeFor(ended) // again, for guards: UnderWay refuses them until here
 	return err
 }
 

@@ -65,6 +65,9 @@ func (co *Coordinator) Await(ctx context.Context, w Wait, try func() error) erro
 			return refusal.Because(refusal.Stopping, errors.New(wire.DaemonStopping))
 		}
 		timer.Stop()
+		if ctx.Err() != nil {
+			return err // select may have taken the other case
+		}
 	}
 }
 

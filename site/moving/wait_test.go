@@ -354,3 +354,36 @@ func TestAnAnnouncementWaitsForARefThatExcludesItsName(t *testing.T) {
 		}
 	})
 }
+
+// A push waits for a follower's claim with git's locks in its hands.
+func TestHowLongAPushWaitsForAFollower(t *testing.T) {
+	for name, c := range map[string]struct {
+		do   func(gone, stop func()) // after a second
+		want time.Duration
+	}{
+		"as long as for a lock":       {func(gone, stop func()) {}, 10 * time.Second},
+		"until its process ends":      {func(gone, stop func()) { gone() }, time.Second},
+		"until the daemon is stopped": {func(gone, stop func()) { stop() }, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newRig(t)
+				upkeep, stop := context.WithCancel(t.Context())
+				defer stop()
+				g.State.Upkeep = upkeep
+				claim, _ := g.Claims.Follow(t.Context(), project, []string{ref})
+				a, gone := g.announcement(value, ref), make(chan struct{})
+				a.Gone = gone
+				start := time.Now()
+				time.AfterFunc(time.Second, func() { c.do(func() { close(gone) }, stop) })
+				if _, _, err := g.Announce(t.Context(), g.config, a); err == nil {
+					t.Error("the push was allowed beside a follower")
+				}
+				if took := time.Since(start); took != c.want {
+					t.Errorf("it waited %s", took)
+				}
+				g.Claims.Release(claim)
+			})
+		})
+	}
+}

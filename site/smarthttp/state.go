@@ -27,7 +27,7 @@ type state struct {
 
 // An own is of the refs that are not guarded, and of the repository's files. It is zero if the daemon does not say.
 type own struct {
-	moves string // the daemon's mark: another one after each transaction whose hooks have run
+	moves string // the daemon's mark: another one after each transaction of git
 	// past shows, in most cases, that something may have moved refs past the hooks: another start of the daemon, and other files.
 	past string
 }

@@ -381,7 +381,7 @@ func TestPushesWaitForAPrune(t *testing.T) {
 	c.us.age()
 	m := c.us.maintain()
 	gate.open("committed")
-	if !m.Busy || !strings.Contains(m.Left, "under way") {
+	if !m.Busy || !strings.Contains(m.Left, "in progress") {
 		t.Errorf("with a push under way: %+v", m)
 	}
 	stays()
