@@ -163,7 +163,9 @@ func TestARoleThatOnlyTakesLocksHasTheFewestGrants(t *testing.T) {
 		for _, table := range strings.Split(tables, ", ") {
 			for _, privilege := range strings.Split(privileges, ", ") {
 				db.Exec(t, `REVOKE `+privilege+` ON `+table+` FROM `+role)
-				if r := work(); r.code == exit.OK || !strings.Contains(r.err, "lacks a privilege") {
+				r := work()
+				refused := strings.Contains(r.err, "lacks a privilege") || strings.Contains(r.err, " may not read the tables")
+				if r.code == exit.OK || !refused {
 					t.Errorf("%s ON %s is not needed: status %d: %s", privilege, table, r.code, r.err)
 				}
 				db.Exec(t, `GRANT `+privilege+` ON `+table+` TO `+role)
