@@ -336,7 +336,7 @@ func TestMovesWhileTheListCanNotBeWritten(t *testing.T) {
 		if !ok {
 			t.Fatalf("a reader that waits is told %+v", answer)
 		}
-		open.say(wire.After{Place: reset.Place})
+		open.say(wire.After(reset))
 	}
 	if _, err := open.conn.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("its connection goes on: %v", err)
