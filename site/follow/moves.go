@@ -58,9 +58,9 @@ func (m *claimedMoves) Claim(ctx context.Context, refs []string) (release func()
 	}, others, nil
 }
 
-// mayMove returns an error if the rules of the repository's project, as of git's hooks, forbid moves,
-// or if the database must not be followed now. It is asked before refs are read and again before they
-// are moved: in between, another server may have been admitted that lacks what was read.
+// mayMove returns an error if hooks would refuse moves in the repository, by the project's ID or mode,
+// or if the database must not be followed now. It is called before refs are read, and again before
+// they are moved: in between, another server may have been admitted that lacks what was read.
 func (m *claimedMoves) mayMove(ctx context.Context) error {
 	c := m.o.State.Config()
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
