@@ -115,7 +115,7 @@ func TestWhatGerritCheckFinds(t *testing.T) {
 		{"a project's rules", "gerrit-rules", "the other sites get changes without their commits", func(t *testing.T, g *gerritDir) {
 			g.do(t, "project", "set", "team/app", "--ref", "refs/heads/*", "--also-ref", "refs/draft-comments/*")
 		}},
-		{"a sequence that differs from the database", "local-differs", "and ", func(t *testing.T, g *gerritDir) {
+		{"a sequence that differs from the database", "local-differs", "but ", func(t *testing.T, g *gerritDir) {
 			setSequence(t, g.dir+"/git/All-Users.git", "refs/sequences/accounts", "1000041")
 		}},
 		{"a change that was written past the guard", "local-unknown", "the database does not know it", func(t *testing.T, g *gerritDir) {
