@@ -165,7 +165,8 @@ func leftFiles(root string) error {
 		if err == nil && d.Name() == config.HooksDir {
 			return fs.SkipDir
 		}
-		if err == nil && (strings.HasSuffix(path, ".lock") || strings.HasPrefix(d.Name(), ".refdb-")) {
+		// A killed process may also leave a file that it was about to rename, which nobody reads.
+		if err == nil && (strings.HasSuffix(path, ".lock") || d.IsDir() && strings.HasPrefix(d.Name(), config.Unfinished)) {
 			err = fmt.Errorf("%s is left", path)
 		}
 		return err
