@@ -104,16 +104,24 @@ func TestAPushReadsPerRefWhyItIsRefused(t *testing.T) {
 	s.close()
 }
 
-func TestAPushWaitsALittleForAnother(t *testing.T) {
-	t.Parallel()
+// besideAPush returns a site that counts its requests, and the session of a push at another site that
+// has refs/heads/x.
+func besideAPush(t *testing.T) (east *guard, requests *asked, s *session) {
+	t.Helper()
 	shared := local.SQLite(t)
 	east, west := idleGuard(t, shared, "east"), newGuard(t, shared, "west")
-	asked := &east.listen().asked
+	requests = &east.listen().asked
 	east.start()
-	s := west.session()
+	s = west.session()
 	if err := s.prepare("create refs/heads/x " + west.commit[0]); err != nil {
 		t.Fatal(err)
 	}
+	return east, requests, s
+}
+
+func TestAPushWaitsALittleForAnother(t *testing.T) {
+	t.Parallel()
+	east, asked, s := besideAPush(t)
 	pushed := make(chan string, 1)
 	client := east.client()
 	go func() {
@@ -162,38 +170,28 @@ func TestAPushThatCanNotMatchAnyMoreDoesNotWait(t *testing.T) {
 
 func TestAPushWhoseProcessEndsStopsWaiting(t *testing.T) {
 	t.Parallel()
-	shared := local.SQLite(t)
-	east, west := idleGuard(t, shared, "east"), newGuard(t, shared, "west")
-	asked := &east.listen().asked
-	east.start()
-	s := west.session()
-	if err := s.prepare("create refs/heads/x " + west.commit[0]); err != nil {
-		t.Fatal(err)
-	}
+	east, asked, s := besideAPush(t)
 	waiting := exec.Command("git", "--git-dir="+east.repo, "update-ref", "refs/heads/x", east.commit[1])
 	if err := waiting.Start(); err != nil {
 		t.Fatal(err)
 	}
 	sitetest.Eventually(t, "it waits", func() bool { return asked.prepared.Load() == 1 && asked.states.Load() >= 2 })
+	killed := time.Now()
 	if err := waiting.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	waiting.Wait()
 	sitetest.Eventually(t, "it is refused while the lock stands", func() bool { return east.status().Counters.Refused == 1 })
+	if took := time.Since(killed); took > sitetest.Patience/2 {
+		t.Errorf("it waited for its limit: %s", took)
+	}
 	s.must("abort")
 	s.close()
 }
 
 func TestAStoppingDaemonEndsWaits(t *testing.T) {
 	t.Parallel()
-	shared := local.SQLite(t)
-	east, west := idleGuard(t, shared, "east"), newGuard(t, shared, "west")
-	asked := &east.listen().asked
-	east.start()
-	s := west.session()
-	if err := s.prepare("create refs/heads/x " + west.commit[0]); err != nil {
-		t.Fatal(err)
-	}
+	east, asked, s := besideAPush(t)
 	pushed := make(chan string, 1)
 	client := east.client()
 	go func() {

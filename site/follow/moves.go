@@ -32,7 +32,7 @@ type claimedMoves struct {
 // waits as long: its hook waits for the claim.
 const lockWait = 300 * time.Millisecond
 
-// Mover returns what moves refs of a repository to the database's values, beside pushes and guards.
+// Mover returns the mover of a repository's refs to the database's values, beside pushes and guards.
 func (f *Follower) Mover(r config.Repository, repo *gitrepo.Repo) catchup.Mover {
 	return &claimedMoves{Follower: f, r: r, repo: repo}
 }
@@ -91,7 +91,7 @@ func (m *claimedMoves) Move(ctx context.Context, all []gitrepo.Move) error {
 	err = m.o.Mover.Refs(ctx, m.repo, all, catchup.Message, wait)
 	refused := (*gitrepo.RefusedError)(nil)
 	if errors.As(err, &refused) && !refused.Begun || errors.Is(err, mover.ErrNotStarted) {
-		attempt.Drop() // it may be repeated for long
+		attempt.Drop() // the follower may repeat it for hours
 	} else {
 		m.o.Marks.Raise(m.r.Path)
 		attempt.End()
@@ -105,7 +105,7 @@ func (m *claimedMoves) Move(ctx context.Context, all []gitrepo.Move) error {
 
 // Answer brings refs of a repository to the database's values for a `site sync` or a
 // `site check --repair`, whose request is in body. It returns the lines of the answer, also beside
-// an error. C has the rules of the project.
+// an error. The configuration c has the project's rules.
 func (f *Follower) Answer(ctx context.Context, c *config.Config, r config.Repository, body []byte) (lines []string, err error) {
 	repo, err := gitrepo.OpenDir(r.Path)
 	if err != nil {
