@@ -124,20 +124,23 @@ func printStatus(w io.Writer, s client.Status) error {
 	n := s.Counters
 	lines = append(lines, [2]string{"since start", fmt.Sprintf("%d transactions accepted, %d refused; %d refs moved, %d kept; %d alarms; %d processes died; %d decisions applied; %d refs followed, %d packs unpacked; %d database failures",
 		n.Prepared, n.Refused, n.Updated, n.Dropped, n.Alarms, n.Deaths, n.Heeded, n.Followed, n.Unpacked, n.Failures)})
-	var running []string
+	// Some tasks have work only at the start of the daemon, and end.
+	names := map[string][]string{}
 	for _, t := range s.Tasks {
-		if t.State == client.TaskRunning && t.Error == "" {
-			running = append(running, t.Name)
+		if t.Error == "" {
+			names[t.State] = append(names[t.State], t.Name)
 			continue
 		}
-		line := fmt.Sprintf("%s: %s for %s", t.Name, t.State, output.Ago(Seconds(t.Age)))
-		if t.Error != "" {
-			line += "; last error: " + t.Error
-		}
-		lines = append(lines, [2]string{"task", line})
+		lines = append(lines, [2]string{"task", fmt.Sprintf("%s: %s for %s; last error: %s", t.Name, t.State, output.Ago(Seconds(t.Age)), t.Error)})
 	}
-	if len(running) > 0 {
-		lines = append(lines, [2]string{"tasks", "running: " + strings.Join(running, ", ")})
+	var tasks []string
+	for _, state := range []string{client.TaskRunning, client.TaskEnded} {
+		if len(names[state]) > 0 {
+			tasks = append(tasks, state+": "+strings.Join(names[state], ", "))
+		}
+	}
+	if len(tasks) > 0 {
+		lines = append(lines, [2]string{"tasks", strings.Join(tasks, "; ")})
 	}
 	for _, l := range lines {
 		if _, err := fmt.Fprintf(w, "%-12s %s\n", l[0], output.Escape(l[1])); err != nil {

@@ -23,7 +23,7 @@ func TestTheStatusSaysHowFarReadersOfMovesAre(t *testing.T) {
 		},
 		"hooks        damaged: pushes are refused, or not guarded: /srv/git/.refdb-hooks/current: gone: run refdbctl site check --repair\n": {HooksError: "/srv/git/.refdb-hooks/current: gone"},
 		"moves        not listed, so indexes are not updated: no space left: check the disk of site.state\n":                                {MovesError: "no space left"},
-		"task         after-boot: ended for 2m0s\ntask         reconciliation: running for 5m0s; last error: down\ntasks        running: follower, journal\n": {Tasks: []client.Task{
+		"task         reconciliation: running for 5m0s; last error: down\ntasks        running: follower, journal; ended: after-boot\n": {Tasks: []client.Task{
 			{Name: "after-boot", State: client.TaskEnded, Age: 120}, {Name: "follower", State: client.TaskRunning, Age: 300},
 			{Name: "journal", State: client.TaskRunning, Age: 300}, {Name: "reconciliation", State: client.TaskRunning, Age: 300, Error: "down"},
 		}},
