@@ -187,6 +187,8 @@ func (s *Claims) conflict(c, under *Claim) error {
 		for _, h := range s.held[k] {
 			switch {
 			case h == under:
+			case h.By == ByFollower && c.By != ByFollower:
+				return refusal.Because(refusal.Behind, refusal.Lines{wire.BeingFollowed(ref)})
 			case h.By == ByTransaction, h.By == ByFollower, c.By == ByTransaction:
 				return UnderWay(ref, h.since)
 			default:

@@ -251,6 +251,11 @@ func NotInDatabase(ref string) string {
 	return Printable(ref) + " exists here but not in the global database: ask the administrator to run `refdbctl site check`"
 }
 
+// BeingFollowed is the reason for a push to a ref that this site is just moving to the database's value.
+func BeingFollowed(ref string) string {
+	return ref + ": this site is behind, and is catching up: fetch and retry in a few seconds"
+}
+
 // Behind means that a ref has another value here than in the database. The values are abbreviated.
 func Behind(ref, local, global string) string {
 	return Printable(ref) + ": this site is behind (global " + global + ", here " + local + "): fetch and retry in a few seconds"
