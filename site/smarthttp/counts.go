@@ -7,14 +7,14 @@ type counts struct {
 	requests *prometheus.CounterVec
 	waits    prometheus.Counter
 
-	hits, made, passed, pushes, behind, busy, broken, refused, failed prometheus.Counter
+	hits, made, passed, stale, pushes, behind, busy, broken, refused, failed prometheus.Counter
 }
 
 func newCounts() counts {
 	c := counts{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "refdb_http_requests_total",
-			Help: "Requests by result: ref lists from the cache (hit) or made for it (made), other reads (passed), pushes (push), reads refused for now because this " +
+			Help: "Requests by result: ref lists from the cache (hit) or made for it (made), other reads (passed), reads from a copy that may be stale, as the database did not answer (stale), pushes (push), reads refused for now because this " +
 				"site is behind (behind), requests refused for now because of too many others (busy), other refusals (refused), failures (failed). " +
 				"Requests that the client broke off or did not send in time count as broken, too.",
 		}, []string{"result"}),
@@ -23,7 +23,7 @@ func newCounts() counts {
 		}),
 	}
 	for name, counter := range map[string]*prometheus.Counter{
-		"hit": &c.hits, "made": &c.made, "passed": &c.passed, "push": &c.pushes, "behind": &c.behind, "busy": &c.busy, "broken": &c.broken,
+		"hit": &c.hits, "made": &c.made, "passed": &c.passed, "stale": &c.stale, "push": &c.pushes, "behind": &c.behind, "busy": &c.busy, "broken": &c.broken,
 		"refused": &c.refused, "failed": &c.failed,
 	} {
 		*counter = c.requests.WithLabelValues(name)

@@ -2,6 +2,7 @@ package smarthttp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -125,9 +126,17 @@ func (s *Server) learn(ctx context.Context, r config.Repository, file fs.FileInf
 
 // state reads a repository's state. If the daemon does not answer it is one from which nothing is kept.
 func (s *Server) state(ctx context.Context, r config.Repository) (now state, err error) {
-	asking, cancel := context.WithTimeout(ctx, s.o.Config.Timeout)
+	asking, cancel := context.WithTimeout(ctx, s.outage.patience(s.o.Config.Timeout, s.limits.brief))
 	defer cancel()
-	if now.key, err = s.o.DB.StateKey(asking, r.Project); err != nil {
+	sent := time.Now()
+	now.key, err = s.o.DB.StateKey(asking, r.Project)
+	if err == nil || errors.Is(err, refdb.ErrNotAdmitted) || errors.Is(err, refdb.ErrLostChanges) {
+		s.outage.answer(sent)
+	}
+	if err != nil && asking.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", errSilent, err)
+	}
+	if err != nil {
 		return state{}, err
 	}
 	if now.own, err = ownState(ctx, s.o.Config.Socket, r.Path, s.limits.daemon); err != nil {

@@ -174,6 +174,18 @@ type counting struct {
 	tips, others, lists atomic.Int64
 	// onTip, unless nil, runs before the next tip is read, once.
 	onTip atomic.Pointer[func()]
+	// onList, unless nil, runs before refs are listed.
+	onList func()
+	// away: requests fail. silent: requests for tips are not answered. fails, unless nil, is the error of each tip.
+	away, silent atomic.Bool
+	fails        atomic.Pointer[error]
+}
+
+func (c *counting) answers() error {
+	if c.away.Load() {
+		return refdb.ErrUnavailable
+	}
+	return nil
 }
 
 func (c *counting) Tip(ctx context.Context, project string) (refdb.Tip, error) {
@@ -181,12 +193,28 @@ func (c *counting) Tip(ctx context.Context, project string) (refdb.Tip, error) {
 	if do := c.onTip.Swap(nil); do != nil {
 		(*do)()
 	}
+	if c.silent.Load() {
+		<-ctx.Done()
+		return refdb.Tip{}, ctx.Err()
+	}
+	if err := c.fails.Load(); err != nil {
+		return refdb.Tip{}, *err
+	}
+	if err := c.answers(); err != nil {
+		return refdb.Tip{}, err
+	}
 	return c.Driver.Tip(ctx, project)
 }
 
 func (c *counting) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, error) {
 	c.others.Add(1)
 	c.lists.Add(1)
+	if c.onList != nil {
+		c.onList()
+	}
+	if err := c.answers(); err != nil {
+		return refdb.RefPage{}, err
+	}
 	return c.Driver.List(ctx, q)
 }
 

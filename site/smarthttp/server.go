@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/projects"
@@ -49,6 +51,9 @@ type Options struct {
 	UserHeader string
 	// CacheBytes limits the cache. Default: 256 MiB.
 	CacheBytes int64
+	// StaleReads is for how long, from its last answer on, a database that does not answer lets reads be served from the copy here,
+	// with a [StaleHeader]. Default: not at all.
+	StaleReads time.Duration
 }
 
 // A Server is an [http.Handler].
@@ -65,7 +70,8 @@ type Server struct {
 	pushes  semaphore
 	memory  bodyMemory // of readers
 
-	ids projects.RepositoryIDs
+	ids    projects.RepositoryIDs
+	outage outage
 
 	mu       sync.Mutex
 	projects map[string]known
@@ -74,7 +80,7 @@ type Server struct {
 }
 
 // limits are how long a request waits for what. Tests have others.
-type limits struct{ wait, ask, daemon, settle, room, chunk time.Duration }
+type limits struct{ wait, ask, daemon, settle, room, chunk, brief time.Duration }
 
 // A flightKey is a slot whose answer is being made from a state.
 type flightKey struct {
@@ -105,7 +111,8 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		readers: make(semaphore, maxReaders), large: make(semaphore, maxLarge), makers: make(semaphore, maxMakers), pushes: make(semaphore, maxPushes),
 		memory:   bodyMemory{limit: maxMemory},
 		projects: map[string]known{},
-		limits:   limits{waitLimit, askLimit, daemonLimit, settlePatience, roomLimit, chunkLimit},
+		outage:   outage{logger: o.Logger},
+		limits:   limits{waitLimit, askLimit, daemonLimit, settlePatience, roomLimit, chunkLimit, briefLimit},
 	}, nil
 }
 
@@ -195,7 +202,7 @@ func (s *Server) read(w http.ResponseWriter, project string, q request) error {
 	defer request.release()
 	p, now, err := s.find(q.http.Context(), project)
 	if err != nil {
-		return err
+		return s.readStale(w, project, q, request, err)
 	}
 	head := request.head
 	name := listed(q, request)
@@ -211,10 +218,10 @@ func (s *Server) read(w http.ResponseWriter, project string, q request) error {
 		}
 	}
 	if now, err = s.fresh(q.http.Context(), p, now); err != nil {
-		return err
+		return s.readStale(w, project, q, request, err)
 	}
 	if name == "" || !now.cacheable() {
-		return s.passRead(q, request.whole, w)
+		return s.passRead(q, request.whole, w, s.counts.passed)
 	}
 	a, err := s.answers.do(q.http.Context(), flightKey{at, now}, func(ctx context.Context) (*answer, error) {
 		return s.make(ctx, p, at, now, q, head)
@@ -223,7 +230,7 @@ func (s *Server) read(w http.ResponseWriter, project string, q request) error {
 		return err
 	}
 	if a.endless {
-		return s.passRead(q, request.whole, w)
+		return s.passRead(q, request.whole, w, s.counts.passed)
 	}
 	a.write(w)
 	return nil
@@ -277,8 +284,8 @@ func (s *Server) make(ctx context.Context, p known, at slot, from state, q reque
 	return a, nil
 }
 
-// passRead has git answer a reader. The whole request is there, or only its beginning.
-func (s *Server) passRead(q request, whole bool, w http.ResponseWriter) error {
+// passRead has git answer a reader, and counts that. The whole request is there, or only its beginning.
+func (s *Server) passRead(q request, whole bool, w http.ResponseWriter, count prometheus.Counter) error {
 	if !whole {
 		leave, err := s.large.enter(q.http.Context(), s.limits.room)
 		if err != nil {
@@ -291,7 +298,7 @@ func (s *Server) passRead(q request, whole bool, w http.ResponseWriter) error {
 		return err
 	}
 	defer leave()
-	s.counts.passed.Inc()
+	count.Inc()
 	return s.pass(q.http.Context(), q, w)
 }
 

@@ -4,12 +4,15 @@ package sites
 
 import (
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/internal/faultproxy"
 )
 
 // brief is how long sites wait for a database that does not answer.
@@ -321,5 +324,46 @@ func (c *cluster) script(text string) {
 	cmd.Env = append(slices.Clone(cmd.Env), "GIT_DIR=.")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		c.Fatalf("%s: %v: %s", text, err, out)
+	}
+}
+
+// A database that is cut off, and one whose answers don't come any more, are both away.
+func TestReadersAreServedWhileTheDatabaseIsAwayIfThatIsAllowed(t *testing.T) {
+	t.Parallel()
+	all, err := gits()
+	g := must(t, all, err)[0]
+	c, way := clusterWithSlowLink(t, g, files)
+	c.eu.pushed(c.h.a + ":refs/heads/main")
+	c.us.sync()
+	c.eu.reconfigure(brief)
+	eu := c.eu.http("--stale-reads", "1h")
+	const path = "/" + project + ".git/info/refs?service=git-upload-pack"
+	if status, text := eu.reads(path); status != http.StatusOK {
+		t.Fatal(status, text)
+	}
+	for name, outage := range map[string]struct{ begin, end func() }{
+		"refused": {way.Cut, func() { way.restore(c) }},
+		"silent":  {func() { way.Set(faultproxy.Replies, faultproxy.Swallow) }, way.Clear},
+	} {
+		outage.begin()
+		const push = "/" + project + ".git/info/refs?service=git-receive-pack"
+		if status, text := eu.get(push); status != http.StatusServiceUnavailable || !strings.Contains(text, "the database does not answer") {
+			t.Errorf("%s: a push: %d: %s", name, status, text)
+		}
+		copied := filepath.Join(t.TempDir(), "copy")
+		g.run(t, c.h.dir, "clone", "--quiet", "--bare", eu.repoURL(), copied)
+		if got := g.run(t, copied, "rev-parse", "main"); got != c.h.a {
+			t.Errorf("%s: a clone has %s, want %s", name, got, c.h.a)
+		}
+		outage.end()
+	}
+	if n := eu.count("stale"); n < 4 {
+		t.Errorf("%d stale responses, want two for each clone or more", n)
+	}
+	// What another site pushes now is not missing from any response.
+	c.us.pushed(c.h.b + ":refs/heads/main")
+	c.eu.sync()
+	if status, text := eu.reads(path); status != http.StatusOK || !strings.Contains(text, c.h.b) {
+		t.Errorf("the database is back: %d: %s", status, text)
 	}
 }

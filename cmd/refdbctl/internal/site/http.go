@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -23,6 +24,7 @@ func (a *App) httpCommand() *cobra.Command {
 	var at smarthttp.Listen
 	var userHeader string
 	var cacheMB int
+	var stale time.Duration
 	cmd := &cobra.Command{
 		Use:   "http",
 		Short: "Serve this site's repositories over HTTP, with no stale reads",
@@ -32,6 +34,10 @@ The command runs git http-backend, and caches lists of refs.
 A client that fetches or lists refs gets everything that any site has acknowledged before the request. If some of it
 does not arrive here within a second, the response is 503, and says how far this site is behind. The site must follow:
 see refdbctl site store.
+
+If the database does not answer, the response is 503, too. With --stale-reads 10m reads are then served from the copy
+here, for at most 10 minutes since the last answer, with the header Refdb-Stale: they may lack what other sites have
+acknowledged. A database that answers, and a copy that is behind, are never an occasion for this.
 
 Without --user-header nobody may push. With it, the web server must replace that header in clients' requests, and
 nobody else may have access to the address: it must be a socket, or a loopback address.
@@ -44,21 +50,22 @@ waits for requests in progress, at most site.stopTimeout.`,
 			if !cmd.Flags().Changed("log-level") && !cmd.Flags().Changed("verbose") {
 				a.LogLevel = slog.LevelInfo
 			}
-			if err := checkListen(at, userHeader, cacheMB); err != nil {
+			if err := checkHTTP(at, userHeader, cacheMB, stale); err != nil {
 				return err
 			}
-			return a.serveHTTP(ctx, f, at, smarthttp.Options{UserHeader: userHeader, CacheBytes: int64(cacheMB) << 20})
+			return a.serveHTTP(ctx, f, at, smarthttp.Options{UserHeader: userHeader, CacheBytes: int64(cacheMB) << 20, StaleReads: stale})
 		}),
 	}
 	f.Add(cmd)
 	cmd.Flags().StringVar(&at.Address, "listen", "127.0.0.1:9470", "a host and a port, or the absolute path of a `socket`")
 	cmd.Flags().StringVar(&at.Metrics, "metrics", "", "serve metrics at this `address`, as for --listen (default: nowhere)")
 	cmd.Flags().StringVar(&userHeader, "user-header", "", "the `header` in which the web server names the user (default: none, and nobody may push)")
+	cmd.Flags().DurationVar(&stale, "stale-reads", 0, "for how long reads are served from the copy here while the database does not answer (default: not at all)")
 	cmd.Flags().IntVar(&cacheMB, "cache", 256, "size in `MiB` of the cache of ref lists")
 	return cmd
 }
 
-func checkListen(at smarthttp.Listen, userHeader string, cacheMB int) error {
+func checkHTTP(at smarthttp.Listen, userHeader string, cacheMB int, stale time.Duration) error {
 	if err := config.CheckAddress(at.Address); err != nil {
 		return exit.Usage("--listen: " + err.Error())
 	}
@@ -69,6 +76,9 @@ func checkListen(at smarthttp.Listen, userHeader string, cacheMB int) error {
 	}
 	if cacheMB < 1 {
 		return exit.Usage(fmt.Sprintf("--cache: %d MiB are too few", cacheMB))
+	}
+	if stale < 0 {
+		return exit.Usage(fmt.Sprintf("--stale-reads: %s is negative", stale))
 	}
 	if userHeader == "" || strings.HasPrefix(at.Address, "/") {
 		return nil
