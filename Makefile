@@ -6,13 +6,14 @@ RACE    := -race $(foreach p,sqlite/lib libc memory,-gcflags=modernc.org/$(p)=-r
 # A process with the race detector waits a second at its end, unless it is told not to.
 export GORACE ?= atexit_sleep_ms=50
 # Packages run in this order. The longest begin, so that none of them runs alone at the end.
-LONGEST := ./test/sites ./refdb/postgres ./refdb/spanner ./site ./test ./refdb/sqlite ./cmd/refdbctl
+LONGEST := ./test/sites ./refdb/postgres ./refdb/spanner ./site ./cmd/refdbctl ./test ./refdb/sqlite ./migrations ./site/check \
+	./site/install ./internal/gitrepo ./site/catchup ./examples/work ./examples/archive
 # What goroutines share is in these packages: make test has the race detector for them, and spares the others the time.
-RACED   := ./heartbeat ./lease ./refdb ./refdb/internal/... ./refdb/memory ./refdb/postgres/internal/... \
-	./site/claims ./site/follow ./site/hooks ./site/internal/... ./site/modes ./site/moves ./site/moving ./site/objects ./site/packs ./site/policy \
-	./site/readers ./site/serving ./site/sessions ./site/wire
-# Many tests wait: one package more at a time than there are processors keeps these busy.
-AT_ONCE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+RACED   := ./refdb ./refdb/memory ./lease ./site/wire ./site/packs ./site/sessions ./heartbeat ./refdb/internal/... ./refdb/postgres/internal/... \
+	./site/claims ./site/follow ./site/hooks ./site/internal/... ./site/modes ./site/moves ./site/moving ./site/objects ./site/policy \
+	./site/readers ./site/serving
+# Many tests wait: two packages more at a time than there are processors keep these busy.
+AT_ONCE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
 # Without the tables of debuggers a program is linked in half the time.
 TEST    := $(GO) test -ldflags="-s -w"
 # The short form leaves go vet to make lint. With files in memory its tests take a quarter less; make test-all has them on the disk.

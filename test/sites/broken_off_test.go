@@ -176,7 +176,7 @@ func TestClientsThatBreakOffAtEveryByte(t *testing.T) {
 	var clients sync.WaitGroup
 	room := make(chan struct{}, 8)
 	for name, request := range requests {
-		for _, at := range stride(request.length()-request.tail, 8) {
+		for _, at := range stride(request.length()-request.tail, 4) {
 			n++
 			side, reset := n%2, n%3 == 0
 			attempts[side]++

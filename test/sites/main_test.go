@@ -75,7 +75,7 @@ func shortDir(t testing.TB) string {
 func eventually(t testing.TB, what string, ask func() error) {
 	t.Helper()
 	pause := 10 * time.Millisecond
-	for deadline := time.Now().Add(patience); ; pause = min(2*pause, 40*time.Millisecond) { // asking mostly starts programs
+	for deadline := time.Now().Add(patience); ; pause = min(2*pause, 160*time.Millisecond) { // asking mostly starts programs
 		err := ask()
 		if err == nil {
 			return
