@@ -21,6 +21,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/check"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/site/journal"
 	"github.com/globalrefdb/globalrefdb/site/smarthttp"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
@@ -316,6 +317,29 @@ func TestARootThatIsGoneIsSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	metricIs(t, at, "refdb_site_root_gone", 0)
+}
+
+// A restart of the database's server would wait for it.
+func TestAnotherSiteThatIsMissingIsSaid(t *testing.T) {
+	t.Parallel()
+	setting, at := exporting(t)
+	g := idleGuard(t, local.SQLite(t), "eu-1", setting)
+	lost := journal.New(t.TempDir())
+	us, err := refdb.New(g.shared.Open(t), refdb.Options{Site: "us-1", Journal: lost})
+	if err == nil {
+		_, err = us.Compare(t.Context())
+	}
+	if err == nil {
+		err = errors.Join(us.Close(), lost.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.start()
+	metricIs(t, at, "refdb_site_missing_sites", 1)
+	if s := g.status(); len(s.Missing) != 1 || s.Missing[0].Site != "us-1" || s.Missing[0].Seen.IsZero() {
+		t.Errorf("status says %+v", s.Missing)
+	}
 }
 
 func TestTheAlertsAndTheDashboardAskForWhatIsExported(t *testing.T) {

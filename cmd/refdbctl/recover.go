@@ -12,6 +12,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/presence"
 )
 
 // recovery holds the arguments of "recover".
@@ -37,23 +38,31 @@ var lostColumns = []output.Column[refdb.LostChange]{
 		Text: func(l refdb.LostChange) string { return output.OrDash(l.Fate != refdb.Undecided, string(l.Fate)) }},
 }
 
-var admissionColumns = []output.Column[refdb.Admission]{
-	{Name: "server", Value: func(s refdb.Admission) any { return s.Server }},
-	{Name: "admitted", Value: func(s refdb.Admission) any { return s.Admitted }},
-	{Name: "undecided", Value: func(s refdb.Admission) any { return s.Lost }},
-	{Name: "waiting", Value: func(s refdb.Admission) any { return append([]string{}, s.Waiting()...) },
-		Text: func(s refdb.Admission) string {
-			return output.OrDash(len(s.Waiting()) > 0, strings.Join(s.Waiting(), ", "))
-		}},
-	{Name: "without", Value: func(s refdb.Admission) any { return leftOut(s) },
-		Text: func(s refdb.Admission) string {
-			return output.OrDash(len(leftOut(s)) > 0, strings.Join(leftOut(s), ", "))
-		}},
+// An admission is the state of the database's server, with the sites that the next one would wait for in vain.
+type admission struct {
+	refdb.Admission
+	missing []string
+}
+
+var admissionColumns = []output.Column[admission]{
+	{Name: "server", Value: func(s admission) any { return s.Server }},
+	{Name: "admitted", Value: func(s admission) any { return s.Admitted }},
+	{Name: "undecided", Value: func(s admission) any { return s.Lost }},
+	siteNames("waiting", func(s admission) []string { return s.Waiting() }),
+	siteNames("without", leftOut),
+	siteNames("missing", func(s admission) []string { return s.missing }),
+}
+
+func siteNames(column string, of func(admission) []string) output.Column[admission] {
+	return output.Column[admission]{
+		Name:  column,
+		Value: func(s admission) any { return append([]string{}, of(s)...) },
+		Text:  func(s admission) string { return output.OrDash(len(of(s)) > 0, strings.Join(of(s), ", ")) },
+	}
 }
 
 // leftOut returns the sites that a recovery did not wait for.
-func leftOut(a refdb.Admission) []string {
-	names := []string{}
+func leftOut(a admission) (names []string) {
 	for _, w := range a.Witnesses {
 		if w.Without {
 			names = append(names, w.Name)
@@ -88,7 +97,8 @@ were ever lost.
 
 Fields: ` + output.Names(admissionColumns) + `
 (server: its identity; undecided: number of lost changes that are not decided; waiting: sites that have not compared
-the server; without: sites that were left out)
+the server; without: sites that were left out; missing: sites whose daemons don't run, and that the database's next
+server would wait for)
 and for each lost change: ` + output.Names(lostColumns) + `
 (made: about when it was made; site: the site that knows it; fate: again, opposed, dropped for an announced push that
 was not made, or late). JSON has the lost changes in a list, "lost"; CSV has only them.`,
@@ -194,6 +204,18 @@ func (a *app) admission(ctx context.Context, ask func(context.Context) (refdb.Ad
 }
 
 // printLost shows the state and lost changes: the undecided ones or all.
-func (a *app) printLost(ctx context.Context, db *refdb.DB, now refdb.Admission, all bool) error {
+func (a *app) printLost(ctx context.Context, db *refdb.DB, server refdb.Admission, all bool) error {
+	now := admission{Admission: server}
+	if server.Admitted { // otherwise those are waiting
+		limited, cancel := a.Limited(ctx)
+		defer cancel()
+		sites, err := presence.Missing(limited, db, server)
+		if err != nil {
+			return err
+		}
+		for _, s := range sites {
+			now.missing = append(now.missing, s.Name)
+		}
+	}
 	return cli.PrintReport(a.Run, admissionColumns, now, "lost", lostColumns, db.LostChanges(ctx, all))
 }

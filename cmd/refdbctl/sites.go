@@ -51,7 +51,7 @@ var siteColumns = []output.Column[listedSite]{
 		Text: func(s listedSite) string { return output.OrDash(s.About != nil, output.Escape(s.about().Store)) }},
 	{Name: "version", Value: func(s listedSite) any { return output.OrNil(s.About != nil, s.about().Version) },
 		Text: func(s listedSite) string { return output.OrDash(s.About != nil, output.Escape(s.about().Version)) }},
-	{Name: "waited_for", Value: func(s listedSite) any { return s.waitedFor() }},
+	{Name: "waited_for", Value: func(s listedSite) any { return s.Awaited() }},
 }
 
 func (s listedSite) owner() string {
@@ -93,11 +93,6 @@ func (s listedSite) lagText() string {
 		return fmt.Sprintf("more than %d", s.lag.Changes)
 	}
 	return fmt.Sprint(s.lag.Changes)
-}
-
-// waitedFor reports whether the database admits a new server only once the site has compared it.
-func (s listedSite) waitedFor() bool {
-	return s.Witness != nil && !s.Witness.Away && !s.Witness.Without
 }
 
 func (a *app) sitesListCommand() *cobra.Command {

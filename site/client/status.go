@@ -37,6 +37,10 @@ type Status struct {
 	Database      bool   `json:"database"`
 	DatabaseError string `json:"database_error,omitempty"`
 
+	// Missing are the sites whose daemons don't run, and for which the database's next server would
+	// wait: after a restart of the server all pushes would be refused until they are back.
+	Missing []MissingSite `json:"missing_sites"`
+
 	Repositories int    `json:"repositories"` // configured, or found below the root
 	Pushes       []Push `json:"pushes"`       // in progress, or to be resolved
 	// Sessions are the sessions of running guards, and the remains of those of dead guards.
@@ -64,6 +68,12 @@ type Status struct {
 	Counters  Counters    `json:"counters"`
 	// Tasks are the daemon's background tasks that were started.
 	Tasks []Task `json:"tasks"`
+}
+
+// A MissingSite is a site that the database's next server would wait for in vain.
+type MissingSite struct {
+	Site string    `json:"site"`
+	Seen time.Time `json:"seen"` // by the database's clock
 }
 
 // States of a [Task].

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
@@ -13,6 +15,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/journal"
 	"github.com/globalrefdb/globalrefdb/site/moves"
+	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/site/serving"
 )
 
@@ -31,6 +34,16 @@ type Witness struct {
 	Moves   *moves.List
 	State   *serving.State
 	Logger  *slog.Logger
+
+	missing atomic.Pointer[[]presence.Site]
+}
+
+// Missing returns the sites that a new server of the database would wait for in vain, as of the last comparison.
+func (w *Witness) Missing() []presence.Site {
+	if missing := w.missing.Load(); missing != nil {
+		return *missing
+	}
+	return nil
 }
 
 // compare compares the journal with the database, once.
@@ -41,10 +54,25 @@ func (w *Witness) compare(ctx context.Context) error {
 	if err == nil {
 		err = a.Err()
 	}
+	if err == nil {
+		w.lookForMissing(ctx, a)
+	}
 	if errors.Is(err, refdb.ErrNotAdmitted) || errors.Is(err, refdb.ErrLostChanges) {
 		w.State.RecordHealth(err)
 	}
 	return err
+}
+
+// lookForMissing finds out which sites the next server would wait for in vain. If that fails, the last result stands.
+func (w *Witness) lookForMissing(ctx context.Context, a refdb.Admission) {
+	missing, err := presence.Missing(ctx, w.DB, a)
+	if err != nil {
+		w.Logger.DebugContext(ctx, "the sites' locks could not be read", "class", refdb.ClassOf(err).String())
+		return
+	}
+	// At its start the daemon does not have the lock on its own site's name yet.
+	missing = slices.DeleteFunc(missing, func(s presence.Site) bool { return s.Name == w.State.Config().Site })
+	w.missing.Store(&missing)
 }
 
 // CompareAtStart compares before any other request. While the server is not admitted the daemon gets no presence.

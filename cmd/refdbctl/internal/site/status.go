@@ -18,6 +18,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/presence"
 )
 
 func (a *App) statusCommand() *cobra.Command {
@@ -81,6 +82,9 @@ func printStatus(w io.Writer, s client.Status) error {
 		{"serving", yesOrNo(s.Presence, s.PresenceError)},
 		{"database", yesOrNo(s.Database, s.DatabaseError)},
 		{"repositories", fmt.Sprint(s.Repositories)},
+	}
+	for _, m := range s.Missing {
+		lines = append(lines, [2]string{"missing", presence.MissingAdvice(m.Site, m.Seen)})
 	}
 	for _, p := range s.Pushes {
 		lines = append(lines, [2]string{"push", fmt.Sprintf("%s: %d refs, process %d, for %s", p.Project, p.Refs, p.PID, output.Ago(Seconds(p.Age)))})

@@ -1,0 +1,52 @@
+package presence_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/memory"
+	"github.com/globalrefdb/globalrefdb/site/journal"
+	"github.com/globalrefdb/globalrefdb/site/presence"
+)
+
+func TestASiteIsMissingIfItIsAwaitedAndDoesNotRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		database := memory.New()
+		// witness registers a site, whose daemon runs if it has the lock on its name.
+		witness := func(site string, runs bool) *refdb.DB {
+			j := journal.New(t.TempDir())
+			db, err := refdb.New(database.Open(), refdb.Options{Site: site, Journal: j})
+			if err == nil {
+				_, err = db.Compare(t.Context())
+			}
+			if err == nil && runs {
+				_, err = db.TryLock(t.Context(), presence.Project, "refs/sites/"+site)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				db.Close()
+				j.Close()
+			})
+			return db
+		}
+		db := witness("alive", true)
+		witness("dead", false)
+		if err := witness("stopped", false).Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		a, err := db.Admission(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		missing, err := presence.Missing(t.Context(), db, a)
+		if err != nil || len(missing) != 1 || missing[0].Name != "dead" || missing[0].Seen().After(began) || missing[0].Seen().Before(began.Add(-time.Minute)) {
+			t.Errorf("%+v, %v", missing, err)
+		}
+	})
+}
