@@ -237,7 +237,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		l.boot = &machine
 	}
 	if c.Metrics != "" {
-		if l.metrics, err = exporter.New(c.Metrics, append([]prometheus.Collector{collector{d}}, d.o.Collectors...), d.o.Logger); err != nil {
+		if l.metrics, err = exporter.New(c.Metrics, append([]prometheus.Collector{collector{d}}, d.o.Collectors...), d.ready, d.o.Logger); err != nil {
 			return fmt.Errorf("site.metrics: %w", err)
 		}
 	}

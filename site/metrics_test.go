@@ -210,10 +210,19 @@ func TestTheDaemonExportsThatTheDatabaseIsDown(t *testing.T) {
 	g.start()
 	down.Store(true)
 	sitetest.Eventually(t, "it does not serve", func() bool { return metric(t, at, "refdb_site_serving") == 0 })
+	if status, said := get(t, at, "/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(said, "refuses pushes") {
+		t.Errorf("ready: %d: %s", status, said)
+	}
+	if status, said := get(t, at, "/healthz"); status != http.StatusOK {
+		t.Errorf("alive: %d: %s", status, said)
+	}
 	down.Store(false)
 	sitetest.Eventually(t, "it serves", func() bool {
 		return metric(t, at, "refdb_site_serving") == 1 && metric(t, at, "refdb_site_database_up") == 1
 	})
+	if status, said := get(t, at, "/readyz"); status != http.StatusOK {
+		t.Errorf("not ready: %d: %s", status, said)
+	}
 }
 
 func TestTheDaemonExportsHowFarItLags(t *testing.T) {

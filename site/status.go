@@ -2,6 +2,7 @@ package site
 
 import (
 	"cmp"
+	"errors"
 	"os"
 	"slices"
 	"time"
@@ -54,6 +55,17 @@ func (d *Daemon) status() client.Status {
 		s.Malformed = append(s.Malformed, client.Malformed{Project: m.Project, Pack: m.Pack.ID, Owner: m.Pack.Owner, Objection: m.Objection, Age: time.Since(m.At).Seconds()})
 	}
 	return s
+}
+
+// ready returns nil while the daemon serves pushes. The reason why it does not may have names in it: operators read it elsewhere.
+func (d *Daemon) ready() error {
+	switch {
+	case d.state.Stopping():
+		return errors.New("the daemon stops")
+	case d.state.Presence.Lost() != nil || !d.state.Inherited():
+		return errors.New("the daemon refuses pushes: run `refdbctl site status`")
+	}
+	return nil
 }
 
 // behind returns the projects whose repositories are not what the database says, and why; it is not nil.

@@ -39,7 +39,7 @@ func (s *Server) Run(ctx context.Context, at Listen, stopLimit time.Duration) er
 	defer l.close()
 	var metrics *exporter.Exporter
 	if at.Metrics != "" {
-		if metrics, err = exporter.New(at.Metrics, s.Collectors(), s.o.Logger); err != nil {
+		if metrics, err = exporter.New(at.Metrics, s.Collectors(), func() error { return stopped(ctx) }, s.o.Logger); err != nil {
 			return fmt.Errorf("metrics: %w", err)
 		}
 	}
@@ -70,6 +70,14 @@ func (s *Server) Run(ctx context.Context, at Listen, stopLimit time.Duration) er
 		return nil
 	}
 	s.Wait()
+	return nil
+}
+
+// stopped returns an error once ctx has ended.
+func stopped(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return errors.New("the server stops")
+	}
 	return nil
 }
 

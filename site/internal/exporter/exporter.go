@@ -1,4 +1,4 @@
-// Package exporter serves metrics over HTTP.
+// Package exporter serves metrics and the state of a process over HTTP.
 package exporter
 
 import (
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/globalrefdb/globalrefdb/site/internal/socket"
@@ -24,7 +25,10 @@ const (
 	scrapeHeader = 8 << 10          // bytes
 )
 
-// An Exporter serves metrics over HTTP.
+// An Exporter serves over HTTP:
+//   - /metrics: the process's own metrics, and Go's and the operating system's about the process;
+//   - /healthz: 200 while the process serves HTTP;
+//   - /readyz: 200 while the process does its work, otherwise 503 with the reason.
 type Exporter struct {
 	listener net.Listener
 	server   *http.Server
@@ -32,16 +36,25 @@ type Exporter struct {
 	made     fs.FileInfo
 }
 
-// New listens at an address: a host and a port, or the path of a socket.
-func New(address string, collectors []prometheus.Collector, log *slog.Logger) (e *Exporter, err error) {
+// New listens at an address: a host and a port, or the path of a socket. Ready returns nil while the process does its work. The
+// text of its error is public.
+func New(address string, own []prometheus.Collector, ready func() error, log *slog.Logger) (e *Exporter, err error) {
 	registry := prometheus.NewRegistry()
-	for _, c := range collectors {
+	for _, c := range append(own, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector()) {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := ready(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
 	e = &Exporter{server: &http.Server{
 		Handler: mux, MaxHeaderBytes: scrapeHeader, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		ReadHeaderTimeout: scrapeLimit, ReadTimeout: scrapeLimit, WriteTimeout: scrapeLimit, IdleTimeout: 2 * time.Minute,
