@@ -11,13 +11,13 @@ import (
 )
 
 var (
-	infoMetric     = describe("info", "Always 1; the label has the daemon's version.", "version")
-	startedMetric  = describe("start_time_seconds", "Start time of the daemon, in seconds since the epoch.")
-	servingMetric  = describe("serving", "1 if the daemon serves pushes: it holds its site's name and has adopted what its predecessor left; 0 while it refuses them.")
-	databaseMetric = describe("database_up", "1 if the database answered the last request, at most ten seconds ago; 0 otherwise.")
-	rootMetric     = describe("root_gone", "1 if site.root can't be read, or is empty although it had followed repositories; 0 otherwise, or if no root is configured.")
-	missingMetric  = describe("missing_sites", "Sites whose daemons don't run, and for which the database's next server would wait: after a restart of the server all pushes would be refused. "+
-		"At most a minute old.")
+	infoMetric        = describe("info", "Always 1; the label has the daemon's version.", "version")
+	startedMetric     = describe("start_time_seconds", "Start time of the daemon, in seconds since the epoch.")
+	servingMetric     = describe("serving", "1 if the daemon serves pushes: it holds its site's name and has adopted what its predecessor left; 0 while it refuses them.")
+	databaseMetric    = describe("database_up", "1 if the database answered the last request, at most ten seconds ago; 0 otherwise.")
+	rootMetric        = describe("root_gone", "1 if site.root can't be read, or is empty although it had followed repositories; 0 otherwise, or if no root is configured.")
+	unreachableMetric = describe("unreachable_sites", "Other sites whose daemons don't run or can't reach the database, and without which no push would be accepted after a restart of its server. "+
+		"No sample while that is not known.")
 	stuckMetric        = describe("stuck_refs", "Refs whose last push can't be settled without an operator.")
 	activeMetric       = describe("pushes_active", "Git processes with announced ref moves that have not ended.")
 	intentsMetric      = describe("intents_pending", "Pending intents of this site in the database. Each keeps its ref locked at all sites.")
@@ -67,7 +67,7 @@ var (
 	movesOldest   = describe("moves_unread_oldest_seconds", "Age of the oldest entry of the list that some guard has not read, in seconds; 0 if there is none. For a guard that has never read, "+
 		"time since its first session.")
 	daemonMeasures = [...]*prometheus.Desc{
-		infoMetric, startedMetric, servingMetric, databaseMetric, rootMetric, missingMetric, stuckMetric, activeMetric, intentsMetric, oldestMetric, transactionsMetric, refsMetric,
+		infoMetric, startedMetric, servingMetric, databaseMetric, rootMetric, unreachableMetric, stuckMetric, activeMetric, intentsMetric, oldestMetric, transactionsMetric, refsMetric,
 		wouldRefuseMetric, alarmsMetric, deathsMetric, heededMetric, failuresMetric, comparedMetric, behindMetric, refsBehind, lagMetric, unreadMetric, lookedMetric, followedMetric, unpackedMetric, followingMetric,
 		notFollowing, notFollowingFor, unplacedRefs, followFailures, unpackedBytes, sessionsMetric, sessionOpen, sessionOldest,
 		movesListed, movesWritable, movesReaders, movesUnread, movesOldest, gerritMetric, hooksMetric, hooksLost, packsHeld, malformedPacks, statesMetric, storedPacks, unusedPacks,
@@ -106,7 +106,9 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	gauge(servingMetric, oneIf(s.Presence))
 	gauge(databaseMetric, oneIf(s.Database))
 	gauge(rootMetric, oneIf(s.RootGone))
-	gauge(missingMetric, float64(len(s.Missing)))
+	if s.Unreachable != nil {
+		gauge(unreachableMetric, float64(len(s.Unreachable)))
+	}
 	gauge(stuckMetric, float64(len(s.Stuck)))
 	gauge(activeMetric, float64(len(s.Pushes)))
 	open, oldest := c.moving.Open.Count()

@@ -163,9 +163,9 @@ func exported(t *testing.T) string {
 	if said, ok := client.push("c1:refs/heads/x"); !ok {
 		t.Fatal(said)
 	}
-	sitetest.Eventually(t, "a heartbeat, and a survey", func() bool {
+	sitetest.Eventually(t, "a heartbeat, a survey, and a comparison", func() bool {
 		_, text := get(t, at, "/metrics")
-		return strings.Contains(text, `refdb_operation_duration_seconds_count{op="beat",outcome="ok"}`) && strings.Contains(text, "refdb_site_packs_unused_bytes ")
+		return strings.Contains(text, `refdb_operation_duration_seconds_count{op="beat",outcome="ok"}`) && strings.Contains(text, "refdb_site_packs_unused_bytes ") && strings.Contains(text, "refdb_site_unreachable_sites ")
 	})
 
 	library := metrics.New()
@@ -320,7 +320,7 @@ func TestARootThatIsGoneIsSaid(t *testing.T) {
 }
 
 // A restart of the database's server would wait for it.
-func TestAnotherSiteThatIsMissingIsSaid(t *testing.T) {
+func TestAnotherSiteThatIsUnreachableIsNamed(t *testing.T) {
 	t.Parallel()
 	setting, at := exporting(t)
 	g := idleGuard(t, local.SQLite(t), "eu-1", setting)
@@ -336,9 +336,10 @@ func TestAnotherSiteThatIsMissingIsSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.start()
-	metricIs(t, at, "refdb_site_missing_sites", 1)
-	if s := g.status(); len(s.Missing) != 1 || s.Missing[0].Site != "us-1" || s.Missing[0].Seen.IsZero() {
-		t.Errorf("status says %+v", s.Missing)
+	sitetest.Eventually(t, "it is known which sites are unreachable", func() bool { return g.status().Unreachable != nil })
+	metricIs(t, at, "refdb_site_unreachable_sites", 1)
+	if s := g.status().Unreachable; len(s) != 1 || s[0].Site != "us-1" || s[0].Seen.IsZero() {
+		t.Errorf("status says %+v", s)
 	}
 }
 

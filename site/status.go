@@ -20,7 +20,7 @@ func (d *Daemon) status() client.Status {
 	s := client.Status{
 		Site: c.Site, Version: d.o.Version, PID: os.Getpid(),
 		Started: d.began.UTC(), Uptime: time.Since(d.began).Seconds(), SessionVersion: wire.SessionVersion, Stopping: d.state.Stopping(), Gerrit: d.gerrit.Status(),
-		Pushes: d.hooks.Status(), Sessions: d.guards.Sessions(), Stuck: d.moving.Alarms.List(), Counters: d.state.Counts.Status(), Missing: []client.MissingSite{}, Unguarded: []client.Unguarded{}, Malformed: []client.Malformed{}, Behind: d.behind(), Tasks: d.taskStatus(),
+		Pushes: d.hooks.Status(), Sessions: d.guards.Sessions(), Stuck: d.moving.Alarms.List(), Counters: d.state.Counts.Status(), Unguarded: []client.Unguarded{}, Malformed: []client.Malformed{}, Behind: d.behind(), Tasks: d.taskStatus(),
 	}
 	s.Counters.Followed, s.Counters.Unpacked, _ = d.follower.Stats()
 	s.Readers = append(d.readers.Status(), d.guards.NeverRead(d.readers.Reads, readers.NeverReadFor)...)
@@ -47,8 +47,11 @@ func (d *Daemon) status() client.Status {
 	} else {
 		s.DatabaseError = err.Error()
 	}
-	for _, m := range d.witness.Missing() {
-		s.Missing = append(s.Missing, client.MissingSite{Site: m.Name, Seen: m.Seen()})
+	if sites, known := d.witness.Unreachable(); known {
+		s.Unreachable = []client.UnreachableSite{}
+		for _, u := range sites {
+			s.Unreachable = append(s.Unreachable, client.UnreachableSite{Site: u.Name, Seen: u.Seen()})
+		}
 	}
 	malformed, _ := d.follower.Malformed()
 	for _, m := range malformed {

@@ -64,8 +64,9 @@ func (a *app) doctorCommand() *cobra.Command {
 		Short: "Check the database and its settings",
 		Long: `Check the database, one line per check: whether it is reachable, the version of its schema, its latency, its clock,
 the columns, keys and indexes of its tables, the settings that the guarantees of locks and refs depend on, the
-privileges that a site needs (on Spanner, as far as they show without a commit), sites that a restart of the database
-would wait for in vain, and the number of stale and leftover locks. The exit status is 1 if a check fails (FAIL).
+privileges that a site needs (on Spanner, as far as they show without a commit), unreachable sites that would block
+pushes after a restart of the database, and the number of stale and leftover locks. The exit status is 1 if a check
+fails (FAIL).
 
 A "note" is worth knowing but not a failure. A local clock that differs from the database's clock is harmless, because
 only the database's clock counts; stale locks are taken over by the next process that requests them; an emulator is
@@ -218,18 +219,16 @@ func (d *doctor) admitted(ctx context.Context, db *refdb.DB) {
 		d.add(name, checkFail, "%s", err)
 	case a.Admitted:
 		d.add(name, checkOK, "this one")
-		d.missing(ctx, db, a)
+		d.unreachable(ctx, db, a)
 	default:
 		d.add(name, checkFail, "nothing can be written: %s", a.Err())
 	}
 }
 
-// missing reports the sites that the next server would wait for in vain.
-func (d *doctor) missing(ctx context.Context, db *refdb.DB, a refdb.Admission) {
-	const name = "missing sites"
-	limited, cancel := d.Limited(ctx)
-	defer cancel()
-	sites, err := presence.Missing(limited, db, a)
+// unreachable reports the sites without which the database's next server would not be admitted.
+func (d *doctor) unreachable(ctx context.Context, db *refdb.DB, a refdb.Admission) {
+	const name = "unreachable sites"
+	sites, err := d.app.unreachable(ctx, db, a)
 	switch {
 	case err != nil:
 		d.add(name, checkFail, "%s", err)
@@ -237,7 +236,7 @@ func (d *doctor) missing(ctx context.Context, db *refdb.DB, a refdb.Admission) {
 		d.add(name, checkOK, "none")
 	}
 	for _, s := range sites {
-		d.add(name, checkNote, "%s", presence.MissingAdvice(s.Name, s.Seen()))
+		d.add(name, checkNote, "%s", presence.UnreachableAdvice(s.Name, s.Seen()))
 	}
 }
 

@@ -38,10 +38,10 @@ var lostColumns = []output.Column[refdb.LostChange]{
 		Text: func(l refdb.LostChange) string { return output.OrDash(l.Fate != refdb.Undecided, string(l.Fate)) }},
 }
 
-// An admission is the state of the database's server, with the sites that the next one would wait for in vain.
+// An admission is the state of the database's server, with the sites that are awaited and unreachable.
 type admission struct {
 	refdb.Admission
-	missing []string
+	unreachable []string
 }
 
 var admissionColumns = []output.Column[admission]{
@@ -50,7 +50,7 @@ var admissionColumns = []output.Column[admission]{
 	{Name: "undecided", Value: func(s admission) any { return s.Lost }},
 	siteNames("waiting", func(s admission) []string { return s.Waiting() }),
 	siteNames("without", leftOut),
-	siteNames("missing", func(s admission) []string { return s.missing }),
+	siteNames("unreachable", func(s admission) []string { return s.unreachable }),
 }
 
 func siteNames(column string, of func(admission) []string) output.Column[admission] {
@@ -97,8 +97,8 @@ were ever lost.
 
 Fields: ` + output.Names(admissionColumns) + `
 (server: its identity; undecided: number of lost changes that are not decided; waiting: sites that have not compared
-the server; without: sites that were left out; missing: sites whose daemons don't run, and that the database's next
-server would wait for)
+the server; without: sites that were left out; unreachable: sites that are waited for now or would be after a restart,
+and whose daemons don't run or can't reach the database)
 and for each lost change: ` + output.Names(lostColumns) + `
 (made: about when it was made; site: the site that knows it; fate: again, opposed, dropped for an announced push that
 was not made, or late). JSON has the lost changes in a list, "lost"; CSV has only them.`,
@@ -206,16 +206,18 @@ func (a *app) admission(ctx context.Context, ask func(context.Context) (refdb.Ad
 // printLost shows the state and lost changes: the undecided ones or all.
 func (a *app) printLost(ctx context.Context, db *refdb.DB, server refdb.Admission, all bool) error {
 	now := admission{Admission: server}
-	if server.Admitted { // otherwise those are waiting
-		limited, cancel := a.Limited(ctx)
-		defer cancel()
-		sites, err := presence.Missing(limited, db, server)
-		if err != nil {
-			return err
-		}
-		for _, s := range sites {
-			now.missing = append(now.missing, s.Name)
-		}
+	sites, err := a.unreachable(ctx, db, server)
+	if err != nil {
+		a.Note("which sites are unreachable could not be determined: %s", err)
+	}
+	for _, s := range sites {
+		now.unreachable = append(now.unreachable, s.Name)
 	}
 	return cli.PrintReport(a.Run, admissionColumns, now, "lost", lostColumns, db.LostChanges(ctx, all))
+}
+
+func (a *app) unreachable(ctx context.Context, db *refdb.DB, server refdb.Admission) ([]presence.Site, error) {
+	limited, cancel := a.Limited(ctx)
+	defer cancel()
+	return presence.Unreachable(limited, db, server)
 }

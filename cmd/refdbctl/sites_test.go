@@ -39,21 +39,21 @@ var worlds = map[string]func(testing.TB) *world{
 	},
 }
 
-// missing fails the test unless operators read that a restart of the database would wait for these sites in vain.
-func (w *world) missing(tb testing.TB, sites ...string) {
+// unreachable fails the test unless operators read that these sites would block pushes after a restart of the database.
+func (w *world) unreachable(tb testing.TB, sites ...string) {
 	tb.Helper()
-	if got := decode[struct{ Missing []string }](tb, w.do(tb, "recover", "--status", "-o", "json")).Missing; !slices.Equal(got, sites) {
-		tb.Errorf("recover --status says %q are missing, want %q", got, sites)
+	if got := decode[struct{ Unreachable []string }](tb, w.do(tb, "recover", "--status", "-o", "json")).Unreachable; !slices.Equal(got, sites) {
+		tb.Errorf("recover --status says %q are unreachable, want %q", got, sites)
 	}
 	d := decode[doctorJSON](tb, w.run(tb, "doctor", "-o", "json").out)
 	if len(sites) == 0 {
-		if d.status("missing sites") != checkOK {
-			tb.Errorf("doctor says %q", d.detail("missing sites"))
+		if d.status("unreachable sites") != checkOK {
+			tb.Errorf("doctor says %q", d.detail("unreachable sites"))
 		}
 		return
 	}
 	for _, site := range sites {
-		if said := d.detail("missing sites"); d.status("missing sites") != checkNote || !strings.Contains(said, "sites retire "+site) {
+		if said := d.detail("unreachable sites"); d.status("unreachable sites") != checkNote || !strings.Contains(said, "sites retire "+site) {
 			tb.Errorf("doctor says %q", said)
 		}
 	}
@@ -77,7 +77,7 @@ func TestASiteIsRetiredOnceItsDaemonHasEnded(t *testing.T) {
 				got := w.sites(t)[0]
 				return got.Version != nil && *got.Version != "" && *got.Store == "none" && *got.Followed == 0 && *got.Behind == 0
 			})
-			w.missing(t)
+			w.unreachable(t)
 			w.run(t, retiring("eu-1")...).is(t, exit.Locked, "systemctl disable --now refdb-site")
 			w.run(t, retiring("eu-2")...).is(t, exit.Failed, "no site of that name")
 			s.end(t, syscall.SIGKILL)
@@ -88,7 +88,7 @@ func TestASiteIsRetiredOnceItsDaemonHasEnded(t *testing.T) {
 			if got := w.sites(t); len(got) != 1 || got[0].Alive || !*got[0].WaitedFor {
 				t.Fatalf("once it was killed: %+v", got)
 			}
-			w.missing(t, "eu-1")
+			w.unreachable(t, "eu-1")
 			db := w.openAs(t, "looking")
 			if out := w.do(t, retiring("eu-1")...); out != "retired eu-1\n" {
 				t.Errorf("it says %q", out)
@@ -96,7 +96,7 @@ func TestASiteIsRetiredOnceItsDaemonHasEnded(t *testing.T) {
 			if got := w.sites(t); len(got) != 0 {
 				t.Errorf("once it was retired: %+v", got)
 			}
-			w.missing(t)
+			w.unreachable(t)
 			a, err := db.Admission(t.Context())
 			if err != nil || !a.Admitted || slices.ContainsFunc(a.Witnesses, func(w refdb.Witness) bool { return w.Awaited("another") }) {
 				t.Errorf("a new server of the database waits for it: %+v, %v", a, err)

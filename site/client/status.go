@@ -37,9 +37,10 @@ type Status struct {
 	Database      bool   `json:"database"`
 	DatabaseError string `json:"database_error,omitempty"`
 
-	// Missing are the sites whose daemons don't run, and for which the database's next server would
-	// wait: after a restart of the server all pushes would be refused until they are back.
-	Missing []MissingSite `json:"missing_sites"`
+	// Unreachable are the other sites that are awaited, and whose daemons don't run or can't reach the
+	// database: after a restart of its server all pushes would be refused until they are back. It is
+	// null while that is not known.
+	Unreachable []UnreachableSite `json:"unreachable_sites"`
 
 	Repositories int    `json:"repositories"` // configured, or found below the root
 	Pushes       []Push `json:"pushes"`       // in progress, or to be resolved
@@ -70,8 +71,8 @@ type Status struct {
 	Tasks []Task `json:"tasks"`
 }
 
-// A MissingSite is a site that the database's next server would wait for in vain.
-type MissingSite struct {
+// An UnreachableSite is a site without which the database's next server would not be admitted.
+type UnreachableSite struct {
 	Site string    `json:"site"`
 	Seen time.Time `json:"seen"` // by the database's clock
 }

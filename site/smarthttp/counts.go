@@ -14,7 +14,7 @@ func newCounts() counts {
 	c := counts{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "refdb_http_requests_total",
-			Help: "Requests by result: ref lists from the cache (hit) or made for it (made), other reads (passed), reads from a copy that may be stale, as the database did not answer (stale), pushes (push), reads refused for now because this " +
+			Help: "Requests by result: ref lists from the cache (hit) or made for it (made), other reads (passed), reads from the local copy because the database did not answer (stale), pushes (push), reads refused for now because this " +
 				"site is behind (behind), requests refused for now because of too many others (busy), other refusals (refused), failures (failed). " +
 				"Requests that the client broke off or did not send in time count as broken, too.",
 		}, []string{"result"}),

@@ -33,6 +33,7 @@ type known struct {
 	ruled      *config.Config // with the rules of row
 	file       fs.FileInfo    // of the repository's configuration: that of another repository in its place is another one
 	applied    applied
+	complete   time.Time // when the repository was last known to have all acknowledged pushes; zero: never, or it lacks some
 }
 
 // An applied is what a repository was found to have: all that the key stands for.
@@ -65,6 +66,10 @@ func (s *Server) find(ctx context.Context, project string) (known, state, error)
 func (s *Server) ruled(ctx context.Context, r config.Repository, now refdb.StateKey) (known, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.o.Config.Timeout)
 	defer cancel()
+	p := s.known(r.Project)
+	if p.row.Revision != now.Revision() { // it may be another project's name by now
+		s.forget(r.Project)
+	}
 	if now.Revision() == 0 {
 		return known{}, errUnknown
 	}
@@ -72,7 +77,6 @@ func (s *Server) ruled(ctx context.Context, r config.Repository, now refdb.State
 	if err != nil {
 		return known{}, err
 	}
-	p := s.known(r.Project)
 	if p.row.Revision != now.Revision() || !unchanged(p.file, file) {
 		if p, err = s.learn(ctx, r, file); err != nil {
 			return known{}, err
@@ -98,6 +102,12 @@ func (s *Server) known(project string) known {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.projects[project]
+}
+
+func (s *Server) forget(project string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.projects, project)
 }
 
 func unchanged(before, now fs.FileInfo) bool {
@@ -126,17 +136,12 @@ func (s *Server) learn(ctx context.Context, r config.Repository, file fs.FileInf
 
 // state reads a repository's state. If the daemon does not answer it is one from which nothing is kept.
 func (s *Server) state(ctx context.Context, r config.Repository) (now state, err error) {
-	asking, cancel := context.WithTimeout(ctx, s.outage.patience(s.o.Config.Timeout, s.limits.brief))
+	asking, cancel := context.WithTimeout(ctx, s.o.Config.Timeout)
 	defer cancel()
-	sent := time.Now()
-	now.key, err = s.o.DB.StateKey(asking, r.Project)
-	if err == nil || errors.Is(err, refdb.ErrNotAdmitted) || errors.Is(err, refdb.ErrLostChanges) {
-		s.outage.answer(sent)
-	}
-	if err != nil && asking.Err() != nil && ctx.Err() == nil {
-		err = fmt.Errorf("%w: %w", errSilent, err)
-	}
-	if err != nil {
+	if now.key, err = s.o.DB.StateKey(asking, r.Project); err != nil {
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			err = fmt.Errorf("%w: %w", errSilent, err)
+		}
 		return state{}, err
 	}
 	if now.own, err = ownState(ctx, s.o.Config.Socket, r.Path, s.limits.daemon); err != nil {

@@ -176,9 +176,10 @@ type counting struct {
 	onTip atomic.Pointer[func()]
 	// onList, unless nil, runs before refs are listed.
 	onList func()
-	// away: requests fail. silent: requests for tips are not answered. fails, unless nil, is the error of each tip.
-	away, silent atomic.Bool
-	fails        atomic.Pointer[error]
+	// away: requests fail; noRows: those for projects do. silent: requests for tips are not answered. fails, unless nil, is the
+	// error of each tip.
+	away, noRows, silent atomic.Bool
+	fails                atomic.Pointer[error]
 }
 
 func (c *counting) answers() error {
@@ -225,5 +226,8 @@ func (c *counting) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.Inte
 
 func (c *counting) Projects(ctx context.Context, q refdb.ProjectQuery) ([]refdb.Project, error) {
 	c.others.Add(1)
+	if c.noRows.Load() {
+		return nil, refdb.ErrUnavailable
+	}
 	return c.Driver.Projects(ctx, q)
 }

@@ -10,6 +10,11 @@ type semaphore chan struct{}
 
 // enter waits for room, until ctx ends; after that limit it returns errBusy. Who was let in calls leave.
 func (s semaphore) enter(ctx context.Context, limit time.Duration) (leave func(), err error) {
+	select {
+	case s <- struct{}{}:
+		return func() { <-s }, nil
+	default:
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errBusy)
 	defer cancel()
 	select {

@@ -1,5 +1,6 @@
 // Package smarthttp serves a site's guarded repositories over Git's smart HTTP, in front of git http-backend. Whoever reads gets what was
-// acknowledged at any site before. Lists of refs come from a cache that one request to the database proves right.
+// acknowledged at any site before, unless [Options].StaleReads allows less while the database is unavailable. Lists of refs come from a
+// cache that one request to the database proves right.
 package smarthttp
 
 import (
@@ -51,8 +52,9 @@ type Options struct {
 	UserHeader string
 	// CacheBytes limits the cache. Default: 256 MiB.
 	CacheBytes int64
-	// StaleReads is for how long, from its last answer on, a database that does not answer lets reads be served from the copy here,
-	// with a [StaleHeader]. Default: not at all.
+	// StaleReads bounds the age of stale responses: while the database is unavailable, reads are
+	// served from a local copy that was complete less than this long ago, with a [StaleHeader].
+	// Default: they are refused.
 	StaleReads time.Duration
 }
 
@@ -70,8 +72,8 @@ type Server struct {
 	pushes  semaphore
 	memory  bodyMemory // of readers
 
-	ids    projects.RepositoryIDs
-	outage outage
+	ids      projects.RepositoryIDs
+	staleLog staleLog
 
 	mu       sync.Mutex
 	projects map[string]known
@@ -80,7 +82,7 @@ type Server struct {
 }
 
 // limits are how long a request waits for what. Tests have others.
-type limits struct{ wait, ask, daemon, settle, room, chunk, brief time.Duration }
+type limits struct{ wait, ask, daemon, settle, room, chunk time.Duration }
 
 // A flightKey is a slot whose answer is being made from a state.
 type flightKey struct {
@@ -111,8 +113,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		readers: make(semaphore, maxReaders), large: make(semaphore, maxLarge), makers: make(semaphore, maxMakers), pushes: make(semaphore, maxPushes),
 		memory:   bodyMemory{limit: maxMemory},
 		projects: map[string]known{},
-		outage:   outage{logger: o.Logger},
-		limits:   limits{waitLimit, askLimit, daemonLimit, settlePatience, roomLimit, chunkLimit, briefLimit},
+		limits:   limits{waitLimit, askLimit, daemonLimit, settlePatience, roomLimit, chunkLimit},
 	}, nil
 }
 
@@ -200,6 +201,7 @@ func (s *Server) read(w http.ResponseWriter, project string, q request) error {
 		return q.sent.reason(err)
 	}
 	defer request.release()
+	asked := time.Now()
 	p, now, err := s.find(q.http.Context(), project)
 	if err != nil {
 		return s.readStale(w, project, q, request, err)
@@ -211,17 +213,24 @@ func (s *Server) read(w http.ResponseWriter, project string, q request) error {
 	if name != "" && now.cacheable() {
 		if a := s.cache.get(at, now); a != nil && !a.endless {
 			s.counts.hits.Inc()
+			s.setComplete(p, asked)
 			a.write(w)
 			return nil
 		} else if a != nil {
 			name = ""
 		}
 	}
-	if now, err = s.fresh(q.http.Context(), p, now); err != nil {
+	now, err = s.fresh(q.http.Context(), p, now)
+	switch {
+	case errors.Is(err, errBehind):
+		s.setComplete(p, time.Time{})
+		return err
+	case err != nil:
 		return s.readStale(w, project, q, request, err)
 	}
+	s.setComplete(p, asked)
 	if name == "" || !now.cacheable() {
-		return s.passRead(q, request.whole, w, s.counts.passed)
+		return s.passRead(q, request.whole, w, s.limits.room, s.counts.passed)
 	}
 	a, err := s.answers.do(q.http.Context(), flightKey{at, now}, func(ctx context.Context) (*answer, error) {
 		return s.make(ctx, p, at, now, q, head)
@@ -230,7 +239,7 @@ func (s *Server) read(w http.ResponseWriter, project string, q request) error {
 		return err
 	}
 	if a.endless {
-		return s.passRead(q, request.whole, w, s.counts.passed)
+		return s.passRead(q, request.whole, w, s.limits.room, s.counts.passed)
 	}
 	a.write(w)
 	return nil
@@ -284,16 +293,16 @@ func (s *Server) make(ctx context.Context, p known, at slot, from state, q reque
 	return a, nil
 }
 
-// passRead has git answer a reader, and counts that. The whole request is there, or only its beginning.
-func (s *Server) passRead(q request, whole bool, w http.ResponseWriter, count prometheus.Counter) error {
+// passRead has git answer a reader, and counts that. The whole request is there, or only its beginning. It waits for room, up to a limit.
+func (s *Server) passRead(q request, whole bool, w http.ResponseWriter, limit time.Duration, count prometheus.Counter) error {
 	if !whole {
-		leave, err := s.large.enter(q.http.Context(), s.limits.room)
+		leave, err := s.large.enter(q.http.Context(), limit)
 		if err != nil {
 			return err
 		}
 		defer leave()
 	}
-	leave, err := s.readers.enter(q.http.Context(), s.limits.room)
+	leave, err := s.readers.enter(q.http.Context(), limit)
 	if err != nil {
 		return err
 	}
@@ -344,6 +353,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, project string, er
 	s.o.Logger.WarnContext(r.Context(), "a request was not served", "project", refdb.Digest(s.o.DigestKey, project, ""), "behind", errors.Is(err, errBehind),
 		"class", refdb.ClassOf(err).String())
 	w.Header().Set("Retry-After", retryAfter)
+	w.Header().Del(StaleHeader)
 	http.Error(w, "refdb: "+explain(err), http.StatusServiceUnavailable)
 }
 

@@ -35,44 +35,42 @@ type Witness struct {
 	State   *serving.State
 	Logger  *slog.Logger
 
-	missing atomic.Pointer[[]presence.Site]
+	unreachable atomic.Pointer[[]presence.Site] // nil while it is not known
 }
 
-// Missing returns the sites that a new server of the database would wait for in vain, as of the last comparison.
-func (w *Witness) Missing() []presence.Site {
-	if missing := w.missing.Load(); missing != nil {
-		return *missing
+// Unreachable returns the other sites that were awaited and unreachable at the last comparison. It returns false if that failed.
+func (w *Witness) Unreachable() (sites []presence.Site, known bool) {
+	if found := w.unreachable.Load(); found != nil {
+		return *found, true
 	}
-	return nil
+	return nil, false
 }
 
 // compare compares the journal with the database, once.
-func (w *Witness) compare(ctx context.Context) error {
+func (w *Witness) compare(ctx context.Context) (refdb.Admission, error) {
 	ctx, cancel := context.WithTimeout(ctx, compareEvery)
 	defer cancel()
 	a, err := w.DB.Compare(ctx)
 	if err == nil {
 		err = a.Err()
 	}
-	if err == nil {
-		w.lookForMissing(ctx, a)
-	}
 	if errors.Is(err, refdb.ErrNotAdmitted) || errors.Is(err, refdb.ErrLostChanges) {
 		w.State.RecordHealth(err)
 	}
-	return err
+	return a, err
 }
 
-// lookForMissing finds out which sites the next server would wait for in vain. If that fails, the last result stands.
-func (w *Witness) lookForMissing(ctx context.Context, a refdb.Admission) {
-	missing, err := presence.Missing(ctx, w.DB, a)
+// findUnreachable finds out which of the sites that are awaited are unreachable.
+func (w *Witness) findUnreachable(ctx context.Context, a refdb.Admission) error {
+	ctx, cancel := context.WithTimeout(ctx, compareEvery)
+	defer cancel()
+	sites, err := presence.Unreachable(ctx, w.DB, a)
 	if err != nil {
-		w.Logger.DebugContext(ctx, "the sites' locks could not be read", "class", refdb.ClassOf(err).String())
-		return
+		return err
 	}
-	// At its start the daemon does not have the lock on its own site's name yet.
-	missing = slices.DeleteFunc(missing, func(s presence.Site) bool { return s.Name == w.State.Config().Site })
-	w.missing.Store(&missing)
+	sites = slices.DeleteFunc(sites, func(s presence.Site) bool { return s.Name == w.State.Config().Site })
+	w.unreachable.Store(&sites)
+	return nil
 }
 
 // CompareAtStart compares before any other request. While the server is not admitted the daemon gets no presence.
@@ -85,7 +83,7 @@ func (w *Witness) CompareAtStart(ctx context.Context, c *config.Config) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	if err := w.compare(ctx); err != nil {
+	if _, err := w.compare(ctx); err != nil {
 		w.Logger.WarnContext(ctx, "the database could not be compared with this site's journal; trying again: see `refdbctl site status`", "class", refdb.ClassOf(err).String())
 	}
 	return nil
@@ -129,7 +127,10 @@ func (w *Witness) KeepComparing(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		err := w.compare(ctx)
+		a, err := w.compare(ctx)
+		if err != nil || w.findUnreachable(ctx, a) != nil {
+			w.unreachable.Store(nil)
+		}
 		was := halted
 		halted = errors.Is(err, refdb.ErrLostChanges)
 		wait = compareEvery

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,11 +37,12 @@ type Exporter struct {
 	made     fs.FileInfo
 }
 
-// New listens at an address: a host and a port, or the path of a socket. Ready returns nil while the process does its work. The
-// text of its error is public.
+// New listens at an address: a host and a port, or the path of a socket. Ready returns nil while the
+// process does its work. The text of its error is public.
 func New(address string, own []prometheus.Collector, ready func() error, log *slog.Logger) (e *Exporter, err error) {
 	registry := prometheus.NewRegistry()
-	for _, c := range append(own, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector()) {
+	process := []prometheus.Collector{collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector()}
+	for _, c := range slices.Concat(own, process) {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}

@@ -27,7 +27,7 @@ func (a *App) httpCommand() *cobra.Command {
 	var stale time.Duration
 	cmd := &cobra.Command{
 		Use:   "http",
-		Short: "Serve this site's repositories over HTTP, with no stale reads",
+		Short: "Serve this site's repositories over HTTP",
 		Long: `Serve the guarded repositories of this site over Git's smart HTTP, behind a web server that handles TLS and passwords.
 The command runs git http-backend, and caches lists of refs.
 
@@ -35,9 +35,9 @@ A client that fetches or lists refs gets everything that any site has acknowledg
 does not arrive here within a second, the response is 503, and says how far this site is behind. The site must follow:
 see refdbctl site store.
 
-If the database does not answer, the response is 503, too. With --stale-reads 10m reads are then served from the copy
-here, for at most 10 minutes since the last answer, with the header Refdb-Stale: they may lack what other sites have
-acknowledged. A database that answers, and a copy that is behind, are never an occasion for this.
+If the database does not answer, the response is 503, too. With --stale-reads 10m a read is then served from the local
+copy, with the header Refdb-Stale, if that copy was known to be complete less than 10 minutes ago. A copy that is known
+to be behind is never served.
 
 Without --user-header nobody may push. With it, the web server must replace that header in clients' requests, and
 nobody else may have access to the address: it must be a socket, or a loopback address.
@@ -60,7 +60,7 @@ waits for requests in progress, at most site.stopTimeout.`,
 	cmd.Flags().StringVar(&at.Address, "listen", "127.0.0.1:9470", "a host and a port, or the absolute path of a `socket`")
 	cmd.Flags().StringVar(&at.Metrics, "metrics", "", "serve metrics at this `address`, as for --listen (default: nowhere)")
 	cmd.Flags().StringVar(&userHeader, "user-header", "", "the `header` in which the web server names the user (default: none, and nobody may push)")
-	cmd.Flags().DurationVar(&stale, "stale-reads", 0, "for how long reads are served from the copy here while the database does not answer (default: not at all)")
+	cmd.Flags().DurationVar(&stale, "stale-reads", 0, "maximum age of stale reads, which are served while the database does not answer (default: none are)")
 	cmd.Flags().IntVar(&cacheMB, "cache", 256, "size in `MiB` of the cache of ref lists")
 	return cmd
 }

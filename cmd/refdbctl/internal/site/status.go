@@ -28,7 +28,8 @@ func (a *App) statusCommand() *cobra.Command {
 		Short: "Show the status of the site daemon",
 		Long: `Show the status of the site daemon: whether it serves, pushes in progress, sessions of guards (programs such as Gerrit
 that move refs by themselves), stuck refs (the repository has neither the announced value nor the previous one), and
-repositories that can't catch up with the database. The last lines are the daemon's background tasks; a task that has
+repositories that can't catch up with the database. A line "unreachable" names another site without which a restart of
+the database's server would stop all pushes. The last lines are the daemon's background tasks; a task that has
 ended, or whose last attempt failed, has a line of its own.
 
 The exit status is 1 if the daemon does not answer or can't serve, or if
@@ -83,8 +84,8 @@ func printStatus(w io.Writer, s client.Status) error {
 		{"database", yesOrNo(s.Database, s.DatabaseError)},
 		{"repositories", fmt.Sprint(s.Repositories)},
 	}
-	for _, m := range s.Missing {
-		lines = append(lines, [2]string{"missing", presence.MissingAdvice(m.Site, m.Seen)})
+	for _, u := range s.Unreachable {
+		lines = append(lines, [2]string{"unreachable", presence.UnreachableAdvice(u.Site, u.Seen)})
 	}
 	for _, p := range s.Pushes {
 		lines = append(lines, [2]string{"push", fmt.Sprintf("%s: %d refs, process %d, for %s", p.Project, p.Refs, p.PID, output.Ago(Seconds(p.Age)))})

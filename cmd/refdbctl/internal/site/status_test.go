@@ -24,9 +24,9 @@ func TestTheStatusSaysHowFarReadersOfMovesAre(t *testing.T) {
 		},
 		"hooks        damaged: pushes are refused, or not guarded: /srv/git/.refdb-hooks/current: gone: run refdbctl site check --repair\n": {HooksError: "/srv/git/.refdb-hooks/current: gone"},
 		"moves        not listed, so indexes are not updated: no space left: check the disk of site.state\n":                                {MovesError: "no space left"},
-		"missing      us: its daemon does not run, last seen 2026-11-29T01:02:03Z: after a restart of the database's server all sites would refuse pushes until it is back: " +
-			"start the daemon or, if the site is gone for good, run `refdbctl sites retire us`\n": {
-			Missing: []client.MissingSite{{Site: "us", Seen: time.Date(2026, 11, 29, 1, 2, 3, 0, time.UTC)}},
+		"unreachable  us: its daemon does not run, or can't reach the database (last seen 2026-11-29T01:02:03Z): after a restart of the database's server all sites would " +
+			"refuse pushes until it is back: start the daemon or repair the network; if the site is gone for good: `refdbctl sites retire us --reason TEXT`\n": {
+			Unreachable: []client.UnreachableSite{{Site: "us", Seen: time.Date(2026, 11, 29, 1, 2, 3, 0, time.UTC)}},
 		},
 		"task         reconciliation: running for 5m0s; last error: down\ntasks        running: follower, journal; ended: after-boot\n": {Tasks: []client.Task{
 			{Name: "after-boot", State: client.TaskEnded, Age: 120}, {Name: "follower", State: client.TaskRunning, Age: 300},

@@ -11,7 +11,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/presence"
 )
 
-func TestASiteIsMissingIfItIsAwaitedAndDoesNotRun(t *testing.T) {
+func TestASiteIsUnreachableIfItIsAwaitedAndHasNoFreshLock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		database := memory.New()
@@ -44,9 +44,9 @@ func TestASiteIsMissingIfItIsAwaitedAndDoesNotRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		missing, err := presence.Missing(t.Context(), db, a)
-		if err != nil || len(missing) != 1 || missing[0].Name != "dead" || missing[0].Seen().After(began) || missing[0].Seen().Before(began.Add(-time.Minute)) {
-			t.Errorf("%+v, %v", missing, err)
+		unreachable, err := presence.Unreachable(t.Context(), db, a)
+		if err != nil || len(unreachable) != 1 || unreachable[0].Name != "dead" || unreachable[0].Seen().After(began) || unreachable[0].Seen().Before(began.Add(-time.Minute)) {
+			t.Errorf("%+v, %v", unreachable, err)
 		}
 	})
 }
