@@ -186,6 +186,29 @@ func TestEnableReportsWhatDiffers(t *testing.T) {
 	s.site(t, "sync", "--from", newRepo(t).path, "team/app").is(t, exit.Failed, "1 missing")
 }
 
+// Gerrit's plugin multi-site keeps numbers in the ref database, under names that no repository could hold side by side.
+func TestEnableDropsWhatThePluginMultiSiteHasLeft(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{"one": {"--new", "team/app"}, "all": {"--all", "--new"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			s := w.newSite(t, "a", mainRef, "refs/multi-site/version")
+			s.serve(t)
+			w.InsertRef(t, "team/app", mainRef, refdb.Value(s.repo.commit))
+			w.InsertRef(t, "team/app", "refs/multi-site/version", refdb.Value(s.repo.commit))
+			w.InsertRef(t, "team/app", "refs/multi-site/version/value", "1795224671380")
+			for range 2 {
+				s.site(t, append([]string{"enable", "--hook", s.hook}, args...)...).is(t, exit.OK, "")
+				if got := w.do(t, "refs", "list", "team/app", "-o", "json"); strings.Contains(got, "multi-site") {
+					t.Errorf("%s", got)
+				}
+			}
+			s.site(t, "check").is(t, exit.OK, "0 findings")
+		})
+	}
+}
+
 func TestSiteCommandsRefuse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -9,12 +9,12 @@ import (
 
 // GuardedByDefault reports whether a ref belongs in the global ref database. As in Gerrit, by default these
 // don't: the patch sets of changes, which never move once they exist; caches and drafts, which
-// are a site's own; and refs/multi-site/version, which is a plain value in the database.
+// are a site's own; and the plain values that Gerrit's plugin multi-site keeps in the database.
 func GuardedByDefault(ref string) bool {
 	switch {
 	case strings.HasPrefix(ref, "refs/changes/"):
 		return strings.HasSuffix(ref, "/meta") || strings.HasSuffix(ref, "/robot-comments")
-	case strings.HasPrefix(ref, mergesPrefix), strings.HasPrefix(ref, "refs/draft-comments/"), ref == versionRef, ref == "HEAD":
+	case strings.HasPrefix(ref, mergesPrefix), strings.HasPrefix(ref, "refs/draft-comments/"), strings.HasPrefix(ref, MultiSitePrefix), ref == "HEAD":
 		return false
 	}
 	return true

@@ -9,18 +9,19 @@ import (
 func TestWhatGerritKeepsOut(t *testing.T) {
 	t.Parallel()
 	for ref, want := range map[string]bool{
-		"refs/heads/main":                   true,
-		"refs/meta/config":                  true,
-		"refs/tags/v1":                      true,
-		"refs/changes/01/1/1":               false,
-		"refs/changes/01/1/meta":            true,
-		"refs/changes/01/1/robot-comments":  true,
-		"refs/changesets/x":                 true,
-		"refs/cache-automerge/ab/cdef":      false,
-		"refs/draft-comments/01/1/1000":     false,
-		"refs/multi-site/version":           false,
-		"refs/multi-site/version/something": true,
-		"HEAD":                              false,
+		"refs/heads/main":                  true,
+		"refs/meta/config":                 true,
+		"refs/tags/v1":                     true,
+		"refs/changes/01/1/1":              false,
+		"refs/changes/01/1/meta":           true,
+		"refs/changes/01/1/robot-comments": true,
+		"refs/changesets/x":                true,
+		"refs/cache-automerge/ab/cdef":     false,
+		"refs/draft-comments/01/1/1000":    false,
+		"refs/multi-site/version":          false,
+		"refs/multi-site/version/value":    false,
+		"refs/multi-sites":                 true,
+		"HEAD":                             false,
 	} {
 		if config.GuardedByDefault(ref) != want {
 			t.Errorf("%s: guarded by default is %v", ref, !want)
@@ -100,6 +101,7 @@ func TestGuards(t *testing.T) {
 		{"what is a site's own never is", "alsoRef = *", map[key]bool{
 			{"a", "refs/cache-automerge/ab/cdef"}: false,
 			{"a", "refs/multi-site/version"}:      false,
+			{"a", "refs/multi-site/x"}:            false,
 			{"a", "refs/peer/eu/heads/x"}:         false,
 			{"a", "refs/worktree/x"}:              false,
 			{"a", "HEAD"}:                         false,

@@ -12,12 +12,12 @@ const OwnPrefix = "refs/refdb/"
 // KeptPrefix begins the refs that keep objects from being pruned. Each is named after its value.
 const KeptPrefix = OwnPrefix + "kept/"
 
-const (
-	// mergesPrefix begins the merges that each Gerrit computes for itself.
-	mergesPrefix = "refs/cache-automerge/"
-	// versionRef is no ref of a repository: Gerrit keeps a number by that name in its ref database.
-	versionRef = "refs/multi-site/version"
-)
+// MultiSitePrefix begins the names under which Gerrit's plugin multi-site keeps its own data in the
+// ref database: numbers, under names that can't coexist in a repository.
+const MultiSitePrefix = "refs/multi-site/"
+
+// mergesPrefix begins the merges that each Gerrit computes for itself.
+const mergesPrefix = "refs/cache-automerge/"
 
 // SitesProject is the project in which the database keeps what sites say about themselves: refs/sites/,
 // refs/unpacked/ and others. No repository may be a copy of it: a push could write them.
@@ -39,7 +39,7 @@ const (
 	Daemons
 	// WorkTrees refs belong to one work tree of a repository. Git writes them there; pushed, they would reach no other site.
 	WorkTrees
-	// Gerrits refs are computed by each Gerrit for itself.
+	// Gerrits refs are written by each Gerrit, or by its plugins, for its own use.
 	Gerrits
 	// SwitchedOff refs are ordinary, guarded refs, because guarded repositories have git ignore their meaning.
 	SwitchedOff
@@ -53,7 +53,7 @@ var Namespaces = [...]Namespace{
 	{"refs/worktree/", WorkTrees},
 	{"refs/rewritten/", WorkTrees},
 	{mergesPrefix, Gerrits},
-	{versionRef, Gerrits},
+	{MultiSitePrefix, Gerrits},
 	{"refs/replace/", SwitchedOff},
 }
 

@@ -379,5 +379,5 @@ func (l *localRefs) warn(line string) {
 }
 
 const skipHelp = `By default, refs that Gerrit keeps out of the database are left out: refs/changes/* except .../meta and
-.../robot-comments, refs/cache-automerge/*, refs/draft-comments/*, refs/multi-site/version; and so is HEAD, which is
-local to each site. --all includes them.`
+.../robot-comments, refs/cache-automerge/*, refs/draft-comments/*, refs/multi-site/*; and so is HEAD, which is local to
+each site. --all includes them.`

@@ -358,6 +358,9 @@ func (a *App) importGuarded(ctx context.Context, c *config.Config, db *refdb.DB,
 	if err != nil {
 		return nil, err
 	}
+	if err := dropMultiSite(ctx, db, r.Project); err != nil {
+		return nil, err
+	}
 	im := refs.NewImporter(a.Run, db, r.Project)
 	refused := func(why string) {
 		im.Refused++
@@ -393,6 +396,20 @@ func (a *App) importGuarded(ctx context.Context, c *config.Config, db *refdb.DB,
 		err = packs.EndImport(repo.Dir())
 	}
 	return im, err
+}
+
+// dropMultiSite deletes the rows that Gerrit's plugin multi-site left in the database. The plugin
+// can't run beside the guard, and nothing else reads these rows.
+func dropMultiSite(ctx context.Context, db *refdb.DB, project string) error {
+	for ref, err := range db.Refs(ctx, project, config.MultiSitePrefix) {
+		if err == nil && !ref.Value.IsDeleted() {
+			_, err = db.Put(ctx, project, ref.Name, refdb.Deleted)
+		}
+		if err != nil {
+			return fmt.Errorf("the plugin multi-site has left %s: %w", config.MultiSitePrefix, err)
+		}
+	}
+	return nil
 }
 
 func (a *App) disable(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository) error {
