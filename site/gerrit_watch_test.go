@@ -44,6 +44,13 @@ func TestAGerritWithoutTheGuardIsAnAlarm(t *testing.T) {
 	if logged() != 0 {
 		t.Error("one that starts is logged")
 	}
+	promise("one that hangs while it starts", client.GerritStarting, pid, 10*minute)
+	if logged() != 0 {
+		t.Error("one that hangs is logged")
+	}
+	stop()
+	pid, stop = sitetest.LockAndListen(t, index)
+	promise("one that has just started", client.GerritStarting, pid, 0)
 	promise("a Gerrit without a session", client.GerritUnguarded, pid, minute)
 	g.looksAtGerrit(minute)
 	if n := logged(); n != 1 {
@@ -57,7 +64,7 @@ func TestAGerritWithoutTheGuardIsAnAlarm(t *testing.T) {
 		promise("an offline program: "+program, client.GerritGuarded, pid, minute)
 		stop()
 	}
-	pid, stop = sitetest.Lock(t, index, "-jar", "/srv/gerrit/bin/gerrit.war", "daemon", "-d", dir)
+	pid, stop = sitetest.LockAndListen(t, index, "-jar", "/srv/gerrit/bin/gerrit.war", "daemon", "-d", dir)
 	promise("the server, by its arguments", client.GerritUnguarded, pid, minute)
 	stop()
 

@@ -59,6 +59,7 @@ func relay(path string) {
 	if lock := os.Getenv(relayLockVar); lock != "" {
 		f := sitetest.LockHere(lock)
 		defer f.Close()
+		defer sitetest.ListenHere().Close()
 	}
 	conn, err := net.Dial("unix", path)
 	if err != nil {

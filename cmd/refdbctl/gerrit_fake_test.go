@@ -272,6 +272,12 @@ func gerritMain(path, daemon string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	l, err := net.Listen("tcp", "127.0.0.1:0") // as a Gerrit that has started
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer l.Close()
 	fmt.Println("started")
 	io.Copy(io.Discard, os.Stdin)
 	f.Close()

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -78,4 +79,53 @@ func (h Holder) Offline() bool {
 		}
 	}
 	return false
+}
+
+// Listens reports whether the process accepts TCP connections, as a Gerrit does once it has started.
+// If that can't be determined, it reports true.
+func (h Holder) Listens() bool {
+	return listens(filepath.Join("/proc", strconv.Itoa(h.PID)))
+}
+
+// listens reports whether the process with this directory in /proc accepts TCP connections.
+func listens(proc string) bool {
+	fds, err := os.ReadDir(filepath.Join(proc, "fd"))
+	if err != nil {
+		return true
+	}
+	listening, err := listeningSockets(proc)
+	if err != nil {
+		return true
+	}
+	for _, fd := range fds {
+		link, err := os.Readlink(filepath.Join(proc, "fd", fd.Name()))
+		// Links of a process with capabilities that this one lacks can't be read.
+		if err != nil && !errors.Is(err, fs.ErrNotExist) || listening[link] {
+			return true
+		}
+	}
+	return false
+}
+
+// listeningSockets returns the listening TCP sockets in the network namespace of a process, named
+// as the links in its directory fd.
+func listeningSockets(proc string) (map[string]bool, error) {
+	const listening = "0A" // TCP_LISTEN
+	found := map[string]bool{}
+	for _, table := range []string{"net/tcp", "net/tcp6"} {
+		text, err := os.ReadFile(filepath.Join(proc, table))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // a kernel without IPv6
+		}
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(string(text)) {
+			// sl local_address rem_address st queues tr uid timeout inode ...
+			if f := strings.Fields(line); len(f) > 9 && f[3] == listening {
+				found["socket:["+f[9]+"]"] = true
+			}
+		}
+	}
+	return found, nil
 }

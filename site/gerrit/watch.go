@@ -14,8 +14,9 @@ import (
 const (
 	// lookEvery is how often the daemon looks which process has the site's Gerrit open.
 	lookEvery = 10 * time.Second
-	// patience is how long that process may be without a session: it begins one while it starts, and anew after the daemon was
-	// restarted. With the look before it makes an alarm within a minute.
+	// patience is how long that process may serve without a session. Gerrit begins one before it
+	// serves, and another one after a restart of the daemon. With lookEvery, the alarm is raised
+	// within a minute.
 	patience = 30 * time.Second
 )
 
@@ -43,6 +44,7 @@ type sight struct {
 	held    bool
 	pid     int
 	session bool // the process has a session, or needs none
+	listens bool // the process has started; before that it serves nobody, for as long as it takes
 	err     string
 }
 
@@ -87,7 +89,7 @@ func (w *Watch) sightOf(path string) sight {
 	if holder.PID == 0 {
 		return sight{err: "the process that has its indexes open is in another PID namespace, or on another machine"}
 	}
-	return sight{held: true, pid: holder.PID, session: w.HasSession(holder.PID) || holder.Offline()}
+	return sight{held: true, pid: holder.PID, session: w.HasSession(holder.PID) || holder.Offline(), listens: holder.Listens()}
 }
 
 // note takes a look into account. It returns the states before and after.
@@ -112,7 +114,7 @@ func (w *Watch) stateAt(at time.Time) string {
 		return client.GerritStopped
 	case w.seen.session:
 		return client.GerritGuarded
-	case at.Sub(w.since) < patience:
+	case !w.seen.listens, at.Sub(w.since) < patience:
 		return client.GerritStarting
 	}
 	return client.GerritUnguarded

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,9 @@ import (
 // lockerVar makes a test's program lock the file that it names, as Lucene does, until its standard input ends.
 const lockerVar = "REFDB_TEST_LOCKER"
 
+// listenerVar makes that program accept TCP connections, too.
+const listenerVar = "REFDB_TEST_LISTENER"
+
 // RunLocker is for TestMain: it does not return in a process that [Lock] has started.
 func RunLocker() {
 	path := os.Getenv(lockerVar)
@@ -22,9 +26,23 @@ func RunLocker() {
 	}
 	f := LockHere(path)
 	defer f.Close()
+	if os.Getenv(listenerVar) != "" {
+		defer ListenHere().Close()
+	}
 	fmt.Println("locked")
 	io.Copy(io.Discard, os.Stdin)
 	os.Exit(0)
+}
+
+// ListenHere lets this process accept TCP connections until the listener is closed, as a Gerrit does
+// that has started.
+func ListenHere() net.Listener {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	return l
 }
 
 // LockHere lets this process hold a record lock on a file until it is closed.
@@ -40,15 +58,26 @@ func LockHere(path string) *os.File {
 	return f
 }
 
+// LockAndListen is like [Lock], but the child also accepts TCP connections.
+func LockAndListen(tb testing.TB, path string, args ...string) (pid int, release func()) {
+	tb.Helper()
+	return lock(tb, path, []string{listenerVar + "=1"}, args)
+}
+
 // Lock lets a child, a copy of the test's program with these arguments, hold a record lock on a file until the function that it returns is
 // called.
 func Lock(tb testing.TB, path string, args ...string) (pid int, release func()) {
+	tb.Helper()
+	return lock(tb, path, nil, args)
+}
+
+func lock(tb testing.TB, path string, env, args []string) (pid int, release func()) {
 	tb.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		tb.Fatal(err)
 	}
 	cmd := exec.Command("/proc/self/exe", args...)
-	cmd.Env = append(os.Environ(), lockerVar+"="+path)
+	cmd.Env = append(append(os.Environ(), lockerVar+"="+path), env...)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

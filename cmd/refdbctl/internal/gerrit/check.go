@@ -248,6 +248,10 @@ func (k *gerritCheck) session(s client.Status, holder gerrit.Holder) {
 		}
 		return
 	}
+	if !holder.Listens() {
+		k.find(gerritSession, k.dir.Path, "Gerrit is starting (process %d), and has no session yet: if it does not get one, see its error_log", holder.PID)
+		return
+	}
 	k.find(gerritUnguarded, k.dir.Path, "Gerrit runs without the guard (process %d): %s", holder.PID, enableAgain)
 }
 
