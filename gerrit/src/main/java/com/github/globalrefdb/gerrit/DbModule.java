@@ -1,15 +1,19 @@
 package com.github.globalrefdb.gerrit;
 
+import com.github.globalrefdb.gerrit.moves.ProjectPresence;
 import com.github.globalrefdb.gerrit.moves.SavedPlace;
 import com.google.gerrit.lifecycle.LifecycleModule;
 import com.google.gerrit.server.ModuleImpl;
+import com.google.gerrit.server.config.AllProjectsNameProvider;
 import com.google.gerrit.server.config.RepositoryConfig;
 import com.google.gerrit.server.git.GitRepositoryManager;
 import com.google.gerrit.server.git.GitRepositoryManagerModule;
 import com.google.gerrit.server.git.LocalDiskRepositoryManager;
 import com.google.gerrit.server.git.MultiBaseLocalDiskRepositoryManager;
 import com.google.inject.Inject;
+import com.google.inject.Provides;
 import com.google.inject.Scopes;
+import com.google.inject.Singleton;
 
 /**
  * {@code gerrit.installDbModule}: replaces Gerrit's own module of repositories, in the server and in the programs that
@@ -36,5 +40,11 @@ public final class DbModule extends LifecycleModule {
     listener().to(DaemonSessions.class);
     bind(SavedPlace.class).in(Scopes.SINGLETON);
     listener().to(SavedPlace.class);
+  }
+
+  @Provides
+  @Singleton
+  ProjectPresence projectPresence(@Unguarded GitRepositoryManager unguarded, AllProjectsNameProvider allProjects) {
+    return new ProjectPresence(((LocalDiskRepositoryManager) unguarded)::getBasePath, allProjects.get());
   }
 }

@@ -1,5 +1,6 @@
 package com.github.globalrefdb.gerrit;
 
+import com.github.globalrefdb.gerrit.moves.ProjectPresence;
 import com.github.globalrefdb.gerrit.session.RefusedException;
 import com.google.common.flogger.FluentLogger;
 import com.google.gerrit.entities.Project;
@@ -9,6 +10,7 @@ import com.google.inject.Inject;
 import java.io.IOException;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.nio.file.attribute.BasicFileAttributes;
 import java.time.Duration;
@@ -21,6 +23,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.Function;
 import java.util.stream.Collectors;
+import org.eclipse.jgit.errors.RepositoryNotFoundException;
 import org.eclipse.jgit.lib.Constants;
 import org.eclipse.jgit.lib.Repository;
 import org.eclipse.jgit.lib.RepositoryCache.FileKey;
@@ -41,6 +44,7 @@ final class GuardedRepositoryManager implements GitRepositoryManager {
   private final GitRepositoryManager unguarded;
   private final RefGuard guard;
   private final Function<Project.NameKey, Path> basePath;
+  private final ProjectPresence presence;
   private final Map<Project.NameKey, Seen> seen = new ConcurrentHashMap<>(); // when they were last opened
 
   /**
@@ -64,14 +68,16 @@ final class GuardedRepositoryManager implements GitRepositoryManager {
   }
 
   @Inject
-  GuardedRepositoryManager(@Unguarded GitRepositoryManager unguarded, RefGuard guard) {
-    this(unguarded, guard, ((LocalDiskRepositoryManager) unguarded)::getBasePath);
+  GuardedRepositoryManager(@Unguarded GitRepositoryManager unguarded, RefGuard guard, ProjectPresence presence) {
+    this(unguarded, guard, ((LocalDiskRepositoryManager) unguarded)::getBasePath, presence);
   }
 
-  GuardedRepositoryManager(GitRepositoryManager unguarded, RefGuard guard, Function<Project.NameKey, Path> basePath) {
+  GuardedRepositoryManager(
+      GitRepositoryManager unguarded, RefGuard guard, Function<Project.NameKey, Path> basePath, ProjectPresence presence) {
     this.unguarded = unguarded;
     this.guard = guard;
     this.basePath = basePath;
+    this.presence = presence;
   }
 
   @Override
@@ -80,6 +86,9 @@ final class GuardedRepositoryManager implements GitRepositoryManager {
     Seen now;
     try {
       now = Seen.of(repository);
+    } catch (NoSuchFileException e) {
+      repository.close();
+      throw missing(name, repository.getDirectory().toPath(), e);
     } catch (IOException | RuntimeException e) {
       repository.close();
       throw e;
@@ -92,6 +101,20 @@ final class GuardedRepositoryManager implements GitRepositoryManager {
       repository = unguarded.openRepository(name);
     }
     return GuardedRepository.wrap(repository, guard);
+  }
+
+  /**
+   * JGit returns a repository that it has open without looking at the disk. One that the daemon has moved aside does not
+   * exist; one whose disk was unmounted is still the project's.
+   */
+  private IOException missing(Project.NameKey name, Path directory, NoSuchFileException e) {
+    if (!presence.isGone(name)) {
+      return e;
+    }
+    Creation.forgetRepository(directory);
+    RepositoryNotFoundException notFound = new RepositoryNotFoundException(name.get());
+    notFound.initCause(e);
+    return notFound;
   }
 
   @Override

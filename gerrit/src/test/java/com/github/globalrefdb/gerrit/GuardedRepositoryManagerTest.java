@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import com.github.globalrefdb.gerrit.moves.ProjectPresence;
 import com.github.globalrefdb.gerrit.session.Identity;
 import com.github.globalrefdb.gerrit.session.RefusedException;
 import com.github.globalrefdb.gerrit.session.ScriptedDaemon;
@@ -29,6 +30,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Function;
 import java.util.stream.Stream;
+import org.eclipse.jgit.errors.RepositoryNotFoundException;
 import org.eclipse.jgit.internal.storage.file.FileRepository;
 import org.eclipse.jgit.lib.Constants;
 import org.eclipse.jgit.lib.ObjectInserter;
@@ -75,7 +77,10 @@ class GuardedRepositoryManagerTest {
             () -> new Identity("test", root, Optional.empty(), Optional.empty()),
             Duration.ofMinutes(10),
             clock::get);
-    manager = new GuardedRepositoryManager(new Disk(root), new RefGuard(sessions, new RecentRefusals()), name -> linked);
+    Project.NameKey allProjects = Project.nameKey("All-Projects");
+    Files.createDirectories(root.resolve("All-Projects.git/objects"));
+    ProjectPresence presence = new ProjectPresence(name -> linked, allProjects);
+    manager = new GuardedRepositoryManager(new Disk(root), new RefGuard(sessions, new RecentRefusals()), name -> linked, presence);
   }
 
   @AfterEach
@@ -236,6 +241,59 @@ class GuardedRepositoryManagerTest {
       delete(away);
       manager.deleted(NAME);
     }
+  }
+
+  /** JGit would go on to return the repository that it has open. */
+  @Test
+  void aRepositoryThatTheDaemonHasMovedAsideIsNotFound() throws Exception {
+    manager.createRepository(NAME).close();
+    record("first");
+    Files.move(repository, dir.resolve("away"));
+    for (int i = 0; i < 2; i++) {
+      assertThrows(RepositoryNotFoundException.class, () -> manager.openRepository(NAME));
+    }
+    manager.createRepository(NAME).close();
+    manager.openRepository(NAME).close();
+  }
+
+  /** A part that is missing for another reason must not look like a deletion. */
+  @Test
+  void aRepositoryThatCannotBeReadIsNotGone() throws Exception {
+    manager.createRepository(NAME).close();
+    record("first");
+    Path objects = repository.resolve("objects");
+    Files.move(objects, dir.resolve("away"));
+    Files.createSymbolicLink(objects, objects); // a loop: it can't be followed
+    IOException e = assertThrows(IOException.class, () -> manager.openRepository(NAME));
+    assertFalse(e instanceof RepositoryNotFoundException, e.toString());
+  }
+
+  @Test
+  void aRepositoryWhoseDiskIsNotMountedIsNotGone() throws Exception {
+    manager.createRepository(NAME).close();
+    record("first");
+    Path root = dir.resolve("git");
+    Files.move(root, dir.resolve("away"));
+    for (boolean mountPoint : List.of(false, true)) {
+      if (mountPoint) {
+        Files.createDirectory(root);
+      }
+      IOException e = assertThrows(IOException.class, () -> manager.openRepository(NAME));
+      assertFalse(e instanceof RepositoryNotFoundException, e.toString());
+    }
+    Files.delete(root);
+    Files.move(dir.resolve("away"), root);
+    manager.openRepository(NAME).close();
+  }
+
+  /** A directory that is there without its objects is damaged. */
+  @Test
+  void aRepositoryWithoutObjectsIsNotGone() throws Exception {
+    manager.createRepository(NAME).close();
+    record("first");
+    Files.move(repository.resolve("objects"), dir.resolve("away"));
+    IOException e = assertThrows(IOException.class, () -> manager.openRepository(NAME));
+    assertFalse(e instanceof RepositoryNotFoundException, e.toString());
   }
 
   /** Past the guard, as the daemon does. */

@@ -10,6 +10,7 @@ import com.google.gerrit.server.change.MergeabilityComputationBehavior;
 import com.google.gerrit.server.config.GerritServerConfig;
 import com.google.gerrit.server.git.GitRepositoryManager;
 import com.google.gerrit.server.index.change.ChangeField;
+import com.google.gerrit.server.index.change.ChangeIndexCollection;
 import com.google.gerrit.server.index.change.ChangeIndexer;
 import com.google.gerrit.server.index.change.StalenessChecker;
 import com.google.gerrit.server.notedb.ChangeNotes;
@@ -27,14 +28,16 @@ import org.eclipse.jgit.errors.RepositoryNotFoundException;
 import org.eclipse.jgit.lib.Config;
 import org.eclipse.jgit.lib.Repository;
 
-/** Changes in the index. The caches of changes check the refs whenever they are used. */
+/** Changes in the index, which a replica does not have. The caches of changes check the refs whenever they are used. */
 final class Changes {
   private final ChangeIndexer indexer;
   private final ChangeNotes.Factory notes;
   private final StalenessChecker staleness;
   private final Provider<InternalChangeQuery> queries;
   private final GitRepositoryManager repositories;
+  private final ProjectPresence presence;
   private final Caches caches;
+  private final ChangeIndexCollection indexes;
   private final boolean mergeability;
 
   @Inject
@@ -44,24 +47,35 @@ final class Changes {
       StalenessChecker staleness,
       Provider<InternalChangeQuery> queries,
       GitRepositoryManager repositories,
+      ProjectPresence presence,
       Caches caches,
+      ChangeIndexCollection indexes,
       @GerritServerConfig Config config) {
     this.indexer = indexer;
     this.notes = notes;
     this.staleness = staleness;
     this.queries = queries;
     this.repositories = repositories;
+    this.presence = presence;
     this.caches = caches;
+    this.indexes = indexes;
     mergeability = MergeabilityComputationBehavior.fromConfig(config).includeInIndex();
+  }
+
+  private boolean areIndexed() {
+    return indexes.getSearchIndex() != null;
   }
 
   /** A change that does not exist is deleted from the index. */
   void index(Project.NameKey project, Change.Id id) throws Exception {
+    if (!areIndexed()) {
+      return;
+    }
     ChangeNotes change;
     try {
       change = notes.createChecked(project, id);
     } catch (StorageException e) {
-      if (!saysThatThereIsNone(e)) {
+      if (!saysThatThereIsNone(project, e)) {
         throw e;
       }
       delete(project, id);
@@ -70,9 +84,10 @@ final class Changes {
     indexer.index(change);
   }
 
-  private static boolean saysThatThereIsNone(StorageException e) {
+  /** Not if the project can't be read at the moment. */
+  boolean saysThatThereIsNone(Project.NameKey project, StorageException e) {
     return Throwables.getCausalChain(e).stream()
-        .anyMatch(cause -> cause instanceof NoSuchChangeException || cause instanceof RepositoryNotFoundException);
+        .anyMatch(cause -> cause instanceof NoSuchChangeException || cause instanceof RepositoryNotFoundException && presence.isGone(project));
   }
 
   private void delete(Project.NameKey project, Change.Id id) throws Exception {
@@ -85,17 +100,17 @@ final class Changes {
 
   /** Reindexes a change that was marked. A change that is not in the index has its own entry in the list of moves. */
   List<Action> find(Change.Id id) {
-    return moved(queries.get().byLegacyChangeId(id));
+    return areIndexed() ? moved(queries.get().byLegacyChangeId(id)) : List.of();
   }
 
   /** The changes whose index entries contain their mergeability into the branch. */
   List<Action> dependOn(BranchNameKey branch) {
-    return mergeability ? moved(query().byBranchNew(branch)) : List.of();
+    return mergeability && areIndexed() ? moved(query().byBranchNew(branch)) : List.of();
   }
 
   /** The mergeability of changes also depends on the project's submit type. */
   List<Action> dependOnConfig(Project.NameKey project) {
-    return mergeability ? moved(query().byProjectOpen(project)) : List.of();
+    return mergeability && areIndexed() ? moved(query().byProjectOpen(project)) : List.of();
   }
 
   private InternalChangeQuery query() {
@@ -106,15 +121,18 @@ final class Changes {
     return changes.stream().<Action>map(change -> new ChangeMoved(change.project(), change.getId())).toList();
   }
 
-  /** All changes of a project in the repository or in the index. */
+  /** All changes of a project in the repository or in the index; none if there is no index. */
   List<Change.Id> all(Project.NameKey project) throws IOException {
+    if (!areIndexed()) {
+      return List.of();
+    }
     Set<Change.Id> ids = new LinkedHashSet<>();
-    query().byProject(project).forEach(change -> ids.add(change.getId()));
     try (Repository repository = repositories.openRepository(project)) {
       ids.addAll(ChangeNotes.Factory.scanChangeIds(repository).keySet());
     } catch (RepositoryNotFoundException e) {
-      // Everything in the index is stale.
+      presence.checkGone(project, e); // then everything in the index is stale
     }
+    query().byProject(project).forEach(change -> ids.add(change.getId()));
     return new ArrayList<>(ids);
   }
 

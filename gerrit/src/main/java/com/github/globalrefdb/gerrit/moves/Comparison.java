@@ -42,7 +42,6 @@ final class Comparison {
   private final Caches caches;
   private final ComparedCount count;
 
-
   @Inject
   Comparison(
       com.google.gerrit.server.account.Accounts allAccounts,

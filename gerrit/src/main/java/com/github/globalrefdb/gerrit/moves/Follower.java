@@ -40,7 +40,7 @@ final class Follower {
   private final Path socket;
   private final String guard;
   private final Classifier classifier;
-  private final PlaceFile file;
+  private final Optional<PlaceFile> file;
   private final ComparisonFile comparison;
   private final Pending pending;
   private final Progress progress;
@@ -61,13 +61,14 @@ final class Follower {
   private Optional<Long> comparing = Optional.empty(); // since
 
   /**
+   * @param file empty if no place is to be saved, so that each start compares everything
    * @param clock like {@link System#nanoTime}
    */
   Follower(
       Path socket,
       String guard,
       Classifier classifier,
-      PlaceFile file,
+      Optional<PlaceFile> file,
       ComparisonFile comparison,
       Pending pending,
       Progress progress,
@@ -114,8 +115,11 @@ final class Follower {
   }
 
   private void load() {
+    if (file.isEmpty()) {
+      return;
+    }
     try {
-      place = file.load();
+      place = file.get().load();
     } catch (IOException e) {
       logger.atWarning().withCause(e).log("refdb: the place in the list of moves can't be read: everything is compared");
     }
@@ -216,6 +220,9 @@ final class Follower {
   }
 
   private void save() {
+    if (file.isEmpty()) {
+      return;
+    }
     if (pending.leftBehind() > 0) {
       if (savedPlace.isPresent() || !forgotten) {
         forget();
@@ -229,7 +236,7 @@ final class Follower {
       return;
     }
     try {
-      file.save(done.get(), now);
+      file.get().save(done.get(), now);
       savedPlace = done;
       savedAt = now;
       forgotten = false;
@@ -240,8 +247,11 @@ final class Follower {
 
   private void forget() {
     savedPlace = Optional.empty();
+    if (file.isEmpty()) {
+      return;
+    }
     try {
-      file.forget();
+      file.get().forget();
       forgotten = true;
     } catch (IOException e) { // the daemon does not know the place after the next start either
       logger.atWarning().withCause(e).log("refdb: the place in the list of moves can't be removed");

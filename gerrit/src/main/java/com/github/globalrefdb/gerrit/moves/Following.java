@@ -6,7 +6,9 @@ import com.google.gerrit.server.config.AllUsersName;
 import com.google.gerrit.server.git.GitRepositoryManager;
 import com.google.inject.Inject;
 import com.google.inject.Injector;
+import com.google.inject.ProvisionException;
 import java.io.IOException;
+import java.util.Optional;
 
 /** Keeps indexes and caches up to date while the server runs. Its start does not block. */
 public final class Following implements LifecycleListener {
@@ -34,13 +36,19 @@ public final class Following implements LifecycleListener {
     pending = new Pending(System::nanoTime);
     MoveMetrics metrics = injector.getInstance(MoveMetrics.class);
     GitRepositoryManager repositories = injector.getInstance(GitRepositoryManager.class);
-    RepositoryDirectories directories = new RepositoryDirectories(settings.root(), repositories, System::nanoTime);
+    ProjectPresence presence = injector.getInstance(ProjectPresence.class);
+    RepositoryDirectories directories = new RepositoryDirectories(settings.root(), repositories, presence, System::nanoTime);
     workers = new Workers(pending, new FindingActions(directories, injector.getInstance(GerritActions.class)), metrics);
     Classifier classifier = new Classifier(directories::project, injector.getInstance(AllUsersName.class).get(), settings.guard());
     ComparedCount count = injector.getInstance(ComparedCount.class);
+    Optional<PlaceFile> file;
+    try {
+      file = place.file();
+    } catch (IOException e) {
+      throw new ProvisionException("refdb: this replica can't delete the saved place in the list of moves", e);
+    }
     follower =
-        new Follower(
-            settings.socket(), settings.guard(), classifier, place.file(), place.comparison(), pending, metrics, count, System::nanoTime);
+        new Follower(settings.socket(), settings.guard(), classifier, file, place.comparison(), pending, metrics, count, System::nanoTime);
     metrics.register(follower, pending);
     workers.start();
     follower.start();

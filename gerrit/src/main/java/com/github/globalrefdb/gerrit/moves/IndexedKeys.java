@@ -18,9 +18,13 @@ final class IndexedKeys {
   private IndexedKeys() {}
 
   /**
+   * @param index null if this Gerrit has none: a replica has only the index of groups
    * @param key a stored field
    */
   static <V> List<String> of(Index<?, V> index, IndexConfig config, SchemaField<V, String> key) throws QueryParseException {
+    if (index == null) {
+      return List.of();
+    }
     QueryOptions options = QueryOptions.create(config, 0, MOST, Set.of(key.getName()));
     List<String> keys = new ArrayList<>();
     for (FieldBundle entry : index.getSource(Predicate.any(), options).readRaw()) {

@@ -1,9 +1,14 @@
 package com.github.globalrefdb.gerrit.moves;
 
+import com.github.globalrefdb.gerrit.moves.Action.CheckAgain;
 import com.github.globalrefdb.gerrit.moves.Action.CompareProject;
+import com.github.globalrefdb.gerrit.moves.Action.ConfigMoved;
+import com.github.globalrefdb.gerrit.moves.Action.RepositoryMoved;
 import com.google.gerrit.entities.Project;
 import com.google.gerrit.index.IndexConfig;
+import com.google.gerrit.index.QueryOptions;
 import com.google.gerrit.index.project.ProjectField;
+import com.google.gerrit.index.project.ProjectIndex;
 import com.google.gerrit.index.project.ProjectIndexCollection;
 import com.google.gerrit.index.project.ProjectIndexer;
 import com.google.gerrit.index.query.QueryParseException;
@@ -14,6 +19,8 @@ import com.google.inject.Inject;
 import java.io.File;
 import java.io.IOException;
 import java.util.List;
+import java.util.Set;
+import java.util.stream.Stream;
 import org.eclipse.jgit.errors.RepositoryNotFoundException;
 import org.eclipse.jgit.lib.Repository;
 import org.eclipse.jgit.lib.RepositoryCache;
@@ -26,6 +33,7 @@ final class Projects {
   private final ProjectCache projects;
   private final Changes changes;
   private final GitRepositoryManager repositories;
+  private final ProjectPresence presence;
   private final StalenessChecker staleness;
   private final ProjectIndexCollection indexes;
   private final IndexConfig indexConfig;
@@ -36,6 +44,7 @@ final class Projects {
       ProjectCache projects,
       Changes changes,
       GitRepositoryManager repositories,
+      ProjectPresence presence,
       StalenessChecker staleness,
       ProjectIndexCollection indexes,
       IndexConfig indexConfig) {
@@ -43,53 +52,109 @@ final class Projects {
     this.projects = projects;
     this.changes = changes;
     this.repositories = repositories;
+    this.presence = presence;
     this.staleness = staleness;
     this.indexes = indexes;
     this.indexConfig = indexConfig;
   }
 
-  /** The index is built from the cache, so the cache comes first. */
-  List<Action> indexConfig(Project.NameKey project) {
+  List<Action> indexConfig(Project.NameKey project) throws IOException {
+    checkConfig(project);
+    return Stream.concat(changes.dependOnConfig(project).stream(), CheckAgain.of(new ConfigMoved(project)).stream()).toList();
+  }
+
+  void checkConfig(Project.NameKey project) throws IOException {
     projects.evict(project);
-    indexer.index(project);
-    return changes.dependOnConfig(project);
+    if (load(project)) {
+      indexer.index(project);
+    } else {
+      forget(project);
+    }
   }
 
   /** A comparison finds wrong entries of the project and its changes. */
   List<Action> indexRepository(Project.NameKey project) throws IOException {
-    if (reopen(project)) {
-      projects.evict(project);
-      projects.onCreateProject(project); // added to the list, and indexed
-    } else {
-      projects.remove(project); // removed from the list, and evicted
-      indexer.index(project);
+    checkRepository(project);
+    return Stream.concat(Stream.of(new CompareProject(project)), CheckAgain.of(new RepositoryMoved(project)).stream()).toList();
+  }
+
+  void checkRepository(Project.NameKey project) throws IOException {
+    if (!reopen(project)) {
+      forget(project);
+      return;
     }
-    return List.of(new CompareProject(project));
+    projects.evict(project);
+    if (load(project)) {
+      projects.onCreateProject(project); // adds it to the list, loads it again and indexes it
+      load(project);
+    }
+  }
+
+  /**
+   * Loads the project into the cache, from which it is indexed. The indexer deletes the entry of a project that is not in
+   * the cache.
+   *
+   * @return false if the project has gone
+   * @throws IOException if the project can't be read at the moment
+   */
+  private boolean load(Project.NameKey project) throws IOException {
+    if (projects.get(project).isPresent()) {
+      return true;
+    }
+    projects.evict(project); // the cache keeps that it found none
+    presence.checkGone(project, null);
+    return false;
+  }
+
+  private void forget(Project.NameKey project) throws IOException {
+    projects.remove(project); // from the list and the cache
+    indexer.index(project);
+    if (!presence.isGone(project)) { // it was created anew meanwhile
+      projects.onCreateProject(project);
+    }
   }
 
   /**
    * Makes JGit reopen the repository, and checks whether there is one. Otherwise JGit would continue to read the
    * previous directory, and assume that its objects are present.
+   *
+   * @return false if the project has gone
+   * @throws IOException if the repository can't be opened at the moment
    */
   private boolean reopen(Project.NameKey project) throws IOException {
     File directory;
     try (Repository repository = repositories.openRepository(project)) {
       directory = repository.getDirectory();
     } catch (RepositoryNotFoundException e) {
+      presence.checkGone(project, e);
       return false;
     }
     RepositoryCache.unregister(FileKey.exact(directory, FS.DETECTED));
-    return FileKey.isGitRepository(directory, FS.DETECTED);
+    if (!FileKey.isGitRepository(directory, FS.DETECTED)) {
+      presence.checkGone(project, null);
+      return false;
+    }
+    return true;
   }
 
-  /** Whether the entry was stale. */
-  boolean indexIfStale(Project.NameKey project) {
+  /** Whether the entry was stale. The entry of a project that has gone is. */
+  boolean indexIfStale(Project.NameKey project) throws IOException {
+    if (presence.isGone(project) || !load(project)) {
+      boolean known = isIndexed(project);
+      forget(project);
+      return known;
+    }
     boolean stale = staleness.check(project).isStale();
     if (stale) {
-      projects.evict(project);
-      indexer.index(project);
+      checkConfig(project);
     }
     return stale;
+  }
+
+  private boolean isIndexed(Project.NameKey project) {
+    ProjectIndex index = indexes.getSearchIndex(); // which a replica does not have
+    return index != null
+        && index.getRaw(project, QueryOptions.create(indexConfig, 0, 1, Set.of(ProjectField.NAME_SPEC.getName()))).isPresent();
   }
 
   /** All entries of the index, including those that exist nowhere else. */

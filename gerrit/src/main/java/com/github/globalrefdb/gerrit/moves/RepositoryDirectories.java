@@ -15,9 +15,9 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.LongSupplier;
-import org.eclipse.jgit.errors.RepositoryNotFoundException;
 import org.eclipse.jgit.lib.Repository;
 
 /**
@@ -34,6 +34,7 @@ final class RepositoryDirectories {
 
   private final Path root;
   private final GitRepositoryManager repositories;
+  private final ProjectPresence presence;
   private final LongSupplier clock;
   private final Map<String, Project.NameKey> elsewhere = new ConcurrentHashMap<>();
   private Optional<Long> asked = Optional.empty();
@@ -42,9 +43,10 @@ final class RepositoryDirectories {
    * @param root the real path of the directory of repositories
    * @param clock like {@link System#nanoTime}
    */
-  RepositoryDirectories(Path root, GitRepositoryManager repositories, LongSupplier clock) {
+  RepositoryDirectories(Path root, GitRepositoryManager repositories, ProjectPresence presence, LongSupplier clock) {
     this.root = root;
     this.repositories = repositories;
+    this.presence = presence;
     this.clock = clock;
   }
 
@@ -98,8 +100,12 @@ final class RepositoryDirectories {
    * @return the reason why a repository's directory is unknown, if there is such a repository
    */
   private Optional<IOException> ask() {
+    Set<Project.NameKey> all = repositories.list();
+    if (!presence.areListed(all)) {
+      return Optional.of(new IOException("the repositories can't be listed"));
+    }
     Optional<IOException> failure = Optional.empty();
-    for (Project.NameKey project : repositories.list()) {
+    for (Project.NameKey project : all) {
       if (isBelowRoot(project)) {
         continue;
       }
@@ -108,10 +114,10 @@ final class RepositoryDirectories {
         if (!directory.startsWith(root + "/")) {
           elsewhere.put(directory, project);
         }
-      } catch (RepositoryNotFoundException e) {
-        logger.atFine().withCause(e).log("refdb: %s has gone", project);
       } catch (IOException | RuntimeException e) {
-        failure = Optional.of(new IOException("the directory of " + project + " is not known", e));
+        if (!presence.isGone(project)) {
+          failure = Optional.of(new IOException("the directory of " + project + " is not known", e));
+        }
       }
     }
     return failure;

@@ -7,6 +7,7 @@ import com.google.gerrit.extensions.events.LifecycleListener;
 import com.google.gerrit.server.config.ConfigUtil;
 import com.google.gerrit.server.config.GerritServerConfig;
 import com.google.gerrit.server.config.SitePaths;
+import com.google.gerrit.server.util.ReplicaUtil;
 import com.google.inject.Inject;
 import com.google.inject.Singleton;
 import java.io.IOException;
@@ -31,10 +32,12 @@ public final class SavedPlace implements LifecycleListener {
 
   private final PlaceFile file;
   private final ComparisonFile comparison;
+  private final Config config;
   private volatile boolean stopped;
 
   @Inject
   SavedPlace(SitePaths site, @GerritServerConfig Config config) {
+    this.config = config;
     Path directory = site.data_dir.resolve("refdb");
     file = new PlaceFile(directory.resolve("moves"), commitWithin(config).map(MARGIN::plus));
     comparison = new ComparisonFile(directory);
@@ -63,8 +66,16 @@ public final class SavedPlace implements LifecycleListener {
     }
   }
 
-  PlaceFile file() {
-    return file;
+  /**
+   * The file for a server of this site. A replica has none and deletes that of an earlier server, because it does not keep
+   * all indexes up to date: the next server that is no replica compares everything.
+   */
+  Optional<PlaceFile> file() throws IOException {
+    if (ReplicaUtil.isReplica(config)) {
+      file.forget();
+      return Optional.empty();
+    }
+    return Optional.of(file);
   }
 
   ComparisonFile comparison() {
@@ -73,6 +84,9 @@ public final class SavedPlace implements LifecycleListener {
 
   /** Following has stopped cleanly. */
   void stopped(Pending pending) throws IOException {
+    if (ReplicaUtil.isReplica(config)) {
+      return;
+    }
     if (pending.leftBehind() > 0) {
       file.forget();
     } else if (pending.done().isPresent()) {

@@ -14,9 +14,11 @@ import com.google.gerrit.entities.Project;
 import com.google.gerrit.server.git.GitRepositoryManager;
 import java.io.IOException;
 import java.lang.reflect.Proxy;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Set;
 import java.util.TreeSet;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -28,13 +30,15 @@ class FindingActionsTest {
   private final List<Action> others = new ArrayList<>();
   private IOException fails; // unless null, why the others fail
 
-  private FindingActions actions() {
+  private FindingActions actions() throws IOException {
+    Project.NameKey allProjects = Project.nameKey("All-Projects");
+    Files.createDirectories(root.resolve("All-Projects.git"));
     GitRepositoryManager none =
         (GitRepositoryManager)
             Proxy.newProxyInstance(
-                getClass().getClassLoader(), new Class<?>[] {GitRepositoryManager.class}, (proxy, method, arguments) -> new TreeSet<>());
+                getClass().getClassLoader(), new Class<?>[] {GitRepositoryManager.class}, (proxy, method, arguments) -> new TreeSet<>(Set.of(allProjects)));
     return new FindingActions(
-        new RepositoryDirectories(root, none, () -> 0),
+        new RepositoryDirectories(root, none, new ProjectPresence(name -> root, allProjects), () -> 0),
         action -> {
           others.add(action);
           if (fails != null) {

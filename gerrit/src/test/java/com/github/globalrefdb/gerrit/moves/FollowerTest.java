@@ -34,7 +34,7 @@ class FollowerTest {
 
   @TempDir Path directory;
   private Path socket;
-  private PlaceFile file;
+  private Optional<PlaceFile> file;
   private ScriptedDaemon daemon;
   private Pending pending;
   private Workers workers;
@@ -49,7 +49,7 @@ class FollowerTest {
   @BeforeEach
   void setUp() throws IOException {
     socket = directory.resolve("s");
-    file = new PlaceFile(directory.resolve("refdb/moves"), Optional.of(Duration.ofMinutes(6)));
+    file = Optional.of(new PlaceFile(directory.resolve("refdb/moves"), Optional.of(Duration.ofMinutes(6))));
     daemon = new ScriptedDaemon(socket);
   }
 
@@ -158,6 +158,29 @@ class FollowerTest {
     assertEquals(new EverythingMoved(), next());
     session.send("moves p6");
     answerUntilSaved(session, "p6");
+  }
+
+  /** A replica has no such file: it leaves indexes as they are that it does not have. */
+  @Test
+  void withoutAFileEachStartComparesEverything() throws Exception {
+    file = Optional.empty();
+    for (int i = 0; i < 2; i++) {
+      start();
+      Session session = daemon.accept();
+      assertEquals("after -", session.begin().lines().get(1));
+      session.send("moves p1");
+      assertEquals(new EverythingMoved(), next());
+      session.read();
+      session.send("moves p1");
+      session.read();
+      session.send("moves p2", moved(1));
+      assertEquals(change(1), next());
+      session.read();
+      session.send("moves p2");
+      session.read();
+      assertEquals(Optional.empty(), saved());
+      stop();
+    }
   }
 
   @Test

@@ -27,6 +27,7 @@ import org.junit.jupiter.api.io.TempDir;
 
 class RepositoryDirectoriesTest {
   private static final Project.NameKey BIG = Project.nameKey("team/big");
+  private static final Project.NameKey ALL_PROJECTS = Project.nameKey("All-Projects");
 
   @TempDir Path temporary;
   private Path root;
@@ -39,9 +40,13 @@ class RepositoryDirectoriesTest {
   void setUp() throws IOException {
     Path real = temporary.toRealPath();
     root = Files.createDirectories(real.resolve("git/team")).getParent();
-    elsewhere = real.resolve("data/big.git");
+    elsewhere = real.resolve("data/team/big.git");
     new FileRepository(elsewhere.toFile()).create(true);
-    directories = new RepositoryDirectories(root, repositories, clock::get);
+    Path allProjects = root.resolve("All-Projects.git");
+    new FileRepository(allProjects.toFile()).create(true);
+    repositories.places.put(ALL_PROJECTS, allProjects);
+    ProjectPresence presence = new ProjectPresence(name -> name.equals(BIG) ? real.resolve("data") : root, ALL_PROJECTS);
+    directories = new RepositoryDirectories(root, repositories, presence, clock::get);
   }
 
   private Optional<Project.NameKey> project(Path directory) {
@@ -113,6 +118,20 @@ class RepositoryDirectoriesTest {
     }
     repositories.fails = null;
     assertEquals(FOUND, find());
+  }
+
+  /** Gerrit says of any repository that it can't open that there is none. */
+  @Test
+  void oneThatGerritDoesNotFindMayBeItIfItIsThere() throws IOException {
+    repositories.places.put(BIG, elsewhere);
+    repositories.gone = BIG;
+    assertThrows(IOException.class, this::find);
+  }
+
+  @Test
+  void withoutAllProjectsTheListIsNotComplete() throws IOException {
+    repositories.places.clear();
+    assertThrows(IOException.class, this::find);
   }
 
   @Test

@@ -1,0 +1,200 @@
+package com.github.globalrefdb.gerrit.moves;
+
+import static com.github.globalrefdb.gerrit.moves.UnreadableProject.APP;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import com.github.globalrefdb.gerrit.moves.Action.CheckAgain;
+import com.github.globalrefdb.gerrit.moves.Action.CompareProject;
+import com.github.globalrefdb.gerrit.moves.Action.ConfigMoved;
+import com.github.globalrefdb.gerrit.moves.Action.RepositoryMoved;
+import com.google.gerrit.index.IndexConfig;
+import com.google.gerrit.index.project.ProjectIndex;
+import com.google.gerrit.index.project.ProjectIndexCollection;
+import com.google.gerrit.index.project.ProjectIndexer;
+import com.google.gerrit.server.git.GitRepositoryManager;
+import com.google.gerrit.server.index.change.ChangeIndexCollection;
+import com.google.gerrit.server.project.ProjectCache;
+import java.io.IOException;
+import java.lang.reflect.Proxy;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Optional;
+import java.util.stream.Stream;
+import org.eclipse.jgit.errors.RepositoryNotFoundException;
+import org.eclipse.jgit.internal.storage.file.FileRepository;
+import org.eclipse.jgit.lib.Config;
+import org.eclipse.jgit.lib.RepositoryCache;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+
+/** With Gerrit's own repositories, and a cache and an index that are as Gerrit's. */
+class ProjectsTest {
+  private static final List<Action> REPOSITORY_AGAIN = CheckAgain.of(new RepositoryMoved(APP));
+
+  @TempDir Path site;
+  private GitRepositoryManager repositories;
+  private Projects projects;
+  private Optional<Object> cached = Optional.empty(); // what the cache has of the project; empty if it is to be loaded
+  private boolean isListed = true;
+  private boolean isIndexed = true;
+  private Runnable onRemove = () -> {};
+
+  @BeforeEach
+  void setUp() throws IOException {
+    repositories = UnreadableProject.repositories(site);
+    ProjectCache cache = proxy(ProjectCache.class, this::cache);
+    ProjectIndexer indexer = proxy(ProjectIndexer.class, method -> isIndexed = load().isPresent());
+    ProjectIndexCollection indexes = new ProjectIndexCollection();
+    indexes.setSearchIndex(proxy(ProjectIndex.class, method -> method.equals("getRaw") ? Optional.ofNullable(isIndexed ? "" : null) : null));
+    ProjectPresence presence = UnreadableProject.presence(repositories);
+    Changes changes = new Changes(null, null, null, null, repositories, presence, null, new ChangeIndexCollection(), new Config());
+    projects = new Projects(indexer, cache, changes, repositories, presence, null, indexes, IndexConfig.createDefault());
+  }
+
+  @AfterEach
+  void tearDown() {
+    RepositoryCache.clear();
+  }
+
+  private Object cache(String method) throws IOException {
+    switch (method) {
+      case "get":
+        return load();
+      case "evict":
+        cached = Optional.empty();
+        return null;
+      case "remove":
+        isListed = false;
+        onRemove.run();
+        cached = Optional.empty();
+        isIndexed = load().isPresent();
+        return null;
+      case "onCreateProject":
+        isListed = true;
+        cached = Optional.empty();
+        isIndexed = load().isPresent();
+        return null;
+      default:
+        throw new UnsupportedOperationException(method);
+    }
+  }
+
+  /** The cache keeps that there is no such project, as Gerrit's does. */
+  private Optional<?> load() throws IOException {
+    if (cached.isEmpty()) {
+      try {
+        repositories.openRepository(APP).close();
+        cached = Optional.of(Optional.of("its configuration"));
+      } catch (RepositoryNotFoundException e) {
+        cached = Optional.of(Optional.empty());
+      }
+    }
+    return (Optional<?>) cached.get();
+  }
+
+  private interface Answer {
+    Object to(String method) throws Exception;
+  }
+
+  private static <T> T proxy(Class<T> type, Answer answer) {
+    return type.cast(
+        Proxy.newProxyInstance(
+            type.getClassLoader(),
+            new Class<?>[] {type},
+            (self, method, arguments) -> {
+              Object result = answer.to(method.getName());
+              return method.getReturnType() == void.class ? null : result;
+            }));
+  }
+
+  /** A request may have been loading the cache from what was there before. */
+  @Test
+  void aConfigurationIsLookedAtAgain() throws Exception {
+    assertEquals(CheckAgain.of(new ConfigMoved(APP)), projects.indexConfig(APP));
+    assertTrue(isIndexed && isListed);
+  }
+
+  @Test
+  void aRepositoryIsLookedAtAgain() throws Exception {
+    isIndexed = false;
+    isListed = false;
+    assertEquals(Stream.concat(Stream.of(new CompareProject(APP)), REPOSITORY_AGAIN.stream()).toList(), projects.indexRepository(APP));
+    assertTrue(isIndexed && isListed);
+  }
+
+  @Test
+  void aProjectThatHasGoneIsForgotten() throws Exception {
+    UnreadableProject.delete(site);
+    projects.indexRepository(APP);
+    assertFalse(isIndexed || isListed);
+  }
+
+  @Test
+  void aProjectThatOnlyGerritKnowsIsStaleAndForgotten() throws Exception {
+    load();
+    UnreadableProject.delete(site);
+    assertTrue(projects.indexIfStale(APP));
+    assertFalse(isIndexed || isListed);
+    assertFalse(projects.indexIfStale(APP));
+  }
+
+  @Test
+  void aProjectThatIsCreatedWhileItIsForgottenIsListed() throws Exception {
+    UnreadableProject.delete(site);
+    onRemove =
+        () -> {
+          try {
+            new FileRepository(site.resolve("git/team/app.git").toFile()).create(true);
+          } catch (IOException e) {
+            throw new AssertionError(e);
+          }
+        };
+    projects.checkRepository(APP);
+    assertTrue(isIndexed && isListed);
+  }
+
+  private interface Doing {
+    void run() throws Exception;
+  }
+
+  /** It is tried again, and nothing is removed meanwhile. */
+  @ParameterizedTest
+  @EnumSource
+  void aProjectThatCannotBeReadStays(UnreadableProject why) throws Exception {
+    assumeTrue(why.isPossible());
+    why.breaks(site);
+    try {
+      for (Doing doing :
+          List.<Doing>of(
+              () -> projects.indexRepository(APP),
+              () -> projects.checkRepository(APP),
+              () -> projects.indexConfig(APP),
+              () -> projects.checkConfig(APP),
+              () -> projects.indexIfStale(APP))) {
+        assertThrows(IOException.class, doing::run);
+        assertTrue(isIndexed && isListed);
+      }
+    } finally {
+      why.mend(site);
+    }
+  }
+
+  /** Gerrit's cache must not keep that there was none. */
+  @Test
+  void aProjectWhoseDiskIsMountedAgainIsFound() throws Exception {
+    UnreadableProject.DISK_IS_NOT_MOUNTED.breaks(site);
+    assertThrows(IOException.class, () -> projects.checkConfig(APP));
+    Files.move(site.resolve("away"), site.resolve("git"));
+    projects.checkConfig(APP);
+    assertTrue(isIndexed && isListed);
+  }
+}
