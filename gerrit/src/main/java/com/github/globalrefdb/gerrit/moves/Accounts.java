@@ -3,30 +3,25 @@ package com.github.globalrefdb.gerrit.moves;
 import com.google.gerrit.entities.Account;
 import com.google.gerrit.index.IndexConfig;
 import com.google.gerrit.index.query.QueryParseException;
-import com.google.gerrit.server.account.AccountCache;
-import com.google.gerrit.server.account.AccountState;
 import com.google.gerrit.server.index.account.AccountField;
 import com.google.gerrit.server.index.account.AccountIndexCollection;
 import com.google.gerrit.server.index.account.AccountIndexer;
 import com.google.inject.Inject;
 import java.util.List;
-import java.util.Optional;
 
 /**
- * Accounts in the index and in caches. The caches of accounts and of external IDs need no eviction: they look at the refs whenever
- * they are used.
+ * Accounts in the index and in caches. The caches of accounts and of external IDs need no eviction, because they check the
+ * refs whenever they are used.
  */
 final class Accounts {
   private final AccountIndexer indexer;
-  private final AccountCache accounts;
   private final Caches caches;
   private final AccountIndexCollection indexes;
   private final IndexConfig config;
 
   @Inject
-  Accounts(AccountIndexer indexer, AccountCache accounts, Caches caches, AccountIndexCollection indexes, IndexConfig config) {
+  Accounts(AccountIndexer indexer, Caches caches, AccountIndexCollection indexes, IndexConfig config) {
     this.indexer = indexer;
-    this.accounts = accounts;
     this.caches = caches;
     this.indexes = indexes;
     this.config = config;
@@ -40,25 +35,20 @@ final class Accounts {
 
   void evict(Account.Id id) {
     caches.evict(Caches.TOKENS, id);
-    Optional<String> userName = accounts.get(id).flatMap(AccountState::userName);
-    if (userName.isPresent()) {
-      caches.evict(Caches.SSH_KEYS, userName.get());
-    } else { // it is gone, or its name is
-      caches.evictAll(Caches.SSH_KEYS);
-    }
+    evictKeys();
   }
 
-  /** SSH keys are cached by user name, and external IDs hold those names. */
+  /** SSH keys are cached by the name that a client gives: an account has an entry for each spelling of its user name. */
   void evictKeys() {
     caches.evictAll(Caches.SSH_KEYS);
   }
 
-  /** Whether it was stale. */
+  /** Whether the entry was stale. */
   boolean indexIfStale(Account.Id id) {
     return indexer.reindexIfStale(id);
   }
 
-  /** All that are in the index, also those that are nowhere else. */
+  /** All entries of the index, including those that exist nowhere else. */
   List<Account.Id> indexed() throws QueryParseException {
     return IndexedKeys.of(indexes.getSearchIndex(), config, AccountField.ID_STR_FIELD_SPEC).stream()
         .map(id -> Account.id(Integer.parseInt(id)))

@@ -29,6 +29,17 @@ sealed interface Action {
     }
   }
 
+  /**
+   * The SSH keys of any account, under any spelling of its user name: external IDs were written, or this Gerrit wrote an
+   * account, indexed it, and evicted its keys only under one spelling.
+   */
+  record KeysMoved() implements Action {
+    @Override
+    public Urgency urgency() {
+      return Urgency.ACCESS;
+    }
+  }
+
   record GroupMoved(AccountGroup.UUID id) implements Action {
     @Override
     public Urgency urgency() {

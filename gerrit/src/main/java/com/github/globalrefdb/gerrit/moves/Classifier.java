@@ -9,6 +9,7 @@ import com.github.globalrefdb.gerrit.moves.Action.DirectoryMoved;
 import com.github.globalrefdb.gerrit.moves.Action.ExternalIdsMoved;
 import com.github.globalrefdb.gerrit.moves.Action.GroupMoved;
 import com.github.globalrefdb.gerrit.moves.Action.GroupNamesMoved;
+import com.github.globalrefdb.gerrit.moves.Action.KeysMoved;
 import com.github.globalrefdb.gerrit.moves.Action.RepositoryMoved;
 import com.github.globalrefdb.gerrit.session.MovedRef;
 import com.google.gerrit.entities.Account;
@@ -41,7 +42,7 @@ final class Classifier {
 
   /**
    * @param projects by the real paths of their repositories, as far as they are known
-   * @param guard this run's: what it moves itself Gerrit indexes itself
+   * @param guard this run's. Gerrit itself indexes what this run moves, and evicts it from caches, except for some SSH keys
    */
   Classifier(Function<String, Optional<Project.NameKey>> projects, String allUsers, String guard) {
     this.projects = projects;
@@ -54,15 +55,22 @@ final class Classifier {
     Set<Action> actions = new LinkedHashSet<>();
     for (int i = 0; i < moves.size(); i++) {
       MovedRef move = moves.get(i);
+      Optional<Action> action = action(move);
       if (move.guard().equals(Optional.of(guard))) {
+        if (isAccount(moves, i)) {
+          actions.add(new KeysMoved());
+        }
         continue;
       }
-      Optional<Action> action = action(move);
       // Gerrit writes external IDs with the accounts' own refs, in one transaction.
       boolean covered = action.equals(Optional.of(new ExternalIdsMoved())) && (isAccount(moves, i - 1) || isAccount(moves, i + 1));
-      if (!covered) {
-        action.ifPresent(actions::add);
+      if (covered || action.isEmpty()) {
+        continue;
       }
+      if (action.get() instanceof ExternalIdsMoved) {
+        actions.add(new KeysMoved()); // they are cached by user name
+      }
+      actions.add(action.get());
     }
     return actions;
   }

@@ -15,6 +15,7 @@ import com.github.globalrefdb.gerrit.moves.Action.EverythingMoved;
 import com.github.globalrefdb.gerrit.moves.Action.ExternalIdsMoved;
 import com.github.globalrefdb.gerrit.moves.Action.GroupMoved;
 import com.github.globalrefdb.gerrit.moves.Action.GroupNamesMoved;
+import com.github.globalrefdb.gerrit.moves.Action.KeysMoved;
 import com.github.globalrefdb.gerrit.moves.Action.RepositoryMoved;
 import com.google.gerrit.server.util.ManualRequestContext;
 import com.google.gerrit.server.util.OneOffRequestContext;
@@ -49,9 +50,12 @@ final class GerritActions implements ActionRunner {
     }
   }
 
-  private List<Action> dispatch(Action action) throws Exception {
+  List<Action> dispatch(Action action) throws Exception {
     if (action instanceof AccountMoved moved) {
       accounts.index(moved.id());
+      return CheckAgain.of(action);
+    } else if (action instanceof KeysMoved) {
+      accounts.evictKeys();
       return CheckAgain.of(action);
     } else if (action instanceof GroupMoved moved) {
       groups.index(moved.id());
@@ -78,7 +82,6 @@ final class GerritActions implements ActionRunner {
     } else if (action instanceof CompareEverything) {
       return comparison.everything();
     } else if (action instanceof ExternalIdsMoved) {
-      accounts.evictKeys();
       return comparison.accounts();
     } else if (action instanceof CompareAccounts compare) {
       return comparison.accounts(compare.ids());
@@ -98,6 +101,12 @@ final class GerritActions implements ActionRunner {
     if (action instanceof AccountMoved moved) {
       accounts.evict(moved.id());
       accounts.indexIfStale(moved.id());
+    } else if (action instanceof KeysMoved) {
+      accounts.evictKeys();
+    } else if (action instanceof ConfigMoved moved) {
+      projects.checkConfig(moved.project());
+    } else if (action instanceof RepositoryMoved moved) {
+      projects.checkRepository(moved.project());
     } else if (action instanceof GroupMoved moved) {
       groups.indexIfStale(moved.id());
       groups.evict();

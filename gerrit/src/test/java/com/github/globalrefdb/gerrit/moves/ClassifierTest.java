@@ -11,6 +11,7 @@ import com.github.globalrefdb.gerrit.moves.Action.DirectoryMoved;
 import com.github.globalrefdb.gerrit.moves.Action.ExternalIdsMoved;
 import com.github.globalrefdb.gerrit.moves.Action.GroupMoved;
 import com.github.globalrefdb.gerrit.moves.Action.GroupNamesMoved;
+import com.github.globalrefdb.gerrit.moves.Action.KeysMoved;
 import com.github.globalrefdb.gerrit.moves.Action.RepositoryMoved;
 import com.github.globalrefdb.gerrit.session.MovedRef;
 import com.google.gerrit.entities.Account;
@@ -63,7 +64,7 @@ class ClassifierTest {
         row("All-Users", "refs/users/01/1000001/other"),
         row("All-Users", "refs/users/default"),
         row("All-Users", "refs/users/self"),
-        row("All-Users", "refs/meta/external-ids", new ExternalIdsMoved()),
+        row("All-Users", "refs/meta/external-ids", new KeysMoved(), new ExternalIdsMoved()),
         row("All-Users", "refs/groups/ab/" + group.get(), new GroupMoved(group)),
         row("All-Users", "refs/deleted-groups/ab/" + group.get(), new GroupMoved(group)),
         row("All-Users", "refs/meta/group-names", new GroupNamesMoved()),
@@ -101,6 +102,17 @@ class ClassifierTest {
     assertEquals(List.of(), actions(move(OURS, "team/app", "refs/meta/config")));
   }
 
+  /** Gerrit evicts an account's SSH keys under one spelling of the user's name. */
+  @Test
+  void whenThisRunHasMovedAnAccountAllKeysAreEvicted() {
+    assertEquals(
+        List.of(new KeysMoved()),
+        actions(
+            move(OURS, "All-Users", "refs/meta/external-ids"),
+            move(OURS, "All-Users", "refs/users/07/7"),
+            move(OURS, "All-Users", "refs/users/08/8")));
+  }
+
   @Test
   void whatAnEarlierRunHasMovedIsNot() {
     assertEquals(List.of(new ConfigMoved(APP)), actions(move(OTHER, "team/app", "refs/meta/config")));
@@ -116,7 +128,7 @@ class ClassifierTest {
   @Test
   void externalIdsThatCameAloneAreCompared() {
     assertEquals(
-        List.of(new ExternalIdsMoved(), new ConfigMoved(APP), new AccountMoved(Account.id(7))),
+        List.of(new KeysMoved(), new ExternalIdsMoved(), new ConfigMoved(APP), new AccountMoved(Account.id(7))),
         actions(
             move("-", "All-Users", "refs/meta/external-ids"),
             move("-", "team/app", "refs/meta/config"),
