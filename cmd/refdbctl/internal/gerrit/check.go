@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -38,6 +39,7 @@ const (
 	gerritRules     = "gerrit-rules"     // a project's rules leave out patch sets or drafts
 	gerritIndexes   = "gerrit-indexes"   // how the last comparison of its indexes went can't be read
 	gerritSequence  = "gerrit-sequence"  // a sequence would give numbers out again
+	gerritProject   = "gerrit-project"   // it has a project of which the site has no repository
 )
 
 func (a *app) checkCommand() *cobra.Command {
@@ -58,8 +60,8 @@ requests another comparison from the running Gerrit, in the background, which re
 again to see the result.
 
 The codes are stable: gerrit-setting, gerrit-root, gerrit-jar, gerrit-version, gerrit-other, gerrit-session,
-gerrit-unguarded, gerrit-unwatched, gerrit-instance, gerrit-server, gerrit-rules, gerrit-indexes, gerrit-sequence, and
-those of refdbctl site check.
+gerrit-unguarded, gerrit-unwatched, gerrit-instance, gerrit-server, gerrit-rules, gerrit-indexes, gerrit-sequence,
+gerrit-project, and those of refdbctl site check.
 
 JSON: an object with "findings", a list of ` + output.Names(site.FindingColumns) + `;
 and repositories, looked_at, not_compared, mended, ok; and indexes, an object: state (unknown, comparing, cut-off,
@@ -202,6 +204,9 @@ func (k *gerritCheck) daemon(ctx context.Context, session string) {
 	if err != nil {
 		k.find(gerritUnguarded, k.dir.Path, "can't determine whether Gerrit runs: %s", err)
 	}
+	if held {
+		k.withoutRepository()
+	}
 	if held && holder.PID == 0 {
 		k.find(gerritUnguarded, k.dir.Path, "Gerrit runs, but whether with the guard can't be determined: its process is in another PID namespace, or on another machine: run it where the daemon runs")
 		held = false
@@ -231,6 +236,20 @@ func (k *gerritCheck) daemon(ctx context.Context, session string) {
 	}
 	if held && !holder.Offline() {
 		k.session(s, holder)
+	}
+}
+
+// withoutRepository reports the projects that only the running Gerrit knows.
+func (k *gerritCheck) withoutRepository() {
+	names, err := k.dir.ProjectsWithoutRepository()
+	if err != nil {
+		k.find(gerritProject, k.dir.Path, "can't read which projects Gerrit finds no repository of: %s", err)
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(k.repositories, func(r config.Repository) bool { return r.Project == name }) {
+			k.found(sitecheck.Finding{Code: gerritProject, Project: name,
+				Detail: "Gerrit has this project in its list or its index, but finds no repository of it: if its directory is gone, Gerrit forgets the project within a minute; otherwise make the directory readable, or restore it by refdbctl site clone"})
+		}
 	}
 }
 

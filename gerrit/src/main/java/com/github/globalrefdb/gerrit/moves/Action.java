@@ -88,6 +88,15 @@ sealed interface Action {
     }
   }
 
+  /** Looks for projects that Gerrit knows but finds no repository of, such as one whose removal was missed. */
+  record FindWithoutRepository() implements Action {
+    /** Gerrit may have to list all its repositories. */
+    @Override
+    public Urgency urgency() {
+      return Urgency.COMPARISON;
+    }
+  }
+
   record ChangeMoved(Project.NameKey project, Change.Id id) implements Action {
     @Override
     public Urgency urgency() {

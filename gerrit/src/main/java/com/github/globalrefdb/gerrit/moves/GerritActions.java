@@ -13,34 +13,48 @@ import com.github.globalrefdb.gerrit.moves.Action.CompareProject;
 import com.github.globalrefdb.gerrit.moves.Action.ConfigMoved;
 import com.github.globalrefdb.gerrit.moves.Action.EverythingMoved;
 import com.github.globalrefdb.gerrit.moves.Action.ExternalIdsMoved;
+import com.github.globalrefdb.gerrit.moves.Action.FindWithoutRepository;
 import com.github.globalrefdb.gerrit.moves.Action.GroupMoved;
 import com.github.globalrefdb.gerrit.moves.Action.GroupNamesMoved;
 import com.github.globalrefdb.gerrit.moves.Action.KeysMoved;
 import com.github.globalrefdb.gerrit.moves.Action.RepositoryMoved;
+import com.google.gerrit.entities.Project;
 import com.google.gerrit.server.util.ManualRequestContext;
 import com.google.gerrit.server.util.OneOffRequestContext;
 import com.google.inject.Inject;
+import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.stream.Stream;
 
 /** Does actions in this Gerrit, as its internal user. */
 final class GerritActions implements ActionRunner {
+  static final Duration FIND_WITHOUT_REPOSITORY_EVERY = Duration.ofMinutes(1);
+
   private final OneOffRequestContext requests;
   private final Accounts accounts;
   private final Groups groups;
   private final Projects projects;
   private final Changes changes;
   private final Comparison comparison;
+  private final WithoutRepositoryFile withoutRepository;
 
   @Inject
   GerritActions(
-      OneOffRequestContext requests, Accounts accounts, Groups groups, Projects projects, Changes changes, Comparison comparison) {
+      OneOffRequestContext requests,
+      Accounts accounts,
+      Groups groups,
+      Projects projects,
+      Changes changes,
+      Comparison comparison,
+      SavedPlace place) {
     this.requests = requests;
     this.accounts = accounts;
     this.groups = groups;
     this.projects = projects;
     this.changes = changes;
     this.comparison = comparison;
+    this.withoutRepository = place.withoutRepository();
   }
 
   @Override
@@ -70,6 +84,10 @@ final class GerritActions implements ActionRunner {
     } else if (action instanceof ChangeMoved moved) {
       changes.index(moved.project(), moved.id());
       return CheckAgain.of(action);
+    } else if (action instanceof CheckAgain check && check.action() instanceof FindWithoutRepository) {
+      return List.of(check.action());
+    } else if (action instanceof FindWithoutRepository) {
+      return findWithoutRepository();
     } else if (action instanceof CheckAgain check) {
       checkAgain(check.action());
     } else if (action instanceof ChangeMarked marked) {
@@ -95,6 +113,16 @@ final class GerritActions implements ActionRunner {
       throw new IllegalStateException("no such action: " + action);
     }
     return List.of();
+  }
+
+  /** A project that has gone is forgotten; one that can't be read stays in the file. */
+  private List<Action> findWithoutRepository() throws Exception {
+    List<Project.NameKey> found = projects.withoutRepository();
+    withoutRepository.write(found);
+    List<Action> actions = new ArrayList<>();
+    found.stream().filter(projects::isGone).forEach(project -> actions.add(new RepositoryMoved(project)));
+    actions.add(new CheckAgain(new FindWithoutRepository(), FIND_WITHOUT_REPOSITORY_EVERY));
+    return actions;
   }
 
   private void checkAgain(Action action) throws Exception {

@@ -95,6 +95,12 @@ final class Pending {
     notifyAll();
   }
 
+  /** Adds an action that holds no place back. */
+  synchronized void later(CheckAgain action) {
+    add(action, HELD_BY_NONE);
+    notifyAll();
+  }
+
   /** Like {@link #add}, but invalidates earlier places. */
   synchronized void restart(String place, Collection<Action> actions) {
     answers.clear();

@@ -12,6 +12,8 @@ import java.util.Set;
 import java.util.function.Function;
 import java.util.stream.Stream;
 import org.eclipse.jgit.lib.Constants;
+import org.eclipse.jgit.lib.RepositoryCache.FileKey;
+import org.eclipse.jgit.util.FS;
 
 /**
  * Tells a project that has gone from one that cannot be read at the moment, because its disk is not mounted, its
@@ -40,6 +42,11 @@ public final class ProjectPresence {
     } catch (IOException | UncheckedIOException | InvalidPathException e) {
       return false;
     }
+  }
+
+  /** Whether Gerrit would find a repository of the project that it has not open. */
+  boolean hasRepository(Project.NameKey project) {
+    return FileKey.resolve(basePath.apply(project).resolve(project.get()).toFile(), FS.DETECTED) != null;
   }
 
   /** @throws IOException if the project may have a repository; {@code cause} is why that is asked */

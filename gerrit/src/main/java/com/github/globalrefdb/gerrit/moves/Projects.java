@@ -20,6 +20,7 @@ import java.io.File;
 import java.io.IOException;
 import java.util.List;
 import java.util.Set;
+import java.util.TreeSet;
 import java.util.stream.Stream;
 import org.eclipse.jgit.errors.RepositoryNotFoundException;
 import org.eclipse.jgit.lib.Repository;
@@ -155,6 +156,17 @@ final class Projects {
     ProjectIndex index = indexes.getSearchIndex(); // which a replica does not have
     return index != null
         && index.getRaw(project, QueryOptions.create(indexConfig, 0, 1, Set.of(ProjectField.NAME_SPEC.getName()))).isPresent();
+  }
+
+  /** Projects in the list or the index, of which Gerrit would find no repository. */
+  List<Project.NameKey> withoutRepository() throws QueryParseException {
+    Set<Project.NameKey> known = new TreeSet<>(projects.all());
+    known.addAll(indexed());
+    return known.stream().filter(project -> !presence.hasRepository(project)).toList();
+  }
+
+  boolean isGone(Project.NameKey project) {
+    return presence.isGone(project);
   }
 
   /** All entries of the index, including those that exist nowhere else. */

@@ -32,6 +32,7 @@ public final class SavedPlace implements LifecycleListener {
 
   private final PlaceFile file;
   private final ComparisonFile comparison;
+  private final WithoutRepositoryFile withoutRepository;
   private final Config config;
   private volatile boolean stopped;
 
@@ -41,6 +42,7 @@ public final class SavedPlace implements LifecycleListener {
     Path directory = site.data_dir.resolve("refdb");
     file = new PlaceFile(directory.resolve("moves"), commitWithin(config).map(MARGIN::plus));
     comparison = new ComparisonFile(directory);
+    withoutRepository = new WithoutRepositoryFile(directory);
   }
 
   /** The longest commit interval of all indexes; empty if one of them is not committed before it is closed. */
@@ -80,6 +82,10 @@ public final class SavedPlace implements LifecycleListener {
 
   ComparisonFile comparison() {
     return comparison;
+  }
+
+  WithoutRepositoryFile withoutRepository() {
+    return withoutRepository;
   }
 
   /** Following has stopped cleanly. */

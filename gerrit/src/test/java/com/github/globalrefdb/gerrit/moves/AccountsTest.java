@@ -9,11 +9,16 @@ import com.google.common.cache.CacheBuilder;
 import com.google.gerrit.entities.Account;
 import com.google.gerrit.extensions.registration.DynamicMap;
 import com.google.gerrit.extensions.registration.PrivateInternals_DynamicMapImpl;
+import com.google.gerrit.server.config.SitePaths;
 import com.google.inject.util.Providers;
+import java.nio.file.Path;
 import java.util.Map;
+import org.eclipse.jgit.lib.Config;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
 
 class AccountsTest {
+  @TempDir Path site;
   private final Cache<Object, Object> keys = CacheBuilder.newBuilder().build();
   private final Cache<Object, Object> tokens = CacheBuilder.newBuilder().build();
 
@@ -40,7 +45,7 @@ class AccountsTest {
   /** A request may have been loading the cache. */
   @Test
   void keysAreEvictedAgain() throws Exception {
-    GerritActions actions = new GerritActions(null, new Accounts(null, caches(), null, null), null, null, null, null);
+    GerritActions actions = new GerritActions(null, new Accounts(null, caches(), null, null), null, null, null, null, new SavedPlace(new SitePaths(site), new Config()));
     assertEquals(CheckAgain.of(new KeysMoved()), actions.dispatch(new KeysMoved()));
     keys.put("bob", "key");
     actions.dispatch(CheckAgain.of(new KeysMoved()).get(0));

@@ -64,6 +64,16 @@ class PendingTest {
   }
 
   @Test
+  void whatIsForLaterHoldsNoPlace() throws InterruptedException {
+    pending.later(new CheckAgain(A, Duration.ofMinutes(1)));
+    pending.add("p1", List.of());
+    assertEquals(Optional.of("p1"), pending.done());
+    assertEquals(List.of(), doAll());
+    pass(Duration.ofMinutes(1));
+    assertEquals(List.of(new CheckAgain(A, Duration.ofMinutes(1))), doAll());
+  }
+
+  @Test
   void thePlaceIsBehindWhatIsDone() throws InterruptedException {
     pending.add("p1", List.of(A));
     pending.add("p2", List.of(B));

@@ -10,11 +10,17 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 import com.github.globalrefdb.gerrit.moves.Action.CheckAgain;
 import com.github.globalrefdb.gerrit.moves.Action.CompareProject;
 import com.github.globalrefdb.gerrit.moves.Action.ConfigMoved;
+import com.github.globalrefdb.gerrit.moves.Action.FindWithoutRepository;
 import com.github.globalrefdb.gerrit.moves.Action.RepositoryMoved;
+import com.google.common.collect.ImmutableList;
+import com.google.common.collect.ImmutableSortedSet;
 import com.google.gerrit.index.IndexConfig;
 import com.google.gerrit.index.project.ProjectIndex;
 import com.google.gerrit.index.project.ProjectIndexCollection;
 import com.google.gerrit.index.project.ProjectIndexer;
+import com.google.gerrit.index.query.DataSource;
+import com.google.gerrit.index.query.ListResultSet;
+import com.google.gerrit.server.config.SitePaths;
 import com.google.gerrit.server.git.GitRepositoryManager;
 import com.google.gerrit.server.index.change.ChangeIndexCollection;
 import com.google.gerrit.server.project.ProjectCache;
@@ -22,6 +28,7 @@ import java.io.IOException;
 import java.lang.reflect.Proxy;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
 import java.util.stream.Stream;
@@ -54,7 +61,8 @@ class ProjectsTest {
     ProjectCache cache = proxy(ProjectCache.class, this::cache);
     ProjectIndexer indexer = proxy(ProjectIndexer.class, method -> isIndexed = load().isPresent());
     ProjectIndexCollection indexes = new ProjectIndexCollection();
-    indexes.setSearchIndex(proxy(ProjectIndex.class, method -> method.equals("getRaw") ? Optional.ofNullable(isIndexed ? "" : null) : null));
+    DataSource<?> source = proxy(DataSource.class, method -> new ListResultSet<>(ImmutableList.of()));
+    indexes.setSearchIndex(proxy(ProjectIndex.class, method -> method.equals("getRaw") ? Optional.ofNullable(isIndexed ? "" : null) : source));
     ProjectPresence presence = UnreadableProject.presence(repositories);
     Changes changes = new Changes(null, null, null, null, repositories, presence, null, new ChangeIndexCollection(), new Config());
     projects = new Projects(indexer, cache, changes, repositories, presence, null, indexes, IndexConfig.createDefault());
@@ -69,6 +77,8 @@ class ProjectsTest {
     switch (method) {
       case "get":
         return load();
+      case "all":
+        return isListed ? ImmutableSortedSet.of(APP) : ImmutableSortedSet.of();
       case "evict":
         cached = Optional.empty();
         return null;
@@ -160,6 +170,31 @@ class ProjectsTest {
         };
     projects.checkRepository(APP);
     assertTrue(isIndexed && isListed);
+  }
+
+  @Test
+  void projectsWithoutRepositoryAreFoundAndForgotten() throws Exception {
+    GerritActions actions = new GerritActions(null, null, null, projects, null, null, new SavedPlace(new SitePaths(site), new Config()));
+    Path file = site.resolve("data/refdb/without-repository");
+    Action again = new CheckAgain(new FindWithoutRepository(), Duration.ofMinutes(1));
+    assertEquals(List.of(again), actions.dispatch(new FindWithoutRepository()));
+    assertTrue(Files.notExists(file));
+    load();
+    UnreadableProject.delete(site);
+    assertEquals(List.of(new RepositoryMoved(APP), again), actions.dispatch(new FindWithoutRepository()));
+    assertEquals(List.of("team/app"), Files.readAllLines(file));
+    actions.dispatch(new RepositoryMoved(APP));
+    assertEquals(List.of(new FindWithoutRepository()), actions.dispatch(again));
+    assertEquals(List.of(again), actions.dispatch(new FindWithoutRepository()));
+    assertTrue(Files.notExists(file));
+  }
+
+  @Test
+  void aProjectThatCannotBeReadIsShownAndNotForgotten() throws Exception {
+    GerritActions actions = new GerritActions(null, null, null, projects, null, null, new SavedPlace(new SitePaths(site), new Config()));
+    UnreadableProject.HEAD_IS_EMPTY.breaks(site);
+    assertEquals(1, actions.dispatch(new FindWithoutRepository()).size());
+    assertEquals(List.of("team/app"), Files.readAllLines(site.resolve("data/refdb/without-repository")));
   }
 
   private interface Doing {

@@ -1,0 +1,25 @@
+package gerrit
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// withoutRepositoryFile has the projects that Gerrit knows but finds no repository of, one a line.
+// The guard in a running Gerrit replaces it at least once a minute while there are any.
+const withoutRepositoryFile = "data/refdb/without-repository"
+
+// ProjectsWithoutRepository returns the projects in the list or the index of the running Gerrit of
+// which its guard last found no repository that can be opened.
+func (d *Directory) ProjectsWithoutRepository() ([]string, error) {
+	text, err := os.ReadFile(d.file(withoutRepositoryFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return strings.FieldsFunc(string(text), func(r rune) bool { return r == '\n' }), nil
+}
