@@ -70,7 +70,7 @@ gerrit-test: gerrit build ## run Gerrits with the guard and the site daemons of 
 	@GO=$(GO) ./gerrit/test/run.sh $(or $(WITH),bin) $(CHAPTERS)
 
 gerrit-ci: gerrit build ## its short form: two sites, what users do, a minute of clients at both
-	@GO=$(GO) REFDB_URL=$(or $(REFDB_URL),postgres) GERRIT_TEST_ROUNDS=4 ./gerrit/test/run.sh bin 1 2 6 10
+	@GO=$(GO) REFDB_URL=$(or $(REFDB_URL),postgres) GERRIT_TEST_ROUNDS=4 ./gerrit/test/run.sh bin 1 2 6 14 15 10
 
 lint: ## gofmt, vet, staticcheck
 	@files=$$(gofmt -l .); [ -z "$$files" ] || { echo "not formatted (make fmt):" $$files; exit 1; }

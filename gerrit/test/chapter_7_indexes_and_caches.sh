@@ -73,12 +73,20 @@ done_at_eu 200 eu PUT groups/readers/name '{"name":"watchers"}'
 soon "the group was renamed" groups_of_bob watchers
 
 ssh-keygen -q -t ed25519 -N '' -f "$work/key"
-ssh_in() { ssh -p $((GERRIT_PORT_us + 1000)) -i "$work/key" -F none -o IdentitiesOnly=yes -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null bob@127.0.0.1 gerrit version >"$work/ssh" 2>&1; }
+ssh_in() { ssh -p $((GERRIT_PORT_us + 1000)) -i "$work/key" -F none -o IdentitiesOnly=yes -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null "${1:-bob}@127.0.0.1" gerrit version >"$work/ssh" 2>&1; }
 check "without a key Bob can't use SSH at us" not ssh_in
 curl -s -u admin:secret -X POST -H 'Content-Type: text/plain' --data-binary @"$work/key.pub" "$(url eu)/a/accounts/bob/sshkeys" -o "$work/body"
 soon "with one that he gets at eu he can" ssh_in
+soon "also under another spelling of his name" ssh_in Bob
 done_at_eu 204 eu DELETE accounts/bob/sshkeys/1
 soon "until it is removed" not ssh_in
+soon "under each spelling" not ssh_in Bob
+curl -s -u admin:secret -X POST -H 'Content-Type: text/plain' --data-binary @"$work/key.pub" "$(url us)/a/accounts/bob/sshkeys" -o "$work/body"
+soon "with one that he gets at us he can" ssh_in
+soon "under each spelling" ssh_in Bob
+done_at_eu 204 us DELETE "accounts/bob/sshkeys/$(sed 1d "$work/body" | jq -r .seq)"
+soon "until it is removed there" not ssh_in
+soon "under each spelling, also at the site that removed it" not ssh_in Bob
 
 read_app() { as_bob "$1" us GET projects/team%2Fapp/branches/master; }
 block() { echo "{\"$1\":{\"refs/heads/master\":{\"permissions\":{\"read\":{\"rules\":{\"$(rest eu GET groups/watchers | jq -r .id)\":{\"action\":\"BLOCK\"}}}}}}}"; }

@@ -16,7 +16,7 @@ for tool in jq curl git ssh; do command -v $tool >/dev/null || { echo "$tool is 
 
 bin=$(realpath "${1:?usage: run.sh BIN [CHAPTER...]}")
 chapters=("${@:2}")
-[[ $# -gt 1 ]] || chapters=(1 2 3 4 5 6 7 8 9 10 11 12 13)
+[[ $# -gt 1 ]] || chapters=(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
 work=$(mktemp -d)
 source "$here/program.sh"
 # Programs and jar are installed into one directory, as the page says.
