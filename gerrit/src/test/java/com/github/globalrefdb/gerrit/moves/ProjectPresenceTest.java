@@ -2,6 +2,7 @@ package com.github.globalrefdb.gerrit.moves;
 
 import static com.github.globalrefdb.gerrit.moves.UnreadableProject.ALL_PROJECTS;
 import static com.github.globalrefdb.gerrit.moves.UnreadableProject.APP;
+import static java.nio.charset.StandardCharsets.UTF_8;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -81,6 +82,25 @@ class ProjectPresenceTest {
     boolean gone = presence.isGone(APP);
     why.mend(site);
     assertFalse(gone);
+  }
+
+  @Test
+  void withTooManyOpenFilesItIsNotGone() throws Exception {
+    Path other = Files.createDirectory(site.resolve("limited"));
+    Process limited =
+        new ProcessBuilder(
+                "sh",
+                "-c",
+                "ulimit -n 400 && exec \"$0\" \"$@\"",
+                Path.of(System.getProperty("java.home"), "bin/java").toString(),
+                "-cp",
+                System.getProperty("java.class.path"),
+                TooManyOpenFiles.class.getName(),
+                other.toString())
+            .redirectError(ProcessBuilder.Redirect.DISCARD)
+            .start();
+    String said = new String(limited.getInputStream().readAllBytes(), UTF_8);
+    assertEquals("found false true, not found false true\n", said);
   }
 
   /** All-Projects is elsewhere: an empty directory may be where a disk is to be mounted. */

@@ -223,7 +223,15 @@ class ProjectsTest {
     }
   }
 
-  /** Gerrit's cache must not keep that there was none. */
+  /** A request that could not read the project leaves in Gerrit's cache that there is none. */
+  @Test
+  void whatTheCacheMissedIsLoadedAgain() throws Exception {
+    cached = Optional.of(Optional.empty());
+    assertThrows(IOException.class, () -> projects.indexIfStale(APP));
+    assertTrue(isIndexed && isListed);
+    assertTrue(load().isPresent());
+  }
+
   @Test
   void aProjectWhoseDiskIsMountedAgainIsFound() throws Exception {
     UnreadableProject.DISK_IS_NOT_MOUNTED.breaks(site);
