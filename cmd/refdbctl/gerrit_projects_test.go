@@ -21,5 +21,8 @@ func TestGerritCheckFindsAProjectThatOnlyGerritKnows(t *testing.T) {
 			t.Errorf("%s%s", r.out, r.err)
 		}
 	}
+	if strings.Contains(r.out, "gerrit-project  All-Projects") {
+		t.Errorf("a repository that is there: %s", r.out)
+	}
 	stop()
 }

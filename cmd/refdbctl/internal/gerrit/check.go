@@ -205,7 +205,7 @@ func (k *gerritCheck) daemon(ctx context.Context, session string) {
 		k.find(gerritUnguarded, k.dir.Path, "can't determine whether Gerrit runs: %s", err)
 	}
 	if held {
-		k.withoutRepository()
+		k.withoutRepository(ctx)
 	}
 	if held && holder.PID == 0 {
 		k.find(gerritUnguarded, k.dir.Path, "Gerrit runs, but whether with the guard can't be determined: its process is in another PID namespace, or on another machine: run it where the daemon runs")
@@ -239,14 +239,21 @@ func (k *gerritCheck) daemon(ctx context.Context, session string) {
 	}
 }
 
-// withoutRepository reports the projects that only the running Gerrit knows.
-func (k *gerritCheck) withoutRepository() {
+// withoutRepository reports the projects that only the running Gerrit knows, unless their
+// repositories are back.
+func (k *gerritCheck) withoutRepository(ctx context.Context) {
 	names, err := k.dir.ProjectsWithoutRepository()
 	if err != nil {
 		k.find(gerritProject, k.dir.Path, "can't read which projects Gerrit finds no repository of: %s", err)
 	}
 	for _, name := range names {
-		if !slices.ContainsFunc(k.repositories, func(r config.Repository) bool { return r.Project == name }) {
+		i := slices.IndexFunc(k.repositories, func(r config.Repository) bool { return r.Project == name })
+		opens := false
+		if i >= 0 {
+			_, err := gitrepo.Open(ctx, k.repositories[i].Path)
+			opens = err == nil
+		}
+		if !opens {
 			k.found(sitecheck.Finding{Code: gerritProject, Project: name,
 				Detail: "Gerrit has this project in its list or its index, but finds no repository of it: if its directory is gone, Gerrit forgets the project within a minute; otherwise make the directory readable, or restore it by refdbctl site clone"})
 		}
