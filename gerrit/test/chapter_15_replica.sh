@@ -10,11 +10,11 @@ run_replica() {
 }
 at_eu() { rest eu "${@:2}" >/dev/null && status_is "$1"; }
 found_at() { [[ $(rest "$1" GET "changes/?q=$2" | jq length) == 1 ]] && status_is 200 >/dev/null; }
-# refs_of_us USER REF: as the replica shows it.
-refs_of_us() { git ls-remote "http://$1:secret@$(url us | cut -d/ -f3)/a/team/app" "$2" 2>"$work/ls-remote" | cut -f1; }
+# refs_of_us USER REF: as the replica shows it. It asks nobody for a password: who sends none is anonymous.
+refs_of_us() { git -c http.extraHeader="Authorization: Basic $(printf %s "$1:secret" | base64)" ls-remote "$(url us)/a/team/app" "$2" 2>"$work/ls-remote" | cut -f1; }
 shows() { [[ $(refs_of_us "$1" refs/heads/replicated) == "$(in_tree eu team/app rev-parse HEAD)" ]]; }
 shows_nothing() { local refs; refs=$(refs_of_us "$1" refs/heads/replicated) && [[ -z $refs ]]; }
-refuses() { ! refs_of_us "$1" HEAD >/dev/null && grep -qi 'authentication failed' "$work/ls-remote"; }
+refuses() { ! refs_of_us "$1" HEAD >/dev/null && grep -q 'could not read Username' "$work/ls-remote"; }
 
 saved() { [[ -s $work/us/gerrit/data/refdb/moves ]]; }
 wait_for "Gerrit of us has saved its place" saved
