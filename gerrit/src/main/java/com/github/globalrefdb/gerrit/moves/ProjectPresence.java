@@ -44,15 +44,18 @@ public final class ProjectPresence {
     }
   }
 
-  /** Whether Gerrit would find a repository of the project that it has not open. */
+  /** Whether Gerrit would find a repository of the project if it had to open it. */
   boolean hasRepository(Project.NameKey project) {
     return FileKey.resolve(basePath.apply(project).resolve(project.get()).toFile(), FS.DETECTED) != null;
   }
 
-  /** @throws IOException if the project may have a repository; {@code cause} is why that is asked */
+  /**
+   * @param cause why this is checked; null if there was no exception
+   * @throws IOException if the project may have a repository
+   */
   void checkGone(Project.NameKey project, Exception cause) throws IOException {
     if (!isGone(project)) {
-      throw new IOException(project + " can't be read at the moment", cause);
+      throw new IOException(project.get() + " can't be read at the moment", cause);
     }
   }
 
@@ -64,7 +67,7 @@ public final class ProjectPresence {
   /** Most base paths have All-Projects. Of others only an empty one looks like a disk that is not mounted. */
   private boolean isMounted(Path base) throws IOException {
     if (basePath.apply(allProjects).equals(base)) {
-      return Files.isDirectory(base.resolve(allProjects + Constants.DOT_GIT_EXT).resolve(Constants.OBJECTS))
+      return Files.isDirectory(base.resolve(allProjects.get() + Constants.DOT_GIT_EXT).resolve(Constants.OBJECTS))
           || Files.isDirectory(base.resolve(allProjects.get()).resolve(Constants.OBJECTS));
     }
     try (Stream<Path> entries = Files.list(base)) {

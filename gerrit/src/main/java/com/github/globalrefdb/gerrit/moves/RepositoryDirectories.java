@@ -116,7 +116,7 @@ final class RepositoryDirectories {
         }
       } catch (IOException | RuntimeException e) {
         if (!presence.isGone(project)) {
-          failure = Optional.of(new IOException("the directory of " + project + " is not known", e));
+          failure = Optional.of(new IOException("the directory of " + project.get() + " is not known", e));
         }
       }
     }
