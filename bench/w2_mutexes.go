@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A mutexKind is a contestant of W2.
@@ -199,7 +200,7 @@ type refdbLock struct {
 func (m *mutexes) openRefdb(ctx context.Context, task handOffTask) error {
 	m.tally = &tally{}
 	db, err := openRefdb(ctx, task.Database, func(e refdb.Event) {
-		if e.Op == refdb.OpLock && e.Outcome == "ok" {
+		if e.Op == driver.OpLock && e.Outcome == "ok" {
 			m.tally.add(e.Attempts)
 		}
 	})

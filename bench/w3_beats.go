@@ -11,6 +11,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/bench/internal/machine"
 	"github.com/globalrefdb/globalrefdb/bench/internal/report"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 )
 
@@ -53,7 +54,7 @@ func beatsWorkload(ctx context.Context, s *servers) (workload, error) {
 // A heldLocks is a template database in which one owner holds locks.
 type heldLocks struct {
 	template string
-	held     []refdb.LockID
+	held     []driver.LockID
 }
 
 // holdLocks makes a template with n locks, once.
@@ -73,14 +74,14 @@ func (s *servers) holdLocks(ctx context.Context, n int) (heldLocks, error) {
 	for len(refs) > 0 {
 		chunk := refs[:min(len(refs), refdb.MaxLockRefs)]
 		refs = refs[len(chunk):]
-		a, err := d.Acquire(ctx, refdb.AcquireRequest{
+		a, err := d.Acquire(ctx, driver.AcquireRequest{
 			Project: project, Refs: chunk, Owner: owner, Nonce: fmt.Sprint(len(refs)), StaleAfter: refdb.DefaultStaleAfter,
 		})
 		if err != nil {
 			return t, errors.Join(err, d.Close())
 		}
 		for _, ref := range chunk {
-			t.held = append(t.held, refdb.LockID{Project: project, Ref: ref, Owner: owner, Token: a.Token})
+			t.held = append(t.held, driver.LockID{Project: project, Ref: ref, Owner: owner, Token: a.Token})
 		}
 	}
 	s.held[n] = t
@@ -98,7 +99,7 @@ type beater struct {
 
 // An openBeater connects to the database with the locks. close ends all
 // connections.
-type openBeater func(ctx context.Context, url string, held []refdb.LockID) (do tick, close func() error, err error)
+type openBeater func(ctx context.Context, url string, held []driver.LockID) (do tick, close func() error, err error)
 
 func beaters() []beater {
 	return []beater{
@@ -109,7 +110,7 @@ func beaters() []beater {
 	}
 }
 
-func refdbBeater(ctx context.Context, url string, held []refdb.LockID) (tick, func() error, error) {
+func refdbBeater(ctx context.Context, url string, held []driver.LockID) (tick, func() error, error) {
 	d, err := drivers.Open(ctx, url)
 	if err != nil {
 		return nil, nil, err
@@ -120,7 +121,7 @@ func refdbBeater(ctx context.Context, url string, held []refdb.LockID) (tick, fu
 			return err
 		}
 		for i, r := range results {
-			if r != refdb.BeatRenewed {
+			if r != driver.BeatRenewed {
 				return fmt.Errorf("the lock on %s was not renewed", held[i].Ref)
 			}
 		}
@@ -129,8 +130,8 @@ func refdbBeater(ctx context.Context, url string, held []refdb.LockID) (tick, fu
 }
 
 // sqlBeater ticks with beat, which returns how many rows it renewed.
-func sqlBeater(beat func(context.Context, *pgx.Conn, []refdb.LockID) (int64, error)) openBeater {
-	return func(ctx context.Context, url string, held []refdb.LockID) (tick, func() error, error) {
+func sqlBeater(beat func(context.Context, *pgx.Conn, []driver.LockID) (int64, error)) openBeater {
+	return func(ctx context.Context, url string, held []driver.LockID) (tick, func() error, error) {
 		c, err := pgx.Connect(ctx, url)
 		if err != nil {
 			return nil, nil, err
@@ -146,13 +147,13 @@ func sqlBeater(beat func(context.Context, *pgx.Conn, []refdb.LockID) (int64, err
 }
 
 // beatOwner names no lock, and so can't say which are lost.
-func beatOwner(ctx context.Context, c *pgx.Conn, _ []refdb.LockID) (int64, error) {
+func beatOwner(ctx context.Context, c *pgx.Conn, _ []driver.LockID) (int64, error) {
 	tag, err := c.Exec(ctx, `UPDATE locks SET heartbeat = clock_timestamp() WHERE owner = $1`, owner)
 	return tag.RowsAffected(), err
 }
 
 // beatKeys names every lock by its key and token.
-func beatKeys(ctx context.Context, c *pgx.Conn, held []refdb.LockID) (int64, error) {
+func beatKeys(ctx context.Context, c *pgx.Conn, held []driver.LockID) (int64, error) {
 	refs, tokens := make([]string, len(held)), make([]int64, len(held))
 	for i, h := range held {
 		refs[i], tokens[i] = h.Ref, int64(h.Token)
@@ -165,7 +166,7 @@ func beatKeys(ctx context.Context, c *pgx.Conn, held []refdb.LockID) (int64, err
 }
 
 // beatRows sends a statement for each lock, all in one transaction.
-func beatRows(ctx context.Context, c *pgx.Conn, held []refdb.LockID) (n int64, err error) {
+func beatRows(ctx context.Context, c *pgx.Conn, held []driver.LockID) (n int64, err error) {
 	err = pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
 		for _, h := range held {
 			tag, err := tx.Exec(ctx, `UPDATE locks SET heartbeat = clock_timestamp() WHERE project = $1 AND ref = $2 AND token = $3`,

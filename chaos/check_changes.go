@@ -35,7 +35,7 @@ func (sc *scenario) follow(ctx context.Context) error {
 func (sc *scenario) checkChanges(ctx context.Context) (looked int, rewound bool, found []violation, err error) {
 	var projects []string
 	err = sc.withDB(ctx, func(db *refdb.DB) error {
-		for p, err := range db.Projects(ctx) {
+		for p, err := range db.Projects().Summaries(ctx) {
 			if err != nil {
 				return err
 			}

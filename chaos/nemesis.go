@@ -257,13 +257,13 @@ func (n *nemesis) purgeOnce(ctx context.Context) (removed int, err error) {
 			}
 			left = append(left, l)
 		}
-		for l, err := range db.Orphans(ctx) {
+		for l, err := range db.Operator().Orphans(ctx) {
 			if err != nil {
 				return err
 			}
 			left = append(left, l)
 		}
-		gone, err := db.Purge(ctx, left)
+		gone, err := db.Operator().Purge(ctx, left)
 		removed = len(gone)
 		return err
 	})

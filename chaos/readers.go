@@ -90,7 +90,7 @@ func (r *reader) readOn(ctx context.Context, open func(context.Context) (*refdb.
 	if at != (refdb.Cursor{}) && r.query == (refdb.ChangeQuery{}) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = db.PutFollower(ctx, "chaos "+r.name, at) // the next time, if the database is down
+		_ = db.Followers().Put(ctx, "chaos "+r.name, at) // the next time, if the database is down
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/testserver"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/intents"
 )
 
 const (
@@ -106,15 +108,15 @@ func beside(dir string) (*testserver.Postgres, error) {
 // usePack stores a pack whose ID comes after those of all before, and uses it.
 func (m *mover) usePack(ctx context.Context, db *refdb.DB) error {
 	id, ref := fmt.Sprintf("pack-%06d", m.moves), fmt.Sprintf("refs/packs/%d", m.moves)
-	part := refdb.PackPart{Pack: refdb.Pack{ID: id, Project: project, Owner: db.Owner(), Tips: []string{id}, Size: 1, Sum: "sum"}, Data: []byte{0}, Last: true}
-	if err := db.StorePackPart(ctx, part); err != nil {
+	part := driver.PackPart{Pack: driver.Pack{ID: id, Project: project, Owner: db.Owner(), Tips: []string{id}, Size: 1, Sum: "sum"}, Data: []byte{0}, Last: true}
+	if err := db.Packs().Store(ctx, part); err != nil {
 		return err
 	}
-	p, err := db.Prepare(ctx, project, []refdb.Update{{Ref: ref, New: refdb.Value(id)}}, "nemesis", refdb.WithPacks(id))
+	p, err := db.Intents().Prepare(ctx, project, []refdb.Update{{Ref: ref, New: refdb.Value(id)}}, "nemesis", intents.WithPacks(id))
 	if err != nil {
 		return err
 	}
-	return db.Finish(ctx, p, []string{ref}, nil)
+	return db.Intents().Finish(ctx, p, []string{ref}, nil)
 }
 
 func (m *mover) packsInOrder(ctx context.Context) (looked int, found []violation, err error) {

@@ -192,7 +192,7 @@ func (r request) look(ctx context.Context, l *Lease) (ahead, error) {
 	}
 	earlier := rows[:own]
 	if len(stale) > 0 {
-		removed, err := r.db.Purge(ctx, stale)
+		removed, err := r.db.Operator().Purge(ctx, stale)
 		if errors.Is(err, refdb.ErrOutcomeUnknown) && ctx.Err() == nil {
 			err = fmt.Errorf("%w: %v", refdb.ErrUnavailable, err) // the next look sees what became of it
 		}

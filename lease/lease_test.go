@@ -7,6 +7,8 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/lease"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/operator"
 )
 
 func TestSharedLeasesAreHeldTogetherAndAnExclusiveOneAlone(t *testing.T) {
@@ -103,7 +105,7 @@ func TestAWaiterThatGivesUpTakesItsRowAway(t *testing.T) {
 		ctx, cancel := context.WithCancel(e.Context())
 		looks := make(chan struct{}, 2)
 		db := e.openOn(e.database.Open(e), func(o refdb.Event) {
-			if o.Op == refdb.OpList {
+			if o.Op == driver.OpList {
 				select {
 				case looks <- struct{}{}:
 				default:
@@ -130,7 +132,7 @@ func TestAWaiterThatLosesItsRowBeginsAgain(t *testing.T) {
 		holder := e.acquire(e.a, lease.Exclusive)
 		waiter := e.waiter(e.Context(), e.b, lease.Shared)
 		lost := e.rows()[1]
-		purged, err := e.a.Purge(e.Context(), []refdb.LockInfo{lost.LockInfo}, refdb.PurgeFresh())
+		purged, err := e.a.Operator().Purge(e.Context(), []refdb.LockInfo{lost.LockInfo}, operator.PurgeFresh())
 		if err != nil || len(purged) != 1 {
 			e.Fatalf("%d rows were removed: %v", len(purged), err)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/lease"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A forgetful driver loses the reply to its first purge.
@@ -18,7 +19,7 @@ type forgetful struct {
 
 func (d *forgetful) Unwrap() refdb.Driver { return d.Driver }
 
-func (d *forgetful) Purge(ctx context.Context, locks []refdb.StandingLock) ([]bool, error) {
+func (d *forgetful) Purge(ctx context.Context, locks []driver.StandingLock) ([]bool, error) {
 	removed, err := d.Driver.Purge(ctx, locks)
 	if err == nil && !d.purged.Swap(true) {
 		err = fmt.Errorf("lost: %w", refdb.ErrOutcomeUnknown)

@@ -5,11 +5,12 @@ import (
 	"strings"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 const (
 	// MaxNameBytes is the length of the longest name of a lease. Escaped it may be three times as long,
-	// and with the project it must not be longer than [refdb.MaxNameBytes].
+	// and with the project it must not be longer than [driver.MaxNameBytes].
 	MaxNameBytes = 500
 
 	refPrefix = "refs/leases/"
@@ -44,7 +45,7 @@ func check(project, name string, mode Mode) error {
 	case name == "" || len(name) > MaxNameBytes:
 		return fmt.Errorf("%w name of a lease, %d bytes long: give 1 to %d", refdb.ErrInvalid, len(name), MaxNameBytes)
 	}
-	return refdb.CheckProject(project)
+	return driver.CheckProject(project)
 }
 
 const hexDigits = "0123456789ABCDEF"

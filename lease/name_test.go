@@ -7,6 +7,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/lease"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 )
 
@@ -79,7 +80,7 @@ func TestWhatCanBeNoLeaseIsRefusedBeforeTheDatabaseIsAsked(t *testing.T) {
 		{"no name", project, "", lease.Shared},
 		{"a long name", project, strings.Repeat("x", lease.MaxNameBytes+1), lease.Shared},
 		{"no project", "", "x", lease.Shared},
-		{"a reserved project", refdb.ReclaimPrefix + "x", "x", lease.Shared},
+		{"a reserved project", driver.ReclaimPrefix + "x", "x", lease.Shared},
 		{"no room for both", strings.Repeat("p", 600), strings.Repeat("/", lease.MaxNameBytes), lease.Shared},
 		{"no mode", project, "x", 0},
 		{"another mode", project, "x", 3},

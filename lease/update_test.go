@@ -6,6 +6,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/lease"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/projects"
 )
 
 func (e *env) wantValue(want refdb.Value) {
@@ -67,12 +68,12 @@ func TestAProjectIsNotRemovedUnderALeaseUnlessForced(t *testing.T) {
 	onEach(t, func(e *env) {
 		l := e.acquire(e.a, lease.Exclusive)
 		e.must(l.Update(e.Context(), []refdb.Update{{Ref: mainRef, New: value}}))
-		_, err := e.b.RemoveProject(e.Context(), project)
+		_, err := e.b.Projects().Remove(e.Context(), project)
 		e.wantBlockedBy(err, l)
 		e.wantValue(value)
 		waiter := e.waiter(e.Context(), e.b, lease.Shared)
 
-		_, err = e.b.RemoveProject(e.Context(), project, refdb.Force())
+		_, err = e.b.Projects().Remove(e.Context(), project, projects.Force())
 		e.must(err)
 		err = l.Update(e.Context(), []refdb.Update{{Ref: mainRef, New: value}})
 		e.wantIs(err, refdb.ErrLockLost)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -73,7 +74,7 @@ func TestATableRestoredAloneIsRefusedUntilItIsRepaired(t *testing.T) {
 				d.InsertRef(t, project, main, sha)
 				d.Exec(t, damage.sql)
 
-				err := open.(refdb.SchemaChecker).CheckSchema(t.Context())
+				err := open.(refdbdriver.SchemaChecker).CheckSchema(t.Context())
 				driver, openErr := drivers.Open(t.Context(), d.URL())
 				if openErr == nil {
 					driver.Close()
@@ -91,9 +92,9 @@ func TestATableRestoredAloneIsRefusedUntilItIsRepaired(t *testing.T) {
 					return
 				}
 				follow(t, d, err.Error())
-				must(t, open.(refdb.SchemaChecker).CheckSchema(t.Context()))
+				must(t, open.(refdbdriver.SchemaChecker).CheckSchema(t.Context()))
 				if damage.name == "admission" { // a new table is another server
-					_, err := open.Recover(t.Context(), refdb.RecoverRequest{Epoch: "epoch", By: "me", Reason: "restored", Limit: 10})
+					_, err := open.Recover(t.Context(), refdbdriver.RecoverRequest{Epoch: "epoch", By: "me", Reason: "restored", Limit: 10})
 					must(t, err)
 				}
 				before := count(t, d, "history")
@@ -153,7 +154,7 @@ func TestEveryTriggerIsMissed(t *testing.T) {
 			}
 			for i, trigger := range all {
 				d.Exec(t, fmt.Sprintf(q.drop, trigger))
-				err := driver.(refdb.SchemaChecker).CheckSchema(t.Context())
+				err := driver.(refdbdriver.SchemaChecker).CheckSchema(t.Context())
 				if err == nil || strings.Count(err.Error(), "there is no trigger") != i+1 {
 					t.Errorf("without %s: %v", trigger, err)
 				}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -61,13 +62,13 @@ func TestDownStopsForLocksInEveryVersion(t *testing.T) {
 func TestDownIsNeverForcedFromUnderAnIntent(t *testing.T) {
 	each(t, func(t *testing.T, k dbtest.Kind) {
 		d := k.New(t)
-		_, err := d.Open(t).Prepare(t.Context(), refdb.PrepareRequest{
+		_, err := d.Open(t).Prepare(t.Context(), driver.PrepareRequest{
 			Project: project, Updates: []refdb.Update{{Ref: main, New: sha}}, Owner: "eu-1/1", Nonce: "n", Agent: "agent",
 		})
 		must(t, err)
 		m := migrator(t, d)
 		var held *migrations.HeldError
-		if err := m.DownForced(t.Context(), 100); !errors.As(err, &held) || held.Locks[0].StaleAfter < refdb.NeverStale {
+		if err := m.DownForced(t.Context(), 100); !errors.As(err, &held) || held.Locks[0].StaleAfter < driver.NeverStale {
 			t.Errorf("down: %v", err)
 		}
 		wantVersion(t, m, migrations.Latest(k.Dialect))

@@ -7,38 +7,39 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/heartbeat"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // beat renews locks for the keeper, all in one request to the driver.
 func (db *DB) beat(ctx context.Context, locks []*Lock) ([]heartbeat.Result, error) {
-	var ids []LockID
+	var ids []driver.LockID
 	beaten := make([][]string, len(locks)) // refs, by lock
 	for i, l := range locks {
 		beaten[i] = l.held()
 		for _, ref := range beaten[i] {
-			ids = append(ids, LockID{l.project, ref, db.owner, l.token})
+			ids = append(ids, driver.LockID{Project: l.project, Ref: ref, Owner: db.engine.Owner, Token: l.token})
 		}
 	}
 	start := time.Now()
-	var rows []BeatResult
-	d, err := db.driver.get()
+	var rows []driver.BeatResult
+	d, err := db.engine.Driver()
 	if err == nil {
 		rows, err = d.Beat(ctx, ids)
 	}
 	if errors.Is(err, ErrNotAdmitted) {
-		if a, compareErr := db.Compare(ctx); compareErr == nil && a.Admitted {
+		if a, compareErr := db.engine.Compare(ctx); compareErr == nil && a.Admitted {
 			rows, err = d.Beat(ctx, ids)
 		}
 	}
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return nil, ctx.Err() // Close canceled it: the beat did not fail, and no locks are left to keep
 	}
-	if db.opts.Observe != nil {
-		db.observe(Event{Op: OpBeat, Refs: len(ids), Late: db.keeper.Stats().Late}, start, err)
+	if db.engine.Observe != nil {
+		db.engine.Observed(Event{Op: driver.OpBeat, Refs: len(ids), Late: db.keeper.Stats().Late}, start, err)
 	}
 	results := make([]heartbeat.Result, len(locks))
 	if err != nil {
-		rows = make([]BeatResult, len(ids)) // all Unknown
+		rows = make([]driver.BeatResult, len(ids)) // all Unknown
 	}
 	unknown := 0
 	for i, l := range locks {
@@ -50,7 +51,7 @@ func (db *DB) beat(ctx context.Context, locks []*Lock) ([]heartbeat.Result, erro
 		}
 	}
 	if unknown > 0 {
-		db.opts.Logger.WarnContext(ctx, "heartbeat failed: locks are kept, and the heartbeat is retried",
+		db.engine.Logger.WarnContext(ctx, "heartbeat failed: locks are kept, and the heartbeat is retried",
 			"locks", unknown, "of", len(locks), "class", ClassOf(err).String())
 	}
 	return results, nil
@@ -59,7 +60,7 @@ func (db *DB) beat(ctx context.Context, locks []*Lock) ([]heartbeat.Result, erro
 // combineBeats returns what the beats of the rows of refs mean for the lock: losing one
 // row loses it, and only renewing all rows renews it. A ref that the lock let go while the
 // beat was under way means nothing any more.
-func (l *Lock) combineBeats(refs []string, rows []BeatResult) heartbeat.Result {
+func (l *Lock) combineBeats(refs []string, rows []driver.BeatResult) heartbeat.Result {
 	result := heartbeat.Renewed
 	var gone []string
 	held := l.held()
@@ -68,9 +69,9 @@ func (l *Lock) combineBeats(refs []string, rows []BeatResult) heartbeat.Result {
 			continue
 		}
 		switch row {
-		case BeatLost:
+		case driver.BeatLost:
 			gone = append(gone, refs[i])
-		case BeatUnknown:
+		case driver.BeatUnknown:
 			result = heartbeat.Unknown
 		}
 	}
@@ -88,6 +89,6 @@ func (db *DB) reportLost(l *Lock) {
 	standing, _ := l.standing()
 	db.queues.removeHeld(l, standing)
 	refs := l.held()
-	db.opts.Logger.Error("lock lost", "lock", db.digest(l.project, refs), "refs", len(refs), "held", l.age())
-	db.observe(Event{Op: OpLost, Refs: len(refs), Held: l.age()}, time.Now(), ErrLockLost)
+	db.engine.Logger.Error("lock lost", "lock", db.engine.Digest(l.project, refs), "refs", len(refs), "held", l.age())
+	db.engine.Observed(Event{Op: driver.OpLost, Refs: len(refs), Held: l.age()}, time.Now(), ErrLockLost)
 }

@@ -10,13 +10,17 @@ import (
 	"testing/synctest"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/intents"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
+	"github.com/globalrefdb/globalrefdb/refdb/recovery"
 )
 
 const before = "refs/heads/before"
 
-// A rewound driver is on one database until its first write was made there, and then on another, which is what the first one
-// has gone back to: it has all that was written before. The reply to the write comes later.
+// A rewound driver is on one database until its first write was made there, and then on another,
+// which is what the first one has gone back to: it has all that was written before. The reply to
+// the write comes later.
 type rewound struct {
 	refdb.Driver
 	to      refdb.Driver
@@ -34,19 +38,19 @@ func (d *rewound) now() refdb.Driver {
 	}
 }
 
-func (d *rewound) Look(ctx context.Context, witness string, known []refdb.Known) (refdb.Looked, error) {
+func (d *rewound) Look(ctx context.Context, witness string, known []driver.Known) (driver.Looked, error) {
 	if d.stays && len(known) == 1 && known[0].Ref != before {
 		return d.Driver.Look(ctx, witness, known)
 	}
-	known = slices.DeleteFunc(slices.Clone(known), func(k refdb.Known) bool { return k.Ref == before }) // both have that
+	known = slices.DeleteFunc(slices.Clone(known), func(k driver.Known) bool { return k.Ref == before }) // both have that
 	return d.now().Look(ctx, witness, known)
 }
 
-func (d *rewound) Report(ctx context.Context, r refdb.Report) (refdb.Admission, error) {
+func (d *rewound) Report(ctx context.Context, r driver.Report) (driver.Admission, error) {
 	return d.now().Report(ctx, r)
 }
 
-func (d *rewound) Update(ctx context.Context, r refdb.UpdateRequest) error {
+func (d *rewound) Update(ctx context.Context, r driver.UpdateRequest) error {
 	err := d.Driver.Update(ctx, r)
 	if r.Updates[0].Ref != before {
 		close(d.written)
@@ -55,20 +59,20 @@ func (d *rewound) Update(ctx context.Context, r refdb.UpdateRequest) error {
 	return err
 }
 
-func (d *rewound) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
+func (d *rewound) Prepare(ctx context.Context, r driver.PrepareRequest) (driver.Prepared, error) {
 	p, err := d.Driver.Prepare(ctx, r)
 	close(d.written)
 	<-d.reply
 	return p, err
 }
 
-// A comparison that does not know yet what is about to be acknowledged finds the new server in order. Whoever is acknowledged then looks
-// there, and compares again.
+// A comparison that does not know yet what is about to be acknowledged finds the new server in
+// order. Whoever is acknowledged then looks there, and compares again.
 func TestWhatIsAcknowledgedDuringAComparisonIsComparedBeforeItIsTold(t *testing.T) {
 	updates := []refdb.Update{{Ref: "refs/heads/a", New: "1111111111111111111111111111111111111111"}}
 	update := func(db *refdb.DB) error { return db.Update(t.Context(), "p", updates) }
 	prepare := func(db *refdb.DB) error {
-		_, err := db.Prepare(t.Context(), "p", updates, "git")
+		_, err := db.Intents().Prepare(t.Context(), "p", updates, "git")
 		return err
 	}
 	for name, c := range map[string]struct {
@@ -93,7 +97,7 @@ func TestWhatIsAcknowledgedDuringAComparisonIsComparedBeforeItIsTold(t *testing.
 			told := make(chan error, 1)
 			go func() { told <- c.write(db) }()
 			<-d.written
-			if a, err := db.Compare(t.Context()); err != nil || !a.Admitted {
+			if a, err := db.Recovery().Compare(t.Context()); err != nil || !a.Admitted {
 				t.Fatalf("%+v, %v", a, err)
 			}
 			close(d.reply)
@@ -113,8 +117,8 @@ type counting struct {
 	halted  bool // so says each report
 }
 
-func (d *counting) Look(ctx context.Context, witness string, known []refdb.Known) (refdb.Looked, error) {
-	if slices.ContainsFunc(known, func(k refdb.Known) bool { return k.Ref == before }) {
+func (d *counting) Look(ctx context.Context, witness string, known []driver.Known) (driver.Looked, error) {
+	if slices.ContainsFunc(known, func(k driver.Known) bool { return k.Ref == before }) {
 		goOn := make(chan struct{})
 		d.looks <- goOn
 		<-goOn
@@ -122,15 +126,16 @@ func (d *counting) Look(ctx context.Context, witness string, known []refdb.Known
 	return d.Driver.Look(ctx, witness, known)
 }
 
-func (d *counting) Report(ctx context.Context, r refdb.Report) (refdb.Admission, error) {
+func (d *counting) Report(ctx context.Context, r driver.Report) (driver.Admission, error) {
 	d.reports.Add(1)
 	if d.halted {
-		return refdb.Admission{Server: r.Server, Halted: true}, nil
+		return driver.Admission{Server: r.Server, Halted: true}, nil
 	}
 	return d.Driver.Report(ctx, r)
 }
 
-// whileComparing calls write while a comparison of a new DB on d waits. It returns what write does once the comparison goes on.
+// whileComparing calls write while a comparison of a new DB on d waits. It returns what write does
+// once the comparison goes on.
 func whileComparing(t *testing.T, d *counting, write func(*refdb.DB) error) error {
 	t.Helper()
 	d.Driver, d.looks = memory.New().Open(), make(chan chan struct{})
@@ -153,7 +158,7 @@ func whileComparing(t *testing.T, d *counting, write func(*refdb.DB) error) erro
 	}()
 	compared, told := make(chan error, 1), make(chan error, 1)
 	go func() {
-		_, err := db.Compare(t.Context())
+		_, err := db.Recovery().Compare(t.Context())
 		compared <- err
 	}()
 	synctest.Wait()
@@ -190,7 +195,7 @@ func TestNothingIsPreparedByAProcessWhoseComparisonHasHaltedTheDatabase(t *testi
 	synctest.Test(t, func(t *testing.T) {
 		d := counting{halted: true}
 		err := whileComparing(t, &d, func(db *refdb.DB) error {
-			_, err := db.Prepare(t.Context(), "p", []refdb.Update{{Ref: "refs/heads/a", New: "1111111111111111111111111111111111111111"}}, "git")
+			_, err := db.Intents().Prepare(t.Context(), "p", []refdb.Update{{Ref: "refs/heads/a", New: "1111111111111111111111111111111111111111"}}, "git")
 			return err
 		})
 		if !errors.Is(err, refdb.ErrOutcomeUnknown) || !errors.Is(err, refdb.ErrLostChanges) {
@@ -208,7 +213,7 @@ type dropping struct {
 	refused func() // carries out the one that was refused
 }
 
-func (d *dropping) Look(ctx context.Context, witness string, known []refdb.Known) (refdb.Looked, error) {
+func (d *dropping) Look(ctx context.Context, witness string, known []driver.Known) (driver.Looked, error) {
 	if looks := d.looks; looks != nil && len(known) > 0 && known[0].Token != 0 {
 		d.looks = nil
 		looks()
@@ -216,7 +221,7 @@ func (d *dropping) Look(ctx context.Context, witness string, known []refdb.Known
 	return d.Driver.Look(ctx, witness, known)
 }
 
-func (d *dropping) Finish(ctx context.Context, r refdb.FinishRequest) error {
+func (d *dropping) Finish(ctx context.Context, r driver.FinishRequest) error {
 	if d.refuses != nil {
 		d.refused = func() { d.Driver.Finish(ctx, r) }
 		return d.refuses
@@ -228,7 +233,7 @@ func (d *dropping) Finish(ctx context.Context, r refdb.FinishRequest) error {
 	return err
 }
 
-func (d *dropping) Forget(ctx context.Context, intents []refdb.LockID) error {
+func (d *dropping) Forget(ctx context.Context, intents []driver.LockID) error {
 	if d.refuses != nil {
 		d.refused = func() { d.Driver.Forget(ctx, intents) }
 		return d.refuses
@@ -241,18 +246,18 @@ func (d *dropping) Forget(ctx context.Context, intents []refdb.LockID) error {
 }
 
 // drops are the ways to end an intent without a change.
-func drops(t *testing.T) map[string]func(*refdb.DB, refdb.Preparation) error {
-	return map[string]func(*refdb.DB, refdb.Preparation) error{
-		"finish": func(db *refdb.DB, p refdb.Preparation) error {
-			return db.Finish(t.Context(), p, nil, []string{"refs/heads/a"})
+func drops(t *testing.T) map[string]func(*refdb.DB, intents.Preparation) error {
+	return map[string]func(*refdb.DB, intents.Preparation) error{
+		"finish": func(db *refdb.DB, p intents.Preparation) error {
+			return db.Intents().Finish(t.Context(), p, nil, []string{"refs/heads/a"})
 		},
-		"forget": func(db *refdb.DB, _ refdb.Preparation) error {
-			for i, err := range db.Intents(t.Context(), refdb.IntentFilter{}) {
+		"forget": func(db *refdb.DB, _ intents.Preparation) error {
+			for i, err := range db.Intents().All(t.Context(), driver.IntentFilter{}) {
 				if err == nil {
-					_, err = db.Resolve(t.Context(), []refdb.Intent{i}, refdb.KeepOld, "somebody", "test")
+					_, err = db.Intents().Resolve(t.Context(), []driver.Intent{i}, driver.KeepOld, "somebody", "test")
 				}
 				if err == nil {
-					err = db.Forget(t.Context(), []refdb.Intent{i})
+					err = db.Intents().Forget(t.Context(), []driver.Intent{i})
 				}
 				if err != nil {
 					return err
@@ -264,14 +269,14 @@ func drops(t *testing.T) map[string]func(*refdb.DB, refdb.Preparation) error {
 }
 
 // announced returns an intent of a process.
-func announced(t *testing.T, d refdb.Driver) (*refdb.DB, refdb.Preparation) {
+func announced(t *testing.T, d refdb.Driver) (*refdb.DB, intents.Preparation) {
 	t.Helper()
 	db, err := refdb.New(d, refdb.Options{Site: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	p, err := db.Prepare(t.Context(), "p", []refdb.Update{{Ref: "refs/heads/a", New: "1111111111111111111111111111111111111111"}}, "git")
+	p, err := db.Intents().Prepare(t.Context(), "p", []refdb.Update{{Ref: "refs/heads/a", New: "1111111111111111111111111111111111111111"}}, "git")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,14 +290,14 @@ func TestAnIntentThatIsBeingDroppedIsNotTakenForLost(t *testing.T) {
 			t.Run(name+" "+meets, func(t *testing.T) {
 				d := &dropping{Driver: memory.New().Open()}
 				db, p := announced(t, d)
-				var a refdb.Admission
+				var a driver.Admission
 				var dropped, compared error
 				if meets == "before the reply" {
-					d.dropped = func() { a, compared = db.Compare(t.Context()) }
+					d.dropped = func() { a, compared = db.Recovery().Compare(t.Context()) }
 					dropped = drop(db, p)
 				} else {
 					d.looks = func() { dropped = drop(db, p) }
-					a, compared = db.Compare(t.Context())
+					a, compared = db.Recovery().Compare(t.Context())
 				}
 				if dropped != nil || compared != nil || !a.Admitted {
 					t.Errorf("%v; %+v, %v", dropped, a, compared)
@@ -313,7 +318,7 @@ func TestAnIntentThatAHaltedDatabaseRefusesToDropIsStillKnown(t *testing.T) {
 					t.Fatal(err)
 				}
 				d.refused() // the database lost it when it went back
-				if a, err := db.Compare(t.Context()); err != nil || a.Lost != 1 {
+				if a, err := db.Recovery().Compare(t.Context()); err != nil || a.Lost != 1 {
 					t.Errorf("%+v, %v", a, err)
 				}
 			})
@@ -321,15 +326,15 @@ func TestAnIntentThatAHaltedDatabaseRefusesToDropIsStillKnown(t *testing.T) {
 	}
 }
 
-// A forgetful driver loses the reply to each first request of a comparison and of a recovery, and says of the first
-// update that the server is not admitted.
+// A forgetful driver loses the reply to each first request of a comparison and of a recovery, and
+// says of the first update that the server is not admitted.
 type forgetful struct {
 	refdb.Driver
 	reported, recovered, updated atomic.Bool
 	epochs                       []string
 }
 
-func (d *forgetful) Report(ctx context.Context, r refdb.Report) (refdb.Admission, error) {
+func (d *forgetful) Report(ctx context.Context, r driver.Report) (driver.Admission, error) {
 	a, err := d.Driver.Report(ctx, r)
 	if err == nil && !d.reported.Swap(true) {
 		err = fmt.Errorf("lost: %w", refdb.ErrOutcomeUnknown)
@@ -337,7 +342,7 @@ func (d *forgetful) Report(ctx context.Context, r refdb.Report) (refdb.Admission
 	return a, err
 }
 
-func (d *forgetful) Recover(ctx context.Context, r refdb.RecoverRequest) (refdb.Recovered, error) {
+func (d *forgetful) Recover(ctx context.Context, r driver.RecoverRequest) (driver.Recovered, error) {
 	d.epochs = append(d.epochs, r.Epoch)
 	answer, err := d.Driver.Recover(ctx, r)
 	if err == nil && !d.recovered.Swap(true) {
@@ -346,14 +351,15 @@ func (d *forgetful) Recover(ctx context.Context, r refdb.RecoverRequest) (refdb.
 	return answer, err
 }
 
-func (d *forgetful) Update(ctx context.Context, r refdb.UpdateRequest) error {
+func (d *forgetful) Update(ctx context.Context, r driver.UpdateRequest) error {
 	if !d.updated.Swap(true) {
 		return refdb.ErrNotAdmitted
 	}
 	return d.Driver.Update(ctx, r)
 }
 
-// A request that was refused has an outcome that is known, whatever became of the comparison that follows.
+// A request that was refused has an outcome that is known, whatever became of the comparison that
+// follows.
 func TestTheLostReplyToAReportIsNoUnknownOutcomeOfAnUpdate(t *testing.T) {
 	d := &forgetful{Driver: memory.New().Open()}
 	db, err := refdb.New(d, refdb.Options{Site: "a"})
@@ -376,7 +382,7 @@ func TestRecoverGoesOnAfterALostReply(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	if r, err := db.Recover(t.Context(), refdb.RecoverOptions{By: "somebody", Reason: "a test"}); err != nil || !r.Done {
+	if r, err := db.Recovery().Recover(t.Context(), recovery.Options{By: "somebody", Reason: "a test"}); err != nil || !r.Done {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if !d.recovered.Load() {
@@ -394,9 +400,9 @@ type interrupted struct {
 	interrupt func()
 }
 
-func (d *interrupted) Report(ctx context.Context, _ refdb.Report) (refdb.Admission, error) {
+func (d *interrupted) Report(ctx context.Context, _ driver.Report) (driver.Admission, error) {
 	d.interrupt()
-	return refdb.Admission{}, fmt.Errorf("%w: %w", refdb.ErrOutcomeUnknown, ctx.Err())
+	return driver.Admission{}, fmt.Errorf("%w: %w", refdb.ErrOutcomeUnknown, ctx.Err())
 }
 
 func TestAComparisonThatIsInterruptedSaysSo(t *testing.T) {
@@ -406,7 +412,7 @@ func TestAComparisonThatIsInterruptedSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	if _, err := db.Compare(ctx); !errors.Is(err, context.Canceled) || errors.Is(err, refdb.ErrOutcomeUnknown) {
+	if _, err := db.Recovery().Compare(ctx); !errors.Is(err, context.Canceled) || errors.Is(err, refdb.ErrOutcomeUnknown) {
 		t.Errorf("got %v", err)
 	}
 }

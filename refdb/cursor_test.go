@@ -10,10 +10,12 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// older returns c as a program of version 10 of the schema would have printed it, so many positions further on: its mark was the last
-// position that had ended, which a crash may have given to other changes since.
+// older returns c as a program of version 10 of the schema would have printed it, so many positions
+// further on: its mark was the last position that had ended, which a crash may have given to other
+// changes since.
 func older(t *testing.T, c refdb.Cursor, ahead refdb.Position, change func(fields map[string]any)) refdb.Cursor {
 	t.Helper()
 	const prefix = "refdb-"
@@ -26,7 +28,7 @@ func older(t *testing.T, c refdb.Cursor, ahead refdb.Position, change func(field
 		t.Fatal(err)
 	}
 	delete(fields, "Durable")
-	fields["Mark"] = refdb.ChangeKey{Position: c.Position() + 1 + ahead}
+	fields["Mark"] = driver.ChangeKey{Position: c.Position() + 1 + ahead}
 	if change != nil {
 		change(fields)
 	}
@@ -64,7 +66,7 @@ func TestACursorOfAnOlderProgramGoesOnAfterTheLastChangeThatItRead(t *testing.T)
 		t.Helper()
 		s, err := db.HistoryState(t.Context())
 		if err == nil {
-			_, err = d.Prune(t.Context(), refdb.PruneRequest{Upto: s.Upto, EvenUnread: math.MinInt64, Limit: 100})
+			_, err = d.Prune(t.Context(), driver.PruneRequest{Upto: s.Upto, EvenUnread: math.MinInt64, Limit: 100})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -72,8 +74,8 @@ func TestACursorOfAnOlderProgramGoesOnAfterTheLastChangeThatItRead(t *testing.T)
 	}
 	epochAt := func(at refdb.Position) func(*testing.T, *refdb.DB, *observed) {
 		return func(_ *testing.T, _ *refdb.DB, d *observed) {
-			d.set(func(_ refdb.ChangesRequest, page *refdb.ChangesPage) error {
-				page.State.Epochs = append(slices.Clone(page.State.Epochs), refdb.Epoch{ID: "later", First: at})
+			d.set(func(_ driver.ChangesRequest, page *driver.ChangesPage) error {
+				page.State.Epochs = append(slices.Clone(page.State.Epochs), driver.Epoch{ID: "later", First: at})
 				return nil
 			})
 		}

@@ -3,7 +3,8 @@
 // so that two sites never both accept a different value for the same ref.
 //
 // A [DB] works on a [Driver]: packages refdb/postgres, refdb/spanner and
-// refdb/sqlite.
+// refdb/sqlite have one each. Only this module's databases are drivers: their contract, in
+// package driver, is closed.
 //
 //	driver, err := postgres.Open(ctx, "postgres://refdb@db.example.com/refdb")
 //	…
@@ -34,6 +35,13 @@
 // frozen can't write late. Other writers are refused while a lock is fresh,
 // unless they ask for [Advisory].
 //
+// # Handles
+//
+// An application opens a DB, reads, locks and updates refs, and watches their changes. What other
+// programs do, such as site daemons and refdbctl, is in packages of its own, which are reached
+// through handles: [DB.Intents], [DB.Packs], [DB.Projects], [DB.Followers], [DB.Recovery],
+// [DB.Audit] and [DB.Operator].
+//
 // # Errors
 //
 // Errors wrap sentinels such as [ErrLocked] and carry details in types such as
@@ -47,6 +55,6 @@
 // change, and a patch version makes none. The meaning of what is stored is stable
 // already: a newer version migrates the tables of any older release, and never
 // gives a value, a lock or a token another meaning. After v1.0.0 nothing exported
-// is removed or changed. Only [Driver] and its roles, which databases implement,
-// may get new methods in a minor version.
+// is removed or changed. Only package driver changes without notice; what this package has an
+// alias of keeps its fields and methods.
 package refdb

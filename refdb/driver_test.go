@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 )
 
@@ -25,15 +26,15 @@ type manyRoled struct {
 
 func (d *manyRoled) CheckSchema(context.Context) error { return d.schema }
 
-func (d *manyRoled) Diagnose(context.Context) ([]refdb.Diagnosis, error) {
-	return []refdb.Diagnosis{{}}, nil
+func (d *manyRoled) Diagnose(context.Context) ([]driver.Diagnosis, error) {
+	return []driver.Diagnosis{{}}, nil
 }
 
-func (d *manyRoled) Stats() refdb.DriverStats {
-	return refdb.DriverStats{Pools: []refdb.Pool{{Name: "requests"}}}
+func (d *manyRoled) Stats() driver.DriverStats {
+	return driver.DriverStats{Pools: []driver.Pool{{Name: "requests"}}}
 }
 
-func (d *manyRoled) Listen(ctx context.Context, _ string, _ func(), _ func(refdb.Wakeup)) error {
+func (d *manyRoled) Listen(ctx context.Context, _ string, _ func(), _ func(driver.Wakeup)) error {
 	close(d.listen)
 	<-ctx.Done()
 	return ctx.Err()
@@ -48,7 +49,7 @@ func TestTheRolesOfADriverAreFoundInsideOfAnother(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer db.Close()
-		if found, err := db.Diagnose(t.Context()); err != nil || len(found) != 1 {
+		if found, err := db.Operator().Diagnose(t.Context()); err != nil || len(found) != 1 {
 			t.Errorf("Diagnose: %v, %v", found, err)
 		}
 		if s := db.Stats().Driver; len(s.Pools) != 1 {

@@ -1,211 +1,90 @@
 package refdb
 
-import (
-	"context"
-	"errors"
-	"fmt"
-	"strings"
-	"time"
-)
+import "github.com/globalrefdb/globalrefdb/refdb/driver"
 
 // The errors of this package wrap one of these sentinels; errors.Is finds them.
 var (
 	// ErrLocked: a fresh lock stands on a ref. The details are a *LockedError.
-	ErrLocked = errors.New("ref is locked")
-	// ErrMismatch: a ref does not hold the expected value; nothing was
-	// written. The details are a *MismatchError.
-	ErrMismatch = errors.New("ref does not hold the expected value")
-	// ErrNameConflict: git could not hold a ref that was to be created beside one that is
-	// there; nothing was written. The details are a *NameConflictError.
-	ErrNameConflict = errors.New("ref excluded by the name of another one")
-	// ErrLockLost: the lock is no longer held; nothing was written. The
-	// details are a *LostError.
-	ErrLockLost = errors.New("lock lost")
+	ErrLocked = driver.ErrLocked
+	// ErrMismatch: a ref does not hold the expected value; nothing was written. The details are a
+	// *MismatchError.
+	ErrMismatch = driver.ErrMismatch
+	// ErrNameConflict: git could not hold a ref that was to be created beside one that is there;
+	// nothing was written. The details are a *NameConflictError.
+	ErrNameConflict = driver.ErrNameConflict
+	// ErrLockLost: the lock is no longer held; nothing was written. The details are a *LostError.
+	ErrLockLost = driver.ErrLockLost
 	// ErrReleased: the lock was released by its own holder.
-	ErrReleased = errors.New("lock already released")
-	// ErrOutcomeUnknown: the request may or may not have been carried out. Read
-	// the database before doing it again.
-	ErrOutcomeUnknown = errors.New("outcome unknown")
-	// ErrUnconfirmed is an ErrOutcomeUnknown that reading doesn't resolve: the
-	// database shows the request carried out, but may lose it in a failover.
-	ErrUnconfirmed = fmt.Errorf("%w: not confirmed by a standby", ErrOutcomeUnknown)
-	// ErrUnavailable: the database did not carry out the request; it may if the
-	// request is made again.
-	ErrUnavailable = errors.New("database unavailable")
+	ErrReleased = driver.ErrReleased
+	// ErrOutcomeUnknown: the request may or may not have been carried out. Read the database before
+	// doing it again.
+	ErrOutcomeUnknown = driver.ErrOutcomeUnknown
+	// ErrUnconfirmed is an ErrOutcomeUnknown that reading doesn't resolve: the database shows the
+	// request carried out, but may lose it in a failover.
+	ErrUnconfirmed = driver.ErrUnconfirmed
+	// ErrUnavailable: the database did not carry out the request; it may if the request is made
+	// again.
+	ErrUnavailable = driver.ErrUnavailable
+	// ErrNotAdmitted is an ErrUnavailable: the database's server is another than before, and not
+	// all sites have compared it yet. Nothing was written.
+	ErrNotAdmitted = driver.ErrNotAdmitted
+	// ErrLostChanges: the database went back in time. Nothing is written until an operator has
+	// recovered it.
+	ErrLostChanges = driver.ErrLostChanges
 	// ErrInvalid: a name, value or option is refused without a request to the database.
-	ErrInvalid = errors.New("invalid")
-	// ErrTooMany: the request exceeds a limit: [MaxUpdateRefs], [MaxLockRefs], [MaxPackPart], or what one
-	// commit of the database takes.
-	ErrTooMany = errors.New("request too large")
-	// ErrSchema: the database's schema is missing, older or newer than this
-	// program's, or left half-way by a migration that failed.
-	ErrSchema = errors.New("database schema does not fit")
-	// ErrUnrecorded: a ref was changed by a program that keeps no history, so that what it held before
-	// can't be told.
-	ErrUnrecorded = errors.New("a program that keeps no history changed the ref")
+	ErrInvalid = driver.ErrInvalid
+	// ErrTooMany: the request exceeds a limit, such as [MaxUpdateRefs], or what one commit of the
+	// database takes.
+	ErrTooMany = driver.ErrTooMany
+	// ErrSchema: the database's schema is missing, older or newer than this program's, or left
+	// half-way by a migration that failed.
+	ErrSchema = driver.ErrSchema
+	// ErrPruned: the history does not go back that far: it was pruned, or began later.
+	ErrPruned = driver.ErrPruned
+	// ErrRewound: what was read before is no longer part of the database's history. The database
+	// was put back to an earlier state, or it is another one.
+	ErrRewound = driver.ErrRewound
 	// ErrClosed: the DB was closed.
-	ErrClosed = errors.New("database closed")
+	ErrClosed = driver.ErrClosed
 )
 
 // A LockedError says which locks stand in the way. It wraps [ErrLocked].
-type LockedError struct {
-	// Holders are all the locks found on the requested refs, stale ones too, in
-	// the order of their refs. For an [Advisory] update they are only those that
-	// stand for an intent. At least one is fresh, unless Queued. Where names are judged,
-	// as by [GitNames], they may be on other refs, whose names exclude requested ones.
-	Holders []LockInfo
-	// Queued: the caller gave up waiting while other callers of [DB.Lock] in this
-	// process were ahead of it for some of the refs. Holders are the locks by
-	// which those others were refused.
-	Queued bool
-}
+type LockedError = driver.LockedError
 
-func (e *LockedError) Error() string {
-	var fresh []string
-	for _, h := range e.Holders {
-		switch {
-		case h.Stale():
-		case h.Reserved():
-			fresh = append(fresh, fmt.Sprintf("%s %s kept for %s, which waits", h.Project, h.Ref, strings.TrimSuffix(h.Owner, reserved)))
-		default:
-			fresh = append(fresh, fmt.Sprintf("%s %s by %s (last beat %s ago)",
-				h.Project, h.Ref, h.Owner, h.Age.Round(time.Millisecond)))
-		}
-	}
-	if e.Queued {
-		return enumerate(ErrLocked.Error(), fresh) + "; other callers of this process wait ahead"
-	}
-	return enumerate(ErrLocked.Error(), fresh)
-}
-
-func (e *LockedError) Unwrap() error { return ErrLocked }
+// A MismatchError names every ref that did not hold what the update expected. It wraps
+// [ErrMismatch].
+type MismatchError = driver.MismatchError
 
 // A Mismatch is a ref that did not hold what the update expected.
-type Mismatch struct {
-	Ref  string
-	Want Value // what the update expected: its Old
-	Have Value // what the ref holds; Unknown or a zero ID if it is absent
-}
-
-// A MismatchError names every ref that differed. It wraps [ErrMismatch].
-type MismatchError struct {
-	Project    string
-	Mismatches []Mismatch // in the order of their refs
-}
-
-func (e *MismatchError) Error() string {
-	var all []string
-	for _, m := range e.Mismatches {
-		all = append(all, fmt.Sprintf("%s %s: expected %s, holds %s", e.Project, m.Ref, m.Want.describe(), m.Have.describe()))
-	}
-	return enumerate(ErrMismatch.Error(), all)
-}
-
-func (e *MismatchError) Unwrap() error { return ErrMismatch }
-
-// A NameConflict is a ref that was to be created, and one that git could not hold beside it.
-type NameConflict struct {
-	Ref  string
-	With string // the first of those that hold a value, or that the same request gives one
-}
+type Mismatch = driver.Mismatch
 
 // A NameConflictError names every ref that could not be created. It wraps [ErrNameConflict].
-type NameConflictError struct {
-	Project   string
-	Conflicts []NameConflict // in the order of their refs
-}
+type NameConflictError = driver.NameConflictError
 
-func (e *NameConflictError) Error() string {
-	var all []string
-	for _, c := range e.Conflicts {
-		all = append(all, fmt.Sprintf("%s %s: git can't store it beside %s", e.Project, c.Ref, c.With))
-	}
-	return enumerate(ErrNameConflict.Error(), all)
-}
-
-func (e *NameConflictError) Unwrap() error { return ErrNameConflict }
+// A NameConflict is a ref that was to be created, and one that git could not hold beside it.
+type NameConflict = driver.NameConflict
 
 // A LostError says which refs of a lock are no longer held. It wraps [ErrLockLost].
-type LostError struct {
-	Project string
-	Refs    []string // those known to be lost; losing one loses the whole lock
-	Reason  string   // why, for people
-}
-
-func (e *LostError) Error() string {
-	var all []string
-	for _, ref := range e.Refs {
-		all = append(all, e.Project+" "+ref)
-	}
-	msg := enumerate(ErrLockLost.Error(), all)
-	if e.Reason != "" {
-		msg += " (" + e.Reason + ")"
-	}
-	return msg
-}
-
-func (e *LostError) Unwrap() error { return ErrLockLost }
-
-// enumerate joins the first few items, so that an error about 10,000 refs stays readable.
-func enumerate(what string, items []string) string {
-	const most = 5
-	if len(items) == 0 {
-		return what
-	}
-	if n := len(items); n > most {
-		items = append(items[:most:most], fmt.Sprintf("and %d more", n-most))
-	}
-	return what + ": " + strings.Join(items, "; ")
-}
-
-func (v Value) describe() string {
-	switch {
-	case v == Unknown:
-		return "nothing"
-	case v.IsDeleted():
-		return "nothing (deleted)"
-	default:
-		return fmt.Sprintf("%q", string(v))
-	}
-}
+type LostError = driver.LostError
 
 // A Class says what a caller can do about an error.
-type Class int
+type Class = driver.Class
 
 const (
 	// ClassNone is the class of a nil error.
-	ClassNone Class = iota
+	ClassNone = driver.ClassNone
 	// Retryable: the same caller may try again, within its lease.
-	Retryable
+	Retryable = driver.Retryable
 	// Permanent: something outside must change first.
-	Permanent
-	// StaleOwner: the caller no longer holds the lock. It must stop, and leave the
-	// work to the new owner.
-	StaleOwner
+	Permanent = driver.Permanent
+	// StaleOwner: the caller no longer holds the lock. It must stop, and leave the work to the new
+	// owner.
+	StaleOwner = driver.StaleOwner
 	// OutcomeUnknown: the request may have been carried out. Read, then decide.
-	OutcomeUnknown
+	OutcomeUnknown = driver.OutcomeUnknown
 )
 
-func (c Class) String() string {
-	return [...]string{"none", "retryable", "permanent", "stale-owner", "outcome-unknown"}[c]
-}
-
-// ClassOf returns the class of an error that this package returned. An error of
-// several classes has the first of OutcomeUnknown, StaleOwner, Retryable and
-// Permanent: an update whose reply was lost together with its lock is
-// OutcomeUnknown.
-func ClassOf(err error) Class {
-	switch {
-	case err == nil:
-		return ClassNone
-	case errors.Is(err, ErrOutcomeUnknown):
-		return OutcomeUnknown
-	case errors.Is(err, ErrLockLost), errors.Is(err, ErrReleased):
-		return StaleOwner
-	case errors.Is(err, ErrLocked), errors.Is(err, ErrUnavailable),
-		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return Retryable
-	default:
-		return Permanent
-	}
-}
+// ClassOf returns the class of an error that this package returned. An error of several classes has
+// the first of OutcomeUnknown, StaleOwner, Retryable and Permanent: an update whose reply was lost
+// together with its lock is OutcomeUnknown.
+func ClassOf(err error) Class { return driver.ClassOf(err) }

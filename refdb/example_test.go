@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
@@ -155,17 +156,17 @@ func ExampleDB_Refs() {
 // An intent records a move before it is made outside the database, such as in a Git
 // repository. After a crash it tells what may have been done, and nobody else can
 // move the ref until the intent is ended.
-func ExampleDB_Prepare() {
+func ExampleDB_Intents() {
 	ctx, db := context.Background(), exampleDB()
 	defer db.Close()
 
-	prepared, err := db.Prepare(ctx, "my/project", []refdb.Update{
+	prepared, err := db.Intents().Prepare(ctx, "my/project", []refdb.Update{
 		{Ref: "refs/heads/main", Old: oldMain, New: newMain},
 	}, "process 42")
 	if err != nil {
 		log.Fatal(err)
 	}
-	for intent, err := range db.Intents(ctx, refdb.IntentFilter{Project: "my/project"}) {
+	for intent, err := range db.Intents().All(ctx, driver.IntentFilter{Project: "my/project"}) {
 		fmt.Println(intent.Ref, intent.New == newMain, intent.Agent, err)
 	}
 	err = db.Update(ctx, "my/project", []refdb.Update{{Ref: "refs/heads/main", Old: oldMain, New: refdb.Deleted}})
@@ -173,9 +174,9 @@ func ExampleDB_Prepare() {
 
 	moveInRepository := func() bool { return true }
 	if moveInRepository() {
-		err = db.Finish(ctx, prepared, []string{"refs/heads/main"}, nil)
+		err = db.Intents().Finish(ctx, prepared, []string{"refs/heads/main"}, nil)
 	} else {
-		err = db.Finish(ctx, prepared, nil, []string{"refs/heads/main"})
+		err = db.Intents().Finish(ctx, prepared, nil, []string{"refs/heads/main"})
 	}
 	fmt.Println("finished:", err)
 	// Output:

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/heartbeat"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/engine"
 )
 
 // A fake is a driver with the answers of a test. Where a test gives none, it answers
@@ -19,27 +21,27 @@ type fake struct {
 	start  time.Time
 
 	mu       sync.Mutex
-	acquires []call[AcquireRequest]
-	beats    []call[[]LockID]
-	releases []call[ReleaseRequest]
-	abandons []call[AbandonRequest]
-	updates  []call[UpdateRequest]
-	prepares []call[PrepareRequest]
-	finishes []call[FinishRequest]
-	resolves []call[ResolveRequest]
-	revokes  []call[PrepareRequest]
+	acquires []call[driver.AcquireRequest]
+	beats    []call[[]driver.LockID]
+	releases []call[driver.ReleaseRequest]
+	abandons []call[driver.AbandonRequest]
+	updates  []call[driver.UpdateRequest]
+	prepares []call[driver.PrepareRequest]
+	finishes []call[driver.FinishRequest]
+	resolves []call[driver.ResolveRequest]
+	revokes  []call[driver.PrepareRequest]
 
-	acquire func(n int, r AcquireRequest) (Acquired, error) // n counts from 1
-	beat    func(n int, locks []LockID) ([]BeatResult, error)
-	release func(n int, r ReleaseRequest) (Released, error)
+	acquire func(n int, r driver.AcquireRequest) (driver.Acquired, error) // n counts from 1
+	beat    func(n int, locks []driver.LockID) ([]driver.BeatResult, error)
+	release func(n int, r driver.ReleaseRequest) (driver.Released, error)
 	abandon func(n int) error
-	update  func(n int, r UpdateRequest) error
-	prepare func(n int, r PrepareRequest) (Prepared, error)
-	finish  func(n int, r FinishRequest) error
+	update  func(n int, r driver.UpdateRequest) error
+	prepare func(n int, r driver.PrepareRequest) (driver.Prepared, error)
+	finish  func(n int, r driver.FinishRequest) error
 	revoke  func(n int) error
 	get     func(refs []string) ([]Ref, error)
-	resolve func(n int, r ResolveRequest) ([]bool, error)
-	states  func(refs []string) ([]State, error)
+	resolve func(n int, r driver.ResolveRequest) ([]bool, error)
+	states  func(refs []string) ([]driver.State, error)
 }
 
 // A call is one request, and when it came.
@@ -55,41 +57,41 @@ func note[T any](f *fake, calls *[]call[T], arg T) int {
 	return len(*calls)
 }
 
-func (f *fake) Acquire(ctx context.Context, r AcquireRequest) (Acquired, error) {
+func (f *fake) Acquire(ctx context.Context, r driver.AcquireRequest) (driver.Acquired, error) {
 	n := note(f, &f.acquires, r)
 	if err := ctx.Err(); err != nil {
-		return Acquired{}, err
+		return driver.Acquired{}, err
 	}
 	if f.acquire == nil {
-		return Acquired{Token: 1}, nil
+		return driver.Acquired{Token: 1}, nil
 	}
 	return f.acquire(n, r)
 }
 
-func (f *fake) Beat(_ context.Context, locks []LockID) ([]BeatResult, error) {
+func (f *fake) Beat(_ context.Context, locks []driver.LockID) ([]driver.BeatResult, error) {
 	n := note(f, &f.beats, locks)
 	if f.beat == nil {
-		return slices.Repeat([]BeatResult{BeatRenewed}, len(locks)), nil
+		return slices.Repeat([]driver.BeatResult{driver.BeatRenewed}, len(locks)), nil
 	}
 	return f.beat(n, locks)
 }
 
-func (f *fake) Release(_ context.Context, r ReleaseRequest) (Released, error) {
+func (f *fake) Release(_ context.Context, r driver.ReleaseRequest) (driver.Released, error) {
 	n := note(f, &f.releases, r)
 	if f.release == nil {
-		return Released{}, nil
+		return driver.Released{}, nil
 	}
 	return f.release(n, r)
 }
 
 // acquireCalls returns the calls of Acquire so far. It may run beside further calls.
-func (f *fake) acquireCalls() []call[AcquireRequest] {
+func (f *fake) acquireCalls() []call[driver.AcquireRequest] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.acquires)
 }
 
-func (f *fake) Abandon(_ context.Context, r AbandonRequest) error {
+func (f *fake) Abandon(_ context.Context, r driver.AbandonRequest) error {
 	n := note(f, &f.abandons, r)
 	if f.abandon == nil {
 		return nil
@@ -97,7 +99,7 @@ func (f *fake) Abandon(_ context.Context, r AbandonRequest) error {
 	return f.abandon(n)
 }
 
-func (f *fake) Update(_ context.Context, r UpdateRequest) error {
+func (f *fake) Update(_ context.Context, r driver.UpdateRequest) error {
 	n := note(f, &f.updates, r)
 	if f.update == nil {
 		return nil
@@ -105,15 +107,15 @@ func (f *fake) Update(_ context.Context, r UpdateRequest) error {
 	return f.update(n, r)
 }
 
-func (f *fake) Prepare(_ context.Context, r PrepareRequest) (Prepared, error) {
+func (f *fake) Prepare(_ context.Context, r driver.PrepareRequest) (driver.Prepared, error) {
 	n := note(f, &f.prepares, r)
 	if f.prepare == nil {
-		return Prepared{Token: 1}, nil
+		return driver.Prepared{Token: 1}, nil
 	}
 	return f.prepare(n, r)
 }
 
-func (f *fake) Finish(_ context.Context, r FinishRequest) error {
+func (f *fake) Finish(_ context.Context, r driver.FinishRequest) error {
 	n := note(f, &f.finishes, r)
 	if f.finish == nil {
 		return nil
@@ -128,7 +130,7 @@ func (f *fake) Get(_ context.Context, _ string, refs []string) ([]Ref, error) {
 	return f.get(refs)
 }
 
-func (f *fake) Resolve(_ context.Context, r ResolveRequest) ([]bool, error) {
+func (f *fake) Resolve(_ context.Context, r driver.ResolveRequest) ([]bool, error) {
 	n := note(f, &f.resolves, r)
 	if f.resolve == nil {
 		return slices.Repeat([]bool{true}, len(r.Intents)), nil
@@ -136,7 +138,7 @@ func (f *fake) Resolve(_ context.Context, r ResolveRequest) ([]bool, error) {
 	return f.resolve(n, r)
 }
 
-func (f *fake) Revoke(_ context.Context, r PrepareRequest) error {
+func (f *fake) Revoke(_ context.Context, r driver.PrepareRequest) error {
 	n := note(f, &f.revokes, r)
 	if f.revoke == nil {
 		return nil
@@ -144,25 +146,27 @@ func (f *fake) Revoke(_ context.Context, r PrepareRequest) error {
 	return f.revoke(n)
 }
 
-func (f *fake) States(_ context.Context, _ string, refs []string) ([]State, error) {
+func (f *fake) States(_ context.Context, _ string, refs []string) ([]driver.State, error) {
 	if f.states == nil {
 		return nil, nil
 	}
 	return f.states(refs)
 }
 
-func (f *fake) Locks(context.Context, LockQuery) (LockPage, error) { return LockPage{}, nil }
-func (f *fake) Close() error                                       { return nil }
+func (f *fake) Locks(context.Context, driver.LockQuery) (driver.LockPage, error) {
+	return driver.LockPage{}, nil
+}
+func (f *fake) Close() error { return nil }
 
 // A notifyingFake is a fake that sends notifications.
 type notifyingFake struct {
 	*fake
-	listen func(ctx context.Context, started func(), wake func(Wakeup)) error // nil: until ctx ends
-	wakeUp func(Wakeup)                                                       // the wake of Listen
-	queues bool                                                               // the Next of a release enters the queue, and is not woken
+	listen func(ctx context.Context, started func(), wake func(driver.Wakeup)) error // nil: until ctx ends
+	wakeUp func(driver.Wakeup)                                                       // the wake of Listen
+	queues bool                                                                      // the Next of a release enters the queue, and is not woken
 }
 
-func (f *notifyingFake) Release(ctx context.Context, r ReleaseRequest) (Released, error) {
+func (f *notifyingFake) Release(ctx context.Context, r driver.ReleaseRequest) (driver.Released, error) {
 	released, err := f.fake.Release(ctx, r)
 	if err == nil {
 		f.release(r.Refs, r.Next)
@@ -170,7 +174,7 @@ func (f *notifyingFake) Release(ctx context.Context, r ReleaseRequest) (Released
 	return released, err
 }
 
-func (f *notifyingFake) Update(ctx context.Context, r UpdateRequest) error {
+func (f *notifyingFake) Update(ctx context.Context, r driver.UpdateRequest) error {
 	err := f.fake.Update(ctx, r)
 	if err == nil && r.Fence != nil {
 		f.release(r.Fence.Refs, r.Fence.Next)
@@ -179,9 +183,9 @@ func (f *notifyingFake) Update(ctx context.Context, r UpdateRequest) error {
 }
 
 // release wakes the next.
-func (f *notifyingFake) release(refs []string, next Waiter) {
+func (f *notifyingFake) release(refs []string, next driver.Waiter) {
 	if next.ID != "" && !f.queues {
-		f.wakeUp(Wakeup{Project: "p", Ref: refs[0], Waiter: next.ID})
+		f.wakeUp(driver.Wakeup{Project: "p", Ref: refs[0], Waiter: next.ID})
 	}
 }
 
@@ -190,10 +194,10 @@ func (f *notifyingFake) notifyLast(ref string) {
 	f.mu.Lock()
 	id := f.acquires[len(f.acquires)-1].arg.Waiter.ID
 	f.mu.Unlock()
-	f.wakeUp(Wakeup{Project: "p", Ref: ref, Waiter: id})
+	f.wakeUp(driver.Wakeup{Project: "p", Ref: ref, Waiter: id})
 }
 
-func (f *notifyingFake) Listen(ctx context.Context, _ string, started func(), wake func(Wakeup)) error {
+func (f *notifyingFake) Listen(ctx context.Context, _ string, started func(), wake func(driver.Wakeup)) error {
 	if f.listen != nil {
 		return f.listen(ctx, started, wake)
 	}
@@ -208,7 +212,7 @@ func inBubble(t *testing.T, o Options, f *fake, d Driver, test func(t *testing.T
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f.start = time.Now()
-		db, err := newDB(opened(d), o, func() heartbeat.Instant { return heartbeat.Instant(time.Hour + time.Since(f.start)) })
+		db, err := newDB(func(c engine.Config) *engine.Engine { return engine.New(d, c) }, o, func() heartbeat.Instant { return heartbeat.Instant(time.Hour + time.Since(f.start)) })
 		if err != nil {
 			t.Fatal(err)
 		}

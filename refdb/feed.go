@@ -8,6 +8,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/engine"
 )
 
 // feedWindow is how many of the last changes a feed keeps for readers that fall behind it.
@@ -22,8 +25,8 @@ type feeds struct {
 // A feed reads changes once for all readers of a DB that have caught up. So the database has one
 // reader, however many there are.
 //
-// It is over when it fails, when the last reader leaves, when all are busy for a second, and when one
-// comes that selects more than it reads. Its readers then read by themselves, each with its own
+// It is over when it fails, when the last reader leaves, when all are busy for a second, and when
+// one comes that selects more than it reads. Its readers then read by themselves, each with its own
 // cursor, and meet in the next feed. So does a reader that has fallen behind the window.
 type feed struct {
 	db      *DB
@@ -54,9 +57,9 @@ func (db *DB) joinFeed(r *changeReader) (*feed, error) {
 			f.end()
 		}
 		f = &feed{db: db, source: source, changed: make(chan struct{}, 1), wanted: make(chan struct{}, 1), news: make(chan struct{})}
-		f.window = window{start: r.cursor.mark, page: ChangesPage{Next: r.cursor.mark}}
-		f.ctx, f.end = context.WithCancel(db.closing)
-		if !db.inBackground(f.run) {
+		f.window = window{start: r.cursor.Mark, page: driver.ChangesPage{Next: r.cursor.Mark}}
+		f.ctx, f.end = context.WithCancel(db.engine.Closing)
+		if !db.engine.InBackground(f.run) {
 			f.end()
 			return nil, ErrClosed
 		}
@@ -65,7 +68,7 @@ func (db *DB) joinFeed(r *changeReader) (*feed, error) {
 	f.readers++
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if r.cursor.last.Compare(f.known.last) > 0 {
+	if r.cursor.Last.Compare(f.known.Last) > 0 {
 		f.known = r.cursor
 	}
 	r.told = f.told
@@ -105,12 +108,12 @@ func signal(c chan struct{}) {
 // run reads until the feed is over.
 func (f *feed) run() {
 	defer f.end()
-	pause := newBackOff(changesPauseMin, changesPauseMax)
+	pause := engine.NewBackOff(changesPauseMin, changesPauseMax)
 	came := time.Now() // the last change of another process
 	for said := time.Now(); ; {
 		start := time.Now()
 		f.mu.Lock()
-		f.source.cursor = f.source.cursor.knowing(f.known)
+		f.source.cursor = knowing(f.source.cursor, f.known)
 		f.mu.Unlock()
 		changes, err := f.source.read(f.ctx)
 		if err != nil || f.source.interrupted {
@@ -139,7 +142,8 @@ func (f *feed) run() {
 	}
 }
 
-// ofAnother reports whether another process has made a change. This one's are announced: they say nothing about when the next comes.
+// ofAnother reports whether another process has made a change. This one's are announced: they say
+// nothing about when the next comes.
 func (f *feed) ofAnother(c Change) bool { return c.Owner != f.db.Owner() }
 
 // pause returns after most, or when a ref was changed, but not before least, nor before a reader
@@ -152,7 +156,7 @@ func (f *feed) pause(least, most time.Duration, changed func()) bool {
 	case <-timer.C:
 	case <-f.changed:
 		changed()
-		sleep(f.ctx, least-time.Since(begin))
+		engine.Sleep(f.ctx, least-time.Since(begin))
 	case <-f.ctx.Done():
 	}
 	idle := time.After(progressEvery)
@@ -186,7 +190,7 @@ func (f *feed) isWanted() bool {
 func (f *feed) publish(changes []Change, tell bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.window.add(changes, f.source.cursor.mark, f.source.state)
+	f.window.add(changes, f.source.cursor.Mark, f.source.state)
 	if tell {
 		f.told++
 	}
@@ -204,18 +208,18 @@ func (f *feed) next(ctx context.Context, r *changeReader) ([]Change, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for {
-		if f.ctx.Err() != nil || r.cursor.mark.Compare(f.window.start) < 0 {
+		if f.ctx.Err() != nil || r.cursor.Mark.Compare(f.window.start) < 0 {
 			return nil, errBehind
 		}
 		tell := r.told != f.told
 		r.told = f.told
-		if r.cursor.mark.Compare(f.window.page.Next) < 0 {
+		if r.cursor.Mark.Compare(f.window.page.Next) < 0 {
 			changes, err := r.accept(f.window.after(r.cursor, r.query))
 			if err != nil || len(changes) > 0 {
 				return changes, err
 			}
 		}
-		if tell && r.cursor.mark.Compare(f.window.page.Next) > 0 {
+		if tell && r.cursor.Mark.Compare(f.window.page.Next) > 0 {
 			return nil, errBehind // or is it the database that went back?
 		}
 		if tell {
@@ -245,12 +249,12 @@ func (f *feed) wait(ctx context.Context) error {
 
 // A window is the last changes that were read, as one page.
 type window struct {
-	start ChangeKey // all that was selected after start is in page
-	page  ChangesPage
+	start driver.ChangeKey // all that was selected after start is in page
+	page  driver.ChangesPage
 }
 
 // add adds what comes after the window.
-func (w *window) add(changes []Change, next ChangeKey, s HistoryState) {
+func (w *window) add(changes []Change, next driver.ChangeKey, s HistoryState) {
 	w.page.Changes = append(w.page.Changes, changes...)
 	w.page.Next, w.page.State = next, s
 	if extra := len(w.page.Changes) - feedWindow; extra > 0 {
@@ -262,15 +266,15 @@ func (w *window) add(changes []Change, next ChangeKey, s HistoryState) {
 
 // after returns the page that the database would have returned to a reader in the window. A change
 // before the window was looked up with what was read later.
-func (w *window) after(c Cursor, q ChangeQuery) ChangesPage {
-	p := ChangesPage{Next: w.page.Next, State: w.page.State, LastOp: c.lastOp, LastFound: true}
-	if c.last.Compare(w.start) > 0 {
-		i, found := slices.BinarySearchFunc(w.page.Changes, c.last, func(o Change, k ChangeKey) int { return o.Key().Compare(k) })
+func (w *window) after(c Cursor, q ChangeQuery) driver.ChangesPage {
+	p := driver.ChangesPage{Next: w.page.Next, State: w.page.State, LastOp: c.LastOp, LastFound: true}
+	if c.Last.Compare(w.start) > 0 {
+		i, found := slices.BinarySearchFunc(w.page.Changes, c.Last, func(o Change, k driver.ChangeKey) int { return o.Key().Compare(k) })
 		if p.LastFound = found; found {
 			p.LastOp = w.page.Changes[i].Op
 		}
 	}
-	first := sort.Search(len(w.page.Changes), func(i int) bool { return w.page.Changes[i].Key().Compare(c.mark) > 0 })
+	first := sort.Search(len(w.page.Changes), func(i int) bool { return w.page.Changes[i].Key().Compare(c.Mark) > 0 })
 	for _, change := range w.page.Changes[first:] {
 		if q.selects(change) {
 			p.Changes = append(p.Changes, change)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 func TestCloseEndsAllReaders(t *testing.T) {
@@ -38,7 +39,7 @@ func TestAnErrorEndsAllReaders(t *testing.T) {
 		all := []*reading{follow(t, db, refdb.ChangeQuery{}), follow(t, db, refdb.ChangeQuery{}), follow(t, db, refdb.ChangeQuery{Project: "p"})}
 		settle()
 		failure := errors.New("a disk is full")
-		d.set(func(refdb.ChangesRequest, *refdb.ChangesPage) error { return failure })
+		d.set(func(driver.ChangesRequest, *driver.ChangesPage) error { return failure })
 		settle()
 		for i, r := range all {
 			if _, _, err := r.state(); !errors.Is(err, failure) {
@@ -59,7 +60,7 @@ func TestAfterAnOutageReadersGoOnWithTheirOwnCursors(t *testing.T) {
 			t.Fatal(err)
 		}
 		settle()
-		d.set(func(refdb.ChangesRequest, *refdb.ChangesPage) error { return refdb.ErrUnavailable })
+		d.set(func(driver.ChangesRequest, *driver.ChangesPage) error { return refdb.ErrUnavailable })
 		settle()
 		told, _, _ := p.state()
 		settle()
@@ -67,7 +68,7 @@ func TestAfterAnOutageReadersGoOnWithTheirOwnCursors(t *testing.T) {
 			t.Errorf("while the database is down a reader is told %d times how far it is, %v", now-told, err)
 		}
 		create(t, db, "refs/heads/c")
-		d.set(func(r refdb.ChangesRequest, page *refdb.ChangesPage) error {
+		d.set(func(r driver.ChangesRequest, page *driver.ChangesPage) error {
 			if r.Last.Ref == "refs/heads/a" {
 				page.LastFound = false
 			}
@@ -100,7 +101,7 @@ func TestAChangeThatIsGoneEndsItsReaders(t *testing.T) {
 		settle()
 		r := follow(t, db, refdb.ChangeQuery{Project: "p", After: end})
 		settle()
-		d.set(func(r refdb.ChangesRequest, page *refdb.ChangesPage) error {
+		d.set(func(r driver.ChangesRequest, page *driver.ChangesPage) error {
 			page.LastFound = page.LastFound && r.Last.Ref != "refs/heads/a"
 			return nil
 		})
@@ -135,7 +136,8 @@ func knowingNoChange(t *testing.T, c refdb.Cursor) refdb.Cursor {
 	return c
 }
 
-// Nothing was read yet, and still a cursor from the present is no good on a database that went back.
+// Nothing was read yet, and still a cursor from the present is no good on a database that went
+// back.
 func TestWhoBeginsAtTheEndIsToldThatTheNewestChangeIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, d := observedInMemory(t)
@@ -145,7 +147,7 @@ func TestWhoBeginsAtTheEndIsToldThatTheNewestChangeIsGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		create(t, db, "refs/heads/b")
-		d.set(func(_ refdb.ChangesRequest, p *refdb.ChangesPage) error {
+		d.set(func(_ driver.ChangesRequest, p *driver.ChangesPage) error {
 			p.LastOp = "another" // of the same ref, at the same position
 			return nil
 		})

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 )
 
@@ -20,12 +21,12 @@ import (
 type observed struct {
 	refdb.Driver
 	mu    sync.Mutex
-	asked []refdb.ChangesRequest
+	asked []driver.ChangesRequest
 	// answer, unless nil, changes the answers.
-	answer func(refdb.ChangesRequest, *refdb.ChangesPage) error
+	answer func(driver.ChangesRequest, *driver.ChangesPage) error
 }
 
-func (o *observed) Changes(ctx context.Context, r refdb.ChangesRequest) (refdb.ChangesPage, error) {
+func (o *observed) Changes(ctx context.Context, r driver.ChangesRequest) (driver.ChangesPage, error) {
 	p, err := o.Driver.Changes(ctx, r)
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -36,14 +37,14 @@ func (o *observed) Changes(ctx context.Context, r refdb.ChangesRequest) (refdb.C
 	return p, err
 }
 
-func (o *observed) set(answer func(refdb.ChangesRequest, *refdb.ChangesPage) error) {
+func (o *observed) set(answer func(driver.ChangesRequest, *driver.ChangesPage) error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.answer = answer
 }
 
 // during returns how the driver is asked for changes while do runs.
-func (o *observed) during(do func()) []refdb.ChangesRequest {
+func (o *observed) during(do func()) []driver.ChangesRequest {
 	o.mu.Lock()
 	before := len(o.asked)
 	o.mu.Unlock()
@@ -149,7 +150,8 @@ func TestReadersThatHaveCaughtUpAreOneToTheDatabase(t *testing.T) {
 	}
 }
 
-// While there are changes all the time, the database is asked every 3 ms, and less often by 0.1 ms for each reader.
+// While there are changes all the time, the database is asked every 3 ms, and less often by 0.1 ms
+// for each reader.
 func TestTheMoreReadersAreWokenTheRarerTheDatabaseIsAsked(t *testing.T) {
 	for readers, pause := range map[int]time.Duration{
 		1:    3100 * time.Microsecond,
@@ -178,7 +180,8 @@ func TestTheMoreReadersAreWokenTheRarerTheDatabaseIsAsked(t *testing.T) {
 	}
 }
 
-// After a change of another process the next one is expected soon. Those of this process are announced.
+// After a change of another process the next one is expected soon. Those of this process are
+// announced.
 func TestTheDatabaseIsAskedMoreOftenAfterAChangeOfAnotherProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := memory.New()
@@ -224,17 +227,17 @@ func TestAChangeOfThisProcessWakesReaders(t *testing.T) {
 			return db.Update(context.Background(), "p", []refdb.Update{{Ref: "refs/heads/a", Old: oldMain, New: refdb.Deleted}})
 		},
 		"a removed project": func(db *refdb.DB) error {
-			_, err := db.RemoveProject(context.Background(), "p")
+			_, err := db.Projects().Remove(context.Background(), "p")
 			return err
 		},
 		"a finished intent": func(db *refdb.DB) error {
-			p, err := db.Prepare(context.Background(), "p", []refdb.Update{{Ref: "refs/heads/a", Old: oldMain, New: refdb.Deleted}}, "agent")
-			return errors.Join(err, db.Finish(context.Background(), p, []string{"refs/heads/a"}, nil))
+			p, err := db.Intents().Prepare(context.Background(), "p", []refdb.Update{{Ref: "refs/heads/a", Old: oldMain, New: refdb.Deleted}}, "agent")
+			return errors.Join(err, db.Intents().Finish(context.Background(), p, []string{"refs/heads/a"}, nil))
 		},
 		"a resolved intent": func(db *refdb.DB) error {
-			_, err := db.Prepare(context.Background(), "p", []refdb.Update{{Ref: "refs/heads/a", Old: oldMain, New: refdb.Deleted}}, "agent")
-			for i, listed := range db.Intents(context.Background(), refdb.IntentFilter{}) {
-				_, resolved := db.Resolve(context.Background(), []refdb.Intent{i}, refdb.TakeNew, "me", "test")
+			_, err := db.Intents().Prepare(context.Background(), "p", []refdb.Update{{Ref: "refs/heads/a", Old: oldMain, New: refdb.Deleted}}, "agent")
+			for i, listed := range db.Intents().All(context.Background(), driver.IntentFilter{}) {
+				_, resolved := db.Intents().Resolve(context.Background(), []driver.Intent{i}, driver.TakeNew, "me", "test")
 				err = errors.Join(err, listed, resolved)
 			}
 			return err
@@ -371,7 +374,7 @@ func TestAReaderThatIsAheadOfTheDatabaseIsTold(t *testing.T) {
 		db, d := observedInMemory(t)
 		follow(t, db, refdb.ChangeQuery{})
 		settle()
-		d.set(func(r refdb.ChangesRequest, page *refdb.ChangesPage) error {
+		d.set(func(r driver.ChangesRequest, page *driver.ChangesPage) error {
 			if r.Project == "p" { // the reader by itself, before the database goes back
 				page.State.Upto += 100
 				page.Next.Position += 100

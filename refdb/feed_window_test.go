@@ -1,6 +1,10 @@
 package refdb
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+)
 
 func TestAWindowKeepsTheLastChanges(t *testing.T) {
 	var w window
@@ -11,12 +15,12 @@ func TestAWindowKeepsTheLastChanges(t *testing.T) {
 			at++
 			page = append(page, Change{Project: "p", Ref: "r", Position: at})
 		}
-		w.add(page, ChangeKey{Position: at + 1}, HistoryState{Upto: at})
+		w.add(page, driver.ChangeKey{Position: at + 1}, HistoryState{Upto: at})
 		first := max(1, at-feedWindow+1)
 		if n := len(w.page.Changes); n != int(at-first+1) || w.page.Changes[0].Position != first {
 			t.Fatalf("at %d it has %d changes from %d on, not from %d", at, n, w.page.Changes[0].Position, first)
 		}
-		if first > 1 && w.start != (ChangeKey{first - 1, "p", "r"}) {
+		if first > 1 && w.start != (driver.ChangeKey{Position: first - 1, Project: "p", Ref: "r"}) {
 			t.Fatalf("it begins after %+v, but its first change is at %d", w.start, first)
 		}
 	}
@@ -26,11 +30,11 @@ func TestAWindowKeepsTheLastChanges(t *testing.T) {
 }
 
 func TestAWindowHasTheChangesThatAreNotGone(t *testing.T) {
-	w := window{start: ChangeKey{Position: 5}}
-	w.add([]Change{{Project: "p", Ref: "r", Position: 7, Op: "op"}}, ChangeKey{Position: 10}, HistoryState{Upto: 9})
+	w := window{start: driver.ChangeKey{Position: 5}}
+	w.add([]Change{{Project: "p", Ref: "r", Position: 7, Op: "op"}}, driver.ChangeKey{Position: 10}, HistoryState{Upto: 9})
 	for at, found := range map[Position]bool{4: true, 6: false, 7: true, 8: false} {
-		key := ChangeKey{at, "p", "r"}
-		if p := w.after(Cursor{mark: key, last: key, lastOp: "op"}, ChangeQuery{}); p.LastFound != found || found && p.LastOp != "op" {
+		key := driver.ChangeKey{Position: at, Project: "p", Ref: "r"}
+		if p := w.after(Cursor{Mark: key, Last: key, LastOp: "op"}, ChangeQuery{}); p.LastFound != found || found && p.LastOp != "op" {
 			t.Errorf("the change at %d: %+v", at, p)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
+	"github.com/globalrefdb/globalrefdb/refdb/operator"
 )
 
 func inMemory(t *testing.T) *refdb.DB {
@@ -42,21 +43,21 @@ func TestAFollowerIsListedWithHowFarItHasCome(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := db.PutFollower(t.Context(), "mirror of o'brien", end); err != nil {
+			if err := db.Followers().Put(t.Context(), "mirror of o'brien", end); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Minute)
-			all, err := db.Followers(t.Context())
+			all, err := db.Followers().All(t.Context())
 			if err != nil || len(all) != 1 || all[0].Name != "mirror of o'brien" || all[0].Cursor != end.String() || all[0].Read != end.Position() || all[0].Age != time.Minute {
 				t.Errorf("%+v, %v; want %d", all, err, end.Position())
 			}
 		}
 		for _, want := range []bool{true, false} {
-			if found, err := db.RemoveFollower(t.Context(), "mirror of o'brien"); found != want || err != nil {
+			if found, err := db.Followers().Remove(t.Context(), "mirror of o'brien"); found != want || err != nil {
 				t.Errorf("removed: %t, %v", found, err)
 			}
 		}
-		if all, err := db.Followers(t.Context()); len(all) != 0 || err != nil {
+		if all, err := db.Followers().All(t.Context()); len(all) != 0 || err != nil {
 			t.Errorf("left: %+v, %v", all, err)
 		}
 	})
@@ -65,19 +66,20 @@ func TestAFollowerIsListedWithHowFarItHasCome(t *testing.T) {
 func TestAFollowersNameIsCheckedBeforeTheDatabaseIsAsked(t *testing.T) {
 	db := inMemory(t)
 	for _, name := range []string{"", "\xff", "a\nb", "a\x00", strings.Repeat("x", 201)} {
-		_, removing := db.RemoveFollower(t.Context(), name)
-		for _, err := range []error{db.PutFollower(t.Context(), name, refdb.Cursor{}), removing} {
+		_, removing := db.Followers().Remove(t.Context(), name)
+		for _, err := range []error{db.Followers().Put(t.Context(), name, refdb.Cursor{}), removing} {
 			if !errors.Is(err, refdb.ErrInvalid) {
 				t.Errorf("%q: %v", name, err)
 			}
 		}
 	}
-	if err := db.PutFollower(t.Context(), strings.Repeat("x", 200), refdb.Cursor{}); err != nil {
+	if err := db.Followers().Put(t.Context(), strings.Repeat("x", 200), refdb.Cursor{}); err != nil {
 		t.Error(err)
 	}
 }
 
-// What a follower that has read nothing, or stopped among the changes of one transaction, has not read stays.
+// What a follower that has read nothing, or stopped among the changes of one transaction, has not
+// read stays.
 func TestWhatAFollowerHasNotReadIsNotPruned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for stopped, left := range map[int]int{-1: 5, 0: 5, 1: 4, 2: 4, 3: 4, 4: 0} {
@@ -88,11 +90,11 @@ func TestWhatAFollowerHasNotReadIsNotPruned(t *testing.T) {
 			if stopped >= 0 {
 				cursor = readOnce(t, db, refdb.Cursor{}).CursorAfter(stopped)
 			}
-			if err := db.PutFollower(t.Context(), "f", cursor); err != nil {
+			if err := db.Followers().Put(t.Context(), "f", cursor); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Hour)
-			if _, err := db.PruneHistory(t.Context(), refdb.PruneOptions{OlderThan: time.Minute}); err != nil {
+			if _, err := db.Operator().PruneHistory(t.Context(), operator.PruneOptions{OlderThan: time.Minute}); err != nil {
 				t.Fatal(err)
 			}
 			n := 0

@@ -8,13 +8,18 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/intents"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/engine"
+	"github.com/globalrefdb/globalrefdb/refdb/operator"
 )
 
 const testAgent = "boot:42:1"
 
-func mustPrepare(t *testing.T, db *DB, updates ...Update) Preparation {
+func mustPrepare(t *testing.T, db *DB, updates ...Update) intents.Preparation {
 	t.Helper()
-	p, err := db.Prepare(t.Context(), "p", updates, testAgent)
+	p, err := db.Intents().Prepare(t.Context(), "p", updates, testAgent)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +27,7 @@ func mustPrepare(t *testing.T, db *DB, updates ...Update) Preparation {
 }
 
 func TestAPreparationSaysWhatIsIntendedAndNeedsNoBeats(t *testing.T) {
-	f := &fake{prepare: func(int, PrepareRequest) (Prepared, error) { return Prepared{Token: 9}, nil }}
+	f := &fake{prepare: func(int, driver.PrepareRequest) (driver.Prepared, error) { return driver.Prepared{Token: 9}, nil }}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 		p := mustPrepare(t, db, Update{Ref: "refs/heads/b", Old: "x", New: Deleted}, Update{Ref: "refs/heads/a", New: "y"})
 		want := []Update{{Ref: "refs/heads/a", New: "y"}, {Ref: "refs/heads/b", Old: "x", New: Deleted}}
@@ -45,10 +50,10 @@ func TestAPreparationIsOnBehalfOfWhoeverAsked(t *testing.T) {
 	inBubble(t, Options{By: "process"}, f, f, func(t *testing.T, db *DB) {
 		moves := []Update{{Ref: testRef, New: "a"}}
 		for _, row := range []struct {
-			opts []PrepareOption
+			opts []intents.Option
 			want string
-		}{{nil, "process"}, {[]PrepareOption{AskedBy("alice")}, "alice"}, {[]PrepareOption{AskedBy("")}, ""}} {
-			p, err := db.Prepare(t.Context(), "p", moves, testAgent, row.opts...)
+		}{{nil, "process"}, {[]intents.Option{intents.AskedBy("alice")}, "alice"}, {[]intents.Option{intents.AskedBy("")}, ""}} {
+			p, err := db.Intents().Prepare(t.Context(), "p", moves, testAgent, row.opts...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -58,8 +63,8 @@ func TestAPreparationIsOnBehalfOfWhoeverAsked(t *testing.T) {
 			}
 		}
 		n := len(f.prepares)
-		for _, name := range []string{"a\nb", "\xff", strings.Repeat("x", maxByBytes+1)} {
-			_, err := db.Prepare(t.Context(), "p", moves, testAgent, AskedBy(name))
+		for _, name := range []string{"a\nb", "\xff", strings.Repeat("x", 201)} {
+			_, err := db.Intents().Prepare(t.Context(), "p", moves, testAgent, intents.AskedBy(name))
 			wantIs(t, err, ErrInvalid)
 		}
 		if len(f.prepares) != n {
@@ -72,18 +77,18 @@ func TestAPreparationIsOnBehalfOfWhoeverAsked(t *testing.T) {
 func TestTheFinishesOfAPreparationAreRecordedUnderIt(t *testing.T) {
 	f := &fake{}
 	inBubble(t, Options{By: "process"}, f, f, func(t *testing.T, db *DB) {
-		p, err := db.Prepare(t.Context(), "p", []Update{{Ref: "refs/heads/a", New: "x"}, {Ref: "refs/heads/b", New: "y"}}, testAgent, AskedBy("alice"))
+		p, err := db.Intents().Prepare(t.Context(), "p", []Update{{Ref: "refs/heads/a", New: "x"}, {Ref: "refs/heads/b", New: "y"}}, testAgent, intents.AskedBy("alice"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		listed := Preparation{Project: p.Project, Owner: "site/before", Token: p.Token, Updates: p.Updates, By: "bob", Op: p.Op}
+		listed := intents.Preparation{Project: p.Project, Owner: "site/before", Token: p.Token, Updates: p.Updates, By: "bob", Op: p.Op}
 		before := listed // a release before this one did not record it
 		before.By, before.Op = "", ""
 		for i, row := range []struct {
-			Preparation
+			intents.Preparation
 			by, prefix string
 		}{{p, "alice", p.Op + "-"}, {p, "alice", p.Op + "-"}, {listed, "bob", p.Op + "-"}, {before, "", ""}} {
-			if err := db.Finish(t.Context(), row.Preparation, []string{"refs/heads/a"}, nil); err != nil {
+			if err := db.Intents().Finish(t.Context(), row.Preparation, []string{"refs/heads/a"}, nil); err != nil {
 				t.Fatal(err)
 			}
 			r := f.finishes[i].arg
@@ -101,19 +106,22 @@ func TestTheFinishesOfAPreparationAreRecordedUnderIt(t *testing.T) {
 
 // The first request may be carried out much later.
 func TestAPreparationWhoseReplyWasLostIsRevokedBeforeItIsRepeated(t *testing.T) {
-	f := &fake{prepare: func(n int, _ PrepareRequest) (Prepared, error) {
+	f := &fake{prepare: func(n int, _ driver.PrepareRequest) (driver.Prepared, error) {
 		if n == 1 {
-			return Prepared{}, errCut
+			return driver.Prepared{}, errCut
 		}
-		return Prepared{Token: 3}, nil
+		return driver.Prepared{Token: 3}, nil
 	}}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 		p := mustPrepare(t, db, Update{Ref: testRef, New: "a"})
-		if len(f.prepares) != 2 || f.prepares[0].arg.Nonce == f.prepares[1].arg.Nonce || p.request.Nonce != f.prepares[1].arg.Nonce || p.Token != 3 {
+		if len(f.prepares) != 2 || f.prepares[0].arg.Nonce == f.prepares[1].arg.Nonce || p.Op != f.prepares[1].arg.Nonce || p.Token != 3 {
 			t.Errorf("requests %+v, prepared %+v", f.prepares, p)
 		}
 		if len(f.revokes) != 1 || f.revokes[0].arg.Nonce != f.prepares[0].arg.Nonce {
 			t.Errorf("revoked %+v", f.revokes)
+		}
+		if err := db.Intents().Revoke(t.Context(), p); err != nil || f.revokes[1].arg.Nonce != f.prepares[1].arg.Nonce {
+			t.Errorf("revoked %+v, %v: the preparation is the second request's", f.revokes, err)
 		}
 	})
 }
@@ -122,7 +130,7 @@ func TestAPreparationOfUnknownOutcomeIsForItsCallerToRevoke(t *testing.T) {
 	for name, failure := range map[string]error{"unknown": errCut, "unconfirmed": ErrUnconfirmed} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{
-				prepare: func(int, PrepareRequest) (Prepared, error) { return Prepared{}, failure },
+				prepare: func(int, driver.PrepareRequest) (driver.Prepared, error) { return driver.Prepared{}, failure },
 				revoke: func(n int) error {
 					if n == 1 {
 						return ErrOutcomeUnknown
@@ -131,7 +139,7 @@ func TestAPreparationOfUnknownOutcomeIsForItsCallerToRevoke(t *testing.T) {
 				},
 			}
 			inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
-				p, err := db.Prepare(t.Context(), "p", []Update{{Ref: testRef, New: "a"}}, testAgent)
+				p, err := db.Intents().Prepare(t.Context(), "p", []Update{{Ref: testRef, New: "a"}}, testAgent)
 				wantIs(t, err, ErrOutcomeUnknown)
 				synctest.Wait()
 				// Prepare does not repeat what no standby has confirmed.
@@ -139,7 +147,7 @@ func TestAPreparationOfUnknownOutcomeIsForItsCallerToRevoke(t *testing.T) {
 					t.Errorf("asked %+v, abandoned %+v, revoked %+v", f.prepares, f.abandons, f.revokes)
 				}
 				for len(f.revokes) < 2 {
-					err = db.Revoke(t.Context(), p)
+					err = db.Intents().Revoke(t.Context(), p)
 				}
 				if err != nil {
 					t.Fatal(err)
@@ -155,7 +163,7 @@ func TestAPreparationOfUnknownOutcomeIsForItsCallerToRevoke(t *testing.T) {
 func TestOnlyAPreparationOfThisProcessIsRevoked(t *testing.T) {
 	f := &fake{}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
-		wantIs(t, db.Revoke(t.Context(), Preparation{Project: "p", Token: 1}), ErrInvalid)
+		wantIs(t, db.Intents().Revoke(t.Context(), intents.Preparation{Project: "p", Token: 1}), ErrInvalid)
 		if len(f.revokes) != 0 {
 			t.Errorf("revoked %+v", f.revokes)
 		}
@@ -164,9 +172,9 @@ func TestOnlyAPreparationOfThisProcessIsRevoked(t *testing.T) {
 
 func TestARefusedPreparationTakesNothingBack(t *testing.T) {
 	for _, refusal := range []error{&LockedError{}, &MismatchError{}} {
-		f := &fake{prepare: func(int, PrepareRequest) (Prepared, error) { return Prepared{}, refusal }}
+		f := &fake{prepare: func(int, driver.PrepareRequest) (driver.Prepared, error) { return driver.Prepared{}, refusal }}
 		inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
-			_, err := db.Prepare(t.Context(), "p", []Update{{Ref: testRef, New: "a"}}, testAgent)
+			_, err := db.Intents().Prepare(t.Context(), "p", []Update{{Ref: testRef, New: "a"}}, testAgent)
 			wantIs(t, err, refusal)
 			synctest.Wait()
 			if len(f.prepares) != 1 || len(f.abandons)+len(f.revokes) != 0 {
@@ -182,7 +190,7 @@ func TestAFinishIsOneRequest(t *testing.T) {
 		a, b, c := "refs/heads/a", "refs/heads/b", "refs/heads/c"
 		p := mustPrepare(t, db, Update{Ref: c, Old: "x", New: Deleted}, Update{Ref: b, New: "y"}, Update{Ref: a, New: "z"})
 
-		if err := db.Finish(t.Context(), p, []string{c, a}, []string{b}); err != nil {
+		if err := db.Intents().Finish(t.Context(), p, []string{c, a}, []string{b}); err != nil {
 			t.Fatal(err)
 		}
 		r := f.finishes[0].arg
@@ -190,7 +198,7 @@ func TestAFinishIsOneRequest(t *testing.T) {
 			!slices.Equal(r.Done, []Update{{Ref: a, New: "z"}, {Ref: c, Old: "x", New: Deleted}}) || !slices.Equal(r.Dropped, []string{b}) {
 			t.Errorf("asked %+v", r)
 		}
-		if err := db.Finish(t.Context(), p, nil, []string{c, b}); err != nil {
+		if err := db.Intents().Finish(t.Context(), p, nil, []string{c, b}); err != nil {
 			t.Fatal(err)
 		}
 		if r := f.finishes[1].arg; len(r.Done) != 0 || !slices.Equal(r.Dropped, []string{b, c}) {
@@ -206,8 +214,8 @@ func TestAFinishIsOneRequest(t *testing.T) {
 func TestAFinishThatDeletesARefLeavesATombstone(t *testing.T) {
 	f := &fake{}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
-		p := Preparation{Project: "p", Owner: "site/before", Token: 3, Updates: []Update{{Ref: testRef, Old: Value(strings.Repeat("a", 64)), New: Deleted}}}
-		if err := db.Finish(t.Context(), p, []string{testRef}, nil); err != nil {
+		p := intents.Preparation{Project: "p", Owner: "site/before", Token: 3, Updates: []Update{{Ref: testRef, Old: Value(strings.Repeat("a", 64)), New: Deleted}}}
+		if err := db.Intents().Finish(t.Context(), p, []string{testRef}, nil); err != nil {
 			t.Fatal(err)
 		}
 		if r := f.finishes[0].arg; r.Done[0].New != Deleted256 || r.Owner != "site/before" {
@@ -231,10 +239,10 @@ func TestADroppedIntentThatHadEndedIsALossAndTheOthersEnd(t *testing.T) {
 		"all in two requests": {[]error{gone(a), gone(b, c)}, []string{a, b, c}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := &fake{finish: func(n int, _ FinishRequest) error { return row.answers[n-1] }}
+			f := &fake{finish: func(n int, _ driver.FinishRequest) error { return row.answers[n-1] }}
 			inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 				p := mustPrepare(t, db, Update{Ref: a, New: Deleted}, Update{Ref: b, New: Deleted}, Update{Ref: c, New: Deleted})
-				err := db.Finish(t.Context(), p, nil, []string{a, b, c})
+				err := db.Intents().Finish(t.Context(), p, nil, []string{a, b, c})
 				var lost *LostError
 				if !errors.As(err, &lost) || !slices.Equal(lost.Refs, row.lost) || ClassOf(err) != StaleOwner {
 					t.Errorf("got %v", err)
@@ -248,10 +256,10 @@ func TestADroppedIntentThatHadEndedIsALossAndTheOthersEnd(t *testing.T) {
 }
 
 func TestAFinishThatMovesRefsIsNotMadeInParts(t *testing.T) {
-	f := &fake{finish: func(int, FinishRequest) error { return &LostError{Project: "p", Refs: []string{"refs/heads/b"}} }}
+	f := &fake{finish: func(int, driver.FinishRequest) error { return &LostError{Project: "p", Refs: []string{"refs/heads/b"}} }}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 		p := mustPrepare(t, db, Update{Ref: testRef, New: "a"}, Update{Ref: "refs/heads/b", New: Deleted})
-		wantIs(t, db.Finish(t.Context(), p, []string{testRef}, []string{"refs/heads/b"}), ErrLockLost)
+		wantIs(t, db.Intents().Finish(t.Context(), p, []string{testRef}, []string{"refs/heads/b"}), ErrLockLost)
 		if len(f.finishes) != 1 {
 			t.Errorf("%d requests", len(f.finishes))
 		}
@@ -272,12 +280,12 @@ func TestFinishesWhoseReplyWasLost(t *testing.T) {
 			return written(refs)
 		}
 	}
-	answers := func(errs ...error) func(int, FinishRequest) error {
-		return func(n int, _ FinishRequest) error { return errs[min(n, len(errs))-1] }
+	answers := func(errs ...error) func(int, driver.FinishRequest) error {
+		return func(n int, _ driver.FinishRequest) error { return errs[min(n, len(errs))-1] }
 	}
 	for _, c := range []struct {
 		name   string
-		finish func(int, FinishRequest) error
+		finish func(int, driver.FinishRequest) error
 		get    func([]string) ([]Ref, error)
 		want   error
 		sent   int
@@ -295,7 +303,7 @@ func TestFinishesWhoseReplyWasLost(t *testing.T) {
 			f = &fake{finish: c.finish, get: c.get}
 			inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 				p := mustPrepare(t, db, Update{Ref: testRef, New: "a"}, Update{Ref: "refs/heads/b", New: "a"})
-				err := db.Finish(t.Context(), p, []string{testRef}, []string{"refs/heads/b"})
+				err := db.Intents().Finish(t.Context(), p, []string{testRef}, []string{"refs/heads/b"})
 				if !errors.Is(err, c.want) || c.want == nil && err != nil {
 					t.Errorf("%v, want %v", err, c.want)
 				}
@@ -315,10 +323,10 @@ func TestFinishesWhoseReplyWasLost(t *testing.T) {
 // A request to drop can be sent twice, but the answer to the second does not tell what
 // became of the first: the caller must read the intents.
 func TestADropWhoseReplyWasLostIsUnknown(t *testing.T) {
-	f := &fake{finish: func(int, FinishRequest) error { return errCut }}
+	f := &fake{finish: func(int, driver.FinishRequest) error { return errCut }}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 		p := mustPrepare(t, db, Update{Ref: testRef, New: "a"})
-		err := db.Finish(t.Context(), p, nil, []string{testRef})
+		err := db.Intents().Finish(t.Context(), p, nil, []string{testRef})
 		if ClassOf(err) != OutcomeUnknown || len(f.finishes) != 1 {
 			t.Errorf("%d requests: %v", len(f.finishes), err)
 		}
@@ -327,33 +335,33 @@ func TestADropWhoseReplyWasLostIsUnknown(t *testing.T) {
 
 func TestInvalidRequestsAreRefusedWithoutTheDatabase(t *testing.T) {
 	a, b := Update{Ref: "refs/heads/a", New: "1"}, Update{Ref: "refs/heads/b", New: "1"}
-	p := Preparation{Project: "p", Token: 1, Updates: []Update{a, b}}
-	intents := []Intent{{Project: "p", Ref: a.Ref, Token: 1}}
+	p := intents.Preparation{Project: "p", Token: 1, Updates: []Update{a, b}}
+	listed := []driver.Intent{{Project: "p", Ref: a.Ref, Token: 1}}
 	prepare := func(project string, agent string, updates ...Update) func(*testing.T, *DB) error {
 		return func(t *testing.T, db *DB) error {
-			_, err := db.Prepare(t.Context(), project, updates, agent)
+			_, err := db.Intents().Prepare(t.Context(), project, updates, agent)
 			return err
 		}
 	}
-	finish := func(p Preparation, done, dropped []string) func(*testing.T, *DB) error {
-		return func(t *testing.T, db *DB) error { return db.Finish(t.Context(), p, done, dropped) }
+	finish := func(p intents.Preparation, done, dropped []string) func(*testing.T, *DB) error {
+		return func(t *testing.T, db *DB) error { return db.Intents().Finish(t.Context(), p, done, dropped) }
 	}
-	resolve := func(d Decision, by, reason string) func(*testing.T, *DB) error {
+	resolve := func(d driver.Decision, by, reason string) func(*testing.T, *DB) error {
 		return func(t *testing.T, db *DB) error {
-			_, err := db.Resolve(t.Context(), intents, d, by, reason)
+			_, err := db.Intents().Resolve(t.Context(), listed, d, by, reason)
 			return err
 		}
 	}
-	list := func(f IntentFilter) func(*testing.T, *DB) error {
+	list := func(f driver.IntentFilter) func(*testing.T, *DB) error {
 		return func(t *testing.T, db *DB) error {
-			for _, err := range db.Intents(t.Context(), f) {
+			for _, err := range db.Intents().All(t.Context(), f) {
 				return err
 			}
 			return nil
 		}
 	}
 	states := func(refs ...string) func(*testing.T, *DB) error {
-		return func(t *testing.T, db *DB) error { _, err := db.States(t.Context(), "p", refs); return err }
+		return func(t *testing.T, db *DB) error { _, err := db.Intents().States(t.Context(), "p", refs); return err }
 	}
 	for name, c := range map[string]struct {
 		do   func(*testing.T, *DB) error
@@ -368,22 +376,22 @@ func TestInvalidRequestsAreRefusedWithoutTheDatabase(t *testing.T) {
 		"an agent with a NUL":           {prepare("p", "a\x00", a), "agent"},
 		"an agent of 201 bytes":         {prepare("p", strings.Repeat("x", 201), a), "at most 200 bytes"},
 		"nothing to finish":             {finish(p, nil, nil), "no ref"},
-		"done, to hold nothing":         {finish(Preparation{Project: "p", Token: 1, Updates: []Update{{Ref: a.Ref}}}, []string{a.Ref}, nil), "zero ID"},
+		"done, to hold nothing":         {finish(intents.Preparation{Project: "p", Token: 1, Updates: []Update{{Ref: a.Ref}}}, []string{a.Ref}, nil), "zero ID"},
 		"done twice":                    {finish(p, []string{a.Ref, a.Ref}, nil), a.Ref},
 		"done and dropped":              {finish(p, []string{a.Ref}, []string{a.Ref}), a.Ref},
 		"done, of no preparation":       {finish(p, []string{a.Ref, "refs/heads/c"}, nil), "refs/heads/c"},
 		"dropped, of no preparation":    {finish(p, []string{a.Ref}, []string{"refs/heads/c"}), "refs/heads/c"},
-		"all dropped, of none":          {finish(Preparation{Project: "p", Token: 1}, nil, []string{a.Ref}), a.Ref},
-		"of no project":                 {finish(Preparation{}, []string{a.Ref}, nil), "project"},
-		"no decision":                   {resolve(Pending, "me", "reason"), "keep-old"},
+		"all dropped, of none":          {finish(intents.Preparation{Project: "p", Token: 1}, nil, []string{a.Ref}), a.Ref},
+		"of no project":                 {finish(intents.Preparation{}, []string{a.Ref}, nil), "project"},
+		"no decision":                   {resolve(driver.Pending, "me", "reason"), "keep-old"},
 		"an unknown decision":           {resolve("flip-a-coin", "me", "reason"), "flip-a-coin"},
-		"a decision without a name":     {resolve(KeepOld, "", "reason"), "operator"},
-		"a decision without a reason":   {resolve(TakeNew, "me", ""), "reason"},
-		"a name that is not UTF-8":      {resolve(TakeNew, "\xff", "reason"), "name"},
-		"a reason of 1001 bytes":        {resolve(TakeNew, "me", strings.Repeat("x", 1001)), "at most 1000 bytes"},
-		"intents of an invalid project": {list(IntentFilter{Project: "\xff"}), "project"},
-		"intents of an invalid ref":     {list(IntentFilter{Ref: "main"}), `"main"`},
-		"intents of an invalid owner":   {list(IntentFilter{Owner: "\xff"}), "owner"},
+		"a decision without a name":     {resolve(driver.KeepOld, "", "reason"), "operator"},
+		"a decision without a reason":   {resolve(driver.TakeNew, "me", ""), "reason"},
+		"a name that is not UTF-8":      {resolve(driver.TakeNew, "\xff", "reason"), "name"},
+		"a reason of 1001 bytes":        {resolve(driver.TakeNew, "me", strings.Repeat("x", 1001)), "at most 1000 bytes"},
+		"intents of an invalid project": {list(driver.IntentFilter{Project: "\xff"}), "project"},
+		"intents of an invalid ref":     {list(driver.IntentFilter{Ref: "main"}), `"main"`},
+		"intents of an invalid owner":   {list(driver.IntentFilter{Owner: "\xff"}), "owner"},
 		"states of an invalid ref":      {states("refs/heads/a", "main"), `"main"`},
 		"states of a ref twice":         {states("refs/heads/a", "refs/heads/a"), "refs/heads/a"},
 	} {
@@ -418,20 +426,20 @@ func TestInvalidRequestsAreRefusedWithoutTheDatabase(t *testing.T) {
 func TestWhatAnEarlierVersionPreparedIsFinishedHoweverManyRefsItHas(t *testing.T) {
 	f := &fake{}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
-		p := Preparation{Project: "p", Op: "op", Owner: "eu/1", Token: 7}
+		p := intents.Preparation{Project: "p", Op: "op", Owner: "eu/1", Token: 7}
 		var done []string
 		for i := range MaxLockRefs + 1 {
 			p.Updates = append(p.Updates, Update{Ref: fmt.Sprintf("refs/heads/%d", i), New: "1"})
 			done = append(done, p.Updates[i].Ref)
 		}
-		if err := db.Finish(t.Context(), p, done, nil); err != nil {
+		if err := db.Intents().Finish(t.Context(), p, done, nil); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
 func TestAResolutionStopsAtTheFirstErrorAndReturnsWhatItEnded(t *testing.T) {
-	f := &fake{resolve: func(n int, r ResolveRequest) ([]bool, error) {
+	f := &fake{resolve: func(n int, r driver.ResolveRequest) ([]bool, error) {
 		if n == 2 {
 			return nil, errCut
 		}
@@ -440,16 +448,16 @@ func TestAResolutionStopsAtTheFirstErrorAndReturnsWhatItEnded(t *testing.T) {
 		return ended, nil
 	}}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
-		intents := make([]Intent, 3*pageSize)
+		intents := make([]driver.Intent, 3*engine.PageSize)
 		for i := range intents {
-			intents[i] = Intent{Project: "p", Ref: testRef, Token: Token(i)}
+			intents[i] = driver.Intent{Project: "p", Ref: testRef, Token: Token(i)}
 		}
-		resolved, err := db.Resolve(t.Context(), intents, TakeNew, "me", "reason")
+		resolved, err := db.Intents().Resolve(t.Context(), intents, driver.TakeNew, "me", "reason")
 		wantIs(t, err, ErrOutcomeUnknown)
 		if len(resolved) != 1 || resolved[0].Token != 1 || len(f.resolves) != 2 {
 			t.Errorf("%d requests, resolved %+v", len(f.resolves), resolved)
 		}
-		if r := f.resolves[0].arg; r.Decision != TakeNew || r.By != "me" || r.Reason != "reason" || len(r.Intents) != pageSize {
+		if r := f.resolves[0].arg; r.Decision != driver.TakeNew || r.By != "me" || r.Reason != "reason" || len(r.Intents) != engine.PageSize {
 			t.Errorf("asked %q %q %q about %d", r.Decision, r.By, r.Reason, len(r.Intents))
 		}
 	})
@@ -457,15 +465,15 @@ func TestAResolutionStopsAtTheFirstErrorAndReturnsWhatItEnded(t *testing.T) {
 
 func TestStatesComeInTheOrderOfTheirArguments(t *testing.T) {
 	lock := &LockInfo{Token: 5}
-	f := &fake{states: func(refs []string) ([]State, error) {
+	f := &fake{states: func(refs []string) ([]driver.State, error) {
 		if !slices.IsSorted(refs) {
 			t.Errorf("asked for %q", refs)
 		}
-		return []State{{Ref: "refs/heads/a", Value: "1"}, {Ref: "refs/heads/c", Lock: lock}}, nil
+		return []driver.State{{Ref: "refs/heads/a", Value: "1"}, {Ref: "refs/heads/c", Lock: lock}}, nil
 	}}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
-		got, err := db.States(t.Context(), "p", []string{"refs/heads/c", "refs/heads/b", "refs/heads/a"})
-		want := []State{{Ref: "refs/heads/c", Lock: lock}, {Ref: "refs/heads/b"}, {Ref: "refs/heads/a", Value: "1"}}
+		got, err := db.Intents().States(t.Context(), "p", []string{"refs/heads/c", "refs/heads/b", "refs/heads/a"})
+		want := []driver.State{{Ref: "refs/heads/c", Lock: lock}, {Ref: "refs/heads/b"}, {Ref: "refs/heads/a", Value: "1"}}
 		if err != nil || !slices.Equal(got, want) {
 			t.Errorf("got %+v, %v", got, err)
 		}
@@ -477,13 +485,13 @@ func TestALockThatStandsForAnIntentIsNotPurgedNorAreThoseBesideIt(t *testing.T) 
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 		locks := []LockInfo{
 			{Project: "p", Ref: "refs/heads/a", Age: time.Hour, StaleAfter: time.Minute},
-			{Project: "p", Ref: "refs/heads/b", Age: 50 * 365 * 24 * time.Hour, StaleAfter: NeverStale},
+			{Project: "p", Ref: "refs/heads/b", Age: 50 * 365 * 24 * time.Hour, StaleAfter: driver.NeverStale},
 		}
 		if locks[1].Stale() || !locks[1].Intended() || locks[0].Intended() {
 			t.Errorf("%+v", locks)
 		}
-		for _, opts := range [][]PurgeOption{nil, {PurgeFresh()}} {
-			_, err := db.Purge(t.Context(), locks, opts...)
+		for _, opts := range [][]operator.PurgeOption{nil, {operator.PurgeFresh()}} {
+			_, err := db.Operator().Purge(t.Context(), locks, opts...)
 			var locked *LockedError
 			if !errors.As(err, &locked) || locked.Holders[0].Ref != "refs/heads/b" || !strings.Contains(err.Error(), "locks resolve") {
 				t.Errorf("got %v", err)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/heartbeat"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/engine"
 )
 
 // A Lock is held on one or more refs of a project, from [DB.TryLock] or
@@ -70,7 +72,7 @@ func (l *Lock) held() []string {
 func (l *Lock) Token() Token { return l.token }
 
 // Owner returns the name that the lock is held under: the DB's owner.
-func (l *Lock) Owner() string { return l.db.owner }
+func (l *Lock) Owner() string { return l.db.engine.Owner }
 
 // Value returns what a locked ref held when the lock was acquired. While the lock
 // stands only its holder, and updates with [Advisory], can change the ref. For a ref
@@ -121,7 +123,7 @@ func (l *Lock) Context() context.Context {
 		switch {
 		case ended != nil:
 			cancel(ended)
-		case !l.db.inBackground(func() {
+		case !l.db.engine.InBackground(func() {
 			<-l.Done()
 			cancel(l.Err())
 		}):
@@ -136,7 +138,7 @@ func (l *Lock) Context() context.Context {
 // [ErrLockLost]. A ref that is not locked is refused with [ErrInvalid], because the
 // lock would not guard it, unless the update is made with [AnyRef].
 func (l *Lock) Update(ctx context.Context, updates []Update, opts ...UpdateOption) error {
-	return l.update(ctx, updates, opts, Fence{})
+	return l.update(ctx, updates, opts, driver.Fence{})
 }
 
 // UpdateAndRelease is Update and, if that succeeds, Release, in one transaction.
@@ -151,7 +153,7 @@ func (l *Lock) UpdateAndRelease(ctx context.Context, updates []Update, opts ...U
 	l.lease.Suspend()
 	refs := l.held()
 	next := l.db.nextWaiter(l.project, refs)
-	err := l.update(ctx, updates, opts, Fence{Release: true, Next: next})
+	err := l.update(ctx, updates, opts, driver.Fence{Release: true, Next: next})
 	switch {
 	case errors.Is(err, ErrOutcomeUnknown):
 		// This update may have deleted the rows. From now on a beat, Release and other
@@ -169,8 +171,8 @@ func (l *Lock) UpdateAndRelease(ctx context.Context, updates []Update, opts ...U
 }
 
 // update makes the updates under the lock, and ends the lock if fence says so.
-func (l *Lock) update(ctx context.Context, updates []Update, opts []UpdateOption, fence Fence) error {
-	fence.Refs, fence.Owner, fence.Token = l.held(), l.db.owner, l.token
+func (l *Lock) update(ctx context.Context, updates []Update, opts []UpdateOption, fence driver.Fence) error {
+	fence.Refs, fence.Owner, fence.Token = l.held(), l.db.engine.Owner, l.token
 	r, err := l.db.newUpdateRequest(l.project, updates, append(slices.Clip(opts), fencedBy(fence)))
 	if err == nil {
 		err = l.Err()
@@ -212,11 +214,11 @@ func (l *Lock) update(ctx context.Context, updates []Update, opts []UpdateOption
 // If ctx has ended before, or ends because a lock is released, as that of
 // [Lock.Context] does, Release waits for three seconds.
 func (l *Lock) Release(ctx context.Context) error {
-	waiting, cancel := withReleaseGrace(ctx)
+	waiting, cancel := engine.WithReleaseGrace(ctx)
 	defer cancel()
 	result := make(chan error, 1)
-	l.db.inBackgroundOrNow(func() {
-		past, cancel := l.db.extend(waiting)
+	l.db.engine.InBackgroundOrNow(func() {
+		past, cancel := l.db.engine.Extend(waiting)
 		defer cancel()
 		err := l.release(past)
 		result <- err
@@ -224,14 +226,14 @@ func (l *Lock) Release(ctx context.Context) error {
 			return
 		}
 		defer l.retrying.Store(false)
-		err = l.db.retryCleanup(err, func() error {
-			attempt, cancel := l.db.attemptContext(ctx)
+		err = l.db.engine.RetryCleanup(err, func() error {
+			attempt, cancel := l.db.engine.AttemptContext(ctx)
 			defer cancel()
 			return l.release(attempt)
 		})
 		if ClassOf(err) == Retryable || errors.Is(err, ErrClosed) {
-			l.db.opts.Logger.Warn("a lock that could not be released remains until it is stale",
-				"lock", l.db.digest(l.project, l.held()), "stale_after", l.db.opts.StaleAfter)
+			l.db.engine.Logger.Warn("a lock that could not be released remains until it is stale",
+				"lock", l.db.engine.Digest(l.project, l.held()), "stale_after", l.db.engine.StaleAfter)
 		}
 	})
 	select {
@@ -250,7 +252,7 @@ func (l *Lock) Release(ctx context.Context) error {
 // release deletes the rows, unless it is known what became of them. It waits for an
 // update under way, which may release the lock, even if ctx ends.
 func (l *Lock) release(ctx context.Context) (err error) {
-	if err := l.startEnding(l.db.ctx); err != nil {
+	if err := l.startEnding(l.db.engine.Lasting); err != nil {
 		return fmt.Errorf("releasing locks of %s: %w", l.project, ErrClosed)
 	}
 	defer l.stopEnding()
@@ -260,7 +262,7 @@ func (l *Lock) release(ctx context.Context) (err error) {
 	refs, releasing := l.standing()
 	start := time.Now()
 	defer func() {
-		l.db.observe(Event{Op: OpRelease, Refs: len(refs), Held: start.Sub(l.start)}, start, err)
+		l.db.engine.Observed(Event{Op: driver.OpRelease, Refs: len(refs), Held: start.Sub(l.start)}, start, err)
 	}()
 	expires := l.lease.Deadline()
 	if l.end(ErrReleased) {
@@ -270,51 +272,51 @@ func (l *Lock) release(ctx context.Context) (err error) {
 	next := l.db.nextWaiter(l.project, refs)
 	missing, err := l.deleteRows(ctx, refs, next, l.noteLostReply)
 	switch {
-	case err != nil && l.db.ctx.Err() != nil:
+	case err != nil && l.db.engine.Lasting.Err() != nil:
 		return fmt.Errorf("releasing locks of %s: %w: %v", l.project, ErrClosed, err)
 	case err != nil:
 		return fmt.Errorf("releasing locks of %s: %w", l.project, err)
 	}
 	l.releaseDone = true
 	l.db.afterRelease(l, refs, next)
-	l.releaseErr = l.releaseOutcome(without(missing, releasing), expires)
+	l.releaseErr = l.releaseOutcome(engine.Without(missing, releasing), expires)
 	if l.stoodUntilRelease && errors.Is(l.releaseErr, ErrLockLost) {
 		l.db.reportLost(l) // no beat had found the loss
 	}
 	return l.releaseErr
 }
 
-// deleteRows deletes the rows of refs that still match, and returns the others. If a reply is lost it
-// calls lostReply, and asks again: deleting by token again is harmless.
-func (l *Lock) deleteRows(ctx context.Context, refs []string, next Waiter, lostReply func()) (missing []string, err error) {
-	r := ReleaseRequest{Project: l.project, Refs: refs, Owner: l.db.owner, Token: l.token, Next: next}
-	released, err := retry(ctx, l.db, func(d Driver) (Released, error) {
+// deleteRows deletes the rows of refs that still match, and returns the others. If a reply is lost
+// it calls lostReply, and asks again: deleting by token again is harmless.
+func (l *Lock) deleteRows(ctx context.Context, refs []string, next driver.Waiter, lostReply func()) (missing []string, err error) {
+	r := driver.ReleaseRequest{Project: l.project, Refs: refs, Owner: l.db.engine.Owner, Token: l.token, Next: next}
+	released, err := engine.Retry(ctx, l.db.engine, func(d Driver) (driver.Released, error) {
 		released, err := d.Release(ctx, r)
 		if errors.Is(err, ErrOutcomeUnknown) {
 			lostReply()
 		}
-		return released, repeatable(err)
+		return released, engine.Repeatable(err)
 	})
 	return released.Missing, err
 }
 
 // ReleaseRefs releases some of the lock's refs, in one transaction, and keeps the others under the
-// same token. At least one must stay: Release lets all of them go. From the call on the lock no longer
-// renews those refs, nor guards them, nor rests on them: a beat or an update that is under way can't
-// lose the lock by them.
+// same token. At least one must stay: Release lets all of them go. From the call on the lock no
+// longer renews those refs, nor guards them, nor rests on them: a beat or an update that is under
+// way can't lose the lock by them.
 //
-// If some of their rows were gone or another's, the lock did not guard the work until now: the whole
-// lock is lost, and the error wraps [ErrLockLost]. If ctx ends or the database can't be reached, the
-// lock stands on the others, and those rows until they are stale. Calling ReleaseRefs again tries again;
-// so does Release, but not UpdateAndRelease. A ref that the lock is not on, or all of them, is refused
-// with [ErrInvalid].
+// If some of their rows were gone or another's, the lock did not guard the work until now: the
+// whole lock is lost, and the error wraps [ErrLockLost]. If ctx ends or the database can't be
+// reached, the lock stands on the others, and those rows until they are stale. Calling ReleaseRefs
+// again tries again; so does Release, but not UpdateAndRelease. A ref that the lock is not on, or
+// all of them, is refused with [ErrInvalid].
 func (l *Lock) ReleaseRefs(ctx context.Context, refs ...string) (err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("releasing some refs of a lock of %s: %w", l.project, err)
 		}
 	}()
-	if refs, err = checkRefs(l.project, refs, MaxLockRefs); err != nil {
+	if refs, err = engine.CheckRefs(l.project, refs, MaxLockRefs); err != nil {
 		return err
 	}
 	if err := l.startEnding(ctx); err != nil {
@@ -329,7 +331,7 @@ func (l *Lock) ReleaseRefs(ctx context.Context, refs ...string) (err error) {
 		return err
 	}
 	start := time.Now()
-	defer func() { l.db.observe(Event{Op: OpRelease, Refs: len(refs)}, start, err) }()
+	defer func() { l.db.engine.Observed(Event{Op: driver.OpRelease, Refs: len(refs)}, start, err) }()
 	next := l.db.nextWaiter(l.project, refs)
 	lostReply := false
 	missing, err := l.deleteRows(ctx, refs, next, func() { lostReply = true })
@@ -338,7 +340,7 @@ func (l *Lock) ReleaseRefs(ctx context.Context, refs ...string) (err error) {
 	}
 	l.endReleaseRefs(refs)
 	l.db.afterRelease(l, refs, next)
-	if missing = without(missing, again); len(missing) == 0 {
+	if missing = engine.Without(missing, again); len(missing) == 0 {
 		return nil
 	}
 	if lostReply {
@@ -352,13 +354,13 @@ func (l *Lock) ReleaseRefs(ctx context.Context, refs ...string) (err error) {
 	return lost
 }
 
-// beginReleaseRefs takes refs out of the lock while their rows may still stand. It returns those that an
-// earlier call has taken out.
+// beginReleaseRefs takes refs out of the lock while their rows may still stand. It returns those
+// that an earlier call has taken out.
 func (l *Lock) beginReleaseRefs(refs []string) (again []string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	again = l.releasing
-	released := without(refs, again)
+	released := engine.Without(refs, again)
 	for _, ref := range released {
 		if err := covered(l.project, l.refs, ref); err != nil {
 			return nil, err
@@ -367,7 +369,7 @@ func (l *Lock) beginReleaseRefs(refs []string) (again []string, err error) {
 	if len(released) == len(l.refs) {
 		return nil, fmt.Errorf("%w release of all refs: use Release, or keep one", ErrInvalid)
 	}
-	l.refs = without(l.refs, released)
+	l.refs = engine.Without(l.refs, released)
 	l.releasing = slices.Sorted(slices.Values(slices.Concat(again, released)))
 	return again, nil
 }
@@ -376,7 +378,7 @@ func (l *Lock) beginReleaseRefs(refs []string) (again []string, err error) {
 func (l *Lock) endReleaseRefs(refs []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.releasing = without(l.releasing, refs)
+	l.releasing = engine.Without(l.releasing, refs)
 }
 
 // standing returns all refs whose rows may stand, and those of them that are being released.
@@ -388,7 +390,7 @@ func (l *Lock) standing() (refs, releasing []string) {
 
 // releasedAll reports whether ReleaseRefs took all of refs out of the lock.
 func (l *Lock) releasedAll(refs []string) bool {
-	return len(refs) > 0 && len(without(refs, l.held())) == len(refs)
+	return len(refs) > 0 && len(engine.Without(refs, l.held())) == len(refs)
 }
 
 // startEnding locks ending, or returns ctx's error if ctx ends before.
@@ -461,7 +463,7 @@ func (l *Lock) replyLost() bool {
 
 // info describes the row of a ref as of its last beat.
 func (l *Lock) info(ref string) LockInfo {
-	return LockInfo{Project: l.project, Ref: ref, Owner: l.db.owner, Token: l.token, StaleAfter: l.db.opts.StaleAfter}
+	return LockInfo{Project: l.project, Ref: ref, Owner: l.db.engine.Owner, Token: l.token, StaleAfter: l.db.engine.StaleAfter}
 }
 
 // age is how long the lock has been held.

@@ -11,24 +11,26 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 var errCut = fmt.Errorf("connection cut: %w", ErrOutcomeUnknown)
 
 func TestAnAcquisitionWhoseReplyWasLostIsRepeatedWithItsNonce(t *testing.T) {
-	f := &fake{acquire: func(n int, _ AcquireRequest) (Acquired, error) {
+	f := &fake{acquire: func(n int, _ driver.AcquireRequest) (driver.Acquired, error) {
 		if n == 1 {
 			time.Sleep(5 * time.Second)
-			return Acquired{}, errCut
+			return driver.Acquired{}, errCut
 		}
-		return Acquired{Token: 3}, nil
+		return driver.Acquired{Token: 3}, nil
 	}}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 		l := mustLock(t, db, testRef)
 		if len(f.acquires) != 2 || f.acquires[0].arg.Nonce != f.acquires[1].arg.Nonce || f.acquires[0].arg.Nonce == "" {
 			t.Errorf("requests %v", f.acquires)
 		}
-		if f.acquires[0].arg.Waiter != (Waiter{}) {
+		if f.acquires[0].arg.Waiter != (driver.Waiter{}) {
 			t.Error("TryLock entered the queue")
 		}
 		// The rows may be as old as the first request.
@@ -43,7 +45,7 @@ func TestAnAcquisitionWhoseReplyWasLostIsRepeatedWithItsNonce(t *testing.T) {
 
 // The rows can be read, but a failover may lose them: they are no lock.
 func TestAnAcquisitionThatNoStandbyConfirmedIsAbandoned(t *testing.T) {
-	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, ErrUnconfirmed }}
+	f := &fake{acquire: func(int, driver.AcquireRequest) (driver.Acquired, error) { return driver.Acquired{}, ErrUnconfirmed }}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 		_, err := db.TryLock(t.Context(), "p", testRef)
 		synctest.Wait()
@@ -58,7 +60,7 @@ func TestAnAcquisitionThatNoStandbyConfirmedIsAbandoned(t *testing.T) {
 
 func TestAnAcquisitionOfUnknownOutcomeIsAbandoned(t *testing.T) {
 	f := &fake{
-		acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, errCut },
+		acquire: func(int, driver.AcquireRequest) (driver.Acquired, error) { return driver.Acquired{}, errCut },
 		abandon: func(n int) error {
 			if n == 1 {
 				return errCut
@@ -84,9 +86,9 @@ func TestAnAcquisitionOfUnknownOutcomeIsAbandoned(t *testing.T) {
 }
 
 func TestALockGrantedTooLateIsNotHandedOut(t *testing.T) {
-	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) {
+	f := &fake{acquire: func(int, driver.AcquireRequest) (driver.Acquired, error) {
 		time.Sleep(25 * time.Second) // a frozen process, or a database that hung
-		return Acquired{Token: 1}, nil
+		return driver.Acquired{Token: 1}, nil
 	}}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 		if l, err := db.TryLock(t.Context(), "p", testRef); !errors.Is(err, ErrUnavailable) {
@@ -101,30 +103,32 @@ func TestALockGrantedTooLateIsNotHandedOut(t *testing.T) {
 
 func TestReleases(t *testing.T) {
 	// cut loses the reply to the first of two releases. The second finds no row, or all.
-	cut := func(gone bool, wait time.Duration) func(int, ReleaseRequest) (Released, error) {
-		return func(n int, r ReleaseRequest) (Released, error) {
+	cut := func(gone bool, wait time.Duration) func(int, driver.ReleaseRequest) (driver.Released, error) {
+		return func(n int, r driver.ReleaseRequest) (driver.Released, error) {
 			switch {
 			case n == 1:
 				time.Sleep(wait)
-				return Released{}, errCut
+				return driver.Released{}, errCut
 			case gone:
-				return Released{Missing: r.Refs}, nil
+				return driver.Released{Missing: r.Refs}, nil
 			default:
-				return Released{}, nil
+				return driver.Released{}, nil
 			}
 		}
 	}
 	for _, c := range []struct {
 		name    string
-		release func(int, ReleaseRequest) (Released, error)
+		release func(int, driver.ReleaseRequest) (driver.Released, error)
 		want    error
 	}{
 		{"succeed when all rows go", nil, nil},
-		{"report a row that was gone as loss", func(_ int, r ReleaseRequest) (Released, error) { return Released{Missing: r.Refs[1:]}, nil }, ErrLockLost},
+		{"report a row that was gone as loss", func(_ int, r driver.ReleaseRequest) (driver.Released, error) {
+			return driver.Released{Missing: r.Refs[1:]}, nil
+		}, ErrLockLost},
 		{"whose reply was lost are repeated", cut(false, 0), nil},
 		{"that find nothing after a lost reply succeeded while the lease stands", cut(true, 0), nil},
 		{"that find nothing after a lost reply and the lease's end are unknown", cut(true, 25*time.Second), ErrOutcomeUnknown},
-		{"that never get through are not", func(int, ReleaseRequest) (Released, error) { return Released{}, errCut }, ErrUnavailable},
+		{"that never get through are not", func(int, driver.ReleaseRequest) (driver.Released, error) { return driver.Released{}, errCut }, ErrUnavailable},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := &fake{release: c.release}
@@ -177,12 +181,12 @@ func TestUpdatesWhoseReplyWasLost(t *testing.T) {
 	advisory := func(db *DB, t *testing.T) error {
 		return mustLock(t, db, testRef).Update(t.Context(), move, Advisory())
 	}
-	answers := func(errs ...error) func(int, UpdateRequest) error {
-		return func(n int, _ UpdateRequest) error { return errs[min(n, len(errs))-1] }
+	answers := func(errs ...error) func(int, driver.UpdateRequest) error {
+		return func(n int, _ driver.UpdateRequest) error { return errs[min(n, len(errs))-1] }
 	}
 	for _, c := range []struct {
 		name   string
-		update func(int, UpdateRequest) error
+		update func(int, driver.UpdateRequest) error
 		get    func([]string) ([]Ref, error)
 		do     func(*DB, *testing.T) error
 		want   error
@@ -219,14 +223,14 @@ func TestUpdatesWhoseReplyWasLost(t *testing.T) {
 
 func TestABeatIsOneRequestWithAResultForEachLock(t *testing.T) {
 	f := &fake{}
-	f.beat = func(n int, held []LockID) ([]BeatResult, error) {
-		results := slices.Repeat([]BeatResult{BeatRenewed}, len(held))
+	f.beat = func(n int, held []driver.LockID) ([]driver.BeatResult, error) {
+		results := slices.Repeat([]driver.BeatResult{driver.BeatRenewed}, len(held))
 		for i, h := range held {
 			switch {
 			case h.Ref == "refs/heads/lost":
-				results[i] = BeatLost
+				results[i] = driver.BeatLost
 			case h.Ref == "refs/heads/busy", n == 1 && i > len(held)/2:
-				results[i] = BeatUnknown
+				results[i] = driver.BeatUnknown
 			}
 		}
 		if n == 2 {
@@ -270,12 +274,12 @@ func TestABeatIsOneRequestWithAResultForEachLock(t *testing.T) {
 
 func TestUpdateAndReleaseIsNotTakenForALoss(t *testing.T) {
 	f := &fake{}
-	f.update = func(int, UpdateRequest) error {
+	f.update = func(int, driver.UpdateRequest) error {
 		time.Sleep(5 * time.Second) // beats go on, and find the rows gone
 		return nil
 	}
-	f.beat = func(_ int, held []LockID) ([]BeatResult, error) {
-		return slices.Repeat([]BeatResult{BeatLost}, len(held)), nil
+	f.beat = func(_ int, held []driver.LockID) ([]driver.BeatResult, error) {
+		return slices.Repeat([]driver.BeatResult{driver.BeatLost}, len(held)), nil
 	}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 		l := mustLock(t, db, testRef)
@@ -294,7 +298,7 @@ func TestUpdateAndReleaseIsNotTakenForALoss(t *testing.T) {
 
 func TestAFencedWriteThatFindsTheLockGoneLosesItAtOnce(t *testing.T) {
 	var events []Event
-	f := &fake{update: func(int, UpdateRequest) error { return &LostError{Project: "p", Refs: []string{testRef}} }}
+	f := &fake{update: func(int, driver.UpdateRequest) error { return &LostError{Project: "p", Refs: []string{testRef}} }}
 	inBubble(t, Options{Observe: func(e Event) { events = append(events, e) }}, f, f, func(t *testing.T, db *DB) {
 		l := mustLock(t, db, testRef)
 		ctx := l.Context()
@@ -339,10 +343,12 @@ func TestCloseEndsLocksWithoutReleasingThem(t *testing.T) {
 func TestLogsCarryDigestsInsteadOfNames(t *testing.T) {
 	var log bytes.Buffer
 	f := &fake{
-		acquire: func(int, AcquireRequest) (Acquired, error) {
-			return Acquired{Token: 1234567, Reclaimed: []LockInfo{{Project: "secret", Ref: "refs/heads/hidden", Owner: "whoever/1"}}}, nil
+		acquire: func(int, driver.AcquireRequest) (driver.Acquired, error) {
+			return driver.Acquired{Token: 1234567, Reclaimed: []LockInfo{{Project: "secret", Ref: "refs/heads/hidden", Owner: "whoever/1"}}}, nil
 		},
-		beat: func(_ int, held []LockID) ([]BeatResult, error) { return nil, errors.New("secret refs/heads/hidden") },
+		beat: func(_ int, held []driver.LockID) ([]driver.BeatResult, error) {
+			return nil, errors.New("secret refs/heads/hidden")
+		},
 	}
 	o := Options{Site: "whoever", Logger: slog.New(slog.NewTextHandler(&log, nil)), DigestKey: []byte("k")}
 	inBubble(t, o, f, f, func(t *testing.T, db *DB) {
@@ -356,7 +362,7 @@ func TestLogsCarryDigestsInsteadOfNames(t *testing.T) {
 			t.Errorf("the log says %q:\n%s", word, log.String())
 		}
 	}
-	for _, line := range []string{"stale locks taken over", "heartbeat failed", "lock lost", Digest([]byte("k"), "secret", "refs/heads/hidden")} {
+	for _, line := range []string{"stale locks taken over", "heartbeat failed", "lock lost", driver.Digest([]byte("k"), "secret", "refs/heads/hidden")} {
 		if !strings.Contains(log.String(), line) {
 			t.Errorf("the log does not say %q:\n%s", line, log.String())
 		}
@@ -366,7 +372,7 @@ func TestLogsCarryDigestsInsteadOfNames(t *testing.T) {
 // A cutFake is a fake whose beats hang until their context ends.
 type cutFake struct{ *fake }
 
-func (f cutFake) Beat(ctx context.Context, locks []LockID) ([]BeatResult, error) {
+func (f cutFake) Beat(ctx context.Context, locks []driver.LockID) ([]driver.BeatResult, error) {
 	if f.beat != nil {
 		return f.fake.Beat(ctx, locks)
 	}
@@ -381,15 +387,15 @@ func TestABeatDuringTheReleaseOfItsLockIsNoFailure(t *testing.T) {
 	update := func(l *Lock) error {
 		return l.UpdateAndRelease(context.Background(), []Update{{Ref: testRef, New: "x"}})
 	}
-	unknown := func(after time.Duration) func(int, []LockID) ([]BeatResult, error) {
-		return func(int, []LockID) ([]BeatResult, error) {
+	unknown := func(after time.Duration) func(int, []driver.LockID) ([]driver.BeatResult, error) {
+		return func(int, []driver.LockID) ([]driver.BeatResult, error) {
 			time.Sleep(after)
-			return []BeatResult{BeatUnknown}, nil
+			return []driver.BeatResult{driver.BeatUnknown}, nil
 		}
 	}
 	for name, c := range map[string]struct {
-		beat  func(int, []LockID) ([]BeatResult, error) // nil: until it is cancelled
-		takes time.Duration                             // the request that releases the lock
+		beat  func(int, []driver.LockID) ([]driver.BeatResult, error) // nil: until it is cancelled
+		takes time.Duration                                           // the request that releases the lock
 		end   func(*Lock) error
 		event string
 	}{
@@ -399,21 +405,24 @@ func TestABeatDuringTheReleaseOfItsLockIsNoFailure(t *testing.T) {
 		"it finds the row locked, while that goes on":  {unknown(second), second + second/10, update, "ok"},
 		"it finds the row locked, and that is done":    {unknown(2 * second), second, update, "ok"},
 		"it finds the row locked by Release as well":   {unknown(second), 2 * second, func(l *Lock) error { return l.Release(context.Background()) }, "ok"},
-		"it fails, when the lock was released meanwhile": {func(int, []LockID) ([]BeatResult, error) {
+		"it fails, when the lock was released meanwhile": {func(int, []driver.LockID) ([]driver.BeatResult, error) {
 			time.Sleep(2 * second)
 			return nil, ErrUnavailable
 		}, second, update, "unavailable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{
-				beat:    c.beat,
-				update:  func(int, UpdateRequest) error { time.Sleep(c.takes); return nil },
-				release: func(int, ReleaseRequest) (Released, error) { time.Sleep(c.takes); return Released{}, nil },
+				beat:   c.beat,
+				update: func(int, driver.UpdateRequest) error { time.Sleep(c.takes); return nil },
+				release: func(int, driver.ReleaseRequest) (driver.Released, error) {
+					time.Sleep(c.takes)
+					return driver.Released{}, nil
+				},
 			}
 			var log strings.Builder
 			var events []string
 			o := Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Observe: func(e Event) {
-				if e.Op == OpBeat {
+				if e.Op == driver.OpBeat {
 					events = append(events, e.Outcome)
 				}
 			}}

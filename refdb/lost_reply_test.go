@@ -8,16 +8,19 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/engine"
 )
 
 // A slowReleaseFake takes a second for a release, unless its context ends before.
 type slowReleaseFake struct{ *fake }
 
-func (f slowReleaseFake) Release(ctx context.Context, r ReleaseRequest) (Released, error) {
-	sleep(ctx, time.Second)
+func (f slowReleaseFake) Release(ctx context.Context, r driver.ReleaseRequest) (driver.Released, error) {
+	engine.Sleep(ctx, time.Second)
 	if err := ctx.Err(); err != nil {
 		note(f.fake, &f.releases, r)
-		return Released{}, errors.Join(ErrUnavailable, err)
+		return driver.Released{}, errors.Join(ErrUnavailable, err)
 	}
 	return f.fake.Release(ctx, r)
 }
@@ -89,16 +92,16 @@ func TestAReleaseEndsWithItsContextForAnyOtherReason(t *testing.T) {
 // Work under one lock may write under another one, too.
 func TestTheLossOfOneLockIsNotThatOfAnother(t *testing.T) {
 	f := &fake{
-		beat: func(_ int, held []LockID) ([]BeatResult, error) {
-			r := make([]BeatResult, len(held))
+		beat: func(_ int, held []driver.LockID) ([]driver.BeatResult, error) {
+			r := make([]driver.BeatResult, len(held))
 			for i, h := range held {
-				if r[i] = BeatRenewed; h.Ref == "refs/heads/a" {
-					r[i] = BeatLost
+				if r[i] = driver.BeatRenewed; h.Ref == "refs/heads/a" {
+					r[i] = driver.BeatLost
 				}
 			}
 			return r, nil
 		},
-		update: func(int, UpdateRequest) error { return ErrUnavailable },
+		update: func(int, driver.UpdateRequest) error { return ErrUnavailable },
 	}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 		a, b := mustLock(t, db, "refs/heads/a"), mustLock(t, db, "refs/heads/b")
@@ -134,18 +137,20 @@ func TestRowsMissingAfterALostReplyAreNoLoss(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{
-				update: func(n int, _ UpdateRequest) error {
+				update: func(n int, _ driver.UpdateRequest) error {
 					if n == 1 {
 						time.Sleep(row.takes)
 						return errCut
 					}
 					return &LostError{Project: "p", Refs: []string{testRef}}
 				},
-				get:     func([]string) ([]Ref, error) { return nil, errors.New("no answer") },
-				release: func(_ int, r ReleaseRequest) (Released, error) { return Released{Missing: r.Refs}, nil },
+				get: func([]string) ([]Ref, error) { return nil, errors.New("no answer") },
+				release: func(_ int, r driver.ReleaseRequest) (driver.Released, error) {
+					return driver.Released{Missing: r.Refs}, nil
+				},
 			}
 			if row.takes > 0 {
-				f.beat = func(_ int, held []LockID) ([]BeatResult, error) { return nil, ErrUnavailable }
+				f.beat = func(_ int, held []driver.LockID) ([]driver.BeatResult, error) { return nil, ErrUnavailable }
 			}
 			var ops opLog
 			inBubble(t, Options{Observe: ops.note}, f, f, func(t *testing.T, db *DB) {
@@ -163,7 +168,7 @@ func TestRowsMissingAfterALostReplyAreNoLoss(t *testing.T) {
 					t.Errorf("the release: %v, want %v", err, row.want)
 				}
 				synctest.Wait()
-				if row.takes == 0 && ops.has(OpLost) {
+				if row.takes == 0 && ops.has(driver.OpLost) {
 					t.Error("a loss was reported")
 				}
 			})
@@ -183,13 +188,15 @@ func TestAnUpdateThatIsSentAgainAndFindsTheLockGone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{
-				update: func(n int, _ UpdateRequest) error {
+				update: func(n int, _ driver.UpdateRequest) error {
 					if n == 1 {
 						return errCut
 					}
 					return &LostError{Project: "p", Refs: []string{testRef}}
 				},
-				release: func(_ int, r ReleaseRequest) (Released, error) { return Released{Missing: r.Refs}, nil },
+				release: func(_ int, r driver.ReleaseRequest) (driver.Released, error) {
+					return driver.Released{Missing: r.Refs}, nil
+				},
 			}
 			var ops opLog
 			inBubble(t, Options{Observe: ops.note}, f, f, func(t *testing.T, db *DB) {
@@ -199,7 +206,7 @@ func TestAnUpdateThatIsSentAgainAndFindsTheLockGone(t *testing.T) {
 					t.Errorf("the lock: %v, want %v", err, row.want)
 				}
 				synctest.Wait()
-				if ops.has(OpLost) != (row.want != nil) {
+				if ops.has(driver.OpLost) != (row.want != nil) {
 					t.Errorf("told %q", ops.ops)
 				}
 				if err := l.Release(t.Context()); !errors.Is(err, row.want) {
@@ -213,12 +220,14 @@ func TestAnUpdateThatIsSentAgainAndFindsTheLockGone(t *testing.T) {
 // The loss was known before the reply to the release was lost.
 func TestALossIsStillReportedWhenTheReplyToTheReleaseIsLost(t *testing.T) {
 	f := &fake{
-		beat: func(int, []LockID) ([]BeatResult, error) { return []BeatResult{BeatLost}, nil },
-		release: func(n int, r ReleaseRequest) (Released, error) {
+		beat: func(int, []driver.LockID) ([]driver.BeatResult, error) {
+			return []driver.BeatResult{driver.BeatLost}, nil
+		},
+		release: func(n int, r driver.ReleaseRequest) (driver.Released, error) {
 			if n == 1 {
-				return Released{}, errCut
+				return driver.Released{}, errCut
 			}
-			return Released{Missing: r.Refs}, nil
+			return driver.Released{Missing: r.Refs}, nil
 		},
 	}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
@@ -229,7 +238,7 @@ func TestALossIsStillReportedWhenTheReplyToTheReleaseIsLost(t *testing.T) {
 }
 
 func TestALockThatItsHolderReleasedMeanwhileIsNotLost(t *testing.T) {
-	f := &fake{update: func(int, UpdateRequest) error {
+	f := &fake{update: func(int, driver.UpdateRequest) error {
 		time.Sleep(time.Second)
 		return &LostError{Project: "p", Refs: []string{testRef}}
 	}}
@@ -244,7 +253,7 @@ func TestALockThatItsHolderReleasedMeanwhileIsNotLost(t *testing.T) {
 		}
 		err := <-updated
 		wantIs(t, err, ErrReleased)
-		if errors.Is(err, ErrLockLost) || ops.has(OpLost) {
+		if errors.Is(err, ErrLockLost) || ops.has(driver.OpLost) {
 			t.Errorf("%v; told %q", err, ops.ops)
 		}
 	})
@@ -253,14 +262,14 @@ func TestALockThatItsHolderReleasedMeanwhileIsNotLost(t *testing.T) {
 // The second request was refused. The first must not be carried out afterwards.
 func TestAPreparationRefusedAtTheSecondRequestHasRevokedTheFirst(t *testing.T) {
 	for _, refusal := range []error{&LockedError{}, &MismatchError{}} {
-		f := &fake{prepare: func(n int, _ PrepareRequest) (Prepared, error) {
+		f := &fake{prepare: func(n int, _ driver.PrepareRequest) (driver.Prepared, error) {
 			if n == 1 {
-				return Prepared{}, errCut
+				return driver.Prepared{}, errCut
 			}
-			return Prepared{}, refusal
+			return driver.Prepared{}, refusal
 		}}
 		inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
-			_, err := db.Prepare(t.Context(), "p", []Update{{Ref: testRef, New: "a"}}, testAgent)
+			_, err := db.Intents().Prepare(t.Context(), "p", []Update{{Ref: testRef, New: "a"}}, testAgent)
 			wantIs(t, err, refusal)
 			if errors.Is(err, ErrOutcomeUnknown) || len(f.revokes) != 1 || f.revokes[0].arg.Nonce != f.prepares[0].arg.Nonce {
 				t.Errorf("%v; revoked %+v", err, f.revokes)

@@ -1,11 +1,13 @@
 package refdb
 
 import (
-	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/engine"
 )
 
 // notifications are whether the driver's notifications of released locks arrive. A
@@ -19,26 +21,26 @@ type notifications struct {
 
 // startListening starts to receive notifications, once, if the driver has any.
 func (db *DB) startListening() {
-	if _, ok, err := roleOf[Notifier](db.driver); !ok && err == nil {
+	if _, ok, err := engine.RoleOf[driver.Notifier](db.engine); !ok && err == nil {
 		return
 	}
-	db.notifications.start.Do(func() { db.inBackground(db.listen) })
+	db.notifications.start.Do(func() { db.engine.InBackground(db.listen) })
 }
 
 // listen receives notifications until the DB is closed. It waits until the driver is open, and
 // reconnects after a lost connection.
 func (db *DB) listen() {
 	select {
-	case <-db.driver.done:
-	case <-db.closing.Done():
+	case <-db.engine.Opened():
+	case <-db.engine.Closing.Done():
 	}
-	n, ok, _ := roleOf[Notifier](db.driver)
+	n, ok, _ := engine.RoleOf[driver.Notifier](db.engine)
 	if !ok {
 		return
 	}
-	pause := newBackOff(100*time.Millisecond, 5*time.Second)
-	for db.closing.Err() == nil {
-		err := n.Listen(db.closing, db.channel, func() {
+	pause := engine.NewBackOff(100*time.Millisecond, 5*time.Second)
+	for db.engine.Closing.Err() == nil {
+		err := n.Listen(db.engine.Closing, db.channel, func() {
 			pause.Reset()
 			db.notifications.active.Store(true)
 			// Releases before this moment were not notified.
@@ -47,32 +49,33 @@ func (db *DB) listen() {
 		db.notifications.active.Store(false)
 		db.queues.wakeAll() // from now on they poll
 		if errors.Is(err, errors.ErrUnsupported) {
-			db.opts.Logger.Info("no notifications through this connection: waiters poll")
+			db.engine.Logger.Info("no notifications through this connection: waiters poll")
 			return
 		}
-		if db.closing.Err() == nil {
-			db.opts.Logger.Warn("notifications interrupted: waiters poll until they are back", "class", ClassOf(err).String())
+		if db.engine.Closing.Err() == nil {
+			db.engine.Logger.Warn("notifications interrupted: waiters poll until they are back", "class", ClassOf(err).String())
 		}
-		sleep(db.closing, pause.NextBackOff())
+		engine.Sleep(db.engine.Closing, pause.NextBackOff())
 	}
 }
 
-// nextWaiter is the waiter of this process that comes next for refs, whose lock is about to be released.
-func (db *DB) nextWaiter(project string, refs []string) Waiter {
+// nextWaiter is the waiter of this process that comes next for refs, whose lock is about to be
+// released.
+func (db *DB) nextWaiter(project string, refs []string) driver.Waiter {
 	if !db.notifications.active.Load() || len(refs) > 1 {
-		return Waiter{}
+		return driver.Waiter{}
 	}
 	id := db.queues.nextAlone(project, refs[0])
 	if id == "" {
-		return Waiter{}
+		return driver.Waiter{}
 	}
-	return Waiter{ID: id, Channel: db.channel, Turn: db.turn(turnNotified)}
+	return driver.Waiter{ID: id, Channel: db.channel, Turn: db.turn(turnNotified)}
 }
 
 // afterRelease wakes the waiters of this process for refs of l, which were released to next.
 // Unless next is zero the driver wakes it at its turn. But if the answer was lost, or the DB no
 // longer listens, no such notification may come.
-func (db *DB) afterRelease(l *Lock, refs []string, next Waiter) {
+func (db *DB) afterRelease(l *Lock, refs []string, next driver.Waiter) {
 	db.queues.removeHeld(l, refs)
 	if next.ID != "" && !l.replyLost() && db.notifications.active.Load() {
 		return
@@ -84,7 +87,7 @@ func (db *DB) afterRelease(l *Lock, refs []string, next Waiter) {
 
 // wakeUp tells a waiter of this process that a lock is kept for it. If that waiter has given up,
 // it is withdrawn, so that the others need not wait until its turn is over.
-func (db *DB) wakeUp(w Wakeup) {
+func (db *DB) wakeUp(w driver.Wakeup) {
 	if w.After > 0 {
 		db.queues.wakeWaiterAfter(w.Project, w.Ref, w.Waiter, w.After)
 		return
@@ -97,26 +100,16 @@ func (db *DB) wakeUp(w Wakeup) {
 // withdraw takes a waiter that has given up out of its queues. If that fails, the others wait
 // for its turn to end.
 func (db *DB) withdraw(project string, refs []string, waiter string) {
-	db.inBackground(func() {
-		ctx, cancel := db.attemptContext(db.ctx)
+	db.engine.InBackground(func() {
+		ctx, cancel := db.engine.AttemptContext(db.engine.Lasting)
 		defer cancel()
-		r := AbandonRequest{Project: project, Refs: refs, Owner: db.owner, Waiter: waiter}
-		d, err := db.driver.get()
+		r := driver.AbandonRequest{Project: project, Refs: refs, Owner: db.engine.Owner, Waiter: waiter}
+		d, err := db.engine.Driver()
 		if err == nil {
 			err = d.Abandon(ctx, r)
 		}
 		if err != nil {
-			db.opts.Logger.Debug("a waiter that gave up could not be taken out of its queue", "lock", db.digest(project, refs), "class", ClassOf(err).String())
+			db.engine.Logger.Debug("a waiter that gave up could not be taken out of its queue", "lock", db.engine.Digest(project, refs), "class", ClassOf(err).String())
 		}
 	})
-}
-
-// sleep returns after d, or when ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 )
 
@@ -93,22 +94,22 @@ func TestUntilTheDatabaseIsUpEveryRequestSaysWhyItIsNot(t *testing.T) {
 		}
 		for name, request := range map[string]func() error{
 			"Now":      func() error { _, err := db.Now(ctx); return err },
-			"Diagnose": func() error { _, err := db.Diagnose(ctx); return err },
+			"Diagnose": func() error { _, err := db.Operator().Diagnose(ctx); return err },
 			"Get":      func() error { _, err := db.Get(ctx, "p", ref); return err },
-			"States":   func() error { _, err := db.States(ctx, "p", []string{ref}); return err },
+			"States":   func() error { _, err := db.Intents().States(ctx, "p", []string{ref}); return err },
 			"Update":   func() error { return db.Update(ctx, "p", []refdb.Update{{Ref: ref, New: v}}) },
 			"TryLock":  func() error { _, err := db.TryLock(ctx, "p", ref); return err },
 			"Prepare": func() error {
-				_, err := db.Prepare(ctx, "p", []refdb.Update{{Ref: ref, New: v}}, "agent")
+				_, err := db.Intents().Prepare(ctx, "p", []refdb.Update{{Ref: ref, New: v}}, "agent")
 				return err
 			},
-			"Project":       func() error { _, _, err := db.Project(ctx, "p"); return err },
-			"RemoveProject": func() error { _, err := db.RemoveProject(ctx, "p"); return err },
+			"Project":       func() error { _, _, err := db.Projects().Get(ctx, "p"); return err },
+			"RemoveProject": func() error { _, err := db.Projects().Remove(ctx, "p"); return err },
 			"HistoryState":  func() error { _, err := db.HistoryState(ctx); return err },
 			"StateKey":      func() error { _, err := db.StateKey(ctx, "p"); return err },
-			"Admission":     func() error { _, err := db.Admission(ctx); return err },
-			"Compare":       func() error { _, err := db.Compare(ctx); return err },
-			"PackUsage":     func() error { _, err := db.PackUsage(ctx, "p"); return err },
+			"Admission":     func() error { _, err := db.Recovery().Admission(ctx); return err },
+			"Compare":       func() error { _, err := db.Recovery().Compare(ctx); return err },
+			"PackUsage":     func() error { _, err := db.Packs().Usage(ctx, "p"); return err },
 			"Refs": func() error {
 				return first(func(yield func(error) bool) {
 					db.Refs(ctx, "p", "")(func(_ refdb.Ref, err error) bool { return yield(err) })
@@ -193,25 +194,25 @@ type busyClock struct {
 	listened chan struct{}
 }
 
-func (b *busyClock) Acquire(context.Context, refdb.AcquireRequest) (refdb.Acquired, error) {
-	return refdb.Acquired{}, &refdb.LockedError{Holders: []refdb.LockInfo{{Project: "p", Ref: "refs/heads/main", Owner: "o", StaleAfter: time.Hour}}}
+func (b *busyClock) Acquire(context.Context, driver.AcquireRequest) (driver.Acquired, error) {
+	return driver.Acquired{}, &refdb.LockedError{Holders: []refdb.LockInfo{{Project: "p", Ref: "refs/heads/main", Owner: "o", StaleAfter: time.Hour}}}
 }
 
-func (b *busyClock) Abandon(context.Context, refdb.AbandonRequest) error { return nil }
+func (b *busyClock) Abandon(context.Context, driver.AbandonRequest) error { return nil }
 
-func (b *busyClock) Listen(ctx context.Context, _ string, started func(), _ func(refdb.Wakeup)) error {
+func (b *busyClock) Listen(ctx context.Context, _ string, started func(), _ func(driver.Wakeup)) error {
 	started()
 	close(b.listened)
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-func (b *busyClock) Diagnose(context.Context) ([]refdb.Diagnosis, error) {
-	return []refdb.Diagnosis{{Name: "setting"}}, nil
+func (b *busyClock) Diagnose(context.Context) ([]driver.Diagnosis, error) {
+	return []driver.Diagnosis{{Name: "setting"}}, nil
 }
 
-func (b *busyClock) Stats() refdb.DriverStats {
-	return refdb.DriverStats{Pools: []refdb.Pool{{Name: "requests"}}}
+func (b *busyClock) Stats() driver.DriverStats {
+	return driver.DriverStats{Pools: []driver.Pool{{Name: "requests"}}}
 }
 
 func (b *busyClock) CheckSchema(context.Context) error { return refdb.ErrSchema }
@@ -235,7 +236,7 @@ func TestOptionalRolesAreFoundOnceTheDatabaseIsUp(t *testing.T) {
 				if s := db.Stats(); len(s.Driver.Pools) != 1 {
 					t.Errorf("stats once it is up: %+v", s)
 				}
-				if found, err := db.Diagnose(t.Context()); len(found) != 1 || err != nil {
+				if found, err := db.Operator().Diagnose(t.Context()); len(found) != 1 || err != nil {
 					t.Errorf("diagnoses %v, %v", found, err)
 				}
 				if _, err := db.TryLock(t.Context(), "p", "refs/heads/main"); !errors.Is(err, refdb.ErrSchema) {
@@ -254,7 +255,7 @@ func TestWaitersListenOnceTheDatabaseIsUp(t *testing.T) {
 			<-up
 			return struct {
 				refdb.Driver
-				refdb.Notifier
+				driver.Notifier
 			}{busy, busy}, nil
 		}, refdb.Options{})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -275,13 +276,13 @@ func TestADriverWithoutRolesAnswersAsIfItHadNothingToTell(t *testing.T) {
 		db := openDB(t, downFor(10*time.Second, &clock{}), refdb.Options{})
 		defer closeDB(t, db)
 		time.Sleep(20 * time.Second)
-		if found, err := db.Diagnose(t.Context()); len(found) != 0 || err != nil {
+		if found, err := db.Operator().Diagnose(t.Context()); len(found) != 0 || err != nil {
 			t.Errorf("diagnoses %v, %v", found, err)
 		}
-		if _, err := db.PackUsage(t.Context(), "p"); !errors.Is(err, errors.ErrUnsupported) {
+		if _, err := db.Packs().Usage(t.Context(), "p"); !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("packs: %v", err)
 		}
-		if err := db.CheckRights(t.Context(), "prune"); err != nil {
+		if err := db.Operator().CheckRights(t.Context(), "prune"); err != nil {
 			t.Errorf("rights: %v", err)
 		}
 	})
@@ -309,17 +310,17 @@ func everyRequestIsForwarded(t *testing.T) {
 	must(db.Update(ctx, "p", []refdb.Update{{Ref: ref, New: old}}))
 	lock, err := db.TryLock(ctx, "p", ref)
 	must(err)
-	states, err := db.States(ctx, "p", []string{ref})
+	states, err := db.Intents().States(ctx, "p", []string{ref})
 	must(err)
-	is("lock of the state", states[0].Lock.ID(), refdb.LockID{Project: "p", Ref: ref, Owner: db.Owner(), Token: lock.Token()})
+	is("lock of the state", states[0].Lock.ID(), driver.LockID{Project: "p", Ref: ref, Owner: db.Owner(), Token: lock.Token()})
 	must(lock.Release(ctx))
-	p, err := db.Prepare(ctx, "p", []refdb.Update{{Ref: ref, Old: old, New: new}}, "agent")
+	p, err := db.Intents().Prepare(ctx, "p", []refdb.Update{{Ref: ref, Old: old, New: new}}, "agent")
 	must(err)
-	must(db.Finish(ctx, p, []string{ref}, nil))
+	must(db.Intents().Finish(ctx, p, []string{ref}, nil))
 	v, err := db.Get(ctx, "p", ref)
 	must(err)
 	is("value", v, refdb.Value(new))
-	n, err := db.RemoveProject(ctx, "p")
+	n, err := db.Projects().Remove(ctx, "p")
 	must(err)
 	is("removed", n, 1)
 }

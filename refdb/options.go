@@ -5,21 +5,22 @@ import (
 	"log/slog"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/engine"
+	"github.com/globalrefdb/globalrefdb/refdb/recovery"
 )
 
 // Defaults of [Options]. They are those of Gerrit's spanner-refdb plugin. Locks
 // that the plugin took are judged by them.
 const (
 	DefaultHeartbeat  = 2 * time.Second
-	DefaultStaleAfter = 30 * time.Second
+	DefaultStaleAfter = driver.DefaultStaleAfter
 )
 
 const (
-	minStaleAfter = 100 * time.Millisecond
-	maxSiteBytes  = 200
-	maxByBytes    = 200
+	maxSiteBytes = 200
 )
 
 // Options configure a [DB]. The zero value works in production.
@@ -54,9 +55,10 @@ type Options struct {
 	// same key, the logs of several sites can be matched. Default: random.
 	DigestKey []byte
 
-	// Journal keeps what this process knows the database to hold. With it the site is a witness: it is waited for
-	// when the database's server was replaced. Default: the last writes, in memory; nobody waits for this process.
-	Journal Journal
+	// Journal keeps what this process knows the database to hold. With it the site is a witness: it
+	// is waited for when the database's server was replaced. Default: the last writes, in memory;
+	// nobody waits for this process.
+	Journal recovery.Journal
 
 	// Observe is called once for every finished operation, for metrics: package
 	// metrics has one for Prometheus. It must return quickly and may be called concurrently.
@@ -77,26 +79,18 @@ func (o Options) resolve(hostname string) (Options, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	switch {
-	case o.Site == "" || len(o.Site) > maxSiteBytes || !utf8.ValidString(o.Site) || strings.ContainsAny(o.Site, "/\x00"):
+	if o.Site == "" || len(o.Site) > maxSiteBytes || !utf8.ValidString(o.Site) || strings.ContainsAny(o.Site, "/\x00") {
 		return o, fmt.Errorf("%w site %q: give 1 to %d bytes of UTF-8 without \"/\" and NUL", ErrInvalid, o.Site, maxSiteBytes)
-	case o.StaleAfter < minStaleAfter:
-		return o, fmt.Errorf("%w stale-after %s: at least %s is needed", ErrInvalid, o.StaleAfter, minStaleAfter)
-	case o.StaleAfter >= NeverStale:
-		return o, fmt.Errorf("%w stale-after %s: less than %s is needed", ErrInvalid, o.StaleAfter, NeverStale)
+	}
+	if err := engine.CheckStaleAfter(o.StaleAfter); err != nil {
+		return o, err
+	}
+	switch {
 	case o.Heartbeat <= 0 || o.Heartbeat > o.StaleAfter/3:
 		return o, fmt.Errorf("%w heartbeat interval %s: it must be positive and at most a third of stale-after (%s)",
 			ErrInvalid, o.Heartbeat, o.StaleAfter)
 	case o.MaxWait < 0:
 		return o, fmt.Errorf("%w wait limit %s: it can't be negative", ErrInvalid, o.MaxWait)
 	}
-	return o, checkBy(o.By)
-}
-
-// checkBy returns an error wrapping ErrInvalid if a name can't be recorded in the history.
-func checkBy(name string) error {
-	if len(name) > maxByBytes || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
-		return fmt.Errorf("%w requester %.100q: give at most %d bytes of UTF-8 without control characters", ErrInvalid, name, maxByBytes)
-	}
-	return nil
+	return o, engine.CheckBy(o.By)
 }

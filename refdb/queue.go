@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // queues order the waiters of this process: for each (project, ref) first come,
@@ -195,7 +197,7 @@ func (q *queues) letPass(l *refQueue) {
 		delete(q.blocked, l)
 		return
 	case first.blockedByIntent(l, map[*localWaiter]bool{}):
-	case first.blockedElsewhere(l) && first.passedBy < MaxPassed:
+	case first.blockedElsewhere(l) && first.passedBy < driver.MaxPassed:
 		first.passedBy++
 	default:
 		q.blocked[l] = struct{}{}

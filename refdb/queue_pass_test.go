@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // onRef is a refusal because of a lock, or an intent, on a ref.
@@ -24,20 +26,20 @@ func TestAWaiterForAHeldRefLetsOthersHaveTheFreeOne(t *testing.T) {
 		ahead      [][]string // refs of waiters that come before the one for a and b
 		want       int        // how many of more than MaxPassed callers get a
 	}{
-		"held by a lock":                         {DefaultStaleAfter, [][]string{}, MaxPassed},
-		"by an intent":                           {NeverStale, [][]string{}, MaxPassed + 5},
-		"and behind another waiter":              {DefaultStaleAfter, [][]string{{"refs/b"}}, MaxPassed},
-		"and behind one that an intent stops":    {NeverStale, [][]string{{"refs/b"}}, MaxPassed + 5},
-		"and behind one that is behind that one": {NeverStale, [][]string{{"refs/b"}, {"refs/b", "refs/c"}}, MaxPassed + 5},
+		"held by a lock":                         {DefaultStaleAfter, [][]string{}, driver.MaxPassed},
+		"by an intent":                           {driver.NeverStale, [][]string{}, driver.MaxPassed + 5},
+		"and behind another waiter":              {DefaultStaleAfter, [][]string{{"refs/b"}}, driver.MaxPassed},
+		"and behind one that an intent stops":    {driver.NeverStale, [][]string{{"refs/b"}}, driver.MaxPassed + 5},
+		"and behind one that is behind that one": {driver.NeverStale, [][]string{{"refs/b"}, {"refs/b", "refs/c"}}, driver.MaxPassed + 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{}
 			var freed atomic.Bool
-			f.acquire = func(_ int, r AcquireRequest) (Acquired, error) {
+			f.acquire = func(_ int, r driver.AcquireRequest) (driver.Acquired, error) {
 				if slices.Contains(r.Refs, "refs/b") && !freed.Load() {
-					return Acquired{}, onRef("refs/b", row.staleAfter)
+					return driver.Acquired{}, onRef("refs/b", row.staleAfter)
 				}
-				return Acquired{Token: 8}, nil
+				return driver.Acquired{Token: 8}, nil
 			}
 			inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 				waiting := make(chan error, 10)
@@ -53,7 +55,7 @@ func TestAWaiterForAHeldRefLetsOthersHaveTheFreeOne(t *testing.T) {
 					time.Sleep(time.Second)
 				}
 				got := 0
-				for range MaxPassed + 5 {
+				for range driver.MaxPassed + 5 {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 					l, err := db.Lock(ctx, "p", "refs/a")
 					cancel()
@@ -106,14 +108,14 @@ func TestWaitersThatLeaveAreRemovedFromTheQueues(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{}
 			holder := map[string]bool{} // guarded by f.mu
-			f.acquire = func(_ int, r AcquireRequest) (Acquired, error) {
+			f.acquire = func(_ int, r driver.AcquireRequest) (driver.Acquired, error) {
 				f.mu.Lock()
 				defer f.mu.Unlock()
 				if holder[r.Refs[0]] {
-					return Acquired{}, &LockedError{Holders: []LockInfo{{Project: "p", Ref: r.Refs[0], Owner: r.Owner, StaleAfter: DefaultStaleAfter}}}
+					return driver.Acquired{}, &LockedError{Holders: []LockInfo{{Project: "p", Ref: r.Refs[0], Owner: r.Owner, StaleAfter: DefaultStaleAfter}}}
 				}
 				holder[r.Refs[0]] = true
-				return Acquired{Token: 8}, nil
+				return driver.Acquired{Token: 8}, nil
 			}
 			d := &notifyingFake{fake: f}
 			inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
@@ -131,14 +133,14 @@ func TestWaitersThatLeaveAreRemovedFromTheQueues(t *testing.T) {
 						time.Sleep(2 * time.Second)
 						synctest.Wait()
 						last := round+1 >= row.rounds
-						f.release = func(_ int, r ReleaseRequest) (Released, error) {
+						f.release = func(_ int, r driver.ReleaseRequest) (driver.Released, error) {
 							if last {
 								row.end(giveUp, ended, d, db, ref(i))
 							}
 							f.mu.Lock()
 							defer f.mu.Unlock()
 							holder[r.Refs[0]] = false
-							return Released{}, nil
+							return driver.Released{}, nil
 						}
 						if err := l.Release(t.Context()); err != nil {
 							t.Fatal(err)

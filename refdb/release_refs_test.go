@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 const (
@@ -16,7 +18,7 @@ const (
 )
 
 // refsOf returns the refs of the rows that a beat was to renew.
-func refsOf(held []LockID) (refs []string) {
+func refsOf(held []driver.LockID) (refs []string) {
 	for _, l := range held {
 		refs = append(refs, l.Ref)
 	}
@@ -71,18 +73,18 @@ func TestARefThatIsNotLockedAndAllRefsCantBeReleasedAlone(t *testing.T) {
 
 // The beat was sent with both rows, and finds one deleted, or locked by the release.
 func TestABeatBesideTheReleaseOfSomeRefsDoesNotLoseTheLock(t *testing.T) {
-	for name, found := range map[string]BeatResult{"it finds the row gone": BeatLost, "it finds the row locked": BeatUnknown} {
+	for name, found := range map[string]driver.BeatResult{"it finds the row gone": driver.BeatLost, "it finds the row locked": driver.BeatUnknown} {
 		t.Run(name, func(t *testing.T) {
 			var log strings.Builder
 			f := &fake{}
-			f.beat = func(n int, held []LockID) ([]BeatResult, error) {
+			f.beat = func(n int, held []driver.LockID) ([]driver.BeatResult, error) {
 				if n > 1 {
-					return slices.Repeat([]BeatResult{BeatRenewed}, len(held)), nil
+					return slices.Repeat([]driver.BeatResult{driver.BeatRenewed}, len(held)), nil
 				}
 				time.Sleep(time.Second) // the release comes meanwhile
-				results := make([]BeatResult, len(held))
+				results := make([]driver.BeatResult, len(held))
 				for i, l := range held {
-					results[i] = BeatRenewed
+					results[i] = driver.BeatRenewed
 					if l.Ref == turnRef {
 						results[i] = found
 					}
@@ -107,7 +109,7 @@ func TestABeatBesideTheReleaseOfSomeRefsDoesNotLoseTheLock(t *testing.T) {
 }
 
 func TestAnUpdateUnderWayDoesNotLoseTheLockByARefThatItLetGo(t *testing.T) {
-	f := &fake{update: func(_ int, r UpdateRequest) error {
+	f := &fake{update: func(_ int, r driver.UpdateRequest) error {
 		time.Sleep(time.Second)
 		return &LostError{Project: r.Project, Refs: []string{turnRef}}
 	}}
@@ -128,9 +130,9 @@ func TestAnUpdateUnderWayDoesNotLoseTheLockByARefThatItLetGo(t *testing.T) {
 }
 
 func TestWhatBecomesOfALockWhenTheReleaseOfSomeRefsFails(t *testing.T) {
-	missing := Released{Missing: []string{turnRef}}
+	missing := driver.Released{Missing: []string{turnRef}}
 	type reply struct {
-		released Released
+		released driver.Released
 		err      error
 	}
 	for name, c := range map[string]struct {
@@ -139,16 +141,16 @@ func TestWhatBecomesOfALockWhenTheReleaseOfSomeRefsFails(t *testing.T) {
 		lost    bool
 	}{
 		"a row that was gone loses it":                         {[]reply{{missing, nil}}, ErrLockLost, true},
-		"a row that is gone after a lost reply was deleted":    {[]reply{{Released{}, errCut}, {missing, nil}}, nil, false},
-		"an outage leaves it on the others":                    {[]reply{{Released{}, ErrUnavailable}}, ErrUnavailable, false},
-		"a short outage is nothing":                            {[]reply{{Released{}, ErrUnavailable}, {Released{}, nil}}, nil, false},
-		"a lost reply and an outage leave it on the others":    {[]reply{{Released{}, errCut}, {Released{}, ErrUnavailable}}, ErrUnavailable, false},
-		"another error leaves it on the others, and is passed": {[]reply{{Released{}, ErrSchema}}, ErrSchema, false},
+		"a row that is gone after a lost reply was deleted":    {[]reply{{driver.Released{}, errCut}, {missing, nil}}, nil, false},
+		"an outage leaves it on the others":                    {[]reply{{driver.Released{}, ErrUnavailable}}, ErrUnavailable, false},
+		"a short outage is nothing":                            {[]reply{{driver.Released{}, ErrUnavailable}, {driver.Released{}, nil}}, nil, false},
+		"a lost reply and an outage leave it on the others":    {[]reply{{driver.Released{}, errCut}, {driver.Released{}, ErrUnavailable}}, ErrUnavailable, false},
+		"another error leaves it on the others, and is passed": {[]reply{{driver.Released{}, ErrSchema}}, ErrSchema, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{}
 			failing := true
-			f.release = func(n int, _ ReleaseRequest) (Released, error) {
+			f.release = func(n int, _ driver.ReleaseRequest) (driver.Released, error) {
 				if !failing {
 					return missing, nil
 				}
@@ -184,11 +186,11 @@ func TestWhatBecomesOfALockWhenTheReleaseOfSomeRefsFails(t *testing.T) {
 
 func TestReleaseTakesTheRowsThatAnOutageLeft(t *testing.T) {
 	f := &fake{}
-	f.release = func(_ int, r ReleaseRequest) (Released, error) {
+	f.release = func(_ int, r driver.ReleaseRequest) (driver.Released, error) {
 		if len(r.Refs) == 1 {
-			return Released{}, ErrUnavailable
+			return driver.Released{}, ErrUnavailable
 		}
-		return Released{Missing: []string{turnRef}}, nil // somebody took it when it was stale
+		return driver.Released{Missing: []string{turnRef}}, nil // somebody took it when it was stale
 	}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 		l := mustLock(t, db, turnRef, keptRef)
@@ -253,7 +255,7 @@ func TestAFencedUpdateMovesOtherRefsOnlyIfItSaysSo(t *testing.T) {
 
 // Others may have moved the ref between the two requests.
 func TestAnUpdateOfAnyRefIsNotSentAgainAfterALostReply(t *testing.T) {
-	f := &fake{update: func(int, UpdateRequest) error { return errCut }}
+	f := &fake{update: func(int, driver.UpdateRequest) error { return errCut }}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 		l := mustLock(t, db, keptRef)
 		err := l.Update(t.Context(), []Update{{Ref: keptRef, New: "x"}, {Ref: "refs/heads/other", New: "x"}}, AnyRef())

@@ -7,6 +7,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/engine"
 )
 
 // deleted counts the requests to release that were carried out.
@@ -24,9 +27,9 @@ func deleted(f *fake, carriedOut func(at time.Duration) bool) (n int) {
 func always(time.Duration) bool { return true }
 
 func TestAReleaseWhoseContextEndsMidwayGoesOnInTheBackground(t *testing.T) {
-	f := &fake{release: func(int, ReleaseRequest) (Released, error) {
+	f := &fake{release: func(int, driver.ReleaseRequest) (driver.Released, error) {
 		time.Sleep(time.Second)
-		return Released{}, nil
+		return driver.Released{}, nil
 	}}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 		l := mustLock(t, db, testRef)
@@ -59,11 +62,11 @@ func TestAReleaseThatTheDatabaseCannotCarryOutIsTriedUntilItIsStale(t *testing.T
 		t.Run(name, func(t *testing.T) {
 			f := &fake{}
 			over := func(at time.Duration) bool { return at >= row.outage }
-			f.release = func(n int, _ ReleaseRequest) (Released, error) {
+			f.release = func(n int, _ driver.ReleaseRequest) (driver.Released, error) {
 				if !over(time.Since(f.start)) {
-					return Released{}, ErrUnavailable
+					return driver.Released{}, ErrUnavailable
 				}
-				return Released{}, nil
+				return driver.Released{}, nil
 			}
 			inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 				l := mustLock(t, db, testRef)
@@ -99,24 +102,24 @@ func TestAReleaseThatTheDatabaseCannotCarryOutIsTriedUntilItIsStale(t *testing.T
 func TestAReleaseWaitsForAnUpdateOfItsLockNoLongerThanItsContext(t *testing.T) {
 	for name, row := range map[string]struct {
 		update   error
-		released Released // by the release's own request
+		released driver.Released // by the release's own request
 		requests int
 	}{
-		"that released it":    {nil, Released{}, 0},
-		"that was refused":    {&MismatchError{}, Released{}, 1},
-		"that may have":       {errCut, Released{Missing: []string{testRef}}, 1},
-		"that may not have":   {errCut, Released{}, 1},
-		"that was not made":   {ErrUnavailable, Released{}, 1},
-		"that gave up itself": {context.Canceled, Released{}, 1},
+		"that released it":    {nil, driver.Released{}, 0},
+		"that was refused":    {&MismatchError{}, driver.Released{}, 1},
+		"that may have":       {errCut, driver.Released{Missing: []string{testRef}}, 1},
+		"that may not have":   {errCut, driver.Released{}, 1},
+		"that was not made":   {ErrUnavailable, driver.Released{}, 1},
+		"that gave up itself": {context.Canceled, driver.Released{}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{
-				update: func(int, UpdateRequest) error {
+				update: func(int, driver.UpdateRequest) error {
 					time.Sleep(6 * time.Second)
 					return row.update
 				},
 				get:     func([]string) ([]Ref, error) { return nil, errors.New("no answer") },
-				release: func(int, ReleaseRequest) (Released, error) { return row.released, nil },
+				release: func(int, driver.ReleaseRequest) (driver.Released, error) { return row.released, nil },
 			}
 			inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 				l := mustLock(t, db, testRef)
@@ -150,7 +153,7 @@ func TestAReleaseWaitsForAnUpdateOfItsLockNoLongerThanItsContext(t *testing.T) {
 }
 
 func TestAnUpdateWaitsForAReleaseOfItsLockNoLongerThanItsContext(t *testing.T) {
-	f := &fake{update: func(n int, _ UpdateRequest) error {
+	f := &fake{update: func(n int, _ driver.UpdateRequest) error {
 		time.Sleep(6 * time.Second)
 		return nil
 	}}
@@ -176,12 +179,12 @@ func TestCloseWaitsForReleasesButNotForEver(t *testing.T) {
 		err           error
 	}{
 		"that come through":   {2 * time.Second, 2 * time.Second, nil},
-		"that don't, a while": {0, time.Second/2 + gracePeriod, ErrUnavailable},
+		"that don't, a while": {0, time.Second/2 + engine.GracePeriod, ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := &fake{release: func(int, ReleaseRequest) (Released, error) {
+			f := &fake{release: func(int, driver.ReleaseRequest) (driver.Released, error) {
 				time.Sleep(row.takes)
-				return Released{}, row.err
+				return driver.Released{}, row.err
 			}}
 			inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 				l := mustLock(t, db, testRef)
@@ -205,7 +208,7 @@ func TestCloseWaitsForReleasesButNotForEver(t *testing.T) {
 
 // Cleaning up after an abandoned acquisition goes on through an outage.
 func TestAnAcquisitionIsAbandonedUntilItWouldBeStale(t *testing.T) {
-	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, errCut }}
+	f := &fake{acquire: func(int, driver.AcquireRequest) (driver.Acquired, error) { return driver.Acquired{}, errCut }}
 	f.abandon = func(int) error {
 		if time.Since(f.start) < 20*time.Second {
 			return ErrUnavailable

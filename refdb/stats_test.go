@@ -8,21 +8,23 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A meteringFake is a fake with counters of connections.
 type meteringFake struct{ *fake }
 
-func (m meteringFake) Stats() DriverStats {
-	return DriverStats{Pools: []Pool{{Name: "requests", Max: 4}}}
+func (m meteringFake) Stats() driver.DriverStats {
+	return driver.DriverStats{Pools: []driver.Pool{{Name: "requests", Max: 4}}}
 }
 
 func TestStatsCountLocksAndWaiters(t *testing.T) {
-	f := &fake{acquire: func(_ int, r AcquireRequest) (Acquired, error) {
+	f := &fake{acquire: func(_ int, r driver.AcquireRequest) (driver.Acquired, error) {
 		if r.Refs[0] == testRef {
-			return Acquired{}, held(0)
+			return driver.Acquired{}, held(0)
 		}
-		return Acquired{Token: 8}, nil
+		return driver.Acquired{Token: 8}, nil
 	}}
 	inBubble(t, Options{}, f, meteringFake{f}, func(t *testing.T, db *DB) {
 		is := func(want Stats) {
@@ -64,7 +66,7 @@ func TestADriverThatIsNoMeterHasNoStats(t *testing.T) {
 }
 
 func TestBatchesAreCountedByTheirSize(t *testing.T) {
-	var b Batches
+	var b driver.Batches
 	for _, n := range []int{1, 2, 3, 4, 5, 256, 257, 10_000} {
 		b.Count(n)
 	}
@@ -76,25 +78,25 @@ func TestBatchesAreCountedByTheirSize(t *testing.T) {
 func TestAnEventSaysHowLongALockWasWaitedForAndHandedOver(t *testing.T) {
 	const trip = 30 * time.Millisecond
 	asked := make(chan struct{}, 100)
-	f := &fake{acquire: func(n int, _ AcquireRequest) (Acquired, error) {
+	f := &fake{acquire: func(n int, _ driver.AcquireRequest) (driver.Acquired, error) {
 		time.Sleep(trip)
 		asked <- struct{}{}
 		if n == 1 {
-			return Acquired{}, held(0)
+			return driver.Acquired{}, held(0)
 		}
-		return Acquired{Token: 8}, nil
+		return driver.Acquired{Token: 8}, nil
 	}}
-	woken := make(chan Wakeup)
+	woken := make(chan driver.Wakeup)
 	d := &notifyingFake{fake: f}
-	d.listen = func(ctx context.Context, started func(), wake func(Wakeup)) error {
+	d.listen = func(ctx context.Context, started func(), wake func(driver.Wakeup)) error {
 		<-woken
-		wake(Wakeup{Project: "p", Ref: testRef, Waiter: f.acquires[0].arg.Waiter.ID})
+		wake(driver.Wakeup{Project: "p", Ref: testRef, Waiter: f.acquires[0].arg.Waiter.ID})
 		<-ctx.Done()
 		return ctx.Err()
 	}
 	var e Event
 	inBubble(t, Options{Observe: func(told Event) { e = told }}, f, d, func(t *testing.T, db *DB) {
-		woken, asked = make(chan Wakeup), make(chan struct{}, 100)
+		woken, asked = make(chan driver.Wakeup), make(chan struct{}, 100)
 		done := make(chan error)
 		go func() {
 			_, err := db.Lock(t.Context(), "p", testRef)
@@ -102,11 +104,11 @@ func TestAnEventSaysHowLongALockWasWaitedForAndHandedOver(t *testing.T) {
 		}()
 		<-asked
 		time.Sleep(time.Millisecond)
-		woken <- Wakeup{}
+		woken <- driver.Wakeup{}
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
-		if e.Op != OpLock || e.Waited != trip+time.Millisecond || e.HandOver != trip || e.Attempts != 2 {
+		if e.Op != driver.OpLock || e.Waited != trip+time.Millisecond || e.HandOver != trip || e.Attempts != 2 {
 			t.Errorf("%+v", e)
 		}
 	})
@@ -116,7 +118,7 @@ func TestAnEventOfALockThatIsFreeHasNoWait(t *testing.T) {
 	var e Event
 	f := &fake{}
 	inBubble(t, Options{Observe: func(told Event) { e = told }}, f, f, func(t *testing.T, db *DB) {
-		if _, err := db.Lock(t.Context(), "p", testRef); err != nil || e.Op != OpLock || e.Waited != 0 || e.HandOver != 0 {
+		if _, err := db.Lock(t.Context(), "p", testRef); err != nil || e.Op != driver.OpLock || e.Waited != 0 || e.HandOver != 0 {
 			t.Errorf("%+v, %v", e, err)
 		}
 	})
@@ -125,14 +127,14 @@ func TestAnEventOfALockThatIsFreeHasNoWait(t *testing.T) {
 func TestAnEventSaysHowLateABeatWas(t *testing.T) {
 	var late []time.Duration
 	f := &fake{}
-	f.beat = func(n int, locks []LockID) ([]BeatResult, error) {
+	f.beat = func(n int, locks []driver.LockID) ([]driver.BeatResult, error) {
 		if n == 1 {
 			time.Sleep(DefaultHeartbeat + time.Second) // so the second is late
 		}
-		return []BeatResult{BeatRenewed}, nil
+		return []driver.BeatResult{driver.BeatRenewed}, nil
 	}
 	inBubble(t, Options{Observe: func(e Event) {
-		if e.Op == OpBeat {
+		if e.Op == driver.OpBeat {
 			late = append(late, e.Late)
 		}
 	}}, f, f, func(t *testing.T, db *DB) {
@@ -147,18 +149,22 @@ func TestAnEventSaysHowLateABeatWas(t *testing.T) {
 
 func TestALossThatTheReleaseFindsIsReportedOnce(t *testing.T) {
 	for name, c := range map[string]struct {
-		beat func(int, []LockID) ([]BeatResult, error)
+		beat func(int, []driver.LockID) ([]driver.BeatResult, error)
 		hold time.Duration
 		want []string
 	}{
 		"first": {nil, time.Second, []string{"trylock ok", "lost lost", "release lost"}},
 		"after a beat": {
-			func(int, []LockID) ([]BeatResult, error) { return []BeatResult{BeatLost}, nil },
+			func(int, []driver.LockID) ([]driver.BeatResult, error) {
+				return []driver.BeatResult{driver.BeatLost}, nil
+			},
 			3 * time.Second, []string{"trylock ok", "beat ok", "lost lost", "release lost"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := &fake{beat: c.beat, release: func(int, ReleaseRequest) (Released, error) { return Released{Missing: []string{testRef}}, nil }}
+			f := &fake{beat: c.beat, release: func(int, driver.ReleaseRequest) (driver.Released, error) {
+				return driver.Released{Missing: []string{testRef}}, nil
+			}}
 			var mu sync.Mutex
 			var told []string
 			inBubble(t, Options{Observe: func(e Event) {

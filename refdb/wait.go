@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/engine"
 )
 
 const (
@@ -34,21 +37,21 @@ const (
 // error wraps ctx's. If locks were in the way it is a [*LockedError]; if the
 // database has not answered so far, it wraps [ErrUnavailable].
 func (db *DB) Lock(ctx context.Context, project string, refs ...string) (lock *Lock, err error) {
-	refs, err = checkRefs(project, refs, MaxLockRefs)
+	refs, err = engine.CheckRefs(project, refs, MaxLockRefs)
 	if err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("locking: %w", err)
 	}
-	e := Event{Op: OpLock, Refs: len(refs)}
+	e := Event{Op: driver.OpLock, Refs: len(refs)}
 	start := time.Now()
-	defer func() { db.observe(e, start, err) }()
+	defer func() { db.engine.Observed(e, start, err) }()
 
 	limit := ctx
-	if db.opts.MaxWait > 0 {
+	if db.maxWait > 0 {
 		var cancel context.CancelFunc
-		limit, cancel = context.WithTimeoutCause(ctx, db.opts.MaxWait, errMaxWait)
+		limit, cancel = context.WithTimeoutCause(ctx, db.maxWait, errMaxWait)
 		defer cancel()
 	}
 	w := db.queues.enter(project, refs)
@@ -78,11 +81,11 @@ var (
 // ends. w is ready: it is the first in its queues, or passes the first. The call of
 // Lock began at start.
 func (db *DB) pollUntilLocked(limit context.Context, w *localWaiter, project string, refs []string, start time.Time, e *Event) (*Lock, error) {
-	poll := newBackOff(pollMin, pollMax)
+	poll := engine.NewBackOff(pollMin, pollMax)
 	var locked *LockedError  // the latest refusal
 	var answeredAt time.Time // when the latest refusal came
 	var wokenAt time.Time    // when it was woken; zero if it only paused
-	dbWaiter := Waiter{ID: w.id}
+	dbWaiter := driver.Waiter{ID: w.id}
 	if l := db.queues.heldLock(project, refs); l != nil {
 		wokenAt = w.pause(limit, jitter(pollNotified)) // l's release wakes w, or enqueues it
 		if limit.Err() != nil {
@@ -116,13 +119,13 @@ func (db *DB) pollUntilLocked(limit context.Context, w *localWaiter, project str
 			dbWaiter.Place = a.place
 			db.queues.refused(w, locked.Holders)
 			db.startListening()
-		case errors.Is(a.err, ErrUnavailable) && locked != nil && time.Since(answeredAt) < db.opts.StaleAfter:
+		case errors.Is(a.err, ErrUnavailable) && locked != nil && time.Since(answeredAt) < db.engine.StaleAfter:
 			// It is in the queue already: a short outage need not end the wait.
 		default:
 			db.withdraw(project, refs, w.id)
 			return nil, a.err
 		}
-		pause := dbWaiter.pause(poll.NextBackOff(), len(refs))
+		pause := pauseOf(dbWaiter, poll.NextBackOff(), len(refs))
 		if !errors.Is(a.err, ErrUnavailable) { // in an outage locked is out of date
 			pause = min(pause, untilStale(locked))
 		}
@@ -143,9 +146,9 @@ func (db *DB) turn(d time.Duration) time.Duration {
 	return d + min(2*time.Duration(db.roundTrip.Load()), roundTripsMax).Truncate(turnStep)
 }
 
-// pause is how long w, which waits for that many refs, may wait before its next request. Without
+// pauseOf is how long w, which waits for that many refs, may wait before its next request. Without
 // notifications that is at most polled.
-func (w Waiter) pause(polled time.Duration, refs int) time.Duration {
+func pauseOf(w driver.Waiter, polled time.Duration, refs int) time.Duration {
 	d := polled
 	switch {
 	case w.Channel != "":
@@ -153,7 +156,7 @@ func (w Waiter) pause(polled time.Duration, refs int) time.Duration {
 	case w.Place.Ahead == 0:
 		d = min(polled, jitter(pollNext))
 	}
-	if refs > 1 && w.Place.Passed >= MaxPassed {
+	if refs > 1 && w.Place.Passed >= driver.MaxPassed {
 		d = min(d, w.Turn/2) // its reservations stay only while it keeps asking
 	}
 	return d
@@ -162,20 +165,20 @@ func (w Waiter) pause(polled time.Duration, refs int) time.Duration {
 // acquireWithin is acquire, unless limit ends before the answer comes; then ok is
 // false. The request goes on for a while in the background, and releases the locks
 // that it gets.
-func (db *DB) acquireWithin(limit context.Context, project string, refs []string, waiter Waiter) (a answer, ok bool) {
+func (db *DB) acquireWithin(limit context.Context, project string, refs []string, waiter driver.Waiter) (a answer, ok bool) {
 	answers := make(chan answer)
-	if !db.inBackground(func() {
-		ctx, cancel := db.extend(limit)
+	if !db.engine.InBackground(func() {
+		ctx, cancel := db.engine.Extend(limit)
 		defer cancel()
 		a := db.acquire(ctx, project, refs, waiter)
-		if a.err != nil && db.ctx.Err() != nil {
+		if a.err != nil && db.engine.Lasting.Err() != nil {
 			a.err = fmt.Errorf("%w: %v", ErrClosed, a.err)
 		}
 		select {
 		case answers <- a:
 		case <-limit.Done():
 			if a.lock != nil {
-				_ = a.lock.Release(db.ctx) // retries in the background if it fails
+				_ = a.lock.Release(db.engine.Lasting) // retries in the background if it fails
 			} else {
 				db.withdraw(project, refs, waiter.ID)
 			}
@@ -212,45 +215,4 @@ func untilStale(locked *LockedError) time.Duration {
 // jitter spreads d by half, so that waiters of many processes don't keep in step.
 func jitter(d time.Duration) time.Duration {
 	return d/2 + rand.N(d)
-}
-
-// MaxPassed is how many later waiters may get a lock before one that waits.
-const MaxPassed = 8
-
-// A Waiter is a call that waits for locks.
-//
-// Each row of the table of locks has a queue of the waiters that were refused because of
-// it, in the order of their tickets. When a lock ends and its queue is not empty, the row
-// stays as a reservation: the lock is kept for the first waiter until its turn is over. To
-// all others a reservation is a lock, whose owner is [ReservedFor] the waiter's: fresh during
-// the turn, stale afterwards. Only an Acquire by that waiter, and Purge, can match it.
-type Waiter struct {
-	ID      string        // names this wait: ASCII letters and digits, at most 32
-	Channel string        // on which it is woken, of the same form: see [Notifier]; "" if it polls
-	Turn    time.Duration // how long a lock is kept for it; in milliseconds, at most 20 s
-	Place   Place         // from the answer to its previous request; zero at first
-}
-
-// A Place is where a waiter stands in queues.
-type Place struct {
-	// Ticket is when it was first refused, by the database's clock. All waiters are in one
-	// order, by ticket and then ID: so two that wait for several refs can't each keep what
-	// the other needs.
-	Ticket time.Time
-	Passed int // how many later waiters got a lock before it; at most MaxPassed
-	Ahead  int // how many wait before it, in the longest of its queues
-}
-
-// reserved ends the owner of a reservation.
-const reserved = " (waits)"
-
-// ReservedFor is the owner of a row that is reserved for a waiter of owner; with "", for no waiter.
-func ReservedFor(owner string) string { return owner + reserved }
-
-// A Wakeup tells a waiter that the lock on a ref is kept for it.
-type Wakeup struct {
-	Project, Ref string
-	Waiter       string // its ID
-	// After is how long the lock is kept for another waiter first: zero for the first in the queue.
-	After time.Duration
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A request may hang, for example behind a lock on the whole table.
@@ -40,12 +42,12 @@ func TestLockReturnsAtItsLimitWhateverTheDatabaseDoes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{}
-			f.acquire = func(n int, r AcquireRequest) (Acquired, error) {
+			f.acquire = func(n int, r driver.AcquireRequest) (driver.Acquired, error) {
 				if row.refused && time.Since(f.start) < limit/2 {
-					return Acquired{}, held(0)
+					return driver.Acquired{}, held(0)
 				}
 				time.Sleep(10 * time.Second) // whatever its context does
-				return Acquired{Token: 8}, nil
+				return driver.Acquired{Token: 8}, nil
 			}
 			inBubble(t, row.options, f, f, func(t *testing.T, db *DB) {
 				ctx := t.Context()
@@ -81,14 +83,14 @@ func TestLockReturnsAtItsLimitWhateverTheDatabaseDoes(t *testing.T) {
 // The second waiter gets the lock that came too late for the first.
 func TestALockThatCameTooLateGoesToTheNextWaiter(t *testing.T) {
 	f := &fake{}
-	f.acquire = func(n int, _ AcquireRequest) (Acquired, error) {
+	f.acquire = func(n int, _ driver.AcquireRequest) (driver.Acquired, error) {
 		switch {
 		case n == 1:
 			time.Sleep(2 * time.Second)
 		case len(f.releases) == 0:
-			return Acquired{}, held(0)
+			return driver.Acquired{}, held(0)
 		}
-		return Acquired{Token: Token(n)}, nil
+		return driver.Acquired{Token: Token(n)}, nil
 	}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -110,7 +112,7 @@ func TestALockThatCameTooLateGoesToTheNextWaiter(t *testing.T) {
 }
 
 func TestAWaiterIsWithdrawnAfterTheRequestThatOutlivedIt(t *testing.T) {
-	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, held(0) }}
+	f := &fake{acquire: func(int, driver.AcquireRequest) (driver.Acquired, error) { return driver.Acquired{}, held(0) }}
 	d := &notifyingFake{fake: f}
 	inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
 		ctx, giveUp := context.WithCancel(t.Context())
@@ -121,9 +123,9 @@ func TestAWaiterIsWithdrawnAfterTheRequestThatOutlivedIt(t *testing.T) {
 		}()
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		f.acquire = func(int, AcquireRequest) (Acquired, error) {
+		f.acquire = func(int, driver.AcquireRequest) (driver.Acquired, error) {
 			time.Sleep(2 * time.Second)
-			return Acquired{}, ErrUnavailable
+			return driver.Acquired{}, ErrUnavailable
 		}
 		d.notifyLast(testRef)
 		synctest.Wait() // its request is under way
@@ -142,9 +144,9 @@ func TestAWaiterIsWithdrawnAfterTheRequestThatOutlivedIt(t *testing.T) {
 }
 
 func TestCloseWaitsForWhatALockThatGaveUpLeftBehind(t *testing.T) {
-	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) {
+	f := &fake{acquire: func(int, driver.AcquireRequest) (driver.Acquired, error) {
 		time.Sleep(3 * time.Second)
-		return Acquired{Token: 8}, nil
+		return driver.Acquired{Token: 8}, nil
 	}}
 	inBubble(t, Options{MaxWait: time.Second}, f, f, func(t *testing.T, db *DB) {
 		_, err := db.Lock(t.Context(), "p", testRef)
@@ -161,17 +163,17 @@ func TestCloseWaitsForWhatALockThatGaveUpLeftBehind(t *testing.T) {
 // The error names the holder that refused the waiters ahead.
 func TestGivingUpInTheQueueMakesNoRequest(t *testing.T) {
 	for name, row := range map[string]struct {
-		first func(n int, r AcquireRequest) (Acquired, error)
+		first func(n int, r driver.AcquireRequest) (driver.Acquired, error)
 		says  []string
 	}{
 		"behind one that was refused": {
-			first: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, held(0) },
+			first: func(int, driver.AcquireRequest) (driver.Acquired, error) { return driver.Acquired{}, held(0) },
 			says:  []string{"other/1", "of this process"},
 		},
 		"behind one that has no answer": {
-			first: func(int, AcquireRequest) (Acquired, error) {
+			first: func(int, driver.AcquireRequest) (driver.Acquired, error) {
 				time.Sleep(10 * time.Second)
-				return Acquired{}, ErrUnavailable
+				return driver.Acquired{}, ErrUnavailable
 			},
 			says: []string{"of this process"},
 		},

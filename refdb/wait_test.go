@@ -9,14 +9,17 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/engine"
 )
 
 func TestAWaiterPollsUntilTheLockIsFree(t *testing.T) {
-	f := &fake{acquire: func(n int, _ AcquireRequest) (Acquired, error) {
+	f := &fake{acquire: func(n int, _ driver.AcquireRequest) (driver.Acquired, error) {
 		if n < 50 {
-			return Acquired{}, held(0)
+			return driver.Acquired{}, held(0)
 		}
-		return Acquired{Token: 8}, nil
+		return driver.Acquired{Token: 8}, nil
 	}}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 		l, err := db.Lock(t.Context(), "p", testRef)
@@ -35,11 +38,11 @@ func TestAWaiterPollsUntilTheLockIsFree(t *testing.T) {
 }
 
 func TestAWaiterPollsWhenTheHolderWouldBecomeStale(t *testing.T) {
-	f := &fake{acquire: func(n int, _ AcquireRequest) (Acquired, error) {
+	f := &fake{acquire: func(n int, _ driver.AcquireRequest) (driver.Acquired, error) {
 		if n == 1 {
-			return Acquired{}, held(DefaultStaleAfter - 2*time.Millisecond)
+			return driver.Acquired{}, held(DefaultStaleAfter - 2*time.Millisecond)
 		}
-		return Acquired{Token: 8}, nil
+		return driver.Acquired{Token: 8}, nil
 	}}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 		if _, err := db.Lock(t.Context(), "p", testRef); err != nil {
@@ -53,19 +56,19 @@ func TestAWaiterPollsWhenTheHolderWouldBecomeStale(t *testing.T) {
 
 func TestAWaiterIsWokenByANotificationAndPollsRarelyUntilThen(t *testing.T) {
 	free := false
-	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) {
+	f := &fake{acquire: func(int, driver.AcquireRequest) (driver.Acquired, error) {
 		if free {
-			return Acquired{Token: 8}, nil
+			return driver.Acquired{Token: 8}, nil
 		}
-		return Acquired{}, held(0)
+		return driver.Acquired{}, held(0)
 	}}
 	released := make(chan struct{})
 	d := &notifyingFake{fake: f}
-	d.listen = func(ctx context.Context, started func(), wake func(Wakeup)) error {
+	d.listen = func(ctx context.Context, started func(), wake func(driver.Wakeup)) error {
 		started()
 		select {
 		case <-released:
-			wake(Wakeup{Project: "p", Ref: testRef, Waiter: f.acquires[1].arg.Waiter.ID})
+			wake(driver.Wakeup{Project: "p", Ref: testRef, Waiter: f.acquires[1].arg.Waiter.ID})
 			<-ctx.Done()
 		case <-ctx.Done():
 		}
@@ -101,14 +104,14 @@ func TestAWaiterIsWokenByANotificationAndPollsRarelyUntilThen(t *testing.T) {
 }
 
 func TestWithoutNotificationsWaitersPoll(t *testing.T) {
-	f := &fake{acquire: func(n int, _ AcquireRequest) (Acquired, error) {
+	f := &fake{acquire: func(n int, _ driver.AcquireRequest) (driver.Acquired, error) {
 		if n < 20 {
-			return Acquired{}, held(0)
+			return driver.Acquired{}, held(0)
 		}
-		return Acquired{}, nil
+		return driver.Acquired{}, nil
 	}}
 	listens := 0
-	d := &notifyingFake{fake: f, listen: func(context.Context, func(), func(Wakeup)) error {
+	d := &notifyingFake{fake: f, listen: func(context.Context, func(), func(driver.Wakeup)) error {
 		listens++
 		return fmt.Errorf("behind a pooler: %w", errors.ErrUnsupported)
 	}}
@@ -125,13 +128,13 @@ func TestWithoutNotificationsWaitersPoll(t *testing.T) {
 // A slowToList takes ten seconds to list locks, unless ctx ends before.
 type slowToList struct{ *fake }
 
-func (f slowToList) Locks(ctx context.Context, _ LockQuery) (LockPage, error) {
-	sleep(ctx, 10*time.Second)
-	return LockPage{}, ctx.Err()
+func (f slowToList) Locks(ctx context.Context, _ driver.LockQuery) (driver.LockPage, error) {
+	engine.Sleep(ctx, 10*time.Second)
+	return driver.LockPage{}, ctx.Err()
 }
 
 func TestWaitingEnds(t *testing.T) {
-	refuse := func(int, AcquireRequest) (Acquired, error) { return Acquired{}, held(0) }
+	refuse := func(int, driver.AcquireRequest) (driver.Acquired, error) { return driver.Acquired{}, held(0) }
 	t.Run("with the context, whose error it carries beside the holders", func(t *testing.T) {
 		f := &fake{acquire: refuse}
 		inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
@@ -175,11 +178,11 @@ func TestWaitingEnds(t *testing.T) {
 	})
 	t.Run("in the middle of the queue, without a wait for those behind", func(t *testing.T) {
 		f := &fake{}
-		f.acquire = func(int, AcquireRequest) (Acquired, error) {
+		f.acquire = func(int, driver.AcquireRequest) (driver.Acquired, error) {
 			if time.Since(f.start) > 2*time.Second {
-				return Acquired{Token: 9}, nil
+				return driver.Acquired{Token: 9}, nil
 			}
-			return Acquired{}, held(0)
+			return driver.Acquired{}, held(0)
 		}
 		inBubble(t, Options{}, f, slowToList{f}, func(t *testing.T, db *DB) {
 			var waiters sync.WaitGroup
@@ -203,12 +206,12 @@ func TestWaitingEnds(t *testing.T) {
 		})
 	})
 	t.Run("in the middle of a request, and still names the holder seen before", func(t *testing.T) {
-		f := &fake{acquire: func(n int, _ AcquireRequest) (Acquired, error) {
+		f := &fake{acquire: func(n int, _ driver.AcquireRequest) (driver.Acquired, error) {
 			if n == 1 {
-				return Acquired{}, held(0)
+				return driver.Acquired{}, held(0)
 			}
 			time.Sleep(10 * time.Second)
-			return Acquired{}, context.DeadlineExceeded
+			return driver.Acquired{}, context.DeadlineExceeded
 		}}
 		inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -221,7 +224,7 @@ func TestWaitingEnds(t *testing.T) {
 
 func TestAnOutageWhileWaiting(t *testing.T) {
 	t.Run("ends the wait at once if there was no answer before", func(t *testing.T) {
-		f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, ErrUnavailable }}
+		f := &fake{acquire: func(int, driver.AcquireRequest) (driver.Acquired, error) { return driver.Acquired{}, ErrUnavailable }}
 		inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 			_, err := db.Lock(t.Context(), "p", testRef)
 			wantIs(t, err, ErrUnavailable)
@@ -235,14 +238,14 @@ func TestAnOutageWhileWaiting(t *testing.T) {
 	})
 	t.Run("does not end it if it is short", func(t *testing.T) {
 		f := &fake{}
-		f.acquire = func(n int, _ AcquireRequest) (Acquired, error) {
+		f.acquire = func(n int, _ driver.AcquireRequest) (driver.Acquired, error) {
 			switch at := time.Since(f.start); {
 			case at < time.Second:
-				return Acquired{}, held(0)
+				return driver.Acquired{}, held(0)
 			case at < 20*time.Second:
-				return Acquired{}, ErrUnavailable
+				return driver.Acquired{}, ErrUnavailable
 			default:
-				return Acquired{Token: 9}, nil
+				return driver.Acquired{Token: 9}, nil
 			}
 		}
 		inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
@@ -253,11 +256,11 @@ func TestAnOutageWhileWaiting(t *testing.T) {
 	})
 	t.Run("ends it if it is long", func(t *testing.T) {
 		f := &fake{}
-		f.acquire = func(n int, _ AcquireRequest) (Acquired, error) {
+		f.acquire = func(n int, _ driver.AcquireRequest) (driver.Acquired, error) {
 			if n == 1 {
-				return Acquired{}, held(0)
+				return driver.Acquired{}, held(0)
 			}
-			return Acquired{}, ErrUnavailable
+			return driver.Acquired{}, ErrUnavailable
 		}
 		inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 			_, err := db.Lock(t.Context(), "p", testRef)
@@ -272,11 +275,11 @@ func TestAnOutageWhileWaiting(t *testing.T) {
 func TestAReleaseHandsOverWithinTheProcessAtOnce(t *testing.T) {
 	var holder *Lock
 	f := &fake{}
-	f.acquire = func(n int, _ AcquireRequest) (Acquired, error) {
+	f.acquire = func(n int, _ driver.AcquireRequest) (driver.Acquired, error) {
 		if n > 1 && len(f.releases) == 0 {
-			return Acquired{}, held(0)
+			return driver.Acquired{}, held(0)
 		}
-		return Acquired{Token: Token(n)}, nil
+		return driver.Acquired{Token: Token(n)}, nil
 	}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 		holder = mustLock(t, db, testRef)
@@ -299,11 +302,11 @@ func TestAReleaseHandsOverWithinTheProcessAtOnce(t *testing.T) {
 
 func TestAReleaseNamesTheNextWaiterToTheDriver(t *testing.T) {
 	f := &fake{}
-	f.acquire = func(n int, _ AcquireRequest) (Acquired, error) {
+	f.acquire = func(n int, _ driver.AcquireRequest) (driver.Acquired, error) {
 		if n > 1 && len(f.releases)+len(f.updates) == 0 {
-			return Acquired{}, held(0)
+			return driver.Acquired{}, held(0)
 		}
-		return Acquired{Token: Token(n)}, nil
+		return driver.Acquired{Token: Token(n)}, nil
 	}
 	d := &notifyingFake{fake: f}
 	for name, end := range map[string]func(*Lock, *testing.T) error{

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // startWaiting calls Lock in a goroutine, which ends when it has the locks or giveUp is called.
@@ -24,12 +26,12 @@ func startWaiting(t *testing.T, db *DB, refs ...string) (giveUp func(), ended ch
 }
 
 func TestEachRequestOfAWaiterCarriesItsPlace(t *testing.T) {
-	place := func(n int) Place { return Place{Ticket: time.UnixMicro(7), Passed: n, Ahead: 1} }
-	f := &fake{acquire: func(n int, r AcquireRequest) (Acquired, error) {
+	place := func(n int) driver.Place { return driver.Place{Ticket: time.UnixMicro(7), Passed: n, Ahead: 1} }
+	f := &fake{acquire: func(n int, r driver.AcquireRequest) (driver.Acquired, error) {
 		if n < 5 {
-			return Acquired{Place: place(n)}, held(0)
+			return driver.Acquired{Place: place(n)}, held(0)
 		}
-		return Acquired{Token: 8}, nil
+		return driver.Acquired{Token: 8}, nil
 	}}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 		if _, err := db.Lock(t.Context(), "p", testRef); err != nil {
@@ -49,11 +51,11 @@ func TestEachRequestOfAWaiterCarriesItsPlace(t *testing.T) {
 func TestTheFirstInTheQueuePollsMoreOften(t *testing.T) {
 	pauses := map[int]time.Duration{}
 	for _, ahead := range []int{0, 1} {
-		f := &fake{acquire: func(n int, r AcquireRequest) (Acquired, error) {
+		f := &fake{acquire: func(n int, r driver.AcquireRequest) (driver.Acquired, error) {
 			if n < 100 {
-				return Acquired{Place: Place{Ticket: time.UnixMicro(7), Ahead: ahead}}, held(0)
+				return driver.Acquired{Place: driver.Place{Ticket: time.UnixMicro(7), Ahead: ahead}}, held(0)
 			}
-			return Acquired{Token: 8}, nil
+			return driver.Acquired{Token: 8}, nil
 		}}
 		inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 			if _, err := db.Lock(t.Context(), "p", testRef); err != nil {
@@ -72,12 +74,12 @@ func TestTheFirstInTheQueuePollsMoreOften(t *testing.T) {
 // A turn is long enough for a waiter that polls, and for one far from the database.
 func TestATurnLastsForAPauseAndTwoRoundTrips(t *testing.T) {
 	const trip = 80 * time.Millisecond // the last one counts
-	f := &fake{acquire: func(n int, r AcquireRequest) (Acquired, error) {
+	f := &fake{acquire: func(n int, r driver.AcquireRequest) (driver.Acquired, error) {
 		time.Sleep(trip)
 		if n < 5 {
-			return Acquired{}, held(0)
+			return driver.Acquired{}, held(0)
 		}
-		return Acquired{Token: 8}, nil
+		return driver.Acquired{Token: 8}, nil
 	}}
 	d := &notifyingFake{fake: f}
 	inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
@@ -94,11 +96,11 @@ func TestATurnLastsForAPauseAndTwoRoundTrips(t *testing.T) {
 func TestAWaiterForSeveralRefsPollsWithinItsTurn(t *testing.T) {
 	for name, refs := range map[string][]string{"one ref": {testRef}, "two refs": {testRef, "refs/heads/other"}} {
 		t.Run(name, func(t *testing.T) {
-			f := &fake{acquire: func(n int, r AcquireRequest) (Acquired, error) {
+			f := &fake{acquire: func(n int, r driver.AcquireRequest) (driver.Acquired, error) {
 				if n < 20 {
-					return Acquired{Place: Place{Ticket: time.UnixMicro(7), Passed: MaxPassed, Ahead: 3}}, held(0)
+					return driver.Acquired{Place: driver.Place{Ticket: time.UnixMicro(7), Passed: driver.MaxPassed, Ahead: 3}}, held(0)
 				}
-				return Acquired{Token: 8}, nil
+				return driver.Acquired{Token: 8}, nil
 			}}
 			d := &notifyingFake{fake: f}
 			inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
@@ -119,11 +121,11 @@ func TestAWaiterForSeveralRefsPollsWithinItsTurn(t *testing.T) {
 
 func TestAWaiterThatGivesUpLeavesItsQueues(t *testing.T) {
 	var broken atomic.Bool
-	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) {
+	f := &fake{acquire: func(int, driver.AcquireRequest) (driver.Acquired, error) {
 		if broken.Load() {
-			return Acquired{}, ErrSchema
+			return driver.Acquired{}, ErrSchema
 		}
-		return Acquired{}, held(0)
+		return driver.Acquired{}, held(0)
 	}}
 	d := &notifyingFake{fake: f}
 	refs := []string{testRef, "refs/heads/other"}
@@ -141,7 +143,7 @@ func TestAWaiterThatGivesUpLeavesItsQueues(t *testing.T) {
 			t.Fatalf("%d withdrew", len(f.abandons))
 		}
 		for i, c := range f.abandons {
-			if !slices.Equal(c.arg.Refs, refs) || c.arg.Nonce != "" || c.arg.Owner != db.owner || c.arg.Waiter == "" || i > 0 && c.arg.Waiter == f.abandons[i-1].arg.Waiter {
+			if !slices.Equal(c.arg.Refs, refs) || c.arg.Nonce != "" || c.arg.Owner != db.Owner() || c.arg.Waiter == "" || i > 0 && c.arg.Waiter == f.abandons[i-1].arg.Waiter {
 				t.Errorf("withdrawn: %+v", c.arg)
 			}
 		}
@@ -150,18 +152,18 @@ func TestAWaiterThatGivesUpLeavesItsQueues(t *testing.T) {
 
 // A lock may be reserved for a waiter that has given up meanwhile.
 func TestAWakeUpForAWaiterThatIsGoneWithdrawsIt(t *testing.T) {
-	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, held(0) }}
+	f := &fake{acquire: func(int, driver.AcquireRequest) (driver.Acquired, error) { return driver.Acquired{}, held(0) }}
 	d := &notifyingFake{fake: f}
 	inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
 		giveUp, ended := startWaiting(t, db, testRef)
 		defer giveUp()
-		d.wakeUp(Wakeup{Project: "p", Ref: testRef, Waiter: "gone", After: time.Second})
+		d.wakeUp(driver.Wakeup{Project: "p", Ref: testRef, Waiter: "gone", After: time.Second})
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if len(f.abandons) != 0 {
 			t.Errorf("it was not its turn: %+v", f.abandons)
 		}
-		d.wakeUp(Wakeup{Project: "p", Ref: testRef, Waiter: "gone"})
+		d.wakeUp(driver.Wakeup{Project: "p", Ref: testRef, Waiter: "gone"})
 		synctest.Wait()
 		if len(f.abandons) != 1 || f.abandons[0].arg.Waiter != "gone" || !slices.Equal(f.abandons[0].arg.Refs, []string{testRef}) {
 			t.Errorf("withdrawn: %+v", f.abandons)
@@ -177,18 +179,18 @@ func TestAWakeUpForAWaiterThatIsGoneWithdrawsIt(t *testing.T) {
 func TestAWaiterToldOfAnothersTurnMakesItsRequestWhenThatIsOver(t *testing.T) {
 	var turn atomic.Int64 // when it is over, since f.start; 0 before it has begun
 	f := &fake{}
-	f.acquire = func(int, AcquireRequest) (Acquired, error) {
+	f.acquire = func(int, driver.AcquireRequest) (driver.Acquired, error) {
 		if over := turn.Load(); over > 0 && time.Since(f.start) >= time.Duration(over) {
-			return Acquired{Token: 8}, nil
+			return driver.Acquired{Token: 8}, nil
 		}
-		return Acquired{}, held(0)
+		return driver.Acquired{}, held(0)
 	}
 	d := &notifyingFake{fake: f}
 	inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
 		_, ended := startWaiting(t, db, testRef)
 		over := time.Since(f.start) + turnNotified
 		turn.Store(int64(over))
-		d.wakeUp(Wakeup{Project: "p", Ref: testRef, Waiter: f.acquireCalls()[0].arg.Waiter.ID, After: turnNotified})
+		d.wakeUp(driver.Wakeup{Project: "p", Ref: testRef, Waiter: f.acquireCalls()[0].arg.Waiter.ID, After: turnNotified})
 		if err := <-ended; err != nil {
 			t.Fatal(err)
 		}
@@ -204,11 +206,11 @@ func TestTheNextOfAReleaseWaitsWithoutPolling(t *testing.T) {
 	for name, gives := range map[string]bool{"to its turn": false, "and gives up": true} {
 		t.Run(name, func(t *testing.T) {
 			var free atomic.Bool
-			f := &fake{acquire: func(n int, _ AcquireRequest) (Acquired, error) {
+			f := &fake{acquire: func(n int, _ driver.AcquireRequest) (driver.Acquired, error) {
 				if n > 1 && !free.Load() {
-					return Acquired{}, held(0)
+					return driver.Acquired{}, held(0)
 				}
-				return Acquired{Token: Token(n)}, nil
+				return driver.Acquired{Token: Token(n)}, nil
 			}}
 			d := &notifyingFake{fake: f, queues: true}
 			inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
@@ -227,7 +229,7 @@ func TestTheNextOfAReleaseWaitsWithoutPolling(t *testing.T) {
 					giveUp()
 				} else {
 					free.Store(true)
-					d.wakeUp(Wakeup{Project: "p", Ref: testRef, Waiter: next})
+					d.wakeUp(driver.Wakeup{Project: "p", Ref: testRef, Waiter: next})
 				}
 				if err := <-ended; gives != errors.Is(err, context.Canceled) {
 					t.Error(err)
@@ -252,7 +254,7 @@ func TestGivingUpOnALockOfTheSameProcess(t *testing.T) {
 		_, err := db.Lock(ctx, "p", testRef)
 		wantIs(t, err, context.DeadlineExceeded)
 		var locked *LockedError
-		if !errors.As(err, &locked) || len(locked.Holders) != 1 || locked.Holders[0].ID() != (LockID{"p", testRef, db.Owner(), holder.Token()}) || locked.Holders[0].Stale() {
+		if !errors.As(err, &locked) || len(locked.Holders) != 1 || locked.Holders[0].ID() != (driver.LockID{Project: "p", Ref: testRef, Owner: db.Owner(), Token: holder.Token()}) || locked.Holders[0].Stale() {
 			t.Errorf("%v, %+v", err, locked)
 		}
 		synctest.Wait()
@@ -265,21 +267,21 @@ func TestGivingUpOnALockOfTheSameProcess(t *testing.T) {
 // The Next of a release may give up before the release is done.
 func TestANextThatGivesUpDuringTheReleaseIsWithdrawn(t *testing.T) {
 	f := &fake{}
-	f.acquire = func(n int, _ AcquireRequest) (Acquired, error) {
+	f.acquire = func(n int, _ driver.AcquireRequest) (driver.Acquired, error) {
 		if n > 1 {
-			return Acquired{}, held(0)
+			return driver.Acquired{}, held(0)
 		}
-		return Acquired{Token: 1}, nil
+		return driver.Acquired{Token: 1}, nil
 	}
 	d := &notifyingFake{fake: f}
 	inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
 		holder := mustLock(t, db, testRef)
 		giveUp, ended := startWaiting(t, db, testRef)
-		f.release = func(int, ReleaseRequest) (Released, error) {
+		f.release = func(int, driver.ReleaseRequest) (driver.Released, error) {
 			giveUp()
 			<-ended
 			time.Sleep(time.Second)
-			return Released{}, nil
+			return driver.Released{}, nil
 		}
 		if err := holder.Release(t.Context()); err != nil {
 			t.Fatal(err)

@@ -7,11 +7,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 func TestWithLockReleasesWhateverHappensAndTellsWhatFailed(t *testing.T) {
 	errWork := errors.New("the work failed")
-	gone := func(int, []LockID) ([]BeatResult, error) { return []BeatResult{BeatLost}, nil }
+	gone := func(int, []driver.LockID) ([]driver.BeatResult, error) {
+		return []driver.BeatResult{driver.BeatLost}, nil
+	}
 	for name, c := range map[string]struct {
 		fake     *fake
 		do       func(ctx context.Context, l *Lock) error
@@ -20,9 +24,9 @@ func TestWithLockReleasesWhateverHappensAndTellsWhatFailed(t *testing.T) {
 	}{
 		"success": {&fake{}, func(context.Context, *Lock) error { return nil }, nil, 1},
 		"failure": {&fake{}, func(context.Context, *Lock) error { return errWork }, []error{errWork}, 1},
-		"a release that fails": {&fake{release: func(int, ReleaseRequest) (Released, error) { return Released{}, ErrSchema }},
+		"a release that fails": {&fake{release: func(int, driver.ReleaseRequest) (driver.Released, error) { return driver.Released{}, ErrSchema }},
 			func(context.Context, *Lock) error { return nil }, []error{ErrSchema}, 1},
-		"both failed": {&fake{release: func(int, ReleaseRequest) (Released, error) { return Released{}, ErrSchema }},
+		"both failed": {&fake{release: func(int, driver.ReleaseRequest) (driver.Released, error) { return driver.Released{}, ErrSchema }},
 			func(context.Context, *Lock) error { return errWork }, []error{errWork, ErrSchema}, 1},
 		"it updated and released": {&fake{}, func(ctx context.Context, l *Lock) error {
 			return l.UpdateAndRelease(ctx, []Update{{Ref: testRef, New: "x"}})
@@ -31,7 +35,7 @@ func TestWithLockReleasesWhateverHappensAndTellsWhatFailed(t *testing.T) {
 		"it released, and failed": {&fake{}, func(ctx context.Context, l *Lock) error {
 			return errors.Join(l.Release(ctx), errWork)
 		}, []error{errWork}, 1},
-		"its update mismatched": {&fake{update: func(int, UpdateRequest) error { return &MismatchError{} }}, func(ctx context.Context, l *Lock) error {
+		"its update mismatched": {&fake{update: func(int, driver.UpdateRequest) error { return &MismatchError{} }}, func(ctx context.Context, l *Lock) error {
 			return l.UpdateAndRelease(ctx, []Update{{Ref: testRef, New: "x"}})
 		}, []error{ErrMismatch}, 1},
 		"the lock was lost": {&fake{beat: gone}, func(ctx context.Context, l *Lock) error {
@@ -98,7 +102,7 @@ func TestWithLockEndsItsFunctionWithTheCallersContextAndStillReleases(t *testing
 }
 
 func TestWithLockRunsNothingWithoutTheLock(t *testing.T) {
-	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, held(0) }}
+	f := &fake{acquire: func(int, driver.AcquireRequest) (driver.Acquired, error) { return driver.Acquired{}, held(0) }}
 	inBubble(t, Options{MaxWait: time.Second}, f, f, func(t *testing.T, db *DB) {
 		never := func(context.Context, *Lock) error { t.Error("it ran"); return nil }
 		wantIs(t, db.WithLock(t.Context(), "p", []string{testRef}, never), ErrLocked)

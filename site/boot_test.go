@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
@@ -82,7 +83,7 @@ func TestAfterABootOneRepositoryThatFailsStopsNoOther(t *testing.T) {
 	t.Parallel()
 	g, _ := left(t)
 	g.newRepository("a/first")
-	row, err := g.db.PutProject(t.Context(), refdb.Project{Project: "a/first", ID: "x", Rules: "later refs/*", Mode: config.Enforce})
+	row, err := g.db.Projects().Put(t.Context(), driver.Project{Project: "a/first", ID: "x", Rules: "later refs/*", Mode: config.Enforce})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +95,7 @@ func TestAfterABootOneRepositoryThatFailsStopsNoOther(t *testing.T) {
 		t.Errorf("the boot is recorded while the refs of a repository may be old: %q, %v", b, err)
 	}
 	row.Rules = "ref refs/*"
-	if _, err := g.db.PutProject(t.Context(), row); err != nil {
+	if _, err := g.db.Projects().Put(t.Context(), row); err != nil {
 		t.Fatal(err)
 	}
 	sitetest.Eventually(t, "the boot is recorded", func() bool {

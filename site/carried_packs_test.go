@@ -13,6 +13,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/wire"
@@ -158,7 +159,7 @@ func TestAPackThatWasCarriedInVain(t *testing.T) {
 	if err := lock.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	u, err := g.db.PackUsage(t.Context(), "team/app")
+	u, err := g.db.Packs().Usage(t.Context(), "team/app")
 	if err != nil || u.Unused != 0 {
 		t.Errorf("%d packs are left unused, %v", u.Unused, err)
 	}
@@ -236,7 +237,7 @@ func TestAPackThatBuildsOnWhatTheDatabaseLost(t *testing.T) {
 	if p, s := counts.prepared.Load(), counts.stored.Load(); p != 2 || s != 1 {
 		t.Errorf("%d preparations, %d parts were stored", p, s)
 	}
-	page, err := g.db.Packs(t.Context(), refdb.PackQuery{Project: "team/app", Limit: 100})
+	page, err := g.db.Packs().Page(t.Context(), driver.PackQuery{Project: "team/app", Limit: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,7 +355,7 @@ func TestManyPacksForOneTransaction(t *testing.T) {
 // packCounts counts the requests about packs of a daemon.
 type packCounts struct {
 	refdb.Driver
-	refdb.PackStore
+	driver.PackStore
 	stored, carried, prepared, dropped, looks atomic.Int32
 
 	looked atomic.Int32 // looks before the first preparation: later ones may be the follower's
@@ -363,7 +364,7 @@ type packCounts struct {
 }
 
 func (c *packCounts) around(d refdb.Driver) refdb.Driver {
-	c.Driver, c.PackStore = d, d.(refdb.PackStore)
+	c.Driver, c.PackStore = d, d.(driver.PackStore)
 	return c
 }
 
@@ -373,7 +374,7 @@ func (c *packCounts) reset() {
 	}
 }
 
-func (c *packCounts) StorePart(ctx context.Context, p refdb.PackPart) error {
+func (c *packCounts) StorePart(ctx context.Context, p driver.PackPart) error {
 	c.stored.Add(1)
 	return c.PackStore.StorePart(ctx, p)
 }
@@ -384,12 +385,12 @@ func (c *packCounts) DropPack(ctx context.Context, id string) error {
 	return err
 }
 
-func (c *packCounts) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
+func (c *packCounts) States(ctx context.Context, project string, refs []string) ([]driver.State, error) {
 	c.looks.Add(1)
 	return c.Driver.States(ctx, project, refs)
 }
 
-func (c *packCounts) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
+func (c *packCounts) Prepare(ctx context.Context, r driver.PrepareRequest) (driver.Prepared, error) {
 	if c.prepared.Add(1) == 1 {
 		c.looked.Store(c.looks.Load())
 	}

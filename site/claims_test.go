@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
@@ -35,7 +36,7 @@ func TestWhatAnEarlierDaemonAskedForAndComesLateIsDropped(t *testing.T) {
 			if !running {
 				g.haltAway()
 			}
-			_, err := shared.Open(t).Prepare(t.Context(), refdb.PrepareRequest{
+			_, err := shared.Open(t).Prepare(t.Context(), driver.PrepareRequest{
 				Project: "team/app", Updates: []refdb.Update{{Ref: "refs/heads/x", Old: refdb.Value(a), New: refdb.Value(b)}},
 				Owner: "eu-1/earlier", Nonce: rand.Text(), Agent: "another boot:42:1",
 			})
@@ -124,7 +125,7 @@ type waiting struct {
 	asked, answer chan struct{}
 }
 
-func (w *waiting) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
+func (w *waiting) Prepare(ctx context.Context, r driver.PrepareRequest) (driver.Prepared, error) {
 	close(w.asked)
 	<-w.answer
 	return w.Driver.Prepare(ctx, r)
@@ -140,7 +141,7 @@ func TestADecisionIsKeptWhileThePusherLives(t *testing.T) {
 	if err := s.prepare("update refs/heads/x " + b + " " + a); err != nil {
 		t.Fatal(err)
 	}
-	g.decide("refs/heads/x", refdb.KeepOld)
+	g.decide("refs/heads/x", driver.KeepOld)
 	rounds := strings.Count(g.log.String(), "configuration reloaded")
 	g.reload()
 	sitetest.Eventually(t, "it has looked", func() bool {

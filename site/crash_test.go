@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
@@ -233,17 +234,17 @@ func TestADecisionMadeInTheSitesAbsence(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name     string
-		decision refdb.Decision
+		decision driver.Decision
 		moved    bool // git had moved the ref
 		from, to int  // commits; -1: none
 	}{
-		{"keep old, update done", refdb.KeepOld, true, 0, 1},
-		{"keep old, update not done", refdb.KeepOld, false, 0, 1},
-		{"take new, update done", refdb.TakeNew, true, 0, 1},
-		{"take new, update not done", refdb.TakeNew, false, 0, 1},
-		{"keep old, creation done", refdb.KeepOld, true, -1, 1},
-		{"take new, deletion not done", refdb.TakeNew, false, 0, -1},
-		{"keep old, deletion done", refdb.KeepOld, true, 0, -1},
+		{"keep old, update done", driver.KeepOld, true, 0, 1},
+		{"keep old, update not done", driver.KeepOld, false, 0, 1},
+		{"take new, update done", driver.TakeNew, true, 0, 1},
+		{"take new, update not done", driver.TakeNew, false, 0, 1},
+		{"keep old, creation done", driver.KeepOld, true, -1, 1},
+		{"take new, deletion not done", driver.TakeNew, false, 0, -1},
+		{"keep old, deletion done", driver.KeepOld, true, 0, -1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -270,7 +271,7 @@ func TestADecisionMadeInTheSitesAbsence(t *testing.T) {
 			g.start()
 			sitetest.Eventually(t, "the decision is carried out", func() bool { return g.status().Counters.Heeded == 1 && g.decided() == 0 })
 			want := from
-			if c.decision == refdb.TakeNew {
+			if c.decision == driver.TakeNew {
 				want = to
 			}
 			if got := g.local("refs/heads/x"); got != present(want) {
@@ -293,7 +294,7 @@ type failing struct {
 	stubborn atomic.Bool
 	// slow: an announcement is on its way while it is deaf, and kept in late.
 	slow bool
-	late atomic.Pointer[refdb.PrepareRequest]
+	late atomic.Pointer[driver.PrepareRequest]
 	// asked counts the requests that pushes make, by their kinds.
 	asked asked
 }
@@ -319,20 +320,20 @@ func (f *failing) err() error {
 	return nil
 }
 
-func (f *failing) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
+func (f *failing) Prepare(ctx context.Context, r driver.PrepareRequest) (driver.Prepared, error) {
 	if err := f.err(); err != nil {
-		return refdb.Prepared{}, err
+		return driver.Prepared{}, err
 	}
 	if f.slow && f.deaf.Load() {
 		f.late.Store(&r)
-		return refdb.Prepared{}, f.lost(nil)
+		return driver.Prepared{}, f.lost(nil)
 	}
 	f.asked.prepared.Add(1)
 	p, err := f.Driver.Prepare(ctx, r)
 	return p, f.lost(err)
 }
 
-func (f *failing) Finish(ctx context.Context, r refdb.FinishRequest) error {
+func (f *failing) Finish(ctx context.Context, r driver.FinishRequest) error {
 	if err := f.err(); err != nil {
 		return err
 	}
@@ -340,57 +341,57 @@ func (f *failing) Finish(ctx context.Context, r refdb.FinishRequest) error {
 	return f.lost(f.Driver.Finish(ctx, r))
 }
 
-func (f *failing) Update(ctx context.Context, r refdb.UpdateRequest) error {
+func (f *failing) Update(ctx context.Context, r driver.UpdateRequest) error {
 	if err := f.err(); err != nil {
 		return err
 	}
 	return f.Driver.Update(ctx, r)
 }
 
-func (f *failing) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
+func (f *failing) Acquire(ctx context.Context, r driver.AcquireRequest) (driver.Acquired, error) {
 	if err := f.err(); err != nil {
-		return refdb.Acquired{}, err
+		return driver.Acquired{}, err
 	}
 	return f.Driver.Acquire(ctx, r)
 }
 
-func (f *failing) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
+func (f *failing) Beat(ctx context.Context, locks []driver.LockID) ([]driver.BeatResult, error) {
 	if err := f.err(); err != nil {
 		return nil, err
 	}
 	return f.Driver.Beat(ctx, locks)
 }
 
-func (f *failing) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Released, error) {
+func (f *failing) Release(ctx context.Context, r driver.ReleaseRequest) (driver.Released, error) {
 	if err := f.err(); err != nil {
-		return refdb.Released{}, err
+		return driver.Released{}, err
 	}
 	released, err := f.Driver.Release(ctx, r)
 	return released, f.lost(err)
 }
 
-func (f *failing) Locks(ctx context.Context, q refdb.LockQuery) (refdb.LockPage, error) {
+func (f *failing) Locks(ctx context.Context, q driver.LockQuery) (driver.LockPage, error) {
 	if err := f.err(); err != nil {
-		return refdb.LockPage{}, err
+		return driver.LockPage{}, err
 	}
 	return f.Driver.Locks(ctx, q)
 }
 
-func (f *failing) Projects(ctx context.Context, q refdb.ProjectQuery) ([]refdb.Project, error) {
+func (f *failing) Projects(ctx context.Context, q driver.ProjectQuery) ([]driver.Project, error) {
 	if err := f.err(); err != nil {
 		return nil, err
 	}
 	return f.Driver.Projects(ctx, q)
 }
 
-func (f *failing) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
+func (f *failing) Intents(ctx context.Context, q driver.IntentQuery) (driver.IntentPage, error) {
 	if err := f.err(); err != nil {
-		return refdb.IntentPage{}, err
+		return driver.IntentPage{}, err
 	}
 	return f.Driver.Intents(ctx, q)
 }
 
-func (f *failing) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
+func (f *failing) Revoke(ctx context.Context, r driver.PrepareRequest) error {
 	if err := f.err(); err != nil {
 		return err
 	}
@@ -400,12 +401,12 @@ func (f *failing) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
 	return f.Driver.Revoke(ctx, r)
 }
 
-func (f *failing) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, error) {
+func (f *failing) List(ctx context.Context, q driver.RefQuery) (driver.RefPage, error) {
 	f.asked.listed.Add(1)
 	return f.Driver.List(ctx, q)
 }
 
-func (f *failing) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
+func (f *failing) States(ctx context.Context, project string, refs []string) ([]driver.State, error) {
 	f.asked.states.Add(1)
 	if err := f.err(); err != nil {
 		return nil, err
@@ -434,7 +435,7 @@ func TestAnAnnouncementIsNotTakenFromAnEarlierDaemons(t *testing.T) {
 	if err := os.Rename(link+".away", link); err != nil {
 		t.Fatal(err)
 	}
-	g.decide("refs/heads/x", refdb.KeepOld)
+	g.decide("refs/heads/x", driver.KeepOld)
 	if err := s.prepare("create refs/heads/x " + a); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/projects"
@@ -19,12 +20,12 @@ import (
 // projectWrites lets a test stand between the daemon and its writes of projects.
 type projectWrites struct {
 	refdb.Driver
-	put func(refdb.Driver, context.Context, refdb.ProjectRequest) (refdb.Project, error)
+	put func(refdb.Driver, context.Context, driver.ProjectRequest) (driver.Project, error)
 }
 
 func (d *projectWrites) Unwrap() refdb.Driver { return d.Driver }
 
-func (d *projectWrites) PutProject(ctx context.Context, r refdb.ProjectRequest) (refdb.Project, error) {
+func (d *projectWrites) PutProject(ctx context.Context, r driver.ProjectRequest) (driver.Project, error) {
 	return d.put(d.Driver, ctx, r)
 }
 
@@ -37,7 +38,7 @@ func TestACreationThatIsGivenUpWhileItsRowIsWritten(t *testing.T) {
 			g := creating(t, sessionDatabase(t), "eu-1")
 			written, goOn := make(chan struct{}), make(chan struct{})
 			g.driver = func(d refdb.Driver) refdb.Driver {
-				return &projectWrites{d, func(d refdb.Driver, ctx context.Context, r refdb.ProjectRequest) (refdb.Project, error) {
+				return &projectWrites{d, func(d refdb.Driver, ctx context.Context, r driver.ProjectRequest) (driver.Project, error) {
 					row, err := d.PutProject(ctx, r)
 					if r.Project == "new/one" && r.Mode == config.Enforce {
 						close(written)
@@ -84,10 +85,10 @@ func TestARowThatIsWrittenTooLate(t *testing.T) {
 	g := creating(t, sessionDatabase(t), "eu-1")
 	var late func() error
 	g.driver = func(d refdb.Driver) refdb.Driver {
-		return &projectWrites{d, func(d refdb.Driver, ctx context.Context, r refdb.ProjectRequest) (refdb.Project, error) {
+		return &projectWrites{d, func(d refdb.Driver, ctx context.Context, r driver.ProjectRequest) (driver.Project, error) {
 			if r.Project == "new/one" && r.Mode == config.Enforce {
 				late = func() error { _, err := d.PutProject(context.Background(), r); return err }
-				return refdb.Project{}, refdb.ErrOutcomeUnknown
+				return driver.Project{}, refdb.ErrOutcomeUnknown
 			}
 			return d.PutProject(ctx, r)
 		}}
@@ -112,9 +113,9 @@ func TestACreationWithoutADatabase(t *testing.T) {
 	g := creating(t, sessionDatabase(t), "eu-1")
 	down := atomic.Bool{}
 	g.driver = func(d refdb.Driver) refdb.Driver {
-		return &projectWrites{d, func(d refdb.Driver, ctx context.Context, r refdb.ProjectRequest) (refdb.Project, error) {
+		return &projectWrites{d, func(d refdb.Driver, ctx context.Context, r driver.ProjectRequest) (driver.Project, error) {
 			if down.Load() {
-				return refdb.Project{}, errors.New("it is down")
+				return driver.Project{}, errors.New("it is down")
 			}
 			return d.PutProject(ctx, r)
 		}}
@@ -146,7 +147,7 @@ func TestACreationWhoseProjectWasChangedMeanwhile(t *testing.T) {
 		{"of another site by now", func(t *testing.T, g *guard) {
 			row := g.projectRow("new/one")
 			row.ID = "another"
-			if _, err := g.db.PutProject(t.Context(), row); err != nil {
+			if _, err := g.db.Projects().Put(t.Context(), row); err != nil {
 				t.Fatal(err)
 			}
 		}, refusedAs{"final", "exists"}, config.Enforce},

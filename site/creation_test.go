@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
@@ -37,9 +38,9 @@ func created(t *testing.T) *guard {
 func (g *guard) path(project string) string { return filepath.Join(g.dir, "git", project+".git") }
 
 // projectRow returns the row of a project; the zero one if the database has none.
-func (g *guard) projectRow(project string) refdb.Project {
+func (g *guard) projectRow(project string) driver.Project {
 	g.tb.Helper()
-	row, _, err := g.db.Project(g.tb.Context(), project)
+	row, _, err := g.db.Projects().Get(g.tb.Context(), project)
 	if err != nil {
 		g.tb.Fatal(err)
 	}
@@ -158,16 +159,16 @@ func TestWhatCannotBeCreated(t *testing.T) {
 	if err := os.MkdirAll(g.path("taken"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.db.PutProject(t.Context(), refdb.Project{Project: "old/removed", ID: "x", Rules: "ref refs/*", Mode: config.Removed}); err != nil {
+	if _, err := g.db.Projects().Put(t.Context(), driver.Project{Project: "old/removed", ID: "x", Rules: "ref refs/*", Mode: config.Removed}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.db.PutProject(t.Context(), refdb.Project{Project: "new/elsewhere", ID: "y", Rules: "ref refs/*", Mode: config.Enforce}); err != nil {
+	if _, err := g.db.Projects().Put(t.Context(), driver.Project{Project: "new/elsewhere", ID: "y", Rules: "ref refs/*", Mode: config.Enforce}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := g.db.Put(t.Context(), "refs/only", metaConfig, refdb.Value(g.commit[0])); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.db.PutProject(t.Context(), refdb.Project{Project: "new/reserved", ID: "z", Rules: "ref refs/*", Mode: config.Enforce}); err != nil {
+	if _, err := g.db.Projects().Put(t.Context(), driver.Project{Project: "new/reserved", ID: "z", Rules: "ref refs/*", Mode: config.Enforce}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := g.db.Put(t.Context(), "new/elsewhere", metaConfig, refdb.Value(g.commit[0])); err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/afterboot"
 	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/compare"
@@ -170,7 +171,7 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 		Pruning: &d.pruning, Moves: &d.list, Logger: o.Logger, Hook: o.Hook,
 	})
 	if o.Journal != nil {
-		o.Journal.SettleWith(func(ctx context.Context, lost []refdb.Known) (settled []refdb.Known, open bool, err error) {
+		o.Journal.SettleWith(func(ctx context.Context, lost []driver.Known) (settled []driver.Known, open bool, err error) {
 			return d.witness.SettleLost(ctx, lost, d.mayMove)
 		})
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/lockfiles"
 	"github.com/globalrefdb/globalrefdb/site/moving"
@@ -17,11 +17,11 @@ import (
 // applyDecisions moves refs to their global values if an operator has resolved their intents, and
 // then removes the decisions. A ref whose object is not here yet waits for `refdbctl site sync`. It
 // returns the decisions that are not applied yet.
-func (d *Daemon) applyDecisions(ctx context.Context, c *config.Config, decided []refdb.Intent) (unheeded []refdb.Intent, err error) {
+func (d *Daemon) applyDecisions(ctx context.Context, c *config.Config, decided []driver.Intent) (unheeded []driver.Intent, err error) {
 	var failures []error
-	var heeded []refdb.Intent
+	var heeded []driver.Intent
 	for _, i := range decided {
-		if i.Decision == refdb.Revoked {
+		if i.Decision == driver.Revoked {
 			// The daemon's own decision, not an operator's: it keeps a late request out.
 			if i.Age-i.DecidedAt.Sub(i.Time) > lateRequests {
 				heeded = append(heeded, i)
@@ -48,12 +48,12 @@ func (d *Daemon) applyDecisions(ctx context.Context, c *config.Config, decided [
 		}
 	}
 	maps.DeleteFunc(d.removals, func(k moving.Key, _ <-chan struct{}) bool {
-		return !slices.ContainsFunc(decided, func(i refdb.Intent) bool { return moving.KeyOf(i) == k })
+		return !slices.ContainsFunc(decided, func(i driver.Intent) bool { return moving.KeyOf(i) == k })
 	})
 	if len(heeded) > 0 {
 		ctx, cancel := context.WithTimeout(ctx, reconcileEvery)
 		defer cancel()
-		err := d.db.Forget(ctx, heeded)
+		err := d.db.Intents().Forget(ctx, heeded)
 		d.state.RecordHealth(err)
 		failures = append(failures, err)
 		if err == nil {
@@ -68,7 +68,7 @@ func (d *Daemon) applyDecisions(ctx context.Context, c *config.Config, decided [
 // listHeeded lists a ref that an operator has decided about, before the database forgets the
 // decision: a daemon that dies in between finds the decision again. The ref's transaction may have
 // moved it, too.
-func (d *Daemon) listHeeded(c *config.Config, i refdb.Intent) {
+func (d *Daemon) listHeeded(c *config.Config, i driver.Intent) {
 	if r, err := c.Repository(i.Project); err == nil {
 		d.list.Moved("", r.Path, i.Ref)
 	}
@@ -77,7 +77,7 @@ func (d *Daemon) listHeeded(c *config.Config, i refdb.Intent) {
 // withoutAbandonedLocks reports whether the lock files of the process that announced i are gone, or
 // can't be removed now. That process has ended. Until the lock files are gone, git can't move the
 // ref. They are removed in the background, once.
-func (d *Daemon) withoutAbandonedLocks(c *config.Config, i refdb.Intent) bool {
+func (d *Daemon) withoutAbandonedLocks(c *config.Config, i driver.Intent) bool {
 	r, err := c.Repository(i.Project)
 	if err != nil {
 		return true

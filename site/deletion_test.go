@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/audit"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/wire"
@@ -81,7 +83,7 @@ func TestADeletedProjectIsRemoved(t *testing.T) {
 		t.Errorf("created again at once: %+v", m)
 	}
 	audited := false
-	for e, err := range g.db.Audit(t.Context(), refdb.AuditFilter{Project: "new/one"}) {
+	for e, err := range g.db.Audit().All(t.Context(), audit.Filter{Project: "new/one"}) {
 		audited = err == nil && e.Action == "project remove" && e.Reason == "its repository was deleted at eu-1" && e.Outcome == "done"
 	}
 	if !audited {
@@ -119,7 +121,7 @@ type heldRow struct {
 
 func (d *heldRow) Unwrap() refdb.Driver { return d.Driver }
 
-func (d *heldRow) Projects(ctx context.Context, q refdb.ProjectQuery) ([]refdb.Project, error) {
+func (d *heldRow) Projects(ctx context.Context, q driver.ProjectQuery) ([]driver.Project, error) {
 	if held := d.held.Load(); held != nil && q.Project == "new/one" {
 		select {
 		case <-*held:
@@ -235,7 +237,7 @@ func TestAProjectThatHasChangedSinceItsDeletionStays(t *testing.T) {
 	if m, is := j.deleted("new/one", id).(wire.Granted); !is {
 		t.Fatalf("the daemon said %+v", m)
 	}
-	row, err := g.db.PutProject(t.Context(), g.projectRow("new/one"))
+	row, err := g.db.Projects().Put(t.Context(), g.projectRow("new/one"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +317,7 @@ func TestADeletionThatCannotEndYet(t *testing.T) {
 	g := created(t)
 	j := g.jgit().session()
 	j.createdWhole("new/one")
-	intent, err := g.db.Prepare(t.Context(), "new/one", []refdb.Update{{Ref: x, New: refdb.Value(g.commit[0])}}, "agent")
+	intent, err := g.db.Intents().Prepare(t.Context(), "new/one", []refdb.Update{{Ref: x, New: refdb.Value(g.commit[0])}}, "agent")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,13 +332,13 @@ func TestADeletionThatCannotEndYet(t *testing.T) {
 	if row := g.projectRow("new/one"); row.Mode != config.Removed {
 		t.Errorf("%+v", row)
 	}
-	if err := g.db.Finish(t.Context(), intent, nil, []string{x}); err != nil {
+	if err := g.db.Intents().Finish(t.Context(), intent, nil, []string{x}); err != nil {
 		t.Fatal(err)
 	}
 	g.reload()
 	g.removed("new/one")
 	entries := 0
-	for _, err := range g.db.Audit(t.Context(), refdb.AuditFilter{Project: "new/one"}) {
+	for _, err := range g.db.Audit().All(t.Context(), audit.Filter{Project: "new/one"}) {
 		if entries++; err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/compare"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 )
@@ -18,7 +19,7 @@ type reads struct {
 	states, rows atomic.Int64
 }
 
-func (r *reads) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
+func (r *reads) States(ctx context.Context, project string, refs []string) ([]driver.State, error) {
 	r.states.Add(1)
 	return r.Driver.States(ctx, project, refs)
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/internal/testpack"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/intents"
 	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/catchup"
 	"github.com/globalrefdb/globalrefdb/site/check"
@@ -246,12 +248,12 @@ func TestAPackThatCannotBeReadHoldsUpItsProjectAlone(t *testing.T) {
 	data := []byte("PACK\x00\x00\x00\x02\x00\x00\x00\x01 and no object")
 	sum := sha256.Sum256(data)
 	id := strings.Repeat("1", 40)
-	part := refdb.PackPart{Pack: refdb.Pack{ID: "bad", Project: "team/app", Owner: p.eu.db.Owner(), Tips: []string{id}, Size: int64(len(data)), Sum: hex.EncodeToString(sum[:])}, Data: data, Last: true}
-	err := p.eu.db.StorePackPart(t.Context(), part)
+	part := driver.PackPart{Pack: driver.Pack{ID: "bad", Project: "team/app", Owner: p.eu.db.Owner(), Tips: []string{id}, Size: int64(len(data)), Sum: hex.EncodeToString(sum[:])}, Data: data, Last: true}
+	err := p.eu.db.Packs().Store(t.Context(), part)
 	if err == nil {
-		var prepared refdb.Preparation
-		if prepared, err = p.eu.db.Prepare(t.Context(), "team/app", []refdb.Update{{Ref: x, New: refdb.Value(id)}}, "test", refdb.WithPacks("bad")); err == nil {
-			err = p.eu.db.Finish(t.Context(), prepared, []string{x}, nil)
+		var prepared intents.Preparation
+		if prepared, err = p.eu.db.Intents().Prepare(t.Context(), "team/app", []refdb.Update{{Ref: x, New: refdb.Value(id)}}, "test", intents.WithPacks("bad")); err == nil {
+			err = p.eu.db.Intents().Finish(t.Context(), prepared, []string{x}, nil)
 		}
 	}
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
@@ -43,7 +43,7 @@ func TestAPushToARepositoryThatIsGoneIsStuckUntilItIsDecided(t *testing.T) {
 			if x := g.status().Stuck[0]; x.Ref != "refs/heads/x" || !strings.Contains(x.Reason, "refdbctl locks resolve") {
 				t.Errorf("%+v", x)
 			}
-			g.decide("refs/heads/x", refdb.KeepOld)
+			g.decide("refs/heads/x", driver.KeepOld)
 			g.reload()
 			sitetest.Eventually(t, "nothing is stuck", func() bool { return len(g.status().Stuck) == 0 && g.decided() == 0 })
 		})

@@ -20,6 +20,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/metrics"
 	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/client"
@@ -104,7 +105,7 @@ func (g *guard) register(project string) {
 		g.tb.Fatal(err)
 	}
 	r, err := c.Repository(project)
-	row, known, failed := g.db.Project(g.tb.Context(), project)
+	row, known, failed := g.db.Projects().Get(g.tb.Context(), project)
 	if err = errors.Join(err, failed); err == nil {
 		claim := projects.New
 		if known && row.Mode != config.Removed {
@@ -335,22 +336,22 @@ func (g *guard) explain() {
 	for l, err := range g.db.Locks(ctx, refdb.LockFilter{}) {
 		g.tb.Logf("a lock: %+v, %v", l, err)
 	}
-	for i, err := range g.db.Intents(ctx, refdb.IntentFilter{}) {
+	for i, err := range g.db.Intents().All(ctx, driver.IntentFilter{}) {
 		g.tb.Logf("an intent: %+v, %v", i, err)
 	}
 }
 
 // decide ends the one pending intent on a ref, as an operator.
-func (g *guard) decide(ref string, d refdb.Decision) {
+func (g *guard) decide(ref string, d driver.Decision) {
 	g.tb.Helper()
-	var intents []refdb.Intent
-	for i, err := range g.db.Intents(g.tb.Context(), refdb.IntentFilter{Ref: ref}) {
+	var intents []driver.Intent
+	for i, err := range g.db.Intents().All(g.tb.Context(), driver.IntentFilter{Ref: ref}) {
 		if err != nil {
 			g.tb.Fatal(err)
 		}
 		intents = append(intents, i)
 	}
-	if done, err := g.db.Resolve(g.tb.Context(), intents, d, "op", "why"); err != nil || len(done) != 1 {
+	if done, err := g.db.Intents().Resolve(g.tb.Context(), intents, d, "op", "why"); err != nil || len(done) != 1 {
 		g.tb.Fatalf("%d intents were decided, %v", len(done), err)
 	}
 }
@@ -411,7 +412,7 @@ func (g *guard) local(ref string) string {
 // intents counts the site's pending ones.
 func (g *guard) intents() (n int) {
 	g.tb.Helper()
-	for _, err := range g.db.Intents(g.tb.Context(), refdb.IntentFilter{Owner: g.name}) {
+	for _, err := range g.db.Intents().All(g.tb.Context(), driver.IntentFilter{Owner: g.name}) {
 		if err != nil {
 			g.tb.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/moves"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
@@ -145,7 +146,7 @@ func TestADecisionWaitsForTheLockFilesOfAPushThatWasKilled(t *testing.T) {
 	other := g.session()
 	other.must("start")
 	s.kill()
-	g.decide("refs/heads/x", refdb.TakeNew)
+	g.decide("refs/heads/x", driver.TakeNew)
 	g.start()
 	g.reconciled()
 	if n := g.decided(); n != 1 || len(g.locks()) == 0 {
@@ -162,7 +163,7 @@ func TestADecisionWaitsForTheLockFilesOfAPushThatWasKilled(t *testing.T) {
 // It waits for those of a guard, too, also where the ref already has the value: until then nobody else may make a move there.
 func TestADecisionWaitsForTheLockFilesOfAGuardThatWasKilled(t *testing.T) {
 	t.Parallel()
-	for _, decision := range []refdb.Decision{refdb.KeepOld, refdb.TakeNew} {
+	for _, decision := range []driver.Decision{driver.KeepOld, driver.TakeNew} {
 		t.Run(string(decision), func(t *testing.T) {
 			t.Parallel()
 			g := sessionTest(t, "\tlockWait = 100ms")
@@ -192,7 +193,7 @@ func TestADecisionWaitsForTheLockFilesOfAGuardThatWasKilled(t *testing.T) {
 			git.close()
 			sitetest.Eventually(t, "the decision is heeded", func() bool { return g.decided() == 0 })
 			want := a
-			if decision == refdb.TakeNew {
+			if decision == driver.TakeNew {
 				want = b
 			}
 			g.has(x, want, want)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/presence"
@@ -16,9 +17,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
-func (g *guard) project() refdb.Project {
+func (g *guard) project() driver.Project {
 	g.tb.Helper()
-	row, ok, err := g.db.Project(g.tb.Context(), "team/app")
+	row, ok, err := g.db.Projects().Get(g.tb.Context(), "team/app")
 	if err != nil || !ok {
 		g.tb.Fatal(ok, err)
 	}
@@ -30,7 +31,7 @@ func logs(sites ...*guard) {
 	sites[0].tb.Helper()
 	row := sites[0].project()
 	row.Mode = config.Log
-	if _, err := sites[0].db.PutProject(sites[0].tb.Context(), row); err != nil {
+	if _, err := sites[0].db.Projects().Put(sites[0].tb.Context(), row); err != nil {
 		sites[0].tb.Fatal(err)
 	}
 	for _, g := range sites {
@@ -229,7 +230,7 @@ type ending struct {
 	end func()
 }
 
-func (e *ending) Update(ctx context.Context, r refdb.UpdateRequest) error {
+func (e *ending) Update(ctx context.Context, r driver.UpdateRequest) error {
 	err := e.Driver.Update(ctx, r)
 	if strings.HasPrefix(r.Updates[0].Ref, "refs/modes/") && e.end != nil {
 		e.end()
@@ -248,7 +249,7 @@ func TestAGrantThatCameTooLateIsNotUsed(t *testing.T) {
 				return
 			}
 			row.Mode = config.Comparing
-			if _, err := g.db.PutProject(context.WithoutCancel(t.Context()), row); err != nil {
+			if _, err := g.db.Projects().Put(context.WithoutCancel(t.Context()), row); err != nil {
 				t.Error(err)
 			}
 			ended.Store(true)
@@ -259,7 +260,7 @@ func TestAGrantThatCameTooLateIsNotUsed(t *testing.T) {
 	g.git("-c", "core.hooksPath=/dev/null", "update-ref", "refs/heads/x", g.commit[1])
 	row := g.project()
 	row.Mode = config.Log
-	if _, err := g.db.PutProject(t.Context(), row); err != nil {
+	if _, err := g.db.Projects().Put(t.Context(), row); err != nil {
 		t.Fatal(err)
 	}
 	sitetest.Eventually(t, "the mode has ended", ended.Load)

@@ -327,7 +327,7 @@ func TestAnotherSiteThatIsUnreachableIsNamed(t *testing.T) {
 	lost := journal.New(t.TempDir())
 	us, err := refdb.New(g.shared.Open(t), refdb.Options{Site: "us-1", Journal: lost})
 	if err == nil {
-		_, err = us.Compare(t.Context())
+		_, err = us.Recovery().Compare(t.Context())
 	}
 	if err == nil {
 		err = errors.Join(us.Close(), lost.Close())

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -216,7 +217,7 @@ func TestAMoveIsListedBeforeTheDatabaseIsTold(t *testing.T) {
 			if err := s.prepare("update " + x + " " + b + " " + a); err != nil {
 				g.tb.Fatal(err)
 			}
-			g.decide(x, refdb.TakeNew)
+			g.decide(x, driver.TakeNew)
 			s.kill()
 			g.unlock()
 			g.reload()
@@ -266,14 +267,14 @@ type telling struct {
 
 func (d *telling) Unwrap() refdb.Driver { return d.Driver }
 
-func (d *telling) Finish(ctx context.Context, r refdb.FinishRequest) error {
+func (d *telling) Finish(ctx context.Context, r driver.FinishRequest) error {
 	if !d.decisions {
 		d.told()
 	}
 	return d.Driver.Finish(ctx, r)
 }
 
-func (d *telling) Forget(ctx context.Context, r []refdb.LockID) error {
+func (d *telling) Forget(ctx context.Context, r []driver.LockID) error {
 	if d.decisions {
 		d.told()
 	}
@@ -283,7 +284,7 @@ func (d *telling) Forget(ctx context.Context, r []refdb.LockID) error {
 // A decision of an operator may move a ref that nobody else moves then.
 func TestWhatAnOperatorHasDecidedIsListed(t *testing.T) {
 	t.Parallel()
-	for _, decision := range []refdb.Decision{refdb.KeepOld, refdb.TakeNew} {
+	for _, decision := range []driver.Decision{driver.KeepOld, driver.TakeNew} {
 		for _, moved := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v, moved %v", decision, moved), func(t *testing.T) {
 				t.Parallel()

@@ -43,7 +43,7 @@ func TestARepositoryBecomesACopyOfAKnownProjectOnlyIfThatIsSaid(t *testing.T) {
 					g := idleGuard(t, local.SQLite(t), "eu-1")
 					project := g.project()
 					project.Store = store
-					_, err := g.db.PutProject(t.Context(), project)
+					_, err := g.db.Projects().Put(t.Context(), project)
 					if err == nil && !row.unknown {
 						_, err = g.db.Put(t.Context(), "team/app", "refs/heads/secret", refdb.Value(g.commit[0]))
 					}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
@@ -85,7 +86,7 @@ func testLostAnnouncement(t *testing.T, slow bool) {
 // decided counts the site's intents that are not pending and not forgotten.
 func (g *guard) decided() (n int) {
 	g.tb.Helper()
-	for _, err := range g.db.Intents(g.tb.Context(), refdb.IntentFilter{Owner: g.name, Decided: true}) {
+	for _, err := range g.db.Intents().All(g.tb.Context(), driver.IntentFilter{Owner: g.name, Decided: true}) {
 		if err != nil {
 			g.tb.Fatal(err)
 		}
@@ -204,7 +205,7 @@ type mute struct {
 	asked atomic.Int64
 }
 
-func (m *mute) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
+func (m *mute) States(ctx context.Context, project string, refs []string) ([]driver.State, error) {
 	if !m.is.Load() {
 		return m.Driver.States(ctx, project, refs)
 	}
@@ -342,18 +343,18 @@ func TestAPushWhoseAnnouncementLostItsReplyOutwaitsARestart(t *testing.T) {
 // packsAway is a database that keeps no pack while it is away.
 type packsAway struct {
 	refdb.Driver
-	refdb.PackStore
+	driver.PackStore
 	away  atomic.Bool
 	lost  atomic.Bool // what is stored meanwhile is stored, and not confirmed
 	asked atomic.Int32
 }
 
 func (p *packsAway) around(d refdb.Driver) refdb.Driver {
-	p.Driver, p.PackStore = d, d.(refdb.PackStore)
+	p.Driver, p.PackStore = d, d.(driver.PackStore)
 	return p
 }
 
-func (p *packsAway) StorePart(ctx context.Context, part refdb.PackPart) error {
+func (p *packsAway) StorePart(ctx context.Context, part driver.PackPart) error {
 	p.asked.Add(1)
 	switch {
 	case !p.away.Load():

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
@@ -40,12 +41,12 @@ func TestAChangeOfRulesKeepsPushesOut(t *testing.T) {
 	g.limits = settlesLate
 	g.start()
 	g.git("update-ref", "refs/heads/x", g.commit[0])
-	row, ok, err := g.db.Project(t.Context(), "team/app")
+	row, ok, err := g.db.Projects().Get(t.Context(), "team/app")
 	if err != nil || !ok {
 		t.Fatal(ok, err)
 	}
 	row.Rules = "ref refs/heads/*"
-	if _, err := g.db.PutProject(t.Context(), row); err != nil {
+	if _, err := g.db.Projects().Put(t.Context(), row); err != nil {
 		t.Fatal(err)
 	}
 	sitetest.Eventually(t, "pushes are refused", func() bool {
@@ -128,7 +129,7 @@ func TestARepositoryFromBeforeRecordsItsProject(t *testing.T) {
 	shared.InsertRef(t, "team/app", "refs/heads/y", refdb.Value(g.commit[0]))
 	g.start()
 	g.git("update-ref", "refs/heads/x", g.commit[0])
-	row, ok, err := g.db.Project(t.Context(), "team/app")
+	row, ok, err := g.db.Projects().Get(t.Context(), "team/app")
 	if err != nil || !ok {
 		t.Fatal(ok, err)
 	}
@@ -165,12 +166,12 @@ func TestOldRulesEndWithoutTheDatabase(t *testing.T) {
 const justChanged = "the guard rules of team/app have just changed"
 
 // setRules changes the rules of team/app as an operator does.
-func (g *guard) setRules(rules string) refdb.Project {
+func (g *guard) setRules(rules string) driver.Project {
 	g.tb.Helper()
-	row, ok, err := g.db.Project(g.tb.Context(), "team/app")
+	row, ok, err := g.db.Projects().Get(g.tb.Context(), "team/app")
 	if err == nil && ok {
 		row.Rules = rules
-		row, err = g.db.PutProject(g.tb.Context(), row)
+		row, err = g.db.Projects().Put(g.tb.Context(), row)
 	}
 	if err != nil || !ok {
 		g.tb.Fatal(ok, err)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
@@ -73,7 +73,7 @@ func TestAPushThatALaterDaemonFinishesIsOfWhoPushed(t *testing.T) {
 				t.Fatal(err)
 			}
 			owner := g.owner
-			for i, err := range g.db.Intents(t.Context(), refdb.IntentFilter{Project: "team/app"}) {
+			for i, err := range g.db.Intents().All(t.Context(), driver.IntentFilter{Project: "team/app"}) {
 				if err != nil || i.By != "alice" || i.Op == "" {
 					t.Errorf("the intent is %+v, %v", i, err)
 				}

@@ -10,6 +10,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/internal/systemd"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 )
@@ -61,11 +62,11 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 		return err
 	}
 	c := d.state.Config()
-	pending, err := d.moving.Intents(ctx, refdb.IntentFilter{Owner: c.Site})
+	pending, err := d.moving.Intents(ctx, driver.IntentFilter{Owner: c.Site})
 	if err != nil {
 		return err
 	}
-	decided, err := d.moving.Intents(ctx, refdb.IntentFilter{Owner: c.Site, Decided: true})
+	decided, err := d.moving.Intents(ctx, driver.IntentFilter{Owner: c.Site, Decided: true})
 	if err != nil {
 		return err
 	}
@@ -86,7 +87,7 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 	if first {
 		d.state.Inherit()
 	}
-	byAgent := map[string][]refdb.Intent{}
+	byAgent := map[string][]driver.Intent{}
 	for _, i := range pending {
 		if _, is := pusher.ParseTransaction(i.Agent); !is {
 			byAgent[i.Agent] = append(byAgent[i.Agent], i)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/projects"
@@ -28,7 +29,7 @@ func TestTheDatabaseKeepsNoObjectsOfAProjectThatAPushRecords(t *testing.T) {
 	g.shared.Exec(t, `DELETE FROM projects`)
 	g.start()
 	g.git("update-ref", "refs/heads/x", g.commit[0])
-	if row, ok, err := g.db.Project(t.Context(), "team/app"); err != nil || !ok || row.Store != "" {
+	if row, ok, err := g.db.Projects().Get(t.Context(), "team/app"); err != nil || !ok || row.Store != "" {
 		t.Errorf("%+v, %v, %v", row, ok, err)
 	}
 }
@@ -54,7 +55,7 @@ func TestTheDatabaseKeepsTheObjectsOfARepositoryGuardedFromBirth(t *testing.T) {
 			if row := g.projectRow("born"); row.Store != want {
 				t.Errorf("it keeps %q, want %q", row.Store, want)
 			}
-			page, err := g.db.Packs(t.Context(), refdb.PackQuery{Project: "born", Limit: 10})
+			page, err := g.db.Packs().Page(t.Context(), driver.PackQuery{Project: "born", Limit: 10})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -93,7 +94,7 @@ func TestANewProjectIsStoredAsConfigured(t *testing.T) {
 			if err == nil {
 				_, err = projects.Register(t.Context(), c, g.db, r, projects.New)
 			}
-			if row, _, failed := g.db.Project(t.Context(), "team/app"); errors.Join(err, failed) != nil || row.Store != want {
+			if row, _, failed := g.db.Projects().Get(t.Context(), "team/app"); errors.Join(err, failed) != nil || row.Store != want {
 				t.Errorf("it keeps %q: %v, %v", row.Store, err, failed)
 			}
 		})
@@ -126,7 +127,7 @@ func TestWhyAProjectCannotBeRecordedIsTold(t *testing.T) {
 func TestAnIDThatChangesWithinTheTimesOfTheFileSystemIsSeen(t *testing.T) {
 	t.Parallel()
 	g := newGuard(t, local.SQLite(t), "eu-1")
-	row, _, err := g.db.Project(t.Context(), "team/app")
+	row, _, err := g.db.Projects().Get(t.Context(), "team/app")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +204,7 @@ func TestOfSitesThatEnableAProjectAtOnceOneMakesIt(t *testing.T) {
 		}
 	}
 	all.Wait()
-	row, ok, err := sites[0].db.Project(t.Context(), "team/app")
+	row, ok, err := sites[0].db.Projects().Get(t.Context(), "team/app")
 	// The one that made the row may be one that could not record it.
 	if err != nil || !ok || created > 1 {
 		t.Fatalf("%d rows were made: %v, %v", created, ok, err)
@@ -226,7 +227,7 @@ func TestAProjectThatTheDatabaseLostIsMadeAnew(t *testing.T) {
 	for _, g := range []*guard{east, west} {
 		g.git("update-ref", "refs/heads/"+g.name, g.commit[0])
 	}
-	row, _, err := east.db.Project(t.Context(), "team/app")
+	row, _, err := east.db.Projects().Get(t.Context(), "team/app")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +321,7 @@ func TestAPushMakesNoCopyOfAProjectWithAnotherHistory(t *testing.T) {
 	g := idleGuard(t, local.SQLite(t), "eu-1")
 	row := g.project()
 	row.Store = config.StoreAll
-	if _, err := g.db.PutProject(t.Context(), row); err != nil {
+	if _, err := g.db.Projects().Put(t.Context(), row); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := g.db.Put(t.Context(), "team/app", "refs/heads/main", refdb.Value(strings.Repeat("a", 40))); err != nil {

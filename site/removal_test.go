@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/presence"
@@ -31,19 +32,19 @@ func TestARemovedProjectsNameCanBeUsedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	register := func(says string, claim projects.Claim) refdb.Project {
+	register := func(says string, claim projects.Claim) driver.Project {
 		t.Helper()
 		_, err := projects.Register(ctx, c, g.db, r, claim)
 		if (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
 			t.Fatalf("register: %v, want %q", err, says)
 		}
-		row, _, err := g.db.Project(ctx, "team/app")
+		row, _, err := g.db.Projects().Get(ctx, "team/app")
 		if err != nil {
 			t.Fatal(err)
 		}
 		return row
 	}
-	wasRemoved := func(row refdb.Project, id string) bool {
+	wasRemoved := func(row driver.Project, id string) bool {
 		t.Helper()
 		removed, err := projects.WasRemoved(ctx, g.db, row, id)
 		if err != nil {
@@ -60,7 +61,7 @@ func TestARemovedProjectsNameCanBeUsedAgain(t *testing.T) {
 	if wasRemoved(first, first.ID) || wasRemoved(first, "another") || wasRemoved(first, "") {
 		t.Error("removed before it was")
 	}
-	remove := func(row refdb.Project) refdb.Project {
+	remove := func(row driver.Project) driver.Project {
 		t.Helper()
 		if _, marked, err := projects.Remove(ctx, g.db, row); err != nil || !marked {
 			t.Fatal(marked, err)
@@ -104,12 +105,12 @@ func TestARemovedProjectsNameCanBeUsedAgain(t *testing.T) {
 	g.justRemoved()
 	register("has just been removed", projects.New)
 	pass()
-	intent, err := g.db.Prepare(ctx, "team/app", []refdb.Update{{Ref: "refs/heads/left", New: refdb.Value(g.commit[0])}}, "agent")
+	intent, err := g.db.Intents().Prepare(ctx, "team/app", []refdb.Update{{Ref: "refs/heads/left", New: refdb.Value(g.commit[0])}}, "agent")
 	if err != nil {
 		t.Fatal(err)
 	}
 	register("a push of refs/heads/left of the removed project team/app by", projects.New)
-	if err := g.db.Finish(ctx, intent, nil, []string{"refs/heads/left"}); err != nil {
+	if err := g.db.Intents().Finish(ctx, intent, nil, []string{"refs/heads/left"}); err != nil {
 		t.Fatal(err)
 	}
 	g.loose("refs/heads/main", g.commit[0])
@@ -202,7 +203,7 @@ func TestTheRepositoryOfARemovedProjectStaysIfSomethingWouldBeLost(t *testing.T)
 			if _, err := g.db.Put(g.tb.Context(), presence.Project, "refs/removed/"+old.ID, "project team/app"); err != nil {
 				g.tb.Fatal(err)
 			}
-			if _, err := g.db.PutProject(g.tb.Context(), row); err != nil {
+			if _, err := g.db.Projects().Put(g.tb.Context(), row); err != nil {
 				g.tb.Fatal(err)
 			}
 		}
@@ -294,7 +295,7 @@ type slowRemoval struct {
 
 func (d *slowRemoval) Unwrap() refdb.Driver { return d.Driver }
 
-func (d *slowRemoval) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error) {
+func (d *slowRemoval) Remove(ctx context.Context, r driver.RemoveRequest) (int, error) {
 	select {
 	case d.begun <- struct{}{}:
 		select {
@@ -331,7 +332,7 @@ func TestARemovalKeepsTheNameUntilItHasEnded(t *testing.T) {
 	sitetest.Eventually(t, "the row is marked again", func() bool { return g.project().Revision > first.Revision })
 	back := g.project()
 	back.Mode = config.Enforce
-	if _, err := g.db.PutProject(t.Context(), back); err != nil {
+	if _, err := g.db.Projects().Put(t.Context(), back); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-ended; !errors.Is(err, refdb.ErrMismatch) {
@@ -351,7 +352,7 @@ type broughtBack struct {
 
 func (d *broughtBack) Unwrap() refdb.Driver { return d.Driver }
 
-func (d *broughtBack) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
+func (d *broughtBack) Intents(ctx context.Context, q driver.IntentQuery) (driver.IntentPage, error) {
 	if q.Project == d.project {
 		d.bringBack()
 	}
@@ -377,7 +378,7 @@ func TestARepositoryStaysIfItsProjectIsBroughtBackMeanwhile(t *testing.T) {
 			defer close(looked)
 			back := removed
 			back.Mode = config.Enforce
-			if _, err := g.db.PutProject(t.Context(), back); err != nil {
+			if _, err := g.db.Projects().Put(t.Context(), back); err != nil {
 				t.Error(err)
 			}
 		})}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
@@ -90,7 +91,7 @@ func TestARepairCarriesOutADecision(t *testing.T) {
 			}
 			g.halt()
 			end()
-			g.decide(x, refdb.TakeNew)
+			g.decide(x, driver.TakeNew)
 			if s := g.repair(); s.Counters.Heeded != 1 {
 				t.Errorf("repair: %+v", s.Counters)
 			}

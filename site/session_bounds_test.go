@@ -305,12 +305,12 @@ func TestSessionsGoByTheProjectsMode(t *testing.T) {
 // mode gives the project another mode.
 func (g *guard) mode(mode string) {
 	g.tb.Helper()
-	p, ok, err := g.db.Project(g.tb.Context(), "team/app")
+	p, ok, err := g.db.Projects().Get(g.tb.Context(), "team/app")
 	if err != nil || !ok {
 		g.tb.Fatal(ok, err)
 	}
 	p.Mode = mode
-	if _, err := g.db.PutProject(g.tb.Context(), p); err != nil {
+	if _, err := g.db.Projects().Put(g.tb.Context(), p); err != nil {
 		g.tb.Fatal(err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -284,7 +285,7 @@ type holding struct {
 	*hold
 }
 
-func (h *holding) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
+func (h *holding) Prepare(ctx context.Context, r driver.PrepareRequest) (driver.Prepared, error) {
 	if gate := h.gate.Load(); gate != nil {
 		h.seen <- struct{}{}
 		<-*gate

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 	"github.com/globalrefdb/globalrefdb/site/wire/wiretest"
@@ -292,7 +292,7 @@ func (j *jgit) lists(tx string, lines ...wire.Line) {
 // agents returns who the site's intents are of.
 func (g *guard) agents() (all []string) {
 	g.tb.Helper()
-	for i, err := range g.db.Intents(g.tb.Context(), refdb.IntentFilter{Owner: g.name}) {
+	for i, err := range g.db.Intents().All(g.tb.Context(), driver.IntentFilter{Owner: g.name}) {
 		if err != nil {
 			g.tb.Fatal(err)
 		}

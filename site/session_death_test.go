@@ -9,6 +9,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/wire"
@@ -180,25 +181,25 @@ func TestADecisionAboutATransactionOfASession(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name     string
-		decision refdb.Decision
+		decision driver.Decision
 		moved    bool
 		end      string
 		long     bool
 	}{
-		{"keep old, moved", refdb.KeepOld, true, "report", false},
-		{"keep old, not moved", refdb.KeepOld, false, "report", true},
-		{"take new, moved", refdb.TakeNew, true, "report", true},
-		{"take new, not moved", refdb.TakeNew, false, "report", false},
-		{"keep old, moved, on no list", refdb.KeepOld, true, "list", true},
-		{"take new, not moved, on no list", refdb.TakeNew, false, "list", false},
-		{"keep old, moved, after a restart", refdb.KeepOld, true, "restart", false},
-		{"take new, not moved, after a restart", refdb.TakeNew, false, "restart", true},
-		{"keep old, moved, the guard dies", refdb.KeepOld, true, "death", false},
-		{"take new, not moved, the guard dies", refdb.TakeNew, false, "death", false},
-		{"keep old, not moved, the guard dies", refdb.KeepOld, false, "death", true},
-		{"keep old, moved, the guard dies while no daemon runs", refdb.KeepOld, true, "absence", false},
-		{"take new, not moved, the guard dies while no daemon runs", refdb.TakeNew, false, "absence", false},
-		{"keep old, not moved, the guard dies while no daemon runs", refdb.KeepOld, false, "absence", true},
+		{"keep old, moved", driver.KeepOld, true, "report", false},
+		{"keep old, not moved", driver.KeepOld, false, "report", true},
+		{"take new, moved", driver.TakeNew, true, "report", true},
+		{"take new, not moved", driver.TakeNew, false, "report", false},
+		{"keep old, moved, on no list", driver.KeepOld, true, "list", true},
+		{"take new, not moved, on no list", driver.TakeNew, false, "list", false},
+		{"keep old, moved, after a restart", driver.KeepOld, true, "restart", false},
+		{"take new, not moved, after a restart", driver.TakeNew, false, "restart", true},
+		{"keep old, moved, the guard dies", driver.KeepOld, true, "death", false},
+		{"take new, not moved, the guard dies", driver.TakeNew, false, "death", false},
+		{"keep old, not moved, the guard dies", driver.KeepOld, false, "death", true},
+		{"keep old, moved, the guard dies while no daemon runs", driver.KeepOld, true, "absence", false},
+		{"take new, not moved, the guard dies while no daemon runs", driver.TakeNew, false, "absence", false},
+		{"keep old, not moved, the guard dies while no daemon runs", driver.KeepOld, false, "absence", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if testing.Short() && c.long {
@@ -254,7 +255,7 @@ func TestADecisionAboutATransactionOfASession(t *testing.T) {
 			}
 			sitetest.Eventually(t, "the decision is heeded", func() bool { return g.decided() == 0 })
 			want := a
-			if c.decision == refdb.TakeNew {
+			if c.decision == driver.TakeNew {
 				want = b
 			}
 			g.has(x, want, want)
@@ -279,7 +280,7 @@ func TestADecisionIsAClaimUntilItIsHeeded(t *testing.T) {
 	g.set(x, a)
 	j, other := g.jgit().session(), g.jgitChild().session()
 	tx := j.granted(line(x, a, g.commit[1]))
-	g.decide(x, refdb.KeepOld)
+	g.decide(x, driver.KeepOld)
 	j.report(tx)
 	last := ""
 	sitetest.Eventually(t, "the ref is free", func() bool {
@@ -302,7 +303,7 @@ func TestADecisionThatCanNotBeHeededYetIsLeftToTheNextReconciling(t *testing.T) 
 	j.granted(line(x, a, b))
 	g.halt()
 	j.kill()
-	g.decide(x, refdb.TakeNew)
+	g.decide(x, driver.TakeNew)
 	held, err := g.db.TryLock(t.Context(), "team/app", x)
 	if err != nil {
 		t.Fatal(err)

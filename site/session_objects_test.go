@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/wire"
@@ -57,7 +58,7 @@ func TestTheObjectsOfATransactionAreStoredBeforeItsOK(t *testing.T) {
 	other.start()
 	fresh := g.newCommit(a, 100)
 	tx = j.granted(line(x, a, fresh))
-	packs, err := g.db.Packs(t.Context(), refdb.PackQuery{Project: "team/app", Limit: 100})
+	packs, err := g.db.Packs().Page(t.Context(), driver.PackQuery{Project: "team/app", Limit: 100})
 	if err != nil || len(packs.Packs) == 0 {
 		t.Errorf("with its OK the database has %d used packs, %v", len(packs.Packs), err)
 	}
@@ -80,7 +81,7 @@ func TestAGuardIsToldToWaitWhileItsObjectsAreStored(t *testing.T) {
 	g := idleGuard(t, sessionDatabase(t), "eu-1", storesAll)
 	slow := &slowPacks{gate: make(chan struct{})}
 	g.driver = func(d refdb.Driver) refdb.Driver {
-		slow.Driver, slow.PackStore = d, d.(refdb.PackStore)
+		slow.Driver, slow.PackStore = d, d.(driver.PackStore)
 		return slow
 	}
 	g.start()
@@ -140,11 +141,11 @@ func TestMuchThatMovesWithoutAPush(t *testing.T) {
 
 type slowPacks struct {
 	refdb.Driver
-	refdb.PackStore
+	driver.PackStore
 	gate chan struct{}
 }
 
-func (s *slowPacks) StorePart(ctx context.Context, p refdb.PackPart) error {
+func (s *slowPacks) StorePart(ctx context.Context, p driver.PackPart) error {
 	<-s.gate
 	return s.PackStore.StorePart(ctx, p)
 }

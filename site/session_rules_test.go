@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 	"github.com/globalrefdb/globalrefdb/site/wire/wiretest"
@@ -294,12 +295,12 @@ type lateList struct {
 	finished atomic.Int64
 }
 
-func (l *lateList) Finish(ctx context.Context, r refdb.FinishRequest) error {
+func (l *lateList) Finish(ctx context.Context, r driver.FinishRequest) error {
 	l.finished.Add(1)
 	return l.Driver.Finish(ctx, r)
 }
 
-func (l *lateList) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
+func (l *lateList) Intents(ctx context.Context, q driver.IntentQuery) (driver.IntentPage, error) {
 	page, err := l.Driver.Intents(ctx, q)
 	if len(page.Intents) > 0 && l.armed.CompareAndSwap(true, false) {
 		l.pause()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/catchup"
 	"github.com/globalrefdb/globalrefdb/site/check"
 	"github.com/globalrefdb/globalrefdb/site/config"
@@ -187,7 +188,7 @@ func TestTheRecordOfSettledValuesIsBoundedAndOutlastsWhatACrashLeaves(t *testing
 // What an operator has ended, the database may have at the old value for good: it is not one of a database that was set back.
 func TestOnlyWhatTheDatabaseHasIsRecordedAsSettled(t *testing.T) {
 	t.Parallel()
-	for decision, settled := range map[refdb.Decision]bool{refdb.KeepOld: false, refdb.TakeNew: true} {
+	for decision, settled := range map[driver.Decision]bool{driver.KeepOld: false, driver.TakeNew: true} {
 		t.Run(string(decision), func(t *testing.T) {
 			t.Parallel()
 			g := newGuard(t, local.SQLite(t), "eu-1")

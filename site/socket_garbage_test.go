@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
@@ -58,7 +58,7 @@ func TestTheDaemonOutlivesWhatIsNoRequest(t *testing.T) {
 	for range connections {
 		connectAndLeave(t, filepath.Join(g.dir, "sock"))
 	}
-	for i, err := range g.db.Intents(t.Context(), refdb.IntentFilter{}) {
+	for i, err := range g.db.Intents().All(t.Context(), driver.IntentFilter{}) {
 		t.Errorf("an intent stands: %+v, %v", i, err)
 	}
 	g.git("update-ref", "refs/heads/x", g.commit[0])

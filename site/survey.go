@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/hookdir"
 	"github.com/globalrefdb/globalrefdb/site/install"
@@ -35,12 +35,12 @@ var repositoryStates = []string{repositoryGuarded, repositoryOpen, repositoryDis
 type survey struct {
 	taking sync.Mutex // held while one is taken, so that no older one takes the place of a newer
 	mu     sync.Mutex
-	states map[string]int   // repositories by state; nil: not surveyed yet
-	packs  *refdb.PackUsage // of all projects; nil if the database has not said it, or keeps no packs
+	states map[string]int    // repositories by state; nil: not surveyed yet
+	packs  *driver.PackUsage // of all projects; nil if the database has not said it, or keeps no packs
 }
 
 // results returns what was found last.
-func (s *survey) results() (states map[string]int, packs *refdb.PackUsage) {
+func (s *survey) results() (states map[string]int, packs *driver.PackUsage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.states, s.packs
@@ -62,7 +62,7 @@ func (s *survey) take(ctx context.Context, d *Daemon) {
 	states := surveyRepositories(ctx, d.state.Config())
 	limited, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	usage, err := d.db.PackUsage(limited, "")
+	usage, err := d.db.Packs().Usage(limited, "")
 	if !errors.Is(err, errors.ErrUnsupported) {
 		d.logFailure(ctx, "the size of the packs in the database could not be read", err)
 	}

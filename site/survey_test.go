@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/intents"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
@@ -72,13 +74,13 @@ func TestWhatPacksTakeInTheDatabaseIsExported(t *testing.T) {
 	metricIs(t, at, "refdb_site_packs_stored_bytes", 0)
 	metricIs(t, at, "refdb_site_packs_unused_bytes", 0)
 	data := []byte(strings.Repeat("x", 30))
-	part := refdb.PackPart{Pack: refdb.Pack{ID: "p", Project: "team/app", Owner: "x", Tips: []string{g.commit[0]}, Size: 30, Sum: "s"}, Data: data, Last: true}
-	if err := g.db.StorePackPart(t.Context(), part); err != nil {
+	part := driver.PackPart{Pack: driver.Pack{ID: "p", Project: "team/app", Owner: "x", Tips: []string{g.commit[0]}, Size: 30, Sum: "s"}, Data: data, Last: true}
+	if err := g.db.Packs().Store(t.Context(), part); err != nil {
 		t.Fatal(err)
 	}
 	g.daemon.SurveyNow(t.Context())
 	metricIs(t, at, "refdb_site_packs_unused_bytes", 30)
-	if _, err := g.db.Prepare(t.Context(), "team/app", []refdb.Update{{Ref: x, New: refdb.Value(g.commit[0])}}, "test", refdb.WithPacks("p")); err != nil {
+	if _, err := g.db.Intents().Prepare(t.Context(), "team/app", []refdb.Update{{Ref: x, New: refdb.Value(g.commit[0])}}, "test", intents.WithPacks("p")); err != nil {
 		t.Fatal(err)
 	}
 	g.daemon.SurveyNow(t.Context())

@@ -3,7 +3,7 @@ package site
 import (
 	"fmt"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 )
@@ -24,7 +24,7 @@ func (d *Daemon) unsettledIn(r config.Repository) error {
 }
 
 // mayMove reports whether the process that announced a move may still make it.
-func (d *Daemon) mayMove(k refdb.Known) bool {
+func (d *Daemon) mayMove(k driver.Known) bool {
 	if t, ok := pusher.ParseTransaction(k.Agent); ok {
 		return d.guards.MayMove(t, d.state.Boot)
 	}

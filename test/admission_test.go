@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -26,12 +27,12 @@ func TestASiteThatWasLeftOutNeitherPreparesNorFinishesBeforeItHasReported(t *tes
 			}
 			report := func(away bool) {
 				t.Helper()
-				if _, err := d.Report(t.Context(), refdb.Report{Witness: "b", Server: a.Server, Away: away}); err != nil {
+				if _, err := d.Report(t.Context(), driver.Report{Witness: "b", Server: a.Server, Away: away}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			prepare := func(ref string) (refdb.PrepareRequest, refdb.Prepared, error) {
-				r := refdb.PrepareRequest{Project: "p", Owner: "b/1", Nonce: ref, Updates: []refdb.Update{{Ref: ref, New: "1111111111111111111111111111111111111111"}}}
+			prepare := func(ref string) (driver.PrepareRequest, driver.Prepared, error) {
+				r := driver.PrepareRequest{Project: "p", Owner: "b/1", Nonce: ref, Updates: []refdb.Update{{Ref: ref, New: "1111111111111111111111111111111111111111"}}}
 				p, err := d.Prepare(t.Context(), r)
 				return r, p, err
 			}
@@ -41,7 +42,7 @@ func TestASiteThatWasLeftOutNeitherPreparesNorFinishesBeforeItHasReported(t *tes
 				t.Fatal(err)
 			}
 			report(true)
-			finish := refdb.FinishRequest{Project: "p", Origin: refdb.Origin{ID: "a-1", Owner: "b/1"}, Token: p.Token, Done: r.Updates}
+			finish := driver.FinishRequest{Project: "p", Origin: driver.Origin{ID: "a-1", Owner: "b/1"}, Token: p.Token, Done: r.Updates}
 			if err := d.Finish(t.Context(), finish); !errors.Is(err, refdb.ErrNotAdmitted) {
 				t.Errorf("finished: %v", err)
 			}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -184,11 +185,11 @@ func (f *lossyDriver) ask(do func() error) error {
 	return err
 }
 
-func (f *lossyDriver) Update(ctx context.Context, r refdb.UpdateRequest) error {
+func (f *lossyDriver) Update(ctx context.Context, r driver.UpdateRequest) error {
 	return f.ask(func() error { return f.Driver.Update(ctx, r) })
 }
 
-func (f *lossyDriver) Acquire(ctx context.Context, r refdb.AcquireRequest) (a refdb.Acquired, err error) {
+func (f *lossyDriver) Acquire(ctx context.Context, r driver.AcquireRequest) (a driver.Acquired, err error) {
 	err = f.ask(func() (err error) {
 		a, err = f.Driver.Acquire(ctx, r)
 		return err
@@ -196,7 +197,7 @@ func (f *lossyDriver) Acquire(ctx context.Context, r refdb.AcquireRequest) (a re
 	return a, err
 }
 
-func (f *lossyDriver) Release(ctx context.Context, r refdb.ReleaseRequest) (released refdb.Released, err error) {
+func (f *lossyDriver) Release(ctx context.Context, r driver.ReleaseRequest) (released driver.Released, err error) {
 	err = f.ask(func() (err error) {
 		released, err = f.Driver.Release(ctx, r)
 		return err
@@ -204,6 +205,6 @@ func (f *lossyDriver) Release(ctx context.Context, r refdb.ReleaseRequest) (rele
 	return released, err
 }
 
-func (f *lossyDriver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
+func (f *lossyDriver) Abandon(ctx context.Context, r driver.AbandonRequest) error {
 	return f.ask(func() error { return f.Driver.Abandon(ctx, r) })
 }

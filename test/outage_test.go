@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -29,7 +30,7 @@ func hang(ctx context.Context) error {
 
 func fail(context.Context) error { return fmt.Errorf("connection refused: %w", refdb.ErrUnavailable) }
 
-func (f *flaky) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
+func (f *flaky) Beat(ctx context.Context, locks []driver.LockID) ([]driver.BeatResult, error) {
 	f.mu.Lock()
 	cut := f.cut
 	f.mu.Unlock()

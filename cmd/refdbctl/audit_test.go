@@ -85,7 +85,7 @@ func TestWhatOperatorsDoIsRecorded(t *testing.T) {
 func TestResolutionsAreRecordedWithTheirReason(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	if _, err := w.open(t).Prepare(t.Context(), "p", []refdb.Update{{Ref: mainRef, New: refdb.Value(id("a"))}}, "agent"); err != nil {
+	if _, err := w.open(t).Intents().Prepare(t.Context(), "p", []refdb.Update{{Ref: mainRef, New: refdb.Value(id("a"))}}, "agent"); err != nil {
 		t.Fatal(err)
 	}
 	w.do(t, "locks", "resolve", "p", mainRef, "--keep-old", "--reason", "it burnt down", "--yes", "--force")

@@ -16,6 +16,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/redact"
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 )
 
@@ -194,7 +195,7 @@ func (d *doctor) clock(ctx context.Context, db *refdb.DB) bool {
 func (d *doctor) settings(ctx context.Context, db *refdb.DB) {
 	limited, cancel := d.Limited(ctx)
 	defer cancel()
-	diagnoses, err := db.Diagnose(limited)
+	diagnoses, err := db.Operator().Diagnose(limited)
 	if err != nil {
 		d.add("settings", checkFail, "%s", err)
 	}
@@ -213,7 +214,7 @@ func (d *doctor) settings(ctx context.Context, db *refdb.DB) {
 // admitted reports whether the database may be written.
 func (d *doctor) admitted(ctx context.Context, db *refdb.DB) {
 	const name = "admitted server"
-	a, err := d.admission(ctx, db.Admission)
+	a, err := d.admission(ctx, db.Recovery().Admission)
 	switch {
 	case err != nil:
 		d.add(name, checkFail, "%s", err)
@@ -226,7 +227,7 @@ func (d *doctor) admitted(ctx context.Context, db *refdb.DB) {
 }
 
 // unreachable reports the sites without which the database's next server would not be admitted.
-func (d *doctor) unreachable(ctx context.Context, db *refdb.DB, a refdb.Admission) {
+func (d *doctor) unreachable(ctx context.Context, db *refdb.DB, a driver.Admission) {
 	const name = "unreachable sites"
 	sites, err := d.app.unreachable(ctx, db, a)
 	switch {
@@ -243,7 +244,7 @@ func (d *doctor) unreachable(ctx context.Context, db *refdb.DB, a refdb.Admissio
 func (d *doctor) locks(ctx context.Context, db *refdb.DB) {
 	d.countLocks("stale locks", "refdbctl locks list --stale shows them, locks purge --stale removes them",
 		d.app.Locks(ctx, db, refdb.LockFilter{Stale: true}))
-	d.countLocks("orphaned markers", "refdbctl locks purge --orphans removes them", cli.WithRowTimeout(ctx, d.app.Run, db.Orphans))
+	d.countLocks("orphaned markers", "refdbctl locks purge --orphans removes them", cli.WithRowTimeout(ctx, d.app.Run, db.Operator().Orphans))
 }
 
 func (d *doctor) countLocks(name, advice string, locks iter.Seq2[refdb.LockInfo, error]) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -72,7 +73,7 @@ type faulty struct {
 	refdb.Driver
 	skew    time.Duration
 	err     error
-	setting refdb.Diagnosis
+	setting driver.Diagnosis
 }
 
 func (a faulty) Now(ctx context.Context) (time.Time, error) {
@@ -80,13 +81,13 @@ func (a faulty) Now(ctx context.Context) (time.Time, error) {
 	return now.Add(a.skew), errors.Join(err, a.err)
 }
 
-func (a faulty) Diagnose(context.Context) ([]refdb.Diagnosis, error) {
-	return []refdb.Diagnosis{a.setting}, nil
+func (a faulty) Diagnose(context.Context) ([]driver.Diagnosis, error) {
+	return []driver.Diagnosis{a.setting}, nil
 }
 
 func TestDoctorsFindings(t *testing.T) {
 	t.Parallel()
-	fine := refdb.Diagnosis{Name: "fsync", OK: true, Detail: "on"}
+	fine := driver.Diagnosis{Name: "fsync", OK: true, Detail: "on"}
 	for _, c := range []struct {
 		name          string
 		faulty        faulty
@@ -94,7 +95,7 @@ func TestDoctorsFindings(t *testing.T) {
 		check, status string
 	}{
 		{"a clock that differs is only noted", faulty{skew: time.Hour, setting: fine}, exit.OK, "clock", checkNote},
-		{"a wrong setting fails", faulty{setting: refdb.Diagnosis{Name: "fsync", Detail: "off"}}, exit.Failed, "fsync", checkFail},
+		{"a wrong setting fails", faulty{setting: driver.Diagnosis{Name: "fsync", Detail: "off"}}, exit.Failed, "fsync", checkFail},
 		{"a good one does not", faulty{setting: fine}, exit.OK, "fsync", checkOK},
 		{"a database that does not answer fails", faulty{err: errors.New("gone"), setting: fine}, exit.Failed, "latency", checkFail},
 	} {

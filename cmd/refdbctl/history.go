@@ -11,18 +11,20 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/operator"
 )
 
 func (a *app) historyCommand() *cobra.Command {
 	return cli.Group("history", "Show and prune the history of all changes", a.historyStatsCommand(), a.historyPruneCommand())
 }
 
-var epochColumns = []output.Column[refdb.Epoch]{
-	{Name: "epoch", Value: func(e refdb.Epoch) any { return e.ID }},
-	{Name: "first", Value: func(e refdb.Epoch) any { return int64(e.First) }},
-	{Name: "began", Value: func(e refdb.Epoch) any { return e.Began }},
-	output.Optional("by", func(e refdb.Epoch) string { return e.By }),
-	{Name: "reason", Value: func(e refdb.Epoch) any { return e.Reason }},
+var epochColumns = []output.Column[driver.Epoch]{
+	{Name: "epoch", Value: func(e driver.Epoch) any { return e.ID }},
+	{Name: "first", Value: func(e driver.Epoch) any { return int64(e.First) }},
+	{Name: "began", Value: func(e driver.Epoch) any { return e.Began }},
+	output.Optional("by", func(e driver.Epoch) string { return e.By }),
+	{Name: "reason", Value: func(e driver.Epoch) any { return e.Reason }},
 }
 
 var historyColumns = []output.Column[refdb.HistoryState]{
@@ -133,7 +135,7 @@ func (p *historyPrune) run(ctx context.Context, a *app, db *refdb.DB) error {
 		Act:      cli.Act{Action: "history prune", Detail: what, Reason: p.why},
 		Question: "Delete changes " + what + ", from the history?",
 		Do: func() (_ string, err error) {
-			n, err = db.PruneHistory(ctx, refdb.PruneOptions{OlderThan: older, Keep: p.keep, EvenUnread: time.Duration(p.evenUnread)})
+			n, err = db.Operator().PruneHistory(ctx, operator.PruneOptions{OlderThan: older, Keep: p.keep, EvenUnread: time.Duration(p.evenUnread)})
 			return fmt.Sprintf("pruned %d", n), err
 		},
 		Print: func(err error) error {
@@ -149,13 +151,13 @@ func (a *app) followersCommand() *cobra.Command {
 	return cli.Group("followers", "List the readers of the history, and remove one that is gone", a.followersListCommand(), a.followersRemoveCommand())
 }
 
-var followerColumns = []output.Column[refdb.Follower]{
-	{Name: "name", Value: func(f refdb.Follower) any { return f.Name }},
-	{Name: "read", Value: func(f refdb.Follower) any { return int64(f.Read) }},
-	{Name: "seen", Value: func(f refdb.Follower) any { return f.Seen }, Hidden: true},
-	{Name: "age_seconds", Heading: "LAST SEEN", Value: func(f refdb.Follower) any { return output.Seconds(f.Age) },
-		Text: func(f refdb.Follower) string { return output.Ago(f.Age) + " ago" }},
-	{Name: "cursor", Value: func(f refdb.Follower) any { return output.OrNil(f.Cursor != "", f.Cursor) }, Hidden: true},
+var followerColumns = []output.Column[driver.Follower]{
+	{Name: "name", Value: func(f driver.Follower) any { return f.Name }},
+	{Name: "read", Value: func(f driver.Follower) any { return int64(f.Read) }},
+	{Name: "seen", Value: func(f driver.Follower) any { return f.Seen }, Hidden: true},
+	{Name: "age_seconds", Heading: "LAST SEEN", Value: func(f driver.Follower) any { return output.Seconds(f.Age) },
+		Text: func(f driver.Follower) string { return output.Ago(f.Age) + " ago" }},
+	{Name: "cursor", Value: func(f driver.Follower) any { return output.OrNil(f.Cursor != "", f.Cursor) }, Hidden: true},
 }
 
 func (a *app) followersListCommand() *cobra.Command {
@@ -173,7 +175,7 @@ Fields: ` + output.Names(followerColumns) + `
 			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
 				limited, cancel := a.Limited(ctx)
 				defer cancel()
-				all, err := db.Followers(limited)
+				all, err := db.Followers().All(limited)
 				if err != nil {
 					return err
 				}
@@ -202,7 +204,7 @@ Fields: ` + output.Names(removedFollowerColumns),
 		Args:    cobra.ExactArgs(1),
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			name := args[0]
-			if err := refdb.CheckFollower(name); err != nil {
+			if err := driver.CheckFollower(name); err != nil {
 				return err
 			}
 			if err := c.Check(a.Run); err != nil {
@@ -215,7 +217,7 @@ Fields: ` + output.Names(removedFollowerColumns),
 					Do: func() (string, error) {
 						limited, cancel := a.Limited(ctx)
 						defer cancel()
-						found, err := db.RemoveFollower(limited, name)
+						found, err := db.Followers().Remove(limited, name)
 						if err == nil && !found {
 							err = exit.With(exit.Failed, "no such follower: "+name+" (refdbctl followers list shows all)")
 						}

@@ -31,7 +31,7 @@ func TestTheCommandsAboutTheHistoryRunAsTheyAreWritten(t *testing.T) {
 	w.Exec(t, `UPDATE history SET time = time - interval '4 days'`)
 	w.Exec(t, `UPDATE epochs SET began = began - interval '200 days'`)
 	move(first, refdb.Value(r.set(t, mainRef)))
-	if err := db.PutFollower(t.Context(), "NAME", refdb.Cursor{}); err != nil {
+	if err := db.Followers().Put(t.Context(), "NAME", refdb.Cursor{}); err != nil {
 		t.Fatal(err)
 	}
 	self, err := os.Executable()

@@ -49,7 +49,7 @@ func TestPruningKeepsTheNewestAndWhatIsUnread(t *testing.T) {
 	w.puts(t, "refs/heads/x", "a")
 	w.Exec(t, `UPDATE history SET time = time - interval '100 days'`)
 	w.puts(t, mainRef, "e")
-	if err := w.open(t).PutFollower(t.Context(), "mirror", refdb.Cursor{}); err != nil {
+	if err := w.open(t).Followers().Put(t.Context(), "mirror", refdb.Cursor{}); err != nil {
 		t.Fatal(err)
 	}
 	rows, _ := w.log(t)
@@ -123,7 +123,7 @@ func TestFollowersAreListedAndRemoved(t *testing.T) {
 		if name == "a new one" {
 			cursor = refdb.Cursor{}
 		}
-		if err := db.PutFollower(t.Context(), name, cursor); err != nil {
+		if err := db.Followers().Put(t.Context(), name, cursor); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/locking"
 	"github.com/globalrefdb/globalrefdb/lease"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 const (
@@ -153,7 +154,7 @@ func (l *lockRun) leased(cmd *cobra.Command) bool {
 
 func (l *lockRun) check(cmd *cobra.Command) error {
 	for _, ref := range l.refs {
-		if err := refdb.CheckKey(l.project, ref); err != nil {
+		if err := driver.CheckKey(l.project, ref); err != nil {
 			return err
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 func TestLockRunsACommandAndReturnsItsStatus(t *testing.T) {
@@ -389,7 +390,7 @@ func TestALostLockEndsTheWholeGroup(t *testing.T) {
 // unrenewable is a driver whose database can't be reached for beats.
 type unrenewable struct{ refdb.Driver }
 
-func (unrenewable) Beat(context.Context, []refdb.LockID) ([]refdb.BeatResult, error) {
+func (unrenewable) Beat(context.Context, []driver.LockID) ([]driver.BeatResult, error) {
 	return nil, fmt.Errorf("%w: no route to host", refdb.ErrUnavailable)
 }
 
@@ -452,6 +453,6 @@ func TestALockThatCannotBeReleased(t *testing.T) {
 // unreleasable is a driver that can't release locks.
 type unreleasable struct{ refdb.Driver }
 
-func (unreleasable) Release(context.Context, refdb.ReleaseRequest) (refdb.Released, error) {
-	return refdb.Released{}, fmt.Errorf("disk full")
+func (unreleasable) Release(context.Context, driver.ReleaseRequest) (driver.Released, error) {
+	return driver.Released{}, fmt.Errorf("disk full")
 }

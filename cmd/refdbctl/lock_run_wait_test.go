@@ -17,6 +17,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/locking"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 var errRefused = fmt.Errorf("%w: connection refused", refdb.ErrUnavailable)
@@ -132,9 +133,9 @@ type unacquirable struct {
 	faults *outages
 }
 
-func (d unacquirable) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
+func (d unacquirable) Acquire(ctx context.Context, r driver.AcquireRequest) (driver.Acquired, error) {
 	if err := d.faults.next(); err != nil {
-		return refdb.Acquired{}, err
+		return driver.Acquired{}, err
 	}
 	return d.Driver.Acquire(ctx, r)
 }
@@ -200,9 +201,9 @@ type unreachable struct {
 	faults *outages
 }
 
-func (d unreachable) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Released, error) {
+func (d unreachable) Release(ctx context.Context, r driver.ReleaseRequest) (driver.Released, error) {
 	if err := d.faults.next(); err != nil {
-		return refdb.Released{}, err
+		return driver.Released{}, err
 	}
 	return d.Driver.Release(ctx, r)
 }
@@ -245,9 +246,9 @@ type restarting struct {
 	faults *outages
 }
 
-func (d restarting) Locks(ctx context.Context, q refdb.LockQuery) (refdb.LockPage, error) {
+func (d restarting) Locks(ctx context.Context, q driver.LockQuery) (driver.LockPage, error) {
 	if err := d.faults.next(); err != nil {
-		return refdb.LockPage{}, err
+		return driver.LockPage{}, err
 	}
 	return d.Driver.Locks(ctx, q)
 }

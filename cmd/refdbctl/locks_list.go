@@ -18,6 +18,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/refvalue"
 	"github.com/globalrefdb/globalrefdb/lease"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 func (a *app) locksCommand() *cobra.Command {
@@ -198,7 +199,7 @@ Fields:
 		Args:    cobra.ExactArgs(2),
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			project, ref := args[0], args[1]
-			if err := refdb.CheckKey(project, ref); err != nil {
+			if err := driver.CheckKey(project, ref); err != nil {
 				return err
 			}
 			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
@@ -228,7 +229,7 @@ Fields:
 // lockRow is a lock, with its intent if it stands for one, or with its lease.
 type lockRow struct {
 	refdb.LockInfo
-	intent refdb.Intent
+	intent driver.Intent
 	lease  leaseRow
 }
 
@@ -277,12 +278,12 @@ func (s *leases) of(ctx context.Context, a *app, db *refdb.DB, l refdb.LockInfo)
 // order. Intents are read only once a lock stands for one.
 func (a *app) locksWithIntents(ctx context.Context, db *refdb.DB, f refdb.LockFilter) iter.Seq2[lockRow, error] {
 	return func(yield func(lockRow, error) bool) {
-		intents := cli.WithRowTimeout(ctx, a.Run, func(ctx context.Context) iter.Seq2[refdb.Intent, error] {
-			return db.Intents(ctx, refdb.IntentFilter{Project: f.Project, Ref: f.Ref, Owner: f.Owner})
+		intents := cli.WithRowTimeout(ctx, a.Run, func(ctx context.Context) iter.Seq2[driver.Intent, error] {
+			return db.Intents().All(ctx, driver.IntentFilter{Project: f.Project, Ref: f.Ref, Owner: f.Owner})
 		})
 		next, stop := iter.Pull2(intents)
 		defer stop()
-		var i refdb.Intent
+		var i driver.Intent
 		more := true
 		var found leases
 		for l, err := range a.Locks(ctx, db, f) {
@@ -304,7 +305,7 @@ func (a *app) locksWithIntents(ctx context.Context, db *refdb.DB, f refdb.LockFi
 }
 
 // precedes reports whether i comes before the intent of l.
-func precedes(i refdb.Intent, l refdb.LockInfo) bool {
+func precedes(i driver.Intent, l refdb.LockInfo) bool {
 	return cmp.Or(strings.Compare(i.Project, l.Project), strings.Compare(i.Ref, l.Ref), cmp.Compare(i.Token, l.Token)) < 0
 }
 

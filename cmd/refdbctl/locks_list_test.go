@@ -14,6 +14,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 type lockJSON struct {
@@ -35,7 +36,7 @@ const orphan = "RECLAIM_p_2020-01-01T00:00:00.000000000Z"
 func newLocks(tb testing.TB) *world {
 	w := newWorld(tb)
 	w.InsertLock(tb, refdb.LockInfo{Project: "p", Ref: "refs/heads/fresh", Owner: "there/1"})
-	w.InsertLock(tb, refdb.LockInfo{Project: "p", Ref: "refs/heads/stale", Owner: "here/1", Age: time.Hour, Token: refdb.TokenOf(time.Now().Add(-2 * time.Hour))})
+	w.InsertLock(tb, refdb.LockInfo{Project: "p", Ref: "refs/heads/stale", Owner: "here/1", Age: time.Hour, Token: driver.TokenOf(time.Now().Add(-2 * time.Hour))})
 	w.InsertLock(tb, refdb.LockInfo{Project: "q", Ref: "refs/tags/stale\u202e", Owner: "there/1", Age: time.Minute})
 	w.InsertLock(tb, refdb.LockInfo{Project: "q", Ref: "refs/tags/timeless", Owner: "gerrit"})
 	w.Exec(tb, `UPDATE locks SET token = NULL, heartbeat = NULL WHERE owner = 'gerrit'`)
@@ -235,12 +236,12 @@ type interfering struct {
 	interfere func()
 }
 
-func (m interfering) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Released, error) {
+func (m interfering) Release(ctx context.Context, r driver.ReleaseRequest) (driver.Released, error) {
 	m.interfere()
 	return m.Driver.Release(ctx, r)
 }
 
-func (m interfering) Purge(ctx context.Context, locks []refdb.StandingLock) ([]bool, error) {
+func (m interfering) Purge(ctx context.Context, locks []driver.StandingLock) ([]bool, error) {
 	m.interfere()
 	return m.Driver.Purge(ctx, locks)
 }
@@ -291,7 +292,7 @@ func TestHowLongALockIsHeldPromisesNoMoreThanIsKnown(t *testing.T) {
 	}{
 		{90*time.Second + 300*time.Millisecond, "1m30s"}, {1400 * time.Millisecond, "1s"}, {-time.Minute, "0s"},
 	} {
-		l := refdb.LockInfo{Token: refdb.TokenOf(now.Add(-c.taken)), Heartbeat: now}
+		l := refdb.LockInfo{Token: driver.TokenOf(now.Add(-c.taken)), Heartbeat: now}
 		var got string
 		for _, column := range plainLockColumns(output.Palette{}) {
 			if column.Name == "held_seconds" {

@@ -12,6 +12,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/operator"
 )
 
 func (a *app) locksPurgeCommand() *cobra.Command {
@@ -68,7 +70,7 @@ type purge struct {
 
 func (p *purge) check(a *app, args []string) error {
 	if len(args) == 2 {
-		if err := refdb.CheckKey(args[0], args[1]); err != nil {
+		if err := driver.CheckKey(args[0], args[1]); err != nil {
 			return err
 		}
 		if p.orphans || p.Project != "" || p.Prefix != "" {
@@ -99,9 +101,9 @@ func (p *purge) run(ctx context.Context, a *app, db *refdb.DB) error {
 			return err
 		}
 	}
-	var options []refdb.PurgeOption
+	var options []operator.PurgeOption
 	if p.force {
-		options = append(options, refdb.PurgeFresh())
+		options = append(options, operator.PurgeFresh())
 	}
 	rows := lockRows(locks)
 	return lockChange[lockRow]{
@@ -111,7 +113,7 @@ func (p *purge) run(ctx context.Context, a *app, db *refdb.DB) error {
 		noun:     "lock", verb: "purge", done: "purged",
 		kept: "kept", why: "kept %d that were renewed, released or changed hands meanwhile",
 		change: func(ctx context.Context) ([]lockRow, error) {
-			removed, err := db.Purge(ctx, locks, options...)
+			removed, err := db.Operator().Purge(ctx, locks, options...)
 			return lockRows(removed), err
 		},
 	}.run(ctx, a, db, p.Confirmation)
@@ -144,7 +146,7 @@ func (p *purge) selected(ctx context.Context, a *app, db *refdb.DB) ([]refdb.Loc
 		}
 	}
 	if p.orphans || p.Stale && p.Ref == "" {
-		for marker, err := range cli.WithRowTimeout(ctx, a.Run, db.Orphans) {
+		for marker, err := range cli.WithRowTimeout(ctx, a.Run, db.Operator().Orphans) {
 			if err != nil {
 				return nil, err
 			}
@@ -159,7 +161,7 @@ func (p *purge) selected(ctx context.Context, a *app, db *refdb.DB) ([]refdb.Loc
 // selectsMarker applies the filter to a marker row, whose project is
 // RECLAIM_, the lock's project, _ and a timestamp.
 func (p *purge) selectsMarker(m refdb.LockInfo) bool {
-	project := strings.TrimPrefix(m.Project, refdb.ReclaimPrefix)
+	project := strings.TrimPrefix(m.Project, driver.ReclaimPrefix)
 	if cut := strings.LastIndexByte(project, '_'); cut >= 0 {
 		project = project[:cut]
 	}
@@ -183,7 +185,7 @@ func refuseIntents(locks []refdb.LockInfo) error {
 // refuseFresh fails if one of the locks is fresh. Markers don't count: they have no holder.
 func refuseFresh(locks []refdb.LockInfo) error {
 	fresh := slices.DeleteFunc(slices.Clone(locks), func(l refdb.LockInfo) bool {
-		return l.Stale() || strings.HasPrefix(l.Project, refdb.ReclaimPrefix)
+		return l.Stale() || strings.HasPrefix(l.Project, driver.ReclaimPrefix)
 	})
 	if len(fresh) == 0 {
 		return nil

@@ -6,16 +6,17 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A row that is kept for a waiter is no lock: nobody holds it, and its times are not those of a holder.
 func TestAReservationIsNotListedAsALock(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	token := refdb.TokenOf(time.Now().Add(-2 * time.Hour))
-	w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: "refs/heads/free", Owner: refdb.ReservedFor(""), Token: token})
+	token := driver.TokenOf(time.Now().Add(-2 * time.Hour))
+	w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: "refs/heads/free", Owner: driver.ReservedFor(""), Token: token})
 	w.Exec(t, `UPDATE locks SET heartbeat = 0`)
-	w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: "refs/heads/kept", Owner: refdb.ReservedFor("eu/x:1:A"), Token: token, Age: 20 * time.Second})
+	w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: "refs/heads/kept", Owner: driver.ReservedFor("eu/x:1:A"), Token: token, Age: 20 * time.Second})
 	for _, l := range decode[[]struct {
 		lockJSON
 		Reserved bool

@@ -16,6 +16,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/refs"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/refvalue"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 )
 
@@ -76,7 +77,7 @@ Fields: ` + output.Names(output.WithResult(decidedColumns)) + `
 
 // resolution holds the arguments of the command.
 type resolution struct {
-	refdb.IntentFilter
+	driver.IntentFilter
 	cli.Confirmation
 	keepOld, takeNew bool
 	reason, by       string
@@ -88,7 +89,7 @@ func (r *resolution) check(a *app, args []string) error {
 	case len(args) == 2 && r.Project != "":
 		return exit.Usage("PROJECT REF names one intent: leave out --project")
 	case len(args) == 2:
-		if err := refdb.CheckKey(args[0], args[1]); err != nil {
+		if err := driver.CheckKey(args[0], args[1]); err != nil {
 			return err
 		}
 		r.Project, r.Ref = args[0], args[1]
@@ -106,17 +107,17 @@ func (r *resolution) check(a *app, args []string) error {
 
 // decision returns the decision on an intent. A counter always takes the new value: see
 // [refs.IsCounter].
-func (r *resolution) decision(in refdb.Intent) refdb.Decision {
+func (r *resolution) decision(in driver.Intent) driver.Decision {
 	if r.keepOld && !refs.IsCounter(in.Ref) {
-		return refdb.KeepOld
+		return driver.KeepOld
 	}
-	return refdb.TakeNew
+	return driver.TakeNew
 }
 
 // decided is an intent with the decision on it.
 type decided struct {
-	refdb.Intent
-	decision refdb.Decision
+	driver.Intent
+	decision driver.Decision
 }
 
 var decidedColumns = []output.Column[decided]{
@@ -133,8 +134,8 @@ var decidedColumns = []output.Column[decided]{
 }
 
 func (r *resolution) run(ctx context.Context, a *app, db *refdb.DB) error {
-	intents, err := cli.Collect(cli.WithRowTimeout(ctx, a.Run, func(ctx context.Context) iter.Seq2[refdb.Intent, error] {
-		return db.Intents(ctx, r.IntentFilter)
+	intents, err := cli.Collect(cli.WithRowTimeout(ctx, a.Run, func(ctx context.Context) iter.Seq2[driver.Intent, error] {
+		return db.Intents().All(ctx, r.IntentFilter)
 	}))
 	if err != nil {
 		return err
@@ -169,8 +170,8 @@ func (r *resolution) run(ctx context.Context, a *app, db *refdb.DB) error {
 
 // resolve carries out the decisions, and returns those that it carried out.
 func (r *resolution) resolve(ctx context.Context, db *refdb.DB, rows []decided) (done []decided, err error) {
-	for _, decision := range []refdb.Decision{refdb.KeepOld, refdb.TakeNew} {
-		var intents []refdb.Intent
+	for _, decision := range []driver.Decision{driver.KeepOld, driver.TakeNew} {
+		var intents []driver.Intent
 		for _, d := range rows {
 			if d.decision == decision {
 				intents = append(intents, d.Intent)
@@ -179,7 +180,7 @@ func (r *resolution) resolve(ctx context.Context, db *refdb.DB, rows []decided) 
 		if len(intents) == 0 {
 			continue
 		}
-		resolved, err := db.Resolve(ctx, intents, decision, r.by, r.reason)
+		resolved, err := db.Intents().Resolve(ctx, intents, decision, r.by, r.reason)
 		for _, in := range resolved {
 			done = append(done, decided{in, decision})
 		}
@@ -207,7 +208,7 @@ func (r *resolution) question(intents int) string {
 }
 
 // act returns the resolution's entry in the audit.
-func (r *resolution) act(intents []refdb.Intent) cli.Act {
+func (r *resolution) act(intents []driver.Intent) cli.Act {
 	names := make([]string, len(intents))
 	for i, in := range intents {
 		names[i] = fmt.Sprintf("%s %s of %s: %s to %s", in.Project, in.Ref, in.Owner, refvalue.Describe(in.Old), refvalue.Describe(in.New))
@@ -221,7 +222,7 @@ func (r *resolution) act(intents []refdb.Intent) cli.Act {
 
 // refuseAlive fails if the daemon of one of the intents' sites is running: the daemon resolves
 // them.
-func (a *app) refuseAlive(ctx context.Context, db *refdb.DB, intents []refdb.Intent) error {
+func (a *app) refuseAlive(ctx context.Context, db *refdb.DB, intents []driver.Intent) error {
 	ctx, cancel := a.Limited(ctx)
 	defer cancel()
 	var sites []string

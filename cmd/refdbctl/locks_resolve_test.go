@@ -11,6 +11,8 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/intents"
 )
 
 type intentJSON struct {
@@ -45,7 +47,7 @@ func (w *world) openAs(tb testing.TB, site string) *refdb.DB {
 
 func (w *world) prepare(tb testing.TB, site, project string, updates ...refdb.Update) {
 	tb.Helper()
-	if _, err := w.openAs(tb, site).Prepare(tb.Context(), project, updates, "boot:1:2", refdb.AskedBy("alice of "+site)); err != nil {
+	if _, err := w.openAs(tb, site).Intents().Prepare(tb.Context(), project, updates, "boot:1:2", intents.AskedBy("alice of "+site)); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -54,7 +56,7 @@ func (w *world) prepare(tb testing.TB, site, project string, updates ...refdb.Up
 func (w *world) left(tb testing.TB, decided bool) string {
 	tb.Helper()
 	var all []string
-	for i, err := range w.openAs(tb, "looking").Intents(tb.Context(), refdb.IntentFilter{Decided: decided}) {
+	for i, err := range w.openAs(tb, "looking").Intents().All(tb.Context(), driver.IntentFilter{Decided: decided}) {
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -145,9 +147,9 @@ func TestResolveRecordsWhoAndWhy(t *testing.T) {
 	t.Parallel()
 	w := newIntents(t)
 	w.do(t, "locks", "resolve", "p", mainRef, "--keep-old", "--reason", "its disk is lost", "--yes")
-	for i, err := range w.open(t).Intents(t.Context(), refdb.IntentFilter{Decided: true}) {
+	for i, err := range w.open(t).Intents().All(t.Context(), driver.IntentFilter{Decided: true}) {
 		host, _ := os.Hostname()
-		if err != nil || i.Reason != "its disk is lost" || !strings.HasSuffix(i.DecidedBy, "@"+host) || i.Decision != refdb.KeepOld {
+		if err != nil || i.Reason != "its disk is lost" || !strings.HasSuffix(i.DecidedBy, "@"+host) || i.Decision != driver.KeepOld {
 			t.Errorf("%+v, %v", i, err)
 		}
 	}
@@ -200,7 +202,7 @@ type lateResolve struct {
 	before func()
 }
 
-func (l lateResolve) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
+func (l lateResolve) Resolve(ctx context.Context, r driver.ResolveRequest) ([]bool, error) {
 	l.before()
 	return l.Driver.Resolve(ctx, r)
 }

@@ -13,6 +13,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/audit"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/intents"
 )
 
 // varying replaces what differs from run to run: the owner of a DB, and the width of the column
@@ -119,7 +122,7 @@ type operationsScript struct {
 	*world
 	to      *strings.Builder
 	db      *refdb.DB
-	pending refdb.Preparation
+	pending intents.Preparation
 	past    string // a position before project big had refs
 
 	recorded map[string]bool // acts, by ID
@@ -152,11 +155,11 @@ func (s *operationsScript) prepareLocks(tb testing.TB) {
 	s.lock(tb, "p", "refs/heads/d2", "live/1")
 	s.lock(tb, "q", "refs/heads/x", "live/1")
 	var err error
-	s.pending, err = s.db.Prepare(ctx, "i", []refdb.Update{{Ref: mainRef, New: refdb.Value(id("3"))}, {Ref: "refs/sequences/n", New: refdb.Value(id("4"))}}, "agent")
+	s.pending, err = s.db.Intents().Prepare(ctx, "i", []refdb.Update{{Ref: mainRef, New: refdb.Value(id("3"))}, {Ref: "refs/sequences/n", New: refdb.Value(id("4"))}}, "agent")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if _, err := s.db.Prepare(ctx, "j", []refdb.Update{{Ref: mainRef, New: refdb.Value(id("5"))}}, "agent"); err != nil {
+	if _, err := s.db.Intents().Prepare(ctx, "j", []refdb.Update{{Ref: mainRef, New: refdb.Value(id("5"))}}, "agent"); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -164,7 +167,7 @@ func (s *operationsScript) prepareLocks(tb testing.TB) {
 // lock takes a lock on behalf of a process that does not renew it.
 func (s *operationsScript) lock(tb testing.TB, project, ref, owner string) {
 	tb.Helper()
-	r := refdb.AcquireRequest{Project: project, Refs: []string{ref}, Owner: owner, Nonce: owner, StaleAfter: 30 * time.Second}
+	r := driver.AcquireRequest{Project: project, Refs: []string{ref}, Owner: owner, Nonce: owner, StaleAfter: 30 * time.Second}
 	if _, err := s.memory.Open().Acquire(tb.Context(), r); err != nil {
 		tb.Fatal(err)
 	}
@@ -198,7 +201,7 @@ func (s *operationsScript) release(tb testing.TB, ref string) {
 	tb.Helper()
 	for l, err := range s.db.Locks(tb.Context(), refdb.LockFilter{Project: "p", Ref: ref}) {
 		if err == nil {
-			_, err = s.db.Purge(tb.Context(), []refdb.LockInfo{l})
+			_, err = s.db.Operator().Purge(tb.Context(), []refdb.LockInfo{l})
 		}
 		if err != nil {
 			tb.Error(err)
@@ -209,7 +212,7 @@ func (s *operationsScript) release(tb testing.TB, ref string) {
 // finish ends the intents on project i, as their site does.
 func (s *operationsScript) finish(tb testing.TB) {
 	tb.Helper()
-	if err := s.db.Finish(tb.Context(), s.pending, nil, []string{mainRef}); err != nil {
+	if err := s.db.Intents().Finish(tb.Context(), s.pending, nil, []string{mainRef}); err != nil {
 		tb.Error(err)
 	}
 }
@@ -232,7 +235,7 @@ func (s *operationsScript) runIn(tb testing.TB, ctx context.Context, args string
 		s.to.WriteString("! " + line)
 	}
 	fmt.Fprintf(s.to, "(exit status %d)\n", r.code)
-	for e, err := range s.db.Audit(tb.Context(), refdb.AuditFilter{}) {
+	for e, err := range s.db.Audit().All(tb.Context(), audit.Filter{}) {
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -268,17 +271,17 @@ func (m *meanwhile) once() {
 	}
 }
 
-func (m *meanwhile) Update(ctx context.Context, r refdb.UpdateRequest) error {
+func (m *meanwhile) Update(ctx context.Context, r driver.UpdateRequest) error {
 	m.once()
 	return m.Driver.Update(ctx, r)
 }
 
-func (m *meanwhile) Purge(ctx context.Context, locks []refdb.StandingLock) ([]bool, error) {
+func (m *meanwhile) Purge(ctx context.Context, locks []driver.StandingLock) ([]bool, error) {
 	m.once()
 	return m.Driver.Purge(ctx, locks)
 }
 
-func (m *meanwhile) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
+func (m *meanwhile) Resolve(ctx context.Context, r driver.ResolveRequest) ([]bool, error) {
 	m.once()
 	return m.Driver.Resolve(ctx, r)
 }
@@ -288,26 +291,26 @@ type failing struct{ refdb.Driver }
 
 var errFull = fmt.Errorf("disk full")
 
-func (failing) Update(context.Context, refdb.UpdateRequest) error { return errFull }
+func (failing) Update(context.Context, driver.UpdateRequest) error { return errFull }
 
-func (failing) Purge(context.Context, []refdb.StandingLock) ([]bool, error) { return nil, errFull }
+func (failing) Purge(context.Context, []driver.StandingLock) ([]bool, error) { return nil, errFull }
 
-func (failing) Resolve(context.Context, refdb.ResolveRequest) ([]bool, error) { return nil, errFull }
+func (failing) Resolve(context.Context, driver.ResolveRequest) ([]bool, error) { return nil, errFull }
 
-func (failing) PurgeTombstones(context.Context, refdb.TombstoneRequest) (int, error) {
+func (failing) PurgeTombstones(context.Context, driver.TombstoneRequest) (int, error) {
 	return 0, errFull
 }
 
-func (failing) Remove(context.Context, refdb.RemoveRequest) (int, error) { return 0, errFull }
+func (failing) Remove(context.Context, driver.RemoveRequest) (int, error) { return 0, errFull }
 
-func (failing) Prune(context.Context, refdb.PruneRequest) (refdb.Pruned, error) {
-	return refdb.Pruned{}, errFull
+func (failing) Prune(context.Context, driver.PruneRequest) (driver.Pruned, error) {
+	return driver.Pruned{}, errFull
 }
 
 // unrecordable is a driver that can't record acts.
 type unrecordable struct{ refdb.Driver }
 
-func (unrecordable) Record(context.Context, refdb.AuditEntry) (time.Time, error) {
+func (unrecordable) Record(context.Context, driver.AuditEntry) (time.Time, error) {
 	return time.Time{}, errFull
 }
 
@@ -317,7 +320,7 @@ type modest struct {
 	most int
 }
 
-func (m modest) Update(ctx context.Context, r refdb.UpdateRequest) error {
+func (m modest) Update(ctx context.Context, r driver.UpdateRequest) error {
 	if n := len(r.Updates); n > m.most {
 		return fmt.Errorf("%w: %d refs", refdb.ErrTooMany, n)
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	refdbprojects "github.com/globalrefdb/globalrefdb/refdb/projects"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 )
@@ -39,7 +41,7 @@ Fields: ` + output.Names(cli.RemovalColumns),
 		Args:    cobra.ExactArgs(1),
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			r.project = args[0]
-			if err := refdb.CheckProject(r.project); err != nil {
+			if err := driver.CheckProject(r.project); err != nil {
 				return err
 			}
 			if err := r.Check(a.Run); err != nil {
@@ -66,7 +68,7 @@ func (r *projectRemoval) run(ctx context.Context, a *app, db *refdb.DB) error {
 	if err := a.RequireRights(ctx, db, "project remove"); err != nil {
 		return err
 	}
-	row, ruled, err := db.Project(ctx, r.project)
+	row, ruled, err := db.Projects().Get(ctx, r.project)
 	if err != nil {
 		return err
 	}
@@ -97,9 +99,9 @@ func (r *projectRemoval) run(ctx context.Context, a *app, db *refdb.DB) error {
 			a.Note("project %s has %s, deleted ones included, and %s", r.project, output.Count(refs, "ref"), describeLocks(locks))
 		}
 	}
-	var options []refdb.RemoveOption
+	var options []refdbprojects.RemoveOption
 	if r.force {
-		options = append(options, refdb.Force())
+		options = append(options, refdbprojects.Force())
 	}
 	marked := false
 	return r.Perform(ctx, a.Run, db, cli.Operation{
@@ -110,7 +112,7 @@ func (r *projectRemoval) run(ctx context.Context, a *app, db *refdb.DB) error {
 			if ruled {
 				n, marked, err = projects.Remove(ctx, db, row, options...)
 			} else {
-				n, err = db.RemoveProject(ctx, r.project, options...)
+				n, err = db.Projects().Remove(ctx, r.project, options...)
 			}
 			return fmt.Sprintf("removed %d", n), err
 		},
@@ -162,12 +164,12 @@ func refuseHeld(locks []refdb.LockInfo, force bool) error {
 	return fmt.Errorf("nothing was done: %w", &refdb.LockedError{Holders: held})
 }
 
-var summaryColumns = []output.Column[refdb.ProjectSummary]{
-	{Name: "project", Value: func(p refdb.ProjectSummary) any { return p.Name }},
-	{Name: "refs", Value: func(p refdb.ProjectSummary) any { return p.Refs }},
-	{Name: "deleted", Value: func(p refdb.ProjectSummary) any { return p.Deleted }},
-	{Name: "locks", Value: func(p refdb.ProjectSummary) any { return p.Locks }},
-	{Name: "changed", Value: func(p refdb.ProjectSummary) any { return output.OrNil(!p.Changed.IsZero(), p.Changed) }},
+var summaryColumns = []output.Column[driver.ProjectSummary]{
+	{Name: "project", Value: func(p driver.ProjectSummary) any { return p.Name }},
+	{Name: "refs", Value: func(p driver.ProjectSummary) any { return p.Refs }},
+	{Name: "deleted", Value: func(p driver.ProjectSummary) any { return p.Deleted }},
+	{Name: "locks", Value: func(p driver.ProjectSummary) any { return p.Locks }},
+	{Name: "changed", Value: func(p driver.ProjectSummary) any { return output.OrNil(!p.Changed.IsZero(), p.Changed) }},
 }
 
 func (a *app) projectListCommand() *cobra.Command {
@@ -184,7 +186,7 @@ Fields: ` + output.Names(summaryColumns) + `
 		Args: cobra.NoArgs,
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
 			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
-				return cli.PrintRows(a.Run, summaryColumns, cli.WithRowTimeout(ctx, a.Run, db.Projects))
+				return cli.PrintRows(a.Run, summaryColumns, cli.WithRowTimeout(ctx, a.Run, db.Projects().Summaries))
 			})
 		}),
 	}
@@ -192,7 +194,7 @@ Fields: ` + output.Names(summaryColumns) + `
 
 // A shownProject is a project's record in the database.
 type shownProject struct {
-	refdb.Project
+	driver.Project
 	mirror string // the site that fetches the project
 }
 
@@ -337,11 +339,11 @@ Fields: ` + output.Names(projectColumns),
 const enforceLimit = time.Minute
 
 // setProject changes a project's row to next.
-func (a *app) setProject(ctx context.Context, db *refdb.DB, p, next refdb.Project, without []string) (refdb.Project, error) {
+func (a *app) setProject(ctx context.Context, db *refdb.DB, p, next driver.Project, without []string) (driver.Project, error) {
 	if next.Mode != config.Enforce || p.Mode == config.Enforce {
 		limited, cancel := a.Limited(ctx)
 		defer cancel()
-		return db.PutProject(limited, next)
+		return db.Projects().Put(limited, next)
 	}
 	limited, cancel := context.WithTimeout(ctx, a.AwaitDaemon(enforceLimit))
 	defer cancel()
@@ -350,17 +352,17 @@ func (a *app) setProject(ctx context.Context, db *refdb.DB, p, next refdb.Projec
 	})
 }
 
-func (a *app) project(ctx context.Context, db *refdb.DB, name string) (refdb.Project, error) {
+func (a *app) project(ctx context.Context, db *refdb.DB, name string) (driver.Project, error) {
 	limited, cancel := a.Limited(ctx)
 	defer cancel()
-	p, ok, err := db.Project(limited, name)
+	p, ok, err := db.Projects().Get(limited, name)
 	if err == nil && !ok {
 		err = exit.With(exit.Failed, "the database has no rules for project "+name+": refdbctl site enable creates them from the site's configuration")
 	}
 	return p, err
 }
 
-func (a *app) printProject(ctx context.Context, db *refdb.DB, p refdb.Project) error {
+func (a *app) printProject(ctx context.Context, db *refdb.DB, p driver.Project) error {
 	mirror, err := a.mirror(ctx, db, p)
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/site/projects"
@@ -67,7 +68,7 @@ func (a *app) setMirror(ctx context.Context, db *refdb.DB, project, site string,
 }
 
 // mirror returns the site that fetches a mirrored project.
-func (a *app) mirror(ctx context.Context, db *refdb.DB, p refdb.Project) (string, error) {
+func (a *app) mirror(ctx context.Context, db *refdb.DB, p driver.Project) (string, error) {
 	limited, cancel := a.Limited(ctx)
 	defer cancel()
 	return projects.Mirror(limited, db, p)
@@ -92,6 +93,6 @@ func describeMirror(site string) string {
 }
 
 // wasRemoved returns the error for changing a removed project.
-func wasRemoved(p refdb.Project) error {
+func wasRemoved(p driver.Project) error {
 	return exit.With(exit.Failed, "the project "+p.Project+" was removed: to restore it, run refdbctl site enable --new at a site that has its repository")
 }

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 )
 
@@ -13,7 +13,7 @@ func TestAMirrorIsDeclaredAtOneSiteAndTakenBack(t *testing.T) {
 	w := newWorld(t)
 	db := w.open(t)
 	const rules = "ref refs/heads/*"
-	if _, err := db.PutProject(t.Context(), refdb.Project{Project: "p", ID: "id", Rules: rules, Mode: "enforce"}); err != nil {
+	if _, err := db.Projects().Put(t.Context(), driver.Project{Project: "p", ID: "id", Rules: rules, Mode: "enforce"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, site := range []string{"eu", "us"} {

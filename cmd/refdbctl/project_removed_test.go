@@ -5,6 +5,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // Sites know by its row that a project was removed.
@@ -12,12 +13,12 @@ func TestARemovedProjectsRowSaysSo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	db := w.open(t)
-	if _, err := db.PutProject(t.Context(), refdb.Project{Project: "p", ID: "id", Rules: "ref *", Mode: "enforce", Store: "all"}); err != nil {
+	if _, err := db.Projects().Put(t.Context(), driver.Project{Project: "p", ID: "id", Rules: "ref *", Mode: "enforce", Store: "all"}); err != nil {
 		t.Fatal(err)
 	}
-	row := func() refdb.Project {
+	row := func() driver.Project {
 		t.Helper()
-		p, _, err := db.Project(t.Context(), "p")
+		p, _, err := db.Projects().Get(t.Context(), "p")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +53,7 @@ func TestARemovedProjectsRowSaysSo(t *testing.T) {
 		t.Errorf("removed again: %+v, before %+v", p, removed)
 	}
 	// A project that has a row alone can be removed, too.
-	if _, err := db.PutProject(t.Context(), refdb.Project{Project: "empty", ID: "id2", Rules: "ref *", Mode: "enforce"}); err != nil {
+	if _, err := db.Projects().Put(t.Context(), driver.Project{Project: "empty", ID: "id2", Rules: "ref *", Mode: "enforce"}); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.do(t, "project", "remove", "empty", "--yes"); got != "removed 0 refs of empty\n" {

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 func TestAProjectsRulesAreShownAndChanged(t *testing.T) {
@@ -13,7 +13,7 @@ func TestAProjectsRulesAreShownAndChanged(t *testing.T) {
 	w := newWorld(t)
 	w.run(t, "project", "show", "p").is(t, exit.Failed, "site enable")
 	w.run(t, "project", "set", "p", "--ref", "refs/heads/*").is(t, exit.Failed, "site enable")
-	if _, err := w.open(t).PutProject(t.Context(), refdb.Project{Project: "p", ID: "id", Rules: "ref *", Mode: "enforce"}); err != nil {
+	if _, err := w.open(t).Projects().Put(t.Context(), driver.Project{Project: "p", ID: "id", Rules: "ref *", Mode: "enforce"}); err != nil {
 		t.Fatal(err)
 	}
 	w.run(t, "project", "set", "p", "--ref", "^(").is(t, exit.Misuse, "is not a pattern")

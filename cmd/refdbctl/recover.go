@@ -12,6 +12,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	refdbrecovery "github.com/globalrefdb/globalrefdb/refdb/recovery"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 )
 
@@ -23,24 +25,24 @@ type recovery struct {
 	why     cli.Reason
 }
 
-var lostColumns = []output.Column[refdb.LostChange]{
-	{Name: "project", Value: func(l refdb.LostChange) any { return l.Project }},
-	{Name: "ref", Value: func(l refdb.LostChange) any { return l.Ref }},
-	{Name: "old", Value: func(l refdb.LostChange) any { return output.OrNil(l.Old != "", l.Old) },
-		Text: func(l refdb.LostChange) string { return output.OrDash(l.Old != "", l.Old.Abbrev()) }},
-	{Name: "new", Value: func(l refdb.LostChange) any { return output.OrNil(l.New != "", l.New) },
-		Text: func(l refdb.LostChange) string { return output.OrDash(l.New != "", l.New.Abbrev()) }},
-	{Name: "made", Value: func(l refdb.LostChange) any { return l.At }},
-	output.Optional("by", func(l refdb.LostChange) string { return l.By }),
-	{Name: "site", Value: func(l refdb.LostChange) any { return l.Witness }},
-	{Name: "op", Value: func(l refdb.LostChange) any { return l.Op }},
-	{Name: "fate", Value: func(l refdb.LostChange) any { return l.Fate },
-		Text: func(l refdb.LostChange) string { return output.OrDash(l.Fate != refdb.Undecided, string(l.Fate)) }},
+var lostColumns = []output.Column[driver.LostChange]{
+	{Name: "project", Value: func(l driver.LostChange) any { return l.Project }},
+	{Name: "ref", Value: func(l driver.LostChange) any { return l.Ref }},
+	{Name: "old", Value: func(l driver.LostChange) any { return output.OrNil(l.Old != "", l.Old) },
+		Text: func(l driver.LostChange) string { return output.OrDash(l.Old != "", l.Old.Abbrev()) }},
+	{Name: "new", Value: func(l driver.LostChange) any { return output.OrNil(l.New != "", l.New) },
+		Text: func(l driver.LostChange) string { return output.OrDash(l.New != "", l.New.Abbrev()) }},
+	{Name: "made", Value: func(l driver.LostChange) any { return l.At }},
+	output.Optional("by", func(l driver.LostChange) string { return l.By }),
+	{Name: "site", Value: func(l driver.LostChange) any { return l.Witness }},
+	{Name: "op", Value: func(l driver.LostChange) any { return l.Op }},
+	{Name: "fate", Value: func(l driver.LostChange) any { return l.Fate },
+		Text: func(l driver.LostChange) string { return output.OrDash(l.Fate != driver.Undecided, string(l.Fate)) }},
 }
 
 // An admission is the state of the database's server, with the sites that are awaited and unreachable.
 type admission struct {
-	refdb.Admission
+	driver.Admission
 	unreachable []string
 }
 
@@ -131,7 +133,7 @@ was not made, or late). JSON has the lost changes in a list, "lost"; CSV has onl
 
 func (r recovery) run(ctx context.Context, a *app, db *refdb.DB) error {
 	if r.status {
-		now, err := a.admission(ctx, db.Admission)
+		now, err := a.admission(ctx, db.Recovery().Admission)
 		if err != nil {
 			return err
 		}
@@ -141,7 +143,7 @@ func (r recovery) run(ctx context.Context, a *app, db *refdb.DB) error {
 		return err
 	}
 	// If nothing was lost and no other site has to compare the server, this admits it.
-	now, err := a.admission(ctx, db.Compare)
+	now, err := a.admission(ctx, db.Recovery().Compare)
 	if err != nil {
 		return err
 	}
@@ -173,19 +175,19 @@ func (r recovery) run(ctx context.Context, a *app, db *refdb.DB) error {
 
 // recover writes lost changes again, and prints those that it does not write.
 func (r recovery) recover(ctx context.Context, a *app, db *refdb.DB, lost int) (outcome string, err error) {
-	fates := map[refdb.Fate]int{}
-	done, err := db.Recover(ctx, refdb.RecoverOptions{
+	fates := map[driver.Fate]int{}
+	done, err := db.Recovery().Recover(ctx, refdbrecovery.Options{
 		By: a.Who(), Reason: string(r.why), Without: r.without,
-		Each: func(l refdb.LostChange) {
+		Each: func(l driver.LostChange) {
 			fates[l.Fate]++
-			if l.Fate != refdb.Rewritten {
+			if l.Fate != driver.Rewritten {
 				a.Note("%s: %s %s: %s -> %s, by %s at %s", l.Fate, output.Escape(l.Project), output.Escape(l.Ref), l.Old.Abbrev(), l.New.Abbrev(),
 					output.OrDash(l.By != "", output.Escape(l.By)), output.Escape(l.Witness))
 			}
 		},
 	})
-	outcome = fmt.Sprintf("%d written again, %d opposed, %d dropped", fates[refdb.Rewritten], fates[refdb.Opposed], fates[refdb.Dropped])
-	if untold := lost - fates[refdb.Rewritten] - fates[refdb.Opposed] - fates[refdb.Dropped]; untold > 0 && done.Done {
+	outcome = fmt.Sprintf("%d written again, %d opposed, %d dropped", fates[driver.Rewritten], fates[driver.Opposed], fates[driver.Dropped])
+	if untold := lost - fates[driver.Rewritten] - fates[driver.Opposed] - fates[driver.Dropped]; untold > 0 && done.Done {
 		outcome += fmt.Sprintf("; of %d the reply was lost: refdbctl recover --status has them", untold)
 	}
 	if err == nil && !done.Done {
@@ -197,14 +199,14 @@ func (r recovery) recover(ctx context.Context, a *app, db *refdb.DB, lost int) (
 	return outcome, a.PrintSummary(done.Server, outcome+"; the database can be written again")
 }
 
-func (a *app) admission(ctx context.Context, ask func(context.Context) (refdb.Admission, error)) (refdb.Admission, error) {
+func (a *app) admission(ctx context.Context, ask func(context.Context) (driver.Admission, error)) (driver.Admission, error) {
 	limited, cancel := a.Limited(ctx)
 	defer cancel()
 	return ask(limited)
 }
 
 // printLost shows the state and lost changes: the undecided ones or all.
-func (a *app) printLost(ctx context.Context, db *refdb.DB, server refdb.Admission, all bool) error {
+func (a *app) printLost(ctx context.Context, db *refdb.DB, server driver.Admission, all bool) error {
 	now := admission{Admission: server}
 	sites, err := a.unreachable(ctx, db, server)
 	if err != nil {
@@ -213,10 +215,10 @@ func (a *app) printLost(ctx context.Context, db *refdb.DB, server refdb.Admissio
 	for _, s := range sites {
 		now.unreachable = append(now.unreachable, s.Name)
 	}
-	return cli.PrintReport(a.Run, admissionColumns, now, "lost", lostColumns, db.LostChanges(ctx, all))
+	return cli.PrintReport(a.Run, admissionColumns, now, "lost", lostColumns, db.Recovery().LostChanges(ctx, all))
 }
 
-func (a *app) unreachable(ctx context.Context, db *refdb.DB, server refdb.Admission) ([]presence.Site, error) {
+func (a *app) unreachable(ctx context.Context, db *refdb.DB, server driver.Admission) ([]presence.Site, error) {
 	limited, cancel := a.Limited(ctx)
 	defer cancel()
 	return presence.Unreachable(limited, db, server)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A forgetful driver loses the reply to the step that ends a recovery.
@@ -15,7 +16,7 @@ type forgetful struct {
 	recovered bool
 }
 
-func (d *forgetful) Recover(ctx context.Context, r refdb.RecoverRequest) (refdb.Recovered, error) {
+func (d *forgetful) Recover(ctx context.Context, r driver.RecoverRequest) (driver.Recovered, error) {
 	answer, err := d.Driver.Recover(ctx, r)
 	if err == nil && answer.Done && !d.recovered {
 		d.recovered, err = true, refdb.ErrOutcomeUnknown

@@ -245,7 +245,7 @@ func TestARefThatGitCouldNotHoldBesideOneInTheDatabaseIsRefused(t *testing.T) {
 	w.InsertRef(t, "p", "refs/heads/b00005/x", refdb.Deleted)
 	w.InsertRef(t, "p", "refs/heads/below", refdb.Value(id("a")))
 	db := w.open(t)
-	pending, err := db.Prepare(t.Context(), "p", []refdb.Update{{Ref: "refs/heads/intended/x", New: refdb.Value(id("a"))}}, "agent")
+	pending, err := db.Intents().Prepare(t.Context(), "p", []refdb.Update{{Ref: "refs/heads/intended/x", New: refdb.Value(id("a"))}}, "agent")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +264,7 @@ func TestARefThatGitCouldNotHoldBesideOneInTheDatabaseIsRefused(t *testing.T) {
 		}
 	}
 	// What the messages say to do.
-	if err := db.Finish(t.Context(), pending, nil, []string{"refs/heads/intended/x"}); err != nil {
+	if err := db.Intents().Finish(t.Context(), pending, nil, []string{"refs/heads/intended/x"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range got.Problems {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 type refJSON struct {
@@ -160,7 +161,7 @@ type lossy struct {
 	carryOut bool
 }
 
-func (l lossy) Update(ctx context.Context, r refdb.UpdateRequest) error {
+func (l lossy) Update(ctx context.Context, r driver.UpdateRequest) error {
 	if l.carryOut {
 		if err := l.Driver.Update(ctx, r); err != nil {
 			return err
@@ -188,9 +189,9 @@ func (hanging) Get(ctx context.Context, _ string, _ []string) ([]refdb.Ref, erro
 	return nil, ctx.Err()
 }
 
-func (hanging) List(ctx context.Context, _ refdb.RefQuery) (refdb.RefPage, error) {
+func (hanging) List(ctx context.Context, _ driver.RefQuery) (driver.RefPage, error) {
 	<-ctx.Done()
-	return refdb.RefPage{}, ctx.Err()
+	return driver.RefPage{}, ctx.Err()
 }
 
 func TestADatabaseThatHangs(t *testing.T) {

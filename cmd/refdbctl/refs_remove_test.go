@@ -7,6 +7,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // afterRemoval is a driver that does something after each chunk of a removal.
@@ -15,13 +16,13 @@ type afterRemoval struct {
 	do func()
 }
 
-func (d afterRemoval) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error) {
+func (d afterRemoval) Remove(ctx context.Context, r driver.RemoveRequest) (int, error) {
 	n, err := d.Driver.Remove(ctx, r)
 	d.do()
 	return n, err
 }
 
-func (d afterRemoval) PurgeTombstones(ctx context.Context, r refdb.TombstoneRequest) (int, error) {
+func (d afterRemoval) PurgeTombstones(ctx context.Context, r driver.TombstoneRequest) (int, error) {
 	n, err := d.Driver.PurgeTombstones(ctx, r)
 	d.do()
 	return n, err

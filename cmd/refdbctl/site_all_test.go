@@ -12,6 +12,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // fleet adds n repositories to a site, copies of team/app: fleet/00 and so on.
@@ -140,12 +141,12 @@ type interrupting struct {
 	arrived <-chan struct{} // unless nil, what follows the project in order waits for it
 }
 
-func (d interrupting) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, error) {
+func (d interrupting) List(ctx context.Context, q driver.RefQuery) (driver.RefPage, error) {
 	d.asked(q.Project)
 	return d.Driver.List(ctx, q)
 }
 
-func (d interrupting) Update(ctx context.Context, r refdb.UpdateRequest) error {
+func (d interrupting) Update(ctx context.Context, r driver.UpdateRequest) error {
 	d.asked(r.Project)
 	return d.Driver.Update(ctx, r)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/client"
 )
 
@@ -265,9 +266,9 @@ func TestEnableSaysWhatGitSaysOfABrokenRef(t *testing.T) {
 // deaf is a driver that never answers.
 type deaf struct{ refdb.Driver }
 
-func (deaf) List(ctx context.Context, _ refdb.RefQuery) (refdb.RefPage, error) {
+func (deaf) List(ctx context.Context, _ driver.RefQuery) (driver.RefPage, error) {
 	<-ctx.Done()
-	return refdb.RefPage{}, ctx.Err()
+	return driver.RefPage{}, ctx.Err()
 }
 
 func TestSiteCommandsWaitForTheDatabaseAsLongAsTheTimeoutSays(t *testing.T) {

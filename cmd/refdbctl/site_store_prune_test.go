@@ -8,6 +8,8 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/intents"
 )
 
 type prunedJSON struct{ Unused, Superseded int }
@@ -17,24 +19,24 @@ func TestOnlyPacksThatNobodyNeedsArePruned(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	db := w.openAs(t, "eu")
-	row, err := db.PutProject(t.Context(), refdb.Project{Project: "p", ID: "id", Rules: "none", Mode: "enforce", Store: "all"})
+	row, err := db.Projects().Put(t.Context(), driver.Project{Project: "p", ID: "id", Rules: "none", Mode: "enforce", Store: "all"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	tips, sum := []string{strings.Repeat("1", 40)}, sha256.Sum256([]byte("data"))
 	store := func(id string, base bool, at refdb.Position) {
 		t.Helper()
-		p := refdb.Pack{ID: id, Project: row.Project, Owner: db.Owner(), Tips: tips, Full: base, Position: at, Size: 4, Sum: hex.EncodeToString(sum[:])}
-		if err := db.StorePackPart(t.Context(), refdb.PackPart{Pack: p, Data: []byte("data"), Last: true}); err != nil {
+		p := driver.Pack{ID: id, Project: row.Project, Owner: db.Owner(), Tips: tips, Full: base, Position: at, Size: 4, Sum: hex.EncodeToString(sum[:])}
+		if err := db.Packs().Store(t.Context(), driver.PackPart{Pack: p, Data: []byte("data"), Last: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	use := func(id, ref string) {
 		t.Helper()
 		moves := []refdb.Update{{Ref: ref, New: refdb.Value(tips[0])}}
-		p, err := db.Prepare(t.Context(), row.Project, moves, "test", refdb.WithPacks(id))
+		p, err := db.Intents().Prepare(t.Context(), row.Project, moves, "test", intents.WithPacks(id))
 		if err == nil {
-			err = db.Finish(t.Context(), p, []string{ref}, nil)
+			err = db.Intents().Finish(t.Context(), p, []string{ref}, nil)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -46,7 +48,7 @@ func TestOnlyPacksThatNobodyNeedsArePruned(t *testing.T) {
 	}
 	held := func(want ...string) {
 		t.Helper()
-		if usage, err := db.PackUsage(t.Context(), row.Project); err != nil || usage.Packs != len(want) {
+		if usage, err := db.Packs().Usage(t.Context(), row.Project); err != nil || usage.Packs != len(want) {
 			t.Errorf("the database keeps %+v, %v; want %v", usage, err, want)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -97,8 +98,8 @@ func TestASiteIsRetiredOnceItsDaemonHasEnded(t *testing.T) {
 				t.Errorf("once it was retired: %+v", got)
 			}
 			w.unreachable(t)
-			a, err := db.Admission(t.Context())
-			if err != nil || !a.Admitted || slices.ContainsFunc(a.Witnesses, func(w refdb.Witness) bool { return w.Awaited("another") }) {
+			a, err := db.Recovery().Admission(t.Context())
+			if err != nil || !a.Admitted || slices.ContainsFunc(a.Witnesses, func(w driver.Witness) bool { return w.Awaited("another") }) {
 				t.Errorf("a new server of the database waits for it: %+v, %v", a, err)
 			}
 			if out := w.do(t, "audit", "list", "-o", "json"); !strings.Contains(out, "sites retire") || !strings.Contains(out, "its disks are lost") {
@@ -131,7 +132,7 @@ func TestRetiringLeavesTheDecisionAboutPushesWithoutObjects(t *testing.T) {
 			db := w.openAs(t, "there")
 			end, err := db.HistoryEnd(t.Context())
 			if err == nil {
-				err = db.PutFollower(t.Context(), "site/there", end)
+				err = db.Followers().Put(t.Context(), "site/there", end)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -170,10 +171,10 @@ func TestTheListSaysHowFarASiteIsBehind(t *testing.T) {
 	}
 	end, err := db.HistoryEnd(t.Context())
 	if err == nil {
-		err = db.PutFollower(t.Context(), "site/there", end)
+		err = db.Followers().Put(t.Context(), "site/there", end)
 	}
 	if err == nil {
-		err = db.PutFollower(t.Context(), "mirror", end)
+		err = db.Followers().Put(t.Context(), "mirror", end)
 	}
 	if err == nil {
 		err = db.Update(t.Context(), "p", []refdb.Update{{Ref: "refs/heads/x", New: refdb.Value(id("a"))}, {Ref: "refs/heads/y", New: refdb.Value(id("b"))}})

@@ -13,6 +13,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/lease"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
+	"github.com/globalrefdb/globalrefdb/refdb/operator"
 )
 
 // A world is the machines of one archive.
@@ -52,7 +53,7 @@ func (w *world) frozen(a *Archive, mode lease.Mode) (l *lease.Lease, lose func()
 		w.Helper()
 		for row, err := range a.DB.Locks(w.Context(), refdb.LockFilter{Project: a.Project, Ref: l.Ref()}) {
 			w.must(err)
-			_, err := w.machine().DB.Purge(w.Context(), []refdb.LockInfo{row}, refdb.PurgeFresh())
+			_, err := w.machine().DB.Operator().Purge(w.Context(), []refdb.LockInfo{row}, operator.PurgeFresh())
 			w.must(err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
+	"github.com/globalrefdb/globalrefdb/refdb/operator"
 )
 
 // A world is a database and machines that share it.
@@ -34,7 +35,7 @@ func (w *world) purgeAll() {
 		if err != nil {
 			w.Fatal(err)
 		}
-		if _, err := db.Purge(w.Context(), []refdb.LockInfo{l}, refdb.PurgeFresh()); err != nil {
+		if _, err := db.Operator().Purge(w.Context(), []refdb.LockInfo{l}, operator.PurgeFresh()); err != nil {
 			w.Fatal(err)
 		}
 	}

@@ -16,7 +16,9 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
+	"github.com/globalrefdb/globalrefdb/refdb/operator"
 )
 
 // A world is a database, a journal and a log that the queues of a test share.
@@ -71,7 +73,7 @@ type scripted struct {
 	n      int
 }
 
-func (s *scripted) Update(ctx context.Context, r refdb.UpdateRequest) error {
+func (s *scripted) Update(ctx context.Context, r driver.UpdateRequest) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.script != nil && r.Fence != nil {
@@ -92,7 +94,7 @@ type deaf struct {
 	updates int
 }
 
-func (d *deaf) Update(ctx context.Context, r refdb.UpdateRequest) error {
+func (d *deaf) Update(ctx context.Context, r driver.UpdateRequest) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if r.Fence != nil {
@@ -107,7 +109,7 @@ func (d *deaf) Update(ctx context.Context, r refdb.UpdateRequest) error {
 	return d.Driver.Update(ctx, r)
 }
 
-func (d *deaf) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
+func (d *deaf) Beat(ctx context.Context, locks []driver.LockID) ([]driver.BeatResult, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.updates > 2 && locks[0].Token == d.first {
@@ -116,11 +118,11 @@ func (d *deaf) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResu
 	return d.Driver.Beat(ctx, locks)
 }
 
-func (d *deaf) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Released, error) {
+func (d *deaf) Release(ctx context.Context, r driver.ReleaseRequest) (driver.Released, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if r.Token == d.first {
-		return refdb.Released{}, refdb.ErrUnavailable
+		return driver.Released{}, refdb.ErrUnavailable
 	}
 	return d.Driver.Release(ctx, r)
 }
@@ -385,7 +387,7 @@ func TestAStaleFenceIsNeverAccepted(t *testing.T) {
 		w.must(err)
 		for l, err := range other.DB.Locks(ctx, refdb.LockFilter{}) {
 			w.must(err)
-			_, err = other.DB.Purge(ctx, []refdb.LockInfo{l}, refdb.PurgeFresh())
+			_, err = other.DB.Operator().Purge(ctx, []refdb.LockInfo{l}, operator.PurgeFresh())
 			w.must(err)
 		}
 		w.must(other.Run(ctx, workers, func(ctx context.Context, c Claim) (Progress, error) {

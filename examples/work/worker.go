@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A Claim is a target that this process has the lock of.
@@ -81,7 +82,7 @@ func (q *Queue) work(ctx context.Context, lock *refdb.Lock, ref string, step Ste
 	if err != nil {
 		return err
 	}
-	log := q.Log.With("target", refdb.Digest(q.Key, q.Project, ref))
+	log := q.Log.With("target", driver.Digest(q.Key, q.Project, ref))
 	for was := parse(value); was.State == Active && ctx.Err() == nil; {
 		claim := Claim{strings.TrimPrefix(ref, prefix), was.Note, lock.Token()}
 		var is Progress

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/globalrefdb/globalrefdb/migrations"
-	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/refdb/spanner"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
@@ -21,10 +21,10 @@ const URLForms = "sqlite:FILE (embedded, one machine), postgres://USER@HOST/DATA
 	"spanner://projects/P/instances/I/databases/D"
 
 // Open opens the database at url, which has one of [URLForms]; the Open of each
-// driver's package documents its form. An error wraps [refdb.ErrInvalid] if url is
-// empty, malformed or of an unknown scheme, and [refdb.ErrSchema] if the database
+// driver's package documents its form. An error wraps [driver.ErrInvalid] if url is
+// empty, malformed or of an unknown scheme, and [driver.ErrSchema] if the database
 // must be migrated first.
-func Open(ctx context.Context, url string) (refdb.Driver, error) {
+func Open(ctx context.Context, url string) (refdbdriver.Driver, error) {
 	dialect, err := DialectOf(url)
 	if err != nil {
 		return nil, err
@@ -37,11 +37,11 @@ func Open(ctx context.Context, url string) (refdb.Driver, error) {
 	case migrations.Spanner:
 		return driver(spanner.Open(ctx, url))
 	}
-	return nil, fmt.Errorf("open the database: %w: %s has no driver", refdb.ErrInvalid, dialect)
+	return nil, fmt.Errorf("open the database: %w: %s has no driver", refdbdriver.ErrInvalid, dialect)
 }
 
 // driver returns a nil Driver, not a Driver that holds a nil pointer, with an error.
-func driver[D refdb.Driver](d D, err error) (refdb.Driver, error) {
+func driver[D refdbdriver.Driver](d D, err error) (refdbdriver.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ var dialects = map[string]migrations.Dialect{
 var schemeForm = regexp.MustCompile(`(?i)^[a-z][a-z0-9+.-]*$`)
 
 // DialectOf returns the kind of the database at url. It looks at the scheme
-// only: the rest may still be malformed. An error wraps [refdb.ErrInvalid].
+// only: the rest may still be malformed. An error wraps [driver.ErrInvalid].
 func DialectOf(url string) (migrations.Dialect, error) {
 	scheme, _, found := strings.Cut(url, ":")
 	dialect, known := dialects[scheme]
@@ -69,10 +69,10 @@ func DialectOf(url string) (migrations.Dialect, error) {
 	case found && known:
 		return dialect, nil
 	case url == "":
-		return "", fmt.Errorf("%w database URL: it is empty: give %s", refdb.ErrInvalid, URLForms)
+		return "", fmt.Errorf("%w database URL: it is empty: give %s", refdbdriver.ErrInvalid, URLForms)
 	case !found || !schemeForm.MatchString(scheme):
-		return "", fmt.Errorf("%w database URL: it has no scheme: give %s", refdb.ErrInvalid, URLForms)
+		return "", fmt.Errorf("%w database URL: it has no scheme: give %s", refdbdriver.ErrInvalid, URLForms)
 	default:
-		return "", fmt.Errorf("%w database URL: unknown database scheme %q: give %s", refdb.ErrInvalid, scheme, URLForms)
+		return "", fmt.Errorf("%w database URL: unknown database scheme %q: give %s", refdbdriver.ErrInvalid, scheme, URLForms)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/migrations"
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 	"github.com/globalrefdb/globalrefdb/refdb/drivers/schema"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
@@ -36,7 +36,7 @@ func TestAURLThatNamesNoDatabaseIsInvalid(t *testing.T) {
 				t.Errorf("opened: %v, %v", d, m)
 			}
 			for _, err := range []error{err, migratorErr, schema.Up(t.Context(), c.url)} {
-				if !errors.Is(err, refdb.ErrInvalid) || !strings.Contains(err.Error(), c.says) {
+				if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), c.says) {
 					t.Errorf("%v; want one that says %q", err, c.says)
 					continue
 				}
@@ -57,7 +57,7 @@ func TestEveryKindIsMigratedAndOpened(t *testing.T) {
 			if d, err := drivers.DialectOf(url); d != kind.Dialect || err != nil {
 				t.Errorf("dialect %q, %v", d, err)
 			}
-			if d, err := drivers.Open(t.Context(), url); d != nil || !errors.Is(err, refdb.ErrSchema) {
+			if d, err := drivers.Open(t.Context(), url); d != nil || !errors.Is(err, driver.ErrSchema) {
 				t.Errorf("without a schema: %v, %v", d, err)
 			}
 			must(t, schema.Up(t.Context(), url))
@@ -83,7 +83,7 @@ func FuzzDialectOf(f *testing.F) {
 		if (err == nil) != (migrations.Latest(d) > 0) {
 			t.Errorf("dialect %q, %v", d, err)
 		}
-		if err != nil && !errors.Is(err, refdb.ErrInvalid) {
+		if err != nil && !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%v is not ErrInvalid", err)
 		}
 	})

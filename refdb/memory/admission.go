@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
@@ -17,14 +17,14 @@ import (
 type admission struct {
 	server    string // that serves the database now
 	admitted  string // "" for none
-	witnesses map[string]refdb.Witness
-	lost      map[refdb.LostCursor]refdb.LostChange
-	rewritten refdb.Position // of the first change that the present recovery wrote again; 0 if it has not
+	witnesses map[string]refdbdriver.Witness
+	lost      map[refdbdriver.LostCursor]refdbdriver.LostChange
+	rewritten refdbdriver.Position // of the first change that the present recovery wrote again; 0 if it has not
 }
 
 func newAdmission() admission {
 	server := rand.Text()
-	return admission{server: server, admitted: server, witnesses: make(map[string]refdb.Witness), lost: make(map[refdb.LostCursor]refdb.LostChange)}
+	return admission{server: server, admitted: server, witnesses: make(map[string]refdbdriver.Witness), lost: make(map[refdbdriver.LostCursor]refdbdriver.LostChange)}
 }
 
 // Restart makes the server another one, as a restart or a fail-over does. Nothing is lost.
@@ -38,7 +38,7 @@ func (db *Database) Restart() {
 func write[T any](ctx context.Context, d *driver, doing string, do func(*tx) (T, error)) (T, error) {
 	return transact(ctx, d, doing, func(t *tx) (none T, _ error) {
 		if t.admission.server != t.admission.admitted {
-			return none, fmt.Errorf("memory: %s: %w", doing, refdb.ErrNotAdmitted)
+			return none, fmt.Errorf("memory: %s: %w", doing, refdbdriver.ErrNotAdmitted)
 		}
 		return do(t)
 	})
@@ -55,15 +55,15 @@ func (d *driver) write(ctx context.Context, doing string, do func(*tx) error) er
 func (t *tx) refuseBarred(owner string) error {
 	site, _, _ := strings.Cut(owner, "/")
 	if w := t.admission.witnesses[site]; w.Away || w.Without {
-		return fmt.Errorf("memory: %w", refdb.ErrNotAdmitted)
+		return fmt.Errorf("memory: %w", refdbdriver.ErrNotAdmitted)
 	}
 	return nil
 }
 
-func (t *tx) admissionNow() refdb.Admission {
-	a := refdb.Admission{Server: t.admission.server, Admitted: t.admission.server == t.admission.admitted}
+func (t *tx) admissionNow() refdbdriver.Admission {
+	a := refdbdriver.Admission{Server: t.admission.server, Admitted: t.admission.server == t.admission.admitted}
 	for _, l := range t.admission.lost {
-		if l.Fate == refdb.Undecided {
+		if l.Fate == refdbdriver.Undecided {
 			a.Lost++
 		}
 	}
@@ -74,17 +74,17 @@ func (t *tx) admissionNow() refdb.Admission {
 	return a
 }
 
-func (d *driver) Admission(ctx context.Context) (refdb.Admission, error) {
-	return transact(ctx, d, "read which server is admitted", func(t *tx) (refdb.Admission, error) { return t.admissionNow(), nil })
+func (d *driver) Admission(ctx context.Context) (refdbdriver.Admission, error) {
+	return transact(ctx, d, "read which server is admitted", func(t *tx) (refdbdriver.Admission, error) { return t.admissionNow(), nil })
 }
 
-func (d *driver) Look(ctx context.Context, witness string, known []refdb.Known) (refdb.Looked, error) {
-	return transact(ctx, d, "compare with the server", func(t *tx) (refdb.Looked, error) {
-		return refdb.Looked{Server: t.admission.server, Missing: t.look(witness, known)}, nil
+func (d *driver) Look(ctx context.Context, witness string, known []refdbdriver.Known) (refdbdriver.Looked, error) {
+	return transact(ctx, d, "compare with the server", func(t *tx) (refdbdriver.Looked, error) {
+		return refdbdriver.Looked{Server: t.admission.server, Missing: t.look(witness, known)}, nil
 	})
 }
 
-func (t *tx) look(witness string, known []refdb.Known) (missing []int) {
+func (t *tx) look(witness string, known []refdbdriver.Known) (missing []int) {
 	upto := t.history.prunedAt
 	if seen := t.admission.witnesses[witness].Seen; witness != "" && seen.Before(upto) {
 		upto = seen
@@ -98,8 +98,8 @@ func (t *tx) look(witness string, known []refdb.Known) (missing []int) {
 }
 
 // has reports whether k is there, or was decided about.
-func (t *tx) has(k refdb.Known) bool {
-	if l, recorded := t.admission.lost[k.Cursor()]; recorded && l.Fate != refdb.Undecided {
+func (t *tx) has(k refdbdriver.Known) bool {
+	if l, recorded := t.admission.lost[k.Cursor()]; recorded && l.Fate != refdbdriver.Undecided {
 		return true
 	}
 	for _, c := range t.history.changes {
@@ -115,10 +115,10 @@ func (t *tx) has(k refdb.Known) bool {
 	return false
 }
 
-func (d *driver) Report(ctx context.Context, r refdb.Report) (refdb.Admission, error) {
-	return transact(ctx, d, "report a comparison with the server", func(t *tx) (a refdb.Admission, _ error) {
+func (d *driver) Report(ctx context.Context, r refdbdriver.Report) (refdbdriver.Admission, error) {
+	return transact(ctx, d, "report a comparison with the server", func(t *tx) (a refdbdriver.Admission, _ error) {
 		if r.Server != t.admission.server {
-			return a, fmt.Errorf("memory: report a comparison with the server: %w: it was replaced meanwhile", refdb.ErrUnavailable)
+			return a, fmt.Errorf("memory: report a comparison with the server: %w: it was replaced meanwhile", refdbdriver.ErrUnavailable)
 		}
 		t.report(r)
 		t.admission.admitted = rules.DecideAdmission(t.admission.admitted, t.admissionNow())
@@ -126,9 +126,9 @@ func (d *driver) Report(ctx context.Context, r refdb.Report) (refdb.Admission, e
 	})
 }
 
-func (t *tx) report(r refdb.Report) {
+func (t *tx) report(r refdbdriver.Report) {
 	changed, fate := rules.ReportWitnesses(t.admissionNow().Witnesses, r, t.now)
-	lost := refdb.LostChange{Witness: cmp.Or(r.Witness, r.Owner), Fate: fate, Reported: t.now}
+	lost := refdbdriver.LostChange{Witness: cmp.Or(r.Witness, r.Owner), Fate: fate, Reported: t.now}
 	// This goes by when the witness was seen last, so it comes before the witness's new row.
 	for _, i := range t.look(r.Witness, r.Missing) {
 		k := r.Missing[i]
@@ -147,20 +147,20 @@ func (t *tx) report(r refdb.Report) {
 	}
 }
 
-func (t *tx) sortedLost() []refdb.LostChange {
-	return slices.SortedFunc(maps.Values(t.admission.lost), func(a, b refdb.LostChange) int {
+func (t *tx) sortedLost() []refdbdriver.LostChange {
+	return slices.SortedFunc(maps.Values(t.admission.lost), func(a, b refdbdriver.LostChange) int {
 		return compareCursors(a.Cursor(), b.Cursor())
 	})
 }
 
-func compareCursors(a, b refdb.LostCursor) int {
+func compareCursors(a, b refdbdriver.LostCursor) int {
 	return slices.Compare([]string{a.Project, a.Ref, a.Op}, []string{b.Project, b.Ref, b.Op})
 }
 
-func (d *driver) LostChanges(ctx context.Context, q refdb.LostQuery) (refdb.LostPage, error) {
-	return transact(ctx, d, "list lost changes", func(t *tx) (p refdb.LostPage, _ error) {
+func (d *driver) LostChanges(ctx context.Context, q refdbdriver.LostQuery) (refdbdriver.LostPage, error) {
+	return transact(ctx, d, "list lost changes", func(t *tx) (p refdbdriver.LostPage, _ error) {
 		for _, l := range t.sortedLost() {
-			if compareCursors(l.Cursor(), q.After) <= 0 || l.Fate != refdb.Undecided && !q.Decided {
+			if compareCursors(l.Cursor(), q.After) <= 0 || l.Fate != refdbdriver.Undecided && !q.Decided {
 				continue
 			}
 			if len(p.Lost) == q.Limit {
@@ -173,8 +173,8 @@ func (d *driver) LostChanges(ctx context.Context, q refdb.LostQuery) (refdb.Lost
 	})
 }
 
-func (d *driver) Recover(ctx context.Context, r refdb.RecoverRequest) (refdb.Recovered, error) {
-	return transact(ctx, d, "recover", func(t *tx) (answer refdb.Recovered, _ error) {
+func (d *driver) Recover(ctx context.Context, r refdbdriver.RecoverRequest) (refdbdriver.Recovered, error) {
+	return transact(ctx, d, "recover", func(t *tx) (answer refdbdriver.Recovered, _ error) {
 		answer.Admission = t.admissionNow()
 		if answer.Admitted {
 			answer.Done = true
@@ -192,8 +192,8 @@ func (d *driver) Recover(ctx context.Context, r refdb.RecoverRequest) (refdb.Rec
 			w.Without, w.Since = true, rules.Later(w.Since, t.now)
 			t.admission.witnesses[name] = w
 		}
-		t.unlock(t.locksWhere(func(l refdb.LockInfo) bool { return !l.Intended() }))
-		t.mark = max(t.mark, refdb.Token(t.now.UnixMicro()))
+		t.unlock(t.locksWhere(func(l refdbdriver.LockInfo) bool { return !l.Intended() }))
+		t.mark = max(t.mark, refdbdriver.Token(t.now.UnixMicro()))
 		t.beginEpoch(r)
 		t.admission.admitted = t.admission.server
 		answer.Admission, answer.Done = t.admissionNow(), true
@@ -203,21 +203,21 @@ func (d *driver) Recover(ctx context.Context, r refdb.RecoverRequest) (refdb.Rec
 
 // beginEpoch begins an epoch before what the recovery wrote again: what else was lost may have had the
 // same positions.
-func (t *tx) beginEpoch(r refdb.RecoverRequest) {
+func (t *tx) beginEpoch(r refdbdriver.RecoverRequest) {
 	first := t.history.position + 1
 	if t.admission.rewritten != 0 {
 		first = t.admission.rewritten
 	}
 	first = max(first, t.history.epochs[len(t.history.epochs)-1].First+1)
 	t.history.position, t.admission.rewritten = max(t.history.position, first-1), 0
-	t.history.epochs = append(t.history.epochs, refdb.Epoch{ID: r.Epoch, First: first, Began: t.now, By: r.By, Reason: r.Reason})
+	t.history.epochs = append(t.history.epochs, refdbdriver.Epoch{ID: r.Epoch, First: first, Began: t.now, By: r.By, Reason: r.Reason})
 }
 
 // decideLost decides about lost changes of at most limit refs.
-func (t *tx) decideLost(limit int) (decided []refdb.LostChange) {
+func (t *tx) decideLost(limit int) (decided []refdbdriver.LostChange) {
 	var refs rules.LostRefs
 	for _, l := range t.sortedLost() {
-		if l.Fate == refdb.Undecided {
+		if l.Fate == refdbdriver.Undecided {
 			refs.Add(l, t.lostRef(key{l.Project, l.Ref}))
 		}
 	}
@@ -241,7 +241,7 @@ func (t *tx) decideLost(limit int) (decided []refdb.LostChange) {
 func (t *tx) lostRef(k key) rules.LostRef {
 	ref := rules.LostRef{Value: t.refs[k].Value}
 	for _, i := range t.intents {
-		if i.Project == k.Project && i.Ref == k.Ref && i.Decision == refdb.Pending {
+		if i.Project == k.Project && i.Ref == k.Ref && i.Decision == refdbdriver.Pending {
 			ref.Intent, ref.Token = i.Op, i.Token
 		}
 	}
@@ -249,14 +249,14 @@ func (t *tx) lostRef(k key) rules.LostRef {
 }
 
 // rewrite makes a lost change again.
-func (t *tx) rewrite(k key, to refdb.Value, by refdb.Origin) {
+func (t *tx) rewrite(k key, to refdbdriver.Value, by refdbdriver.Origin) {
 	if t.admission.rewritten == 0 {
 		t.admission.rewritten = t.history.position + 1
 	}
-	if to != refdb.Unknown {
+	if to != refdbdriver.Unknown {
 		t.change(k, to, by)
 		return
 	}
-	t.noteChange(k, t.refs[k].Value, refdb.Unknown, by)
+	t.noteChange(k, t.refs[k].Value, refdbdriver.Unknown, by)
 	delete(t.refs, k)
 }

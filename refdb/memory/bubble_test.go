@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 )
 
@@ -35,7 +36,7 @@ func TestInABubbleALockGoesStaleInNoTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		eu.Close() // the lock stands, as that of a process that crashed
-		if _, err := us.TryLock(t.Context(), project, mainRef); !errors.Is(err, refdb.ErrLocked) {
+		if _, err := us.TryLock(t.Context(), project, mainRef); !errors.Is(err, refdbdriver.ErrLocked) {
 			t.Fatalf("got %v while the lock is fresh", err)
 		}
 
@@ -44,14 +45,14 @@ func TestInABubbleALockGoesStaleInNoTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if waited := time.Since(start); waited < refdb.DefaultStaleAfter || waited > refdb.DefaultStaleAfter+time.Second {
-			t.Errorf("the lock was taken over after %s, stale-after is %s", waited, refdb.DefaultStaleAfter)
+		if waited := time.Since(start); waited < refdbdriver.DefaultStaleAfter || waited > refdbdriver.DefaultStaleAfter+time.Second {
+			t.Errorf("the lock was taken over after %s, stale-after is %s", waited, refdbdriver.DefaultStaleAfter)
 		}
 		if lock.Token() <= left.Token() {
 			t.Errorf("token %d follows %d", lock.Token(), left.Token())
 		}
-		late := us.Update(t.Context(), project, []refdb.Update{{Ref: mainRef, New: "late"}}, refdb.Under(left.Owner(), left.Token(), mainRef))
-		if !errors.Is(late, refdb.ErrLockLost) {
+		late := us.Update(t.Context(), project, []refdbdriver.Update{{Ref: mainRef, New: "late"}}, refdb.Under(left.Owner(), left.Token(), mainRef))
+		if !errors.Is(late, refdbdriver.ErrLockLost) {
 			t.Errorf("got %v from a write under the lock that was taken over", late)
 		}
 	})
@@ -60,16 +61,16 @@ func TestInABubbleALockGoesStaleInNoTime(t *testing.T) {
 func TestTokensGrowWhateverTheClockDoes(t *testing.T) {
 	db := memory.New()
 	driver := db.Open()
-	var last refdb.Token
+	var last refdbdriver.Token
 	take := func(t *testing.T) {
 		t.Helper()
-		r := refdb.AcquireRequest{Project: project, Refs: []string{mainRef}, Owner: "eu-1/1", Nonce: "nonce", StaleAfter: time.Minute}
+		r := refdbdriver.AcquireRequest{Project: project, Refs: []string{mainRef}, Owner: "eu-1/1", Nonce: "nonce", StaleAfter: time.Minute}
 		got, err := driver.Acquire(t.Context(), r)
 		if err != nil || got.Token <= last {
 			t.Fatalf("got %+v, %v after token %d", got, err, last)
 		}
 		last = got.Token
-		_, err = driver.Release(t.Context(), refdb.ReleaseRequest{Project: r.Project, Refs: r.Refs, Owner: r.Owner, Token: got.Token})
+		_, err = driver.Release(t.Context(), refdbdriver.ReleaseRequest{Project: r.Project, Refs: r.Refs, Owner: r.Owner, Token: got.Token})
 		if err != nil {
 			t.Fatal(err)
 		}

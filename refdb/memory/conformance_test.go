@@ -3,7 +3,7 @@ package memory_test
 import (
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest"
 )
@@ -13,7 +13,7 @@ type database struct{ *memory.Database }
 
 func (database) URL() string { return "memory:" }
 
-func (d database) Open(tb testing.TB) refdb.Driver {
+func (d database) Open(tb testing.TB) driver.Driver {
 	driver := d.Database.Open()
 	tb.Cleanup(func() { driver.Close() })
 	return driver

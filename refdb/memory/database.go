@@ -3,7 +3,7 @@
 //
 //	db, err := refdb.New(memory.New().Open(), refdb.Options{Site: "eu-1"})
 //
-// It keeps the contract of [refdb.Driver] and passes the same suite as the other
+// It keeps the contract of [driver.Driver] and passes the same suite as the other
 // drivers: locks, fences, mismatches and intents are as in production.
 // It is not for production: nothing outlives the process, and no other process can
 // see it. Requests never fail by themselves: to test lost replies, wrap the driver.
@@ -25,20 +25,20 @@ import (
 	"sync"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A Database holds refs, locks and intents.
 type Database struct {
 	mu      sync.Mutex
-	refs    map[key]refdb.Ref
+	refs    map[key]refdbdriver.Ref
 	locks   map[key]*lock
 	intents map[intentKey]*intent
-	mark    refdb.Token // the largest token that was given out
+	mark    refdbdriver.Token // the largest token that was given out
 
-	projects map[string]refdb.Project
+	projects map[string]refdbdriver.Project
 	packs    map[string]*pack
-	audit    []refdb.AuditEntry // by time, then ID
+	audit    []refdbdriver.AuditEntry // by time, then ID
 	history  history
 
 	admission admission
@@ -47,14 +47,14 @@ type Database struct {
 // New returns an empty database.
 func New() *Database {
 	return &Database{
-		refs: make(map[key]refdb.Ref), locks: make(map[key]*lock), intents: make(map[intentKey]*intent), projects: make(map[string]refdb.Project),
+		refs: make(map[key]refdbdriver.Ref), locks: make(map[key]*lock), intents: make(map[intentKey]*intent), projects: make(map[string]refdbdriver.Project),
 		packs: make(map[string]*pack), history: newHistory(), admission: newAdmission(),
 	}
 }
 
 // Open returns a driver on the database, as a process of its own would have. Closing it
 // leaves the database as it is.
-func (db *Database) Open() refdb.Driver { return &driver{db: db} }
+func (db *Database) Open() refdbdriver.Driver { return &driver{db: db} }
 
 type driver struct {
 	db     *Database
@@ -74,7 +74,7 @@ func transact[T any](ctx context.Context, d *driver, doing string, do func(*tx) 
 	defer d.db.mu.Unlock()
 	err = ctx.Err()
 	if d.closed {
-		err = refdb.ErrClosed
+		err = refdbdriver.ErrClosed
 	}
 	if err != nil {
 		return none, fmt.Errorf("memory: %s: %w", doing, err)
@@ -105,8 +105,8 @@ func (d *driver) Close() error {
 
 // The key of a ref and of a lock, and that of an intent.
 type (
-	key       refdb.LockCursor
-	intentKey refdb.IntentCursor
+	key       refdbdriver.LockCursor
+	intentKey refdbdriver.IntentCursor
 )
 
 func (k key) compare(o key) int {

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // The suite changes a database behind its drivers with these methods.
@@ -28,12 +28,12 @@ func (db *Database) Age(tb testing.TB, project, ref string, d time.Duration) {
 	})
 }
 
-func (db *Database) InsertLock(_ testing.TB, l refdb.LockInfo) {
+func (db *Database) InsertLock(_ testing.TB, l refdbdriver.LockInfo) {
 	db.edit(func(now time.Time) {
 		if l.Token == 0 {
-			l.Token = refdb.TokenOf(now)
+			l.Token = refdbdriver.TokenOf(now)
 		}
-		l.Heartbeat, l.Age, l.StaleAfter = now.Add(-l.Age), 0, refdb.DefaultStaleAfter
+		l.Heartbeat, l.Age, l.StaleAfter = now.Add(-l.Age), 0, refdbdriver.DefaultStaleAfter
 		db.locks[key{l.Project, l.Ref}] = &lock{LockInfo: l}
 		db.mark = max(db.mark, l.Token)
 	})
@@ -42,16 +42,16 @@ func (db *Database) InsertLock(_ testing.TB, l refdb.LockInfo) {
 func (db *Database) TakeOver(_ testing.TB, project, ref, owner string) {
 	db.edit(func(now time.Time) {
 		l := db.locks[key{project, ref}]
-		l.Heartbeat, l.Owner, l.Token = now, owner, max(refdb.TokenOf(now), l.Token+1)
+		l.Heartbeat, l.Owner, l.Token = now, owner, max(refdbdriver.TokenOf(now), l.Token+1)
 		db.mark = max(db.mark, l.Token)
 	})
 }
 
-func (db *Database) InsertRef(_ testing.TB, project, ref string, v refdb.Value) {
-	db.edit(func(now time.Time) { db.refs[key{project, ref}] = refdb.Ref{Name: ref, Value: v, Time: now} })
+func (db *Database) InsertRef(_ testing.TB, project, ref string, v refdbdriver.Value) {
+	db.edit(func(now time.Time) { db.refs[key{project, ref}] = refdbdriver.Ref{Name: ref, Value: v, Time: now} })
 }
 
-func (db *Database) RowLock(_ testing.TB, project, ref string) (row refdb.LockInfo, ok bool) {
+func (db *Database) RowLock(_ testing.TB, project, ref string) (row refdbdriver.LockInfo, ok bool) {
 	db.edit(func(time.Time) {
 		if l := db.locks[key{project, ref}]; l != nil {
 			row, ok = l.LockInfo, true

@@ -4,37 +4,37 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
 // An intent is a row of the table of intents.
 type intent struct {
-	refdb.Intent // without an age
+	refdbdriver.Intent // without an age
 }
 
-func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
-	return write(ctx, d, "prepare updates", func(t *tx) (p refdb.Prepared, _ error) {
+func (d *driver) Prepare(ctx context.Context, r refdbdriver.PrepareRequest) (refdbdriver.Prepared, error) {
+	return write(ctx, d, "prepare updates", func(t *tx) (p refdbdriver.Prepared, _ error) {
 		refs := rules.RefsOf(r.Updates)
 		if err := t.refuseBarred(r.Owner); err != nil {
 			return p, err
 		}
 		if t.revoked(r) {
-			return p, fmt.Errorf("memory: prepare updates: they were revoked: %w", refdb.ErrReleased)
+			return p, fmt.Errorf("memory: prepare updates: they were revoked: %w", refdbdriver.ErrReleased)
 		}
 		a, err := rules.Prepare(r, t.rows(r.Project, refs), t.around(r.Project, r.Updates))
 		if err != nil {
 			return p, err
 		}
-		p = refdb.Prepared{Token: a.Token, Time: t.now, Reclaimed: a.Reclaimed}
+		p = refdbdriver.Prepared{Token: a.Token, Time: t.now, Reclaimed: a.Reclaimed}
 		if a.Adopted {
 			return p, nil
 		}
 		if err := t.usePacks(r); err != nil {
-			p = refdb.Prepared{}
+			p = refdbdriver.Prepared{}
 			return p, err
 		}
-		p.Token = t.lock(r.Project, refs, r.Owner, r.Nonce, refdb.NeverStale, a.After)
+		p.Token = t.lock(r.Project, refs, r.Owner, r.Nonce, refdbdriver.NeverStale, a.After)
 		for _, u := range r.Updates {
 			t.record(r, u, p.Token)
 		}
@@ -43,8 +43,8 @@ func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 }
 
 // record records u of r as an intent.
-func (t *tx) record(r refdb.PrepareRequest, u refdb.Update, token refdb.Token) *intent {
-	i := &intent{refdb.Intent{
+func (t *tx) record(r refdbdriver.PrepareRequest, u refdbdriver.Update, token refdbdriver.Token) *intent {
+	i := &intent{refdbdriver.Intent{
 		Project: r.Project, Ref: u.Ref, Token: token, Owner: r.Owner, Agent: r.Agent, By: r.By, Op: r.Nonce, Old: u.Old, New: u.New, Time: t.now,
 	}}
 	t.intents[intentKey{r.Project, u.Ref, token}] = i
@@ -52,7 +52,7 @@ func (t *tx) record(r refdb.PrepareRequest, u refdb.Update, token refdb.Token) *
 }
 
 // recorded returns the intent that id names, or nil.
-func (t *tx) recorded(id refdb.LockID) *intent {
+func (t *tx) recorded(id refdbdriver.LockID) *intent {
 	if i := t.intents[intentKey{id.Project, id.Ref, id.Token}]; i != nil && i.Owner == id.Owner {
 		return i
 	}
@@ -60,16 +60,16 @@ func (t *tx) recorded(id refdb.LockID) *intent {
 }
 
 // row returns what the rules need of the intent that id names, or nil.
-func (t *tx) row(id refdb.LockID) *rules.IntentRow {
+func (t *tx) row(id refdbdriver.LockID) *rules.IntentRow {
 	i := t.recorded(id)
 	if i == nil {
 		return nil
 	}
 	locked := rules.Stands(t.lockOn(key{id.Project, id.Ref}), id, rules.Intent)
-	return &rules.IntentRow{New: i.New, Pending: i.Decision == refdb.Pending, Locked: locked}
+	return &rules.IntentRow{New: i.New, Pending: i.Decision == refdbdriver.Pending, Locked: locked}
 }
 
-func (d *driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
+func (d *driver) Finish(ctx context.Context, r refdbdriver.FinishRequest) error {
 	return d.write(ctx, "finish intents", func(t *tx) error {
 		if err := t.refuseBarred(r.Owner); err != nil {
 			return err
@@ -80,7 +80,7 @@ func (d *driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 			return err
 		}
 		t.write(r.Project, r.Done, r.Origin)
-		t.end(r.Project, held.Refs, refdb.Waiter{})
+		t.end(r.Project, held.Refs, refdbdriver.Waiter{})
 		for _, ref := range held.Refs {
 			delete(t.intents, intentKey{r.Project, ref, r.Token})
 		}
@@ -88,28 +88,28 @@ func (d *driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 	})
 }
 
-func (d *driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
+func (d *driver) Revoke(ctx context.Context, r refdbdriver.PrepareRequest) error {
 	return d.write(ctx, "revoke intents", func(t *tx) error {
 		for _, row := range t.rows(r.Project, rules.RefsOf(r.Updates)) {
 			if rules.PrepareClaim(r).Took(row) {
-				t.end(r.Project, []string{row.Name}, refdb.Waiter{})
+				t.end(r.Project, []string{row.Name}, refdbdriver.Waiter{})
 			}
 		}
 		for k, i := range t.intents {
-			if i.of(r) && i.Decision == refdb.Pending {
+			if i.of(r) && i.Decision == refdbdriver.Pending {
 				delete(t.intents, k)
 			}
 		}
 		i := t.record(r, r.Updates[0], t.token())
-		i.Decision, i.DecidedBy, i.DecidedAt = refdb.Revoked, r.Owner, t.now
+		i.Decision, i.DecidedBy, i.DecidedAt = refdbdriver.Revoked, r.Owner, t.now
 		return nil
 	})
 }
 
 // revoked reports whether r was revoked.
-func (t *tx) revoked(r refdb.PrepareRequest) bool {
+func (t *tx) revoked(r refdbdriver.PrepareRequest) bool {
 	for _, i := range t.intents {
-		if i.of(r) && i.Decision == refdb.Revoked {
+		if i.of(r) && i.Decision == refdbdriver.Revoked {
 			return true
 		}
 	}
@@ -117,11 +117,11 @@ func (t *tx) revoked(r refdb.PrepareRequest) bool {
 }
 
 // of reports whether r recorded i.
-func (i *intent) of(r refdb.PrepareRequest) bool {
+func (i *intent) of(r refdbdriver.PrepareRequest) bool {
 	return i.Project == r.Project && i.Owner == r.Owner && i.Op == r.Nonce
 }
 
-func (d *driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
+func (d *driver) Resolve(ctx context.Context, r refdbdriver.ResolveRequest) ([]bool, error) {
 	return write(ctx, d, "resolve intents", func(t *tx) (ended []bool, _ error) {
 		ended = make([]bool, len(r.Intents))
 		for n, id := range r.Intents {
@@ -129,11 +129,11 @@ func (d *driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, e
 			if ended[n] = rules.Resolvable(row, r.Decision); !ended[n] {
 				continue
 			}
-			if r.Decision == refdb.TakeNew {
-				t.write(id.Project, []refdb.Update{{Ref: id.Ref, New: row.New}}, r.Origin)
+			if r.Decision == refdbdriver.TakeNew {
+				t.write(id.Project, []refdbdriver.Update{{Ref: id.Ref, New: row.New}}, r.Origin)
 			}
 			if row.Locked {
-				t.end(id.Project, []string{id.Ref}, refdb.Waiter{})
+				t.end(id.Project, []string{id.Ref}, refdbdriver.Waiter{})
 			}
 			i := t.recorded(id)
 			i.Decision, i.DecidedBy, i.Reason, i.DecidedAt = r.Decision, r.By, r.Reason, t.now
@@ -142,10 +142,10 @@ func (d *driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, e
 	})
 }
 
-func (d *driver) Forget(ctx context.Context, intents []refdb.LockID) error {
+func (d *driver) Forget(ctx context.Context, intents []refdbdriver.LockID) error {
 	return d.write(ctx, "forget intents", func(t *tx) error {
 		for _, id := range intents {
-			if i := t.recorded(id); i != nil && i.Decision != refdb.Pending {
+			if i := t.recorded(id); i != nil && i.Decision != refdbdriver.Pending {
 				delete(t.intents, intentKey{id.Project, id.Ref, id.Token})
 			}
 		}
@@ -153,8 +153,8 @@ func (d *driver) Forget(ctx context.Context, intents []refdb.LockID) error {
 	})
 }
 
-func (d *driver) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
-	return transact(ctx, d, "list intents", func(t *tx) (p refdb.IntentPage, _ error) {
+func (d *driver) Intents(ctx context.Context, q refdbdriver.IntentQuery) (refdbdriver.IntentPage, error) {
+	return transact(ctx, d, "list intents", func(t *tx) (p refdbdriver.IntentPage, _ error) {
 		for _, k := range sorted(t.intents) {
 			i := t.intents[k].Intent
 			if k.compare(intentKey(q.After)) > 0 && selectsIntent(q.IntentFilter, i) && len(p.Intents) < q.Limit {
@@ -164,15 +164,15 @@ func (d *driver) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.Intent
 		}
 		if n := len(p.Intents); n == q.Limit {
 			last := p.Intents[n-1]
-			p.Next = refdb.IntentCursor{Project: last.Project, Ref: last.Ref, Token: last.Token}
+			p.Next = refdbdriver.IntentCursor{Project: last.Project, Ref: last.Ref, Token: last.Token}
 		}
 		return p, nil
 	})
 }
 
-func selectsIntent(f refdb.IntentFilter, i refdb.Intent) bool {
+func selectsIntent(f refdbdriver.IntentFilter, i refdbdriver.Intent) bool {
 	return (f.Project == "" || i.Project == f.Project) &&
 		(f.Ref == "" || i.Ref == f.Ref) &&
 		ownedBy(i.Owner, f.Owner) &&
-		f.Decided == (i.Decision != refdb.Pending)
+		f.Decided == (i.Decision != refdbdriver.Pending)
 }

@@ -7,30 +7,30 @@ import (
 	"strings"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
 // A side is one of two databases that get the same requests. Its answers are
 // compared without times and tokens, which differ between databases.
 type side struct {
-	refdb.Driver
+	driver.Driver
 	age func(ref string, d time.Duration)
 	row func(ref string) (row, bool)
 
 	projects int // so far
 	project  string
-	locks    map[int]refdb.AcquireRequest // and preparations, by the number of their step
-	intents  map[int]refdb.PrepareRequest
-	tokens   map[int]refdb.Token // of those that were granted
-	steps    map[refdb.Token]int // the reverse
-	places   map[int]refdb.Place // of the waiters, as they were told
-	tickets  map[int64]int       // in the order in which they were seen
+	locks    map[int]driver.AcquireRequest // and preparations, by the number of their step
+	intents  map[int]driver.PrepareRequest
+	tokens   map[int]driver.Token // of those that were granted
+	steps    map[driver.Token]int // the reverse
+	places   map[int]driver.Place // of the waiters, as they were told
+	tickets  map[int64]int        // in the order in which they were seen
 }
 
 // row is a row of the table of locks.
 type row struct {
-	refdb.LockInfo
+	driver.LockInfo
 	nonce   string
 	waiting []string
 }
@@ -39,9 +39,9 @@ type row struct {
 func (s *side) start() {
 	s.projects++
 	s.project = fmt.Sprint("project-", s.projects)
-	s.locks, s.intents = map[int]refdb.AcquireRequest{}, map[int]refdb.PrepareRequest{}
-	s.tokens, s.steps = map[int]refdb.Token{}, map[refdb.Token]int{}
-	s.places, s.tickets = map[int]refdb.Place{}, map[int64]int{}
+	s.locks, s.intents = map[int]driver.AcquireRequest{}, map[int]driver.PrepareRequest{}
+	s.tokens, s.steps = map[int]driver.Token{}, map[driver.Token]int{}
+	s.places, s.tickets = map[int]driver.Place{}, map[int64]int{}
 }
 
 // rows prints the table of locks.
@@ -83,11 +83,11 @@ func (s *side) ticket(at int64) int {
 	return s.tickets[at]
 }
 
-func (s *side) info(l refdb.LockInfo) string {
+func (s *side) info(l driver.LockInfo) string {
 	return fmt.Sprintf("%q stale=%t after=%v", l.Owner, l.Stale(), l.StaleAfter)
 }
 
-func (s *side) infos(all []refdb.LockInfo) (text string) {
+func (s *side) infos(all []driver.LockInfo) (text string) {
 	for _, l := range all {
 		text += fmt.Sprintf(" [%s: %s]", l.Ref, s.info(l))
 	}
@@ -95,8 +95,8 @@ func (s *side) infos(all []refdb.LockInfo) (text string) {
 }
 
 func (s *side) refusal(err error) string {
-	var locked *refdb.LockedError
-	var lost *refdb.LostError
+	var locked *driver.LockedError
+	var lost *driver.LostError
 	switch {
 	case err == nil:
 		return "done"
@@ -109,7 +109,7 @@ func (s *side) refusal(err error) string {
 }
 
 // granted records a token, and prints which step it belongs to.
-func (s *side) granted(n int, token refdb.Token, reclaimed []refdb.LockInfo) string {
+func (s *side) granted(n int, token driver.Token, reclaimed []driver.LockInfo) string {
 	if _, ok := s.steps[token]; !ok {
 		s.tokens[n], s.steps[token] = token, n
 	}
@@ -127,13 +127,13 @@ func (s *side) do(ctx context.Context, t step) string {
 	}
 	token, held := s.tokens[t.of]
 	owner, refs := s.locks[t.of].Owner, s.locks[t.of].Refs
-	fence := refdb.Fence{Refs: refs, Owner: owner, Token: token}
+	fence := driver.Fence{Refs: refs, Owner: owner, Token: token}
 	if t.next > 0 && ownerOf(t.next) == owner && len(refs) == 1 {
 		fence.Next = s.waiter(t.next, t)
 	}
 	switch t.does {
 	case "acquire":
-		s.locks[t.n] = refdb.AcquireRequest{
+		s.locks[t.n] = driver.AcquireRequest{
 			Project: s.project, Refs: t.refs, Owner: ownerOf(t.waiter), Nonce: fmt.Sprint("nonce", t.n), StaleAfter: time.Hour, Waiter: s.waiter(t.waiter, t),
 		}
 		return s.acquire(ctx, t.n, t.waiter)
@@ -149,41 +149,41 @@ func (s *side) do(ctx context.Context, t step) string {
 		if !held {
 			return "nothing"
 		}
-		got, err := s.Release(ctx, refdb.ReleaseRequest{Project: s.project, Refs: refs, Owner: owner, Token: token, Next: fence.Next})
+		got, err := s.Release(ctx, driver.ReleaseRequest{Project: s.project, Refs: refs, Owner: owner, Token: token, Next: fence.Next})
 		return fmt.Sprint(s.refusal(err), ", missing ", got.Missing)
 	case "update":
 		if !held {
 			return "nothing"
 		}
 		fence.Release = t.whole
-		return s.refusal(s.Update(ctx, refdb.UpdateRequest{Project: s.project, Origin: refdb.Origin{ID: "update"}, Updates: s.moves(ctx, t.refs), Fence: &fence}))
+		return s.refusal(s.Update(ctx, driver.UpdateRequest{Project: s.project, Origin: driver.Origin{ID: "update"}, Updates: s.moves(ctx, t.refs), Fence: &fence}))
 	case "update-unfenced":
-		return s.refusal(s.Update(ctx, refdb.UpdateRequest{Project: s.project, Origin: refdb.Origin{ID: "update"}, Updates: s.moves(ctx, t.refs)}))
+		return s.refusal(s.Update(ctx, driver.UpdateRequest{Project: s.project, Origin: driver.Origin{ID: "update"}, Updates: s.moves(ctx, t.refs)}))
 	case "beat":
-		got, err := s.Beat(ctx, []refdb.LockID{{Project: s.project, Ref: t.refs[0], Owner: owner, Token: token}})
+		got, err := s.Beat(ctx, []driver.LockID{{Project: s.project, Ref: t.refs[0], Owner: owner, Token: token}})
 		return fmt.Sprint(s.refusal(err), got)
 	case "abandon":
-		r := refdb.AbandonRequest{Project: s.project, Refs: t.refs, Owner: ownerOf(t.waiter), Waiter: s.waiter(t.waiter, t).ID}
+		r := driver.AbandonRequest{Project: s.project, Refs: t.refs, Owner: ownerOf(t.waiter), Waiter: s.waiter(t.waiter, t).ID}
 		if t.whole && held {
 			r.Owner, r.Nonce = owner, s.locks[t.of].Nonce
 		}
 		return s.refusal(s.Abandon(ctx, r))
 	case "purge":
-		var all []refdb.StandingLock
+		var all []driver.StandingLock
 		for _, ref := range t.refs {
 			if r, ok := s.row(ref); ok {
-				all = append(all, refdb.StandingLock{LockID: refdb.LockID{Project: s.project, Ref: ref, Owner: r.Owner, Token: r.Token}, Heartbeat: r.Heartbeat})
+				all = append(all, driver.StandingLock{LockID: driver.LockID{Project: s.project, Ref: ref, Owner: r.Owner, Token: r.Token}, Heartbeat: r.Heartbeat})
 			}
 		}
 		got, err := s.Purge(ctx, all)
 		return fmt.Sprint(s.refusal(err), got)
 	case "prepare":
-		r := refdb.PrepareRequest{Project: s.project, Updates: s.moves(ctx, t.refs), Owner: ownerOf(t.waiter), Nonce: fmt.Sprint("nonce", t.n), Agent: "agent"}
+		r := driver.PrepareRequest{Project: s.project, Updates: s.moves(ctx, t.refs), Owner: ownerOf(t.waiter), Nonce: fmt.Sprint("nonce", t.n), Agent: "agent"}
 		got, err := s.Prepare(ctx, r)
 		if err != nil {
 			return s.refusal(err)
 		}
-		s.intents[t.n], s.locks[t.n] = r, refdb.AcquireRequest{Refs: t.refs, Owner: r.Owner, Nonce: r.Nonce}
+		s.intents[t.n], s.locks[t.n] = r, driver.AcquireRequest{Refs: t.refs, Owner: r.Owner, Nonce: r.Nonce}
 		return s.granted(t.n, got.Token, got.Reclaimed)
 	case "revoke":
 		r, ok := s.intents[t.of]
@@ -196,11 +196,11 @@ func (s *side) do(ctx context.Context, t step) string {
 		if !ok {
 			return "nothing"
 		}
-		var all []refdb.LockID
+		var all []driver.LockID
 		for _, u := range r.Updates {
-			all = append(all, refdb.LockID{Project: s.project, Ref: u.Ref, Owner: r.Owner, Token: s.tokens[t.of]})
+			all = append(all, driver.LockID{Project: s.project, Ref: u.Ref, Owner: r.Owner, Token: s.tokens[t.of]})
 		}
-		got, err := s.Resolve(ctx, refdb.ResolveRequest{Intents: all, Decision: refdb.KeepOld, Origin: refdb.Origin{By: "operator"}, Reason: "reason"})
+		got, err := s.Resolve(ctx, driver.ResolveRequest{Intents: all, Decision: driver.KeepOld, Origin: driver.Origin{By: "operator"}, Reason: "reason"})
 		return fmt.Sprint(s.refusal(err), got)
 	case "age":
 		for _, ref := range t.refs {
@@ -228,7 +228,7 @@ func (s *side) acquire(ctx context.Context, n, waiter int) string {
 // finish ends the first intent as carried out, or none, and drops the others.
 func (s *side) finish(ctx context.Context, t step) string {
 	r := s.intents[t.of]
-	f := refdb.FinishRequest{Project: s.project, Origin: refdb.Origin{ID: "finish", Owner: r.Owner}, Token: s.tokens[t.of]}
+	f := driver.FinishRequest{Project: s.project, Origin: driver.Origin{ID: "finish", Owner: r.Owner}, Token: s.tokens[t.of]}
 	for _, u := range r.Updates {
 		if t.whole && f.Done == nil {
 			f.Done = append(f.Done, u)
@@ -240,11 +240,11 @@ func (s *side) finish(ctx context.Context, t step) string {
 }
 
 // waiter returns the waiter of a number; 0 is nobody.
-func (s *side) waiter(n int, t step) refdb.Waiter {
+func (s *side) waiter(n int, t step) driver.Waiter {
 	if n == 0 {
-		return refdb.Waiter{}
+		return driver.Waiter{}
 	}
-	w := refdb.Waiter{ID: fmt.Sprint("w", n), Turn: t.turn}
+	w := driver.Waiter{ID: fmt.Sprint("w", n), Turn: t.turn}
 	if !t.polls {
 		w.Channel = fmt.Sprint("c", n)
 	}
@@ -252,7 +252,7 @@ func (s *side) waiter(n int, t step) refdb.Waiter {
 		w.Place = s.places[n]
 	}
 	if t.passed {
-		w.Place.Passed = refdb.MaxPassed
+		w.Place.Passed = driver.MaxPassed
 	}
 	return w
 }
@@ -260,9 +260,9 @@ func (s *side) waiter(n int, t step) refdb.Waiter {
 func ownerOf(waiter int) string { return []string{"site/1", "o.w n/2"}[waiter%2] }
 
 // moves returns updates of refs from the values that they hold.
-func (s *side) moves(ctx context.Context, refs []string) (all []refdb.Update) {
+func (s *side) moves(ctx context.Context, refs []string) (all []driver.Update) {
 	for _, ref := range refs {
-		u := refdb.Update{Ref: ref, New: "1111111111111111111111111111111111111111"}
+		u := driver.Update{Ref: ref, New: "1111111111111111111111111111111111111111"}
 		if rows, _ := s.Get(ctx, s.project, []string{ref}); len(rows) > 0 {
 			u.Old = rows[0].Value
 		}

@@ -4,12 +4,12 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
 // around returns the rows of the refs that exclude one that updates create, but for those that updates move.
-func (t *tx) around(project string, updates []refdb.Update) []rules.Row {
+func (t *tx) around(project string, updates []refdbdriver.Update) []rules.Row {
 	created := rules.Created(updates)
 	if len(created) == 0 {
 		return nil
@@ -21,7 +21,7 @@ func (t *tx) around(project string, updates []refdb.Update) []rules.Row {
 			return
 		}
 		excludes := contains(above, k.Ref)
-		for name := range refdb.RefsAbove(k.Ref) {
+		for name := range refdbdriver.RefsAbove(k.Ref) {
 			excludes = excludes || contains(created, name)
 		}
 		if excludes {

@@ -8,18 +8,18 @@ import (
 	"strings"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
-var _ refdb.PackStore = (*driver)(nil)
+var _ refdbdriver.PackStore = (*driver)(nil)
 
 // A pack is a row of the table of packs, with its parts.
 type pack struct {
-	refdb.Pack // without an age
-	used       bool
-	time       time.Time // of the latest part
-	parts      map[int][]byte
+	refdbdriver.Pack // without an age
+	used             bool
+	time             time.Time // of the latest part
+	parts            map[int][]byte
 }
 
 func (p *pack) row() *rules.PackRow {
@@ -29,7 +29,7 @@ func (p *pack) row() *rules.PackRow {
 	return &rules.PackRow{Project: p.Project, Complete: p.Parts > 0}
 }
 
-func (d *driver) StorePart(ctx context.Context, p refdb.PackPart) error {
+func (d *driver) StorePart(ctx context.Context, p refdbdriver.PackPart) error {
 	const doing = "store a part of a pack"
 	return d.write(ctx, doing, func(t *tx) error {
 		if err := t.storePart(p); err != nil {
@@ -39,7 +39,7 @@ func (d *driver) StorePart(ctx context.Context, p refdb.PackPart) error {
 	})
 }
 
-func (t *tx) storePart(p refdb.PackPart) error {
+func (t *tx) storePart(p refdbdriver.PackPart) error {
 	have := t.packs[p.Pack.ID]
 	stored, below := false, 0
 	if have != nil {
@@ -55,7 +55,7 @@ func (t *tx) storePart(p refdb.PackPart) error {
 		return err
 	}
 	if have == nil {
-		have = &pack{parts: make(map[int][]byte), Pack: refdb.Pack{
+		have = &pack{parts: make(map[int][]byte), Pack: refdbdriver.Pack{
 			ID: p.Pack.ID, Project: p.Pack.Project, Owner: p.Pack.Owner, Full: p.Pack.Full,
 			Prerequisites: slices.Clone(p.Pack.Prerequisites), Tips: slices.Clone(p.Pack.Tips),
 		}}
@@ -73,7 +73,7 @@ func (t *tx) storePart(p refdb.PackPart) error {
 }
 
 // usePacks marks the packs of r as used. It writes nothing if it refuses.
-func (t *tx) usePacks(r refdb.PrepareRequest) error {
+func (t *tx) usePacks(r refdbdriver.PrepareRequest) error {
 	store, err := rules.UsePacks(r, func(id string) *rules.PackRow { return t.packs[id].row() }, t.rows(r.Project, rules.RequiredRefs(r.RequiredValues)))
 	for i := 0; err == nil && i < len(store); i++ {
 		err = t.storePart(store[i])
@@ -91,9 +91,9 @@ func (t *tx) usePacks(r refdb.PrepareRequest) error {
 	return nil
 }
 
-func (d *driver) Packs(ctx context.Context, q refdb.PackQuery) (refdb.PackPage, error) {
-	return transact(ctx, d, "list packs", func(t *tx) (page refdb.PackPage, _ error) {
-		page = refdb.PackPage{Upto: t.history.position}
+func (d *driver) Packs(ctx context.Context, q refdbdriver.PackQuery) (refdbdriver.PackPage, error) {
+	return transact(ctx, d, "list packs", func(t *tx) (page refdbdriver.PackPage, _ error) {
+		page = refdbdriver.PackPage{Upto: t.history.position}
 		base := t.latestBase(q.Project)
 		for _, p := range t.packsOf(q.Project) {
 			if !p.used || p.Key().Compare(q.After) <= 0 || p.Key().Compare(base) < 0 {
@@ -116,7 +116,7 @@ func (d *driver) Packs(ctx context.Context, q refdb.PackQuery) (refdb.PackPage, 
 }
 
 // latestBase returns the key of a project's latest complete base; zero if there is none.
-func (t *tx) latestBase(project string) (latest refdb.PackKey) {
+func (t *tx) latestBase(project string) (latest refdbdriver.PackKey) {
 	for _, p := range t.packsOf(project) {
 		if p.Full && p.used {
 			latest = p.Key()
@@ -137,7 +137,7 @@ func (d *driver) PackPart(ctx context.Context, id string, number int) ([]byte, e
 	return transact(ctx, d, doing, func(t *tx) ([]byte, error) {
 		p := t.packs[id]
 		if p == nil || p.Parts == 0 || p.parts[number] == nil {
-			return nil, fmt.Errorf("memory: %s: part %d of pack %s: %w", doing, number, id, refdb.ErrNoPack)
+			return nil, fmt.Errorf("memory: %s: part %d of pack %s: %w", doing, number, id, refdbdriver.ErrNoPack)
 		}
 		return slices.Clone(p.parts[number]), nil
 	})
@@ -178,8 +178,8 @@ func (d *driver) dropPacks(ctx context.Context, doing string, limit int, goes fu
 	})
 }
 
-func (d *driver) PackUsage(ctx context.Context, project string) (refdb.PackUsage, error) {
-	return transact(ctx, d, "count packs", func(t *tx) (u refdb.PackUsage, _ error) {
+func (d *driver) PackUsage(ctx context.Context, project string) (refdbdriver.PackUsage, error) {
+	return transact(ctx, d, "count packs", func(t *tx) (u refdbdriver.PackUsage, _ error) {
 		for _, p := range t.packsOf(project) {
 			if !p.used {
 				u.Unused++

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A Collector collects the metrics of one DB. It is a [prometheus.Collector]. Its methods may be
@@ -42,8 +43,8 @@ var _ prometheus.Collector = (*Collector)(nil)
 // first increase from rates.
 var (
 	operations = [...]string{
-		refdb.OpGet, refdb.OpList, refdb.OpUpdate, refdb.OpRemove, refdb.OpTryLock, refdb.OpLock,
-		refdb.OpRelease, refdb.OpBeat, refdb.OpPurge, refdb.OpPrepare, refdb.OpResolve,
+		driver.OpGet, driver.OpList, driver.OpUpdate, driver.OpRemove, driver.OpTryLock, driver.OpLock,
+		driver.OpRelease, driver.OpBeat, driver.OpPurge, driver.OpPrepare, driver.OpResolve,
 	}
 	outcomes = [...]string{"ok", "locked", "mismatch", "lost", "unknown", "unavailable", "invalid", "error"}
 )
@@ -94,9 +95,9 @@ func New() *Collector {
 
 // Observe takes an event into account. It is for [refdb.Options].
 func (c *Collector) Observe(e refdb.Event) {
-	if e.Op == refdb.OpLost {
+	if e.Op == driver.OpLost {
 		c.lost.Inc()
-		c.held.WithLabelValues(refdb.OpLost).Observe(e.Held.Seconds())
+		c.held.WithLabelValues(driver.OpLost).Observe(e.Held.Seconds())
 		return
 	}
 	c.operations.WithLabelValues(e.Op, e.Outcome).Inc()
@@ -105,11 +106,11 @@ func (c *Collector) Observe(e refdb.Event) {
 	c.reclaimed.Add(float64(e.Reclaimed))
 	ok := e.Outcome == "ok"
 	switch {
-	case e.Op == refdb.OpBeat:
+	case e.Op == driver.OpBeat:
 		c.lateness.Observe(e.Late.Seconds())
 	case ok && e.Held > 0: // only the last attempt of a release counts
 		c.held.WithLabelValues(e.Op).Observe(e.Held.Seconds())
-	case e.Op == refdb.OpLock:
+	case e.Op == driver.OpLock:
 		c.attempts.Add(float64(e.Attempts))
 		if ok {
 			c.waits.Observe(e.Waited.Seconds())

@@ -14,7 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/metrics"
+	"github.com/globalrefdb/globalrefdb/refdb/operator"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
@@ -127,7 +129,7 @@ func TestWhatADatabaseDoesIsExported(t *testing.T) {
 			}
 			for info, err := range db.Locks(ctx, refdb.LockFilter{Project: project}) {
 				if err == nil {
-					_, err = db.Purge(ctx, []refdb.LockInfo{info}, refdb.PurgeFresh())
+					_, err = db.Operator().Purge(ctx, []refdb.LockInfo{info}, operator.PurgeFresh())
 				}
 				if err != nil {
 					t.Fatal(err)
@@ -175,7 +177,7 @@ func TestARetriedReleaseIsOneLockHeld(t *testing.T) {
 	t.Parallel()
 	m := metrics.New()
 	for _, outcome := range []string{"unavailable", "unavailable", "ok"} {
-		m.Observe(refdb.Event{Op: refdb.OpRelease, Outcome: outcome, Held: time.Second})
+		m.Observe(refdb.Event{Op: driver.OpRelease, Outcome: outcome, Held: time.Second})
 	}
 	has(t, text(t, m), `refdb_lock_held_seconds_count{end="release"} 1`, `refdb_operations_total{op="release",outcome="unavailable"} 2`)
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // The metrics that each scrape reads from the DB.
@@ -51,7 +52,7 @@ func collectState(s refdb.Stats, metrics chan<- prometheus.Metric) {
 }
 
 // batches returns a histogram of their sizes. Its buckets are cumulative.
-func batches(b refdb.Batches) prometheus.Metric {
+func batches(b driver.Batches) prometheus.Metric {
 	buckets := map[float64]uint64{}
 	var n uint64
 	last := len(b.Sizes) - 1

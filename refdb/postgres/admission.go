@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
@@ -61,9 +61,9 @@ SELECT a.server, refdb_server(), (SELECT count(*) FROM lost WHERE fate = ''), w.
 FROM admission AS a LEFT JOIN witnesses AS w ON true WHERE a.id = 1 ORDER BY w.name`
 
 // Admission takes one round trip: sites ask before they go by what the database says.
-func (d *Driver) Admission(ctx context.Context) (a refdb.Admission, err error) {
+func (d *Driver) Admission(ctx context.Context) (a driver.Admission, err error) {
 	err = d.pools.Do(ctx, roundtrip.Read("read which server is admitted").Query(admissionSQL, func(rows pgx.Rows) error {
-		a = refdb.Admission{}
+		a = driver.Admission{}
 		var admitted string
 		var name, server *string
 		var seen, since *time.Time
@@ -73,7 +73,7 @@ func (d *Driver) Admission(ctx context.Context) (a refdb.Admission, err error) {
 			if name == nil {
 				return nil
 			}
-			w := refdb.Witness{Name: *name, Server: *server, Away: *away, Without: *without, Since: since.UTC()}
+			w := driver.Witness{Name: *name, Server: *server, Away: *away, Without: *without, Since: since.UTC()}
 			if seen != nil {
 				w.Seen = seen.UTC()
 			}
@@ -89,7 +89,7 @@ func (d *Driver) Admission(ctx context.Context) (a refdb.Admission, err error) {
 }
 
 // admissionNow reads the rest of the state.
-func admissionNow(ctx context.Context, tx pgx.Tx, row admission) (a refdb.Admission, err error) {
+func admissionNow(ctx context.Context, tx pgx.Tx, row admission) (a driver.Admission, err error) {
 	a.Server, a.Admitted = row.server, row.admitted == row.server
 	if err := tx.QueryRow(ctx, `SELECT count(*) FROM lost WHERE fate = ''`).Scan(&a.Lost); err != nil {
 		return a, err
@@ -99,7 +99,7 @@ func admissionNow(ctx context.Context, tx pgx.Tx, row admission) (a refdb.Admiss
 	if err != nil {
 		return a, err
 	}
-	a.Witnesses, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w refdb.Witness, err error) {
+	a.Witnesses, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w driver.Witness, err error) {
 		var seen *time.Time
 		err = row.Scan(&w.Name, &w.Server, &seen, &w.Away, &w.Without, &w.Since)
 		w.Since = w.Since.UTC()
@@ -133,7 +133,7 @@ WHERE made IS NULL
   AND NOT coalesce(k.at <= (SELECT upto FROM pruned), false)`
 
 // Look looks in one statement.
-func (d *Driver) Look(ctx context.Context, witness string, known []refdb.Known) (l refdb.Looked, err error) {
+func (d *Driver) Look(ctx context.Context, witness string, known []driver.Known) (l driver.Looked, err error) {
 	err = d.inTransaction(ctx, "compare with the server", func(tx pgx.Tx) error {
 		l, err = look(ctx, tx, witness, known)
 		return err
@@ -141,7 +141,7 @@ func (d *Driver) Look(ctx context.Context, witness string, known []refdb.Known) 
 	return l, err
 }
 
-func look(ctx context.Context, tx pgx.Tx, witness string, known []refdb.Known) (l refdb.Looked, err error) {
+func look(ctx context.Context, tx pgx.Tx, witness string, known []driver.Known) (l driver.Looked, err error) {
 	projects, refs, ops := make([]string, len(known)), make([]string, len(known)), make([]string, len(known))
 	tokens, times := make([]int64, len(known)), make([]time.Time, len(known))
 	for i, k := range known {
@@ -171,7 +171,7 @@ ON CONFLICT (name) DO UPDATE SET (server, seen, away, without, since) = (exclude
 )
 
 // Report excludes all other reports.
-func (d *Driver) Report(ctx context.Context, r refdb.Report) (a refdb.Admission, err error) {
+func (d *Driver) Report(ctx context.Context, r driver.Report) (a driver.Admission, err error) {
 	const what = "report a comparison with the server"
 	err = d.changeAdmission(ctx, what, func(tx pgx.Tx, row admission) error {
 		if row.server != r.Server {
@@ -193,7 +193,7 @@ func (d *Driver) Report(ctx context.Context, r refdb.Report) (a refdb.Admission,
 }
 
 // report records a report, and returns the state before it is decided which server is admitted.
-func report(ctx context.Context, tx pgx.Tx, row admission, r refdb.Report) (a refdb.Admission, err error) {
+func report(ctx context.Context, tx pgx.Tx, row admission, r driver.Report) (a driver.Admission, err error) {
 	if a, err = admissionNow(ctx, tx, row); err != nil {
 		return a, err
 	}
@@ -214,7 +214,7 @@ func report(ctx context.Context, tx pgx.Tx, row admission, r refdb.Report) (a re
 	return admissionNow(ctx, tx, row)
 }
 
-func putWitness(ctx context.Context, tx pgx.Tx, w refdb.Witness) error {
+func putWitness(ctx context.Context, tx pgx.Tx, w driver.Witness) error {
 	var seen *time.Time
 	if !w.Seen.IsZero() {
 		seen = &w.Seen
@@ -223,10 +223,10 @@ func putWitness(ctx context.Context, tx pgx.Tx, w refdb.Witness) error {
 	return err
 }
 
-var errReplaced = fmt.Errorf("%w: the server was replaced meanwhile", refdb.ErrUnavailable)
+var errReplaced = fmt.Errorf("%w: the server was replaced meanwhile", driver.ErrUnavailable)
 
 // recordLost records those of r.Missing that are missing still.
-func recordLost(ctx context.Context, tx pgx.Tx, fate refdb.Fate, r refdb.Report) error {
+func recordLost(ctx context.Context, tx pgx.Tx, fate driver.Fate, r driver.Report) error {
 	looked, err := look(ctx, tx, r.Witness, r.Missing)
 	n := len(looked.Missing)
 	if err != nil || n == 0 {
@@ -247,10 +247,10 @@ func recordLost(ctx context.Context, tx pgx.Tx, fate refdb.Fate, r refdb.Report)
 // lostColumns are what lostOf reads.
 const lostColumns = `project, ref, op, old, new, owner, asked_by, token, move, at, witness, fate, reported`
 
-func lostOf(row pgx.CollectableRow) (refdb.LostChange, error) { return lostAnd(row) }
+func lostOf(row pgx.CollectableRow) (driver.LostChange, error) { return lostAnd(row) }
 
 // lostAnd reads lostColumns, and more columns behind them.
-func lostAnd(row pgx.CollectableRow, more ...any) (l refdb.LostChange, err error) {
+func lostAnd(row pgx.CollectableRow, more ...any) (l driver.LostChange, err error) {
 	err = row.Scan(append([]any{
 		&l.Project, &l.Ref, &l.Op, &l.Old, &l.New, &l.Owner, &l.By, &l.Token, &l.Move, &l.At, &l.Witness, &l.Fate, &l.Reported,
 	}, more...)...)
@@ -259,7 +259,7 @@ func lostAnd(row pgx.CollectableRow, more ...any) (l refdb.LostChange, err error
 }
 
 // LostChanges reads one page.
-func (d *Driver) LostChanges(ctx context.Context, q refdb.LostQuery) (page refdb.LostPage, err error) {
+func (d *Driver) LostChanges(ctx context.Context, q driver.LostQuery) (page driver.LostPage, err error) {
 	const sql = `
 SELECT ` + lostColumns + ` FROM lost WHERE (project, ref, op) > ($1::text, $2::text, $3::text) AND ($4 OR fate = '')
 ORDER BY project, ref, op LIMIT $5`
@@ -269,7 +269,7 @@ ORDER BY project, ref, op LIMIT $5`
 	}, q.After.Project, q.After.Ref, q.After.Op, q.Decided, q.Limit))
 	if len(page.Lost) == q.Limit {
 		last := page.Lost[q.Limit-1]
-		page.Next = refdb.LostCursor{Project: last.Project, Ref: last.Ref, Op: last.Op}
+		page.Next = driver.LostCursor{Project: last.Project, Ref: last.Ref, Op: last.Op}
 	}
 	return page, err
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
@@ -57,13 +57,13 @@ SELECT greatest((SELECT max(first) + 1 FROM epochs), coalesce(
 )
 
 // Recover excludes all who write, and all reports.
-func (d *Driver) Recover(ctx context.Context, r refdb.RecoverRequest) (answer refdb.Recovered, err error) {
+func (d *Driver) Recover(ctx context.Context, r driver.RecoverRequest) (answer driver.Recovered, err error) {
 	// The last step needs more than the first one.
 	if err := d.CheckRights(ctx, "recover"); err != nil {
-		return refdb.Recovered{}, err
+		return driver.Recovered{}, err
 	}
 	err = d.changeAdmission(ctx, "recover", func(tx pgx.Tx, row admission) error {
-		answer = refdb.Recovered{}
+		answer = driver.Recovered{}
 		if row.admitted == row.server {
 			answer.Done = true
 			answer.Admission, err = admissionNow(ctx, tx, row)
@@ -93,7 +93,7 @@ func (d *Driver) Recover(ctx context.Context, r refdb.RecoverRequest) (answer re
 			args []any
 		}{
 			{withoutSQL, []any{r.Without, row.server}},
-			{endLocksSQL, []any{refdb.NeverStale.Microseconds()}},
+			{endLocksSQL, []any{driver.NeverStale.Microseconds()}},
 			{raiseAboveAllSQL, nil},
 			{newEpochSQL, []any{r.Epoch, r.By, r.Reason}},
 			{admitSQL, []any{row.server}},
@@ -110,13 +110,13 @@ func (d *Driver) Recover(ctx context.Context, r refdb.RecoverRequest) (answer re
 }
 
 // decideLost decides about lost changes of at most limit refs.
-func decideLost(ctx context.Context, tx pgx.Tx, limit int) (decided []refdb.LostChange, err error) {
+func decideLost(ctx context.Context, tx pgx.Tx, limit int) (decided []driver.LostChange, err error) {
 	rows, err := tx.Query(ctx, undecidedSQL, limit)
 	if err != nil {
 		return nil, err
 	}
 	var refs rules.LostRefs
-	_, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l refdb.LostChange, err error) {
+	_, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l driver.LostChange, err error) {
 		var now rules.LostRef
 		l, err = lostAnd(row, &now.Value, &now.Intent)
 		refs.Add(l, now)
@@ -130,7 +130,7 @@ func decideLost(ctx context.Context, tx pgx.Tx, limit int) (decided []refdb.Lost
 		verdict := ref.Decide()
 		if l := verdict.Again; l != nil {
 			op := operation.Text(verdict.Origin())
-			if l.New == refdb.Unknown {
+			if l.New == driver.Unknown {
 				batch.Queue(eraseSQL, l.Project, l.Ref, op)
 			} else {
 				batch.Queue(rewriteSQL, l.Project, l.Ref, string(l.New), op)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -32,7 +32,7 @@ func TestRequestsThatShareABatchCostOneCommit(t *testing.T) {
 	d.BePatient()
 	d.ShareAll()
 	const n = 50
-	tokens := make([]refdb.Token, n)
+	tokens := make([]driver.Token, n)
 	check := func(err error) {
 		if err != nil {
 			t.Error(err)
@@ -64,7 +64,7 @@ func TestRequestsThatShareABatchCostOneCommit(t *testing.T) {
 	for range 2 {
 		each("acquisition", func(i int, ref string) { tokens[i] = acquire(t, d, ref).Token })
 		each("refusal", func(_ int, ref string) {
-			if _, err := d.Acquire(t.Context(), request(ref)); !errors.Is(err, refdb.ErrLocked) {
+			if _, err := d.Acquire(t.Context(), request(ref)); !errors.Is(err, driver.ErrLocked) {
 				t.Error(err)
 			}
 		})
@@ -209,12 +209,12 @@ func TestRequestsThatShareABatchDoNotAffectEachOther(t *testing.T) {
 		if _, err := other.Acquire(t.Context(), mine); err != nil {
 			t.Fatal(err)
 		}
-		take := func(r refdb.AcquireRequest, refused bool, reclaimed int, value refdb.Value) func() {
+		take := func(r driver.AcquireRequest, refused bool, reclaimed int, value driver.Value) func() {
 			return func() {
 				a, err := d.Acquire(t.Context(), r)
 				switch {
 				case refused:
-					var locked *refdb.LockedError
+					var locked *driver.LockedError
 					if !errors.As(err, &locked) || len(locked.Holders) != 1 || locked.Holders[0].Ref != r.Refs[0] {
 						t.Errorf("%s: %v", r.Refs[0], err)
 					}
@@ -227,10 +227,10 @@ func TestRequestsThatShareABatchDoNotAffectEachOther(t *testing.T) {
 		}
 		together(append(busy(kind("busy"),
 			take(request(kind("free")), false, 0, v1),
-			take(request(kind("new")), false, 0, refdb.Unknown),
+			take(request(kind("new")), false, 0, driver.Unknown),
 			take(request(kind("held")), true, 0, ""),
 			take(request(kind("stale")), false, 1, v1),
-			take(mine, false, 0, refdb.Unknown)),
+			take(mine, false, 0, driver.Unknown)),
 			take(request(kind("busy")), false, 0, v1))...)
 	}
 
@@ -241,9 +241,9 @@ func TestRequestsThatShareABatchDoNotAffectEachOther(t *testing.T) {
 		db.Exec(t, `UPDATE locks SET heartbeat = heartbeat - interval '2 hours' WHERE ref = $1`, kind("stale"))
 		fenced := acquire(t, other, kind("fenced"))
 		fence := releasing(fenced.Token, kind("fenced"))
-		move := func(ref string, old refdb.Value, f *refdb.Fence, want error) func() {
+		move := func(ref string, old driver.Value, f *driver.Fence, want error) func() {
 			return func() {
-				r := refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: ref}, Updates: moves(old, v2, ref), Fence: f}
+				r := driver.UpdateRequest{Project: project, Origin: driver.Origin{ID: ref}, Updates: moves(old, v2, ref), Fence: f}
 				if err := try(t.Context(), d, r); !errors.Is(err, want) || want == nil && err != nil {
 					t.Errorf("%s: %v, want %v", ref, err, want)
 				}
@@ -252,13 +252,13 @@ func TestRequestsThatShareABatchDoNotAffectEachOther(t *testing.T) {
 		together(append(busy(kind("busy"),
 			move(kind("free"), v1, nil, nil),
 			move(kind("new"), "", nil, nil),
-			move(kind("gone"), v2, nil, refdb.ErrMismatch),
-			move(kind("missing"), v1, nil, refdb.ErrMismatch),
-			move(kind("held"), v1, nil, refdb.ErrLocked),
+			move(kind("gone"), v2, nil, driver.ErrMismatch),
+			move(kind("missing"), v1, nil, driver.ErrMismatch),
+			move(kind("held"), v1, nil, driver.ErrLocked),
 			move(kind("stale"), v1, nil, nil),
 			move(kind("fenced"), "", fence, nil)),
 			move(kind("busy"), v1, nil, nil))...)
-		for name, want := range map[string]refdb.Value{"free": v2, "new": v2, "gone": v1, "held": v1, "stale": v2, "fenced": v2, "busy": v2} {
+		for name, want := range map[string]driver.Value{"free": v2, "new": v2, "gone": v1, "held": v1, "stale": v2, "fenced": v2, "busy": v2} {
 			rows, err := other.Get(t.Context(), project, []string{kind(name)})
 			if err != nil || len(rows) != 1 || rows[0].Value != want {
 				t.Errorf("%s: %+v, %v, want %s", name, rows, err, want)
@@ -267,14 +267,14 @@ func TestRequestsThatShareABatchDoNotAffectEachOther(t *testing.T) {
 		if n := len(query[string](t, c, `SELECT ref FROM locks WHERE ref IN ($1, $2)`, kind("fenced"), kind("stale"))); n != 0 {
 			t.Errorf("%d locks of fenced and stale are left", n)
 		}
-		move(kind("fenced"), v2, fence, refdb.ErrLockLost)()
+		move(kind("fenced"), v2, fence, driver.ErrLockLost)()
 	}
 
 	for round := range 5 {
 		ref := func(i int) string { return fmt.Sprintf("refs/tags/%d-%d", round, i) }
 		a, b, gone := acquire(t, other, ref(1)), acquire(t, other, ref(2)), acquire(t, other, ref(3))
 		release(t, other, gone, ref(3))
-		let := func(a refdb.Acquired, ref string, want bool) func() {
+		let := func(a driver.Acquired, ref string, want bool) func() {
 			return func() {
 				if ok, err := released(d, ending(a.Token, ref)); err != nil || ok != want {
 					t.Errorf("%s: %v, %v", ref, ok, err)
@@ -350,12 +350,12 @@ func TestABatchThatIsSentAgainSaysOnlyWhatItDidTheLastTime(t *testing.T) {
 // Whoever released the lock is not there any more when the batch returns, but
 // those who wait are.
 func TestACallerThatGivesUpOnABatchWakesThoseWhoWaitAllTheSame(t *testing.T) {
-	for what, end := range map[string]func(ctx context.Context, d *postgres.Driver, token refdb.Token, ref string) error{
-		"release": func(ctx context.Context, d *postgres.Driver, token refdb.Token, ref string) error {
+	for what, end := range map[string]func(ctx context.Context, d *postgres.Driver, token driver.Token, ref string) error{
+		"release": func(ctx context.Context, d *postgres.Driver, token driver.Token, ref string) error {
 			_, err := d.Release(ctx, ending(token, ref))
 			return err
 		},
-		"update": func(ctx context.Context, d *postgres.Driver, token refdb.Token, ref string) error {
+		"update": func(ctx context.Context, d *postgres.Driver, token driver.Token, ref string) error {
 			r := update(ref)
 			r.Fence = releasing(token, ref)
 			return try(ctx, d, r)
@@ -391,7 +391,7 @@ func TestACallerThatGivesUpOnABatchWakesThoseWhoWaitAllTheSame(t *testing.T) {
 						g.open()
 					},
 				)
-				if err != nil && !errors.Is(err, refdb.ErrOutcomeUnknown) {
+				if err != nil && !errors.Is(err, driver.ErrOutcomeUnknown) {
 					t.Fatal(err)
 				}
 				row, _ := db.RowLock(t, project, mine)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
@@ -45,20 +45,20 @@ const beatRows = 5000
 
 // Beat renews the locks by their owner's name if they are many and all that the owner
 // has, else by their keys.
-func (d *Driver) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
-	results := make([]refdb.BeatResult, len(locks))
+func (d *Driver) Beat(ctx context.Context, locks []driver.LockID) ([]driver.BeatResult, error) {
+	results := make([]driver.BeatResult, len(locks))
 	switch beaten, err := d.beatByOwner(ctx, locks); {
 	case err != nil:
 		return nil, err
 	case beaten:
 		for i := range results {
-			results[i] = refdb.BeatRenewed
+			results[i] = driver.BeatRenewed
 		}
 		return results, nil
 	}
 	held := make(heldArray, len(locks))
 	for i, l := range locks {
-		held[i] = heldLock{refdb.StandingLock{LockID: l}, i}
+		held[i] = heldLock{driver.StandingLock{LockID: l}, i}
 	}
 	var failure error
 	failed := 0
@@ -77,7 +77,7 @@ func (d *Driver) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatRe
 // beatByKey renews rows in one statement. A second round trip waits for the rows that
 // others have locked. If that takes too long, a third one renews the rows that have
 // become free.
-func (d *Driver) beatByKey(ctx context.Context, rows heldArray, results []refdb.BeatResult) error {
+func (d *Driver) beatByKey(ctx context.Context, rows heldArray, results []driver.BeatResult) error {
 	found, err := d.beat(ctx, rows)
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func (d *Driver) beatByKey(ctx context.Context, rows heldArray, results []refdb.
 	var left heldArray
 	for i, h := range rows {
 		results[h.index] = found[i]
-		if found[i] == refdb.BeatUnknown {
+		if found[i] == driver.BeatUnknown {
 			left = append(left, h)
 		}
 	}
@@ -123,11 +123,11 @@ func (d *Driver) beatWaiting(ctx context.Context, rows heldArray) (found beats, 
 }
 
 // beats are the results for the rows of a heldArray.
-type beats []refdb.BeatResult
+type beats []driver.BeatResult
 
 func (b beats) read(rows pgx.Rows) error {
 	for i := range b {
-		b[i] = refdb.BeatLost // unless it's in the answer
+		b[i] = driver.BeatLost // unless it's in the answer
 	}
 	for rows.Next() {
 		var n int
@@ -135,9 +135,9 @@ func (b beats) read(rows pgx.Rows) error {
 		if err := rows.Scan(&n, &beaten); err != nil {
 			return err
 		}
-		b[n-1] = refdb.BeatUnknown
+		b[n-1] = driver.BeatUnknown
 		if beaten {
-			b[n-1] = refdb.BeatRenewed
+			b[n-1] = driver.BeatRenewed
 		}
 	}
 	return rows.Err()

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
@@ -56,7 +56,7 @@ WHERE owner = $1 AND token <= $2
 
 // beatByOwner renews all of locks by their owner's name, and reports whether it did. It
 // never renews a lock that is not in locks.
-func (d *Driver) beatByOwner(ctx context.Context, locks []refdb.LockID) (beaten bool, err error) {
+func (d *Driver) beatByOwner(ctx context.Context, locks []driver.LockID) (beaten bool, err error) {
 	if len(locks) < ownerRows {
 		return false, nil
 	}
@@ -86,7 +86,7 @@ func (d *Driver) beatByOwner(ctx context.Context, locks []refdb.LockID) (beaten 
 // digestOf tells versions of rows apart. Callers choose the names, but nobody can choose
 // the token, which is the server's time in microseconds. On a server that computes
 // another digest all beats would go by key.
-func digestOf(l refdb.LockID) uint64 {
+func digestOf(l driver.LockID) uint64 {
 	return textHash(l.Ref, textHash(l.Project, intervalHash(uint64(l.Token))))
 }
 

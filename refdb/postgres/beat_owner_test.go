@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
 // hold inserts n locks of owner's, of names of all kinds, in no order.
-func hold(tb testing.TB, db *dbtest.Database, n int) []refdb.LockID {
+func hold(tb testing.TB, db *dbtest.Database, n int) []driver.LockID {
 	tb.Helper()
 	c := session(tb, db.URL())
 	rows, err := c.Query(tb.Context(), `
@@ -27,14 +27,14 @@ func hold(tb testing.TB, db *dbtest.Database, n int) []refdb.LockID {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	var held []refdb.LockID
+	var held []driver.LockID
 	for rows.Next() {
-		h := refdb.LockID{Owner: owner}
+		h := driver.LockID{Owner: owner}
 		var token time.Time
 		if err := rows.Scan(&h.Project, &h.Ref, &token); err != nil {
 			tb.Fatal(err)
 		}
-		h.Token = refdb.TokenOf(token)
+		h.Token = driver.TokenOf(token)
 		held = append(held, h)
 	}
 	if rows.Err() != nil {
@@ -44,13 +44,13 @@ func hold(tb testing.TB, db *dbtest.Database, n int) []refdb.LockID {
 }
 
 // insertLike inserts a lock of owner's with the token of h, or one that is larger by so much.
-func insertLike(tb testing.TB, db *dbtest.Database, h refdb.LockID, ref string, later time.Duration) {
+func insertLike(tb testing.TB, db *dbtest.Database, h driver.LockID, ref string, later time.Duration) {
 	tb.Helper()
 	db.Exec(tb, `INSERT INTO locks (project, ref, heartbeat, token, owner, stale_after)
 		VALUES ($1, $2, clock_timestamp() - interval '10 minutes', $3, $4, 3600000000)`, h.Project, ref, h.Token.Time().Add(later), owner)
 }
 
-func beat(tb testing.TB, d refdb.Driver, held []refdb.LockID) []refdb.BeatResult {
+func beat(tb testing.TB, d driver.Driver, held []driver.LockID) []driver.BeatResult {
 	tb.Helper()
 	results, err := d.Beat(tb.Context(), held)
 	if err != nil {
@@ -60,7 +60,7 @@ func beat(tb testing.TB, d refdb.Driver, held []refdb.LockID) []refdb.BeatResult
 }
 
 // wantBeaten checks what became of the rows, those at the given places having got another result.
-func wantBeaten(tb testing.TB, results []refdb.BeatResult, n int, others map[int]refdb.BeatResult) {
+func wantBeaten(tb testing.TB, results []driver.BeatResult, n int, others map[int]driver.BeatResult) {
 	tb.Helper()
 	if len(results) != n {
 		tb.Fatalf("%d results for %d rows", len(results), n)
@@ -68,7 +68,7 @@ func wantBeaten(tb testing.TB, results []refdb.BeatResult, n int, others map[int
 	for i, got := range results {
 		want, ok := others[i]
 		if !ok {
-			want = refdb.BeatRenewed
+			want = driver.BeatRenewed
 		}
 		if got != want {
 			tb.Errorf("the beat of row %d says %v, want %v", i, got, want)
@@ -126,7 +126,7 @@ func TestIntentsOfTheSameOwnerDoNotSlowItsBeatsDown(t *testing.T) {
 	if got := renewed(t, db); got != int64(len(held)) {
 		t.Errorf("%d rows were renewed, of %d", got, len(held))
 	}
-	if err := d.Finish(t.Context(), dropped(p.Token-refdb.Token(2*time.Hour/time.Microsecond), refs...)); err != nil {
+	if err := d.Finish(t.Context(), dropped(p.Token-driver.Token(2*time.Hour/time.Microsecond), refs...)); err != nil {
 		t.Errorf("the intents were not there: %v", err)
 	}
 }
@@ -144,7 +144,7 @@ func TestOfManyLocksThoseThatWereLostAreFound(t *testing.T) {
 			d := open(t, db.URL())
 			held := hold(t, db, 6000)
 			db.Exec(t, lose, held[4321].Project, held[4321].Ref)
-			lost := map[int]refdb.BeatResult{4321: refdb.BeatLost}
+			lost := map[int]driver.BeatResult{4321: driver.BeatLost}
 			wantBeaten(t, beat(t, d, held), len(held), lost)
 			if got := renewed(t, db); got != int64(len(held)-1) {
 				t.Errorf("%d rows were renewed", got)
@@ -162,7 +162,7 @@ func TestAProcessThatTookOverItsOwnLockHoldsOnlyTheSuccessor(t *testing.T) {
 	old := held[17]
 	held[17].Token++
 	db.Exec(t, `UPDATE locks SET token = $3 WHERE project = $1 AND ref = $2`, old.Project, old.Ref, held[17].Token.Time())
-	wantBeaten(t, beat(t, d, append(held, old)), 1001, map[int]refdb.BeatResult{1000: refdb.BeatLost})
+	wantBeaten(t, beat(t, d, append(held, old)), 1001, map[int]driver.BeatResult{1000: driver.BeatLost})
 	wantBeaten(t, beat(t, d, held), 1000, nil)
 }
 
@@ -186,13 +186,13 @@ func TestLocksOfTheOwnerThatWereNotNamedAreNotRenewed(t *testing.T) {
 			d := open(t, w.url)
 			d.BePatient()
 			held := hold(t, db, 6000)
-			newest := slices.MaxFunc(held, func(a, b refdb.LockID) int { return int(a.Token - b.Token) })
+			newest := slices.MaxFunc(held, func(a, b driver.LockID) int { return int(a.Token - b.Token) })
 			insertLike(t, db, newest, "refs/heads/abandoned", row.later)
-			others := make(map[int]refdb.BeatResult)
+			others := make(map[int]driver.BeatResult)
 			if row.loses {
 				i := slices.Index(held, newest)
 				db.Exec(t, `DELETE FROM locks WHERE project = $1 AND ref = $2`, newest.Project, newest.Ref)
-				others[i] = refdb.BeatLost
+				others[i] = driver.BeatLost
 			}
 			beat(t, d, held)
 			if trips := w.count(func() { wantBeaten(t, beat(t, d, held), len(held), others) }); trips != row.trips {
@@ -251,7 +251,7 @@ func TestManyLocksOfTwoOwnersAreRenewedByKey(t *testing.T) {
 	held := hold(t, db, 1000)
 	held[1].Owner, held[2].Owner = "site/2", "site/2"
 	db.Exec(t, `UPDATE locks SET owner = 'site/2' WHERE project = $1 AND ref = $2`, held[2].Project, held[2].Ref)
-	wantBeaten(t, beat(t, d, held), 1000, map[int]refdb.BeatResult{1: refdb.BeatLost})
+	wantBeaten(t, beat(t, d, held), 1000, map[int]driver.BeatResult{1: driver.BeatLost})
 	if got := renewed(t, db); got != 999 {
 		t.Errorf("%d rows were renewed", got)
 	}
@@ -264,15 +264,15 @@ func TestOfManyLocksOneThatAnotherTransactionKeepsLockedIsUnknown(t *testing.T) 
 		age    time.Duration // of the row
 		frees  bool          // the other transaction ends while the beat waits
 		left   bool          // the owner has a row besides, left behind and half-way to stale
-		want   refdb.BeatResult
+		want   driver.BeatResult
 	}{
-		{"it stays locked", ``, 0, false, false, refdb.BeatUnknown},
-		{"it becomes free", ``, 0, true, false, refdb.BeatRenewed},
-		{"it is deleted meanwhile", `DELETE FROM locks WHERE ref = $1`, 0, true, false, refdb.BeatLost},
-		{"it is deleted meanwhile, and another might stand for it", `DELETE FROM locks WHERE ref = $1`, 0, true, true, refdb.BeatLost},
-		{"another process takes it over meanwhile", `UPDATE locks SET owner = 'site/2', token = clock_timestamp() WHERE ref = $1`, time.Hour, true, false, refdb.BeatLost},
-		{"this process takes it over meanwhile", `UPDATE locks SET token = token + interval '1 microsecond' WHERE ref = $1`, time.Hour, true, false, refdb.BeatLost},
-		{"it gets a waiter meanwhile", `UPDATE locks SET waiting = '{refdb_x}' WHERE ref = $1`, 0, true, false, refdb.BeatRenewed},
+		{"it stays locked", ``, 0, false, false, driver.BeatUnknown},
+		{"it becomes free", ``, 0, true, false, driver.BeatRenewed},
+		{"it is deleted meanwhile", `DELETE FROM locks WHERE ref = $1`, 0, true, false, driver.BeatLost},
+		{"it is deleted meanwhile, and another might stand for it", `DELETE FROM locks WHERE ref = $1`, 0, true, true, driver.BeatLost},
+		{"another process takes it over meanwhile", `UPDATE locks SET owner = 'site/2', token = clock_timestamp() WHERE ref = $1`, time.Hour, true, false, driver.BeatLost},
+		{"this process takes it over meanwhile", `UPDATE locks SET token = token + interval '1 microsecond' WHERE ref = $1`, time.Hour, true, false, driver.BeatLost},
+		{"it gets a waiter meanwhile", `UPDATE locks SET waiting = '{refdb_x}' WHERE ref = $1`, 0, true, false, driver.BeatRenewed},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -287,21 +287,21 @@ func TestOfManyLocksOneThatAnotherTransactionKeepsLockedIsUnknown(t *testing.T) 
 				db.Age(t, held[7].Project, "refs/heads/abandoned", 40*time.Minute)
 			}
 			exec(t, session(t, db.URL()), `CREATE TABLE before AS TABLE locks`)
-			var results []refdb.BeatResult
+			var results []driver.BeatResult
 			untilInTime(t, func() (late bool) {
 				b := block(t, db, held[500].Ref)
 				if row.change != "" {
 					exec(t, b.conn, row.change, held[500].Ref)
 				}
 				results = beatBeside(t, d, b, row.frees, held)
-				late = row.frees && slices.Contains(results, refdb.BeatUnknown)
+				late = row.frees && slices.Contains(results, driver.BeatUnknown)
 				if late {
 					exec(t, b.look, `DELETE FROM locks`)
 					exec(t, b.look, `INSERT INTO locks SELECT * FROM before`)
 				}
 				return late
 			})
-			wantBeaten(t, results, len(held), map[int]refdb.BeatResult{500: row.want})
+			wantBeaten(t, results, len(held), map[int]driver.BeatResult{500: row.want})
 		})
 	}
 }
@@ -312,7 +312,7 @@ func TestBeatsByOwnerNeverDeadlockWithTheirNeighbours(t *testing.T) {
 	a := newDeadlockArena(t)
 	all := hold(t, a.db, 2000)
 	byProject := make(map[string][]string)
-	tokens := make(map[string]refdb.Token)
+	tokens := make(map[string]driver.Token)
 	for _, h := range all {
 		byProject[h.Project] = append(byProject[h.Project], h.Ref)
 		tokens[h.Ref] = h.Token
@@ -334,7 +334,7 @@ func TestBeatsByOwnerNeverDeadlockWithTheirNeighbours(t *testing.T) {
 	var beats, neighbours atomic.Int64
 	var work sync.WaitGroup
 	neighbour := func(what string, do func() error) {
-		if err := do(); err != nil && !errors.Is(err, refdb.ErrLocked) {
+		if err := do(); err != nil && !errors.Is(err, driver.ErrLocked) {
 			t.Errorf("%s: %v", what, err)
 		}
 		neighbours.Add(1)
@@ -343,7 +343,7 @@ func TestBeatsByOwnerNeverDeadlockWithTheirNeighbours(t *testing.T) {
 		defer cancel()
 		for beats.Load() < deadlockRounds() {
 			results, err := a.left.Beat(t.Context(), all)
-			if err != nil || slices.Contains(results, refdb.BeatLost) {
+			if err != nil || slices.Contains(results, driver.BeatLost) {
 				t.Errorf("a beat of locks that are held: %v", err)
 				return
 			}
@@ -369,7 +369,7 @@ func TestBeatsByOwnerNeverDeadlockWithTheirNeighbours(t *testing.T) {
 				neighbour("a fenced update", func() error {
 					r := update(refs...)
 					r.Project, r.Fence, r.Adopt = p, fence(tokens[refs[0]], refs...), true
-					if err := try(t.Context(), a.right, r); !errors.Is(err, refdb.ErrMismatch) {
+					if err := try(t.Context(), a.right, r); !errors.Is(err, driver.ErrMismatch) {
 						return err
 					}
 					return nil

@@ -6,31 +6,31 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
 func TestABeatWaitsForALockedRowOnlyBriefly(t *testing.T) {
 	refs := []string{"refs/heads/a", "refs/heads/b", "refs/heads/c"}
-	const unknown, beaten, lost = refdb.BeatUnknown, refdb.BeatRenewed, refdb.BeatLost
+	const unknown, beaten, lost = driver.BeatUnknown, driver.BeatRenewed, driver.BeatLost
 	for _, row := range []struct {
 		name   string
 		change string // what the blocking transaction does to b
 		frees  bool   // it ends while the beat waits
-		want   []refdb.BeatResult
+		want   []driver.BeatResult
 	}{
-		{"a row that stays locked is unknown, and only that", ``, false, []refdb.BeatResult{beaten, unknown, beaten}},
-		{"a row that becomes free is renewed", ``, true, []refdb.BeatResult{beaten, beaten, beaten}},
-		{"a row that is deleted meanwhile is lost", `DELETE FROM locks WHERE ref = 'refs/heads/b'`, true, []refdb.BeatResult{beaten, lost, beaten}},
-		{"a row that is taken over meanwhile is lost", `UPDATE locks SET token = clock_timestamp() WHERE ref = 'refs/heads/b'`, true, []refdb.BeatResult{beaten, lost, beaten}},
-		{"a row that gets a waiter meanwhile is renewed", `UPDATE locks SET waiting = '{refdb_x}' WHERE ref = 'refs/heads/b'`, true, []refdb.BeatResult{beaten, beaten, beaten}},
+		{"a row that stays locked is unknown, and only that", ``, false, []driver.BeatResult{beaten, unknown, beaten}},
+		{"a row that becomes free is renewed", ``, true, []driver.BeatResult{beaten, beaten, beaten}},
+		{"a row that is deleted meanwhile is lost", `DELETE FROM locks WHERE ref = 'refs/heads/b'`, true, []driver.BeatResult{beaten, lost, beaten}},
+		{"a row that is taken over meanwhile is lost", `UPDATE locks SET token = clock_timestamp() WHERE ref = 'refs/heads/b'`, true, []driver.BeatResult{beaten, lost, beaten}},
+		{"a row that gets a waiter meanwhile is renewed", `UPDATE locks SET waiting = '{refdb_x}' WHERE ref = 'refs/heads/b'`, true, []driver.BeatResult{beaten, beaten, beaten}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Postgres(t)
 			d := open(t, db.URL())
-			var got []refdb.BeatResult
+			var got []driver.BeatResult
 			untilInTime(t, func() (late bool) {
 				db.Exec(t, `DELETE FROM locks`)
 				a := acquire(t, d, refs...)
@@ -63,13 +63,13 @@ func TestARowThatBecomesFreeIsRenewedBesideOneThatDoesNot(t *testing.T) {
 	refs := []string{"refs/heads/a", "refs/heads/b"}
 	a := acquire(t, d, refs...)
 	stays := block(t, db, refs[0])
-	var got []refdb.BeatResult
+	var got []driver.BeatResult
 	untilInTime(t, func() (late bool) {
 		goes := block(t, db, refs[1])
 		got = beatBeside(t, d, goes, true, ids(a.Token, refs...))
-		return slices.Equal(got, []refdb.BeatResult{refdb.BeatUnknown, refdb.BeatUnknown})
+		return slices.Equal(got, []driver.BeatResult{driver.BeatUnknown, driver.BeatUnknown})
 	})
-	if want := []refdb.BeatResult{refdb.BeatUnknown, refdb.BeatRenewed}; !slices.Equal(got, want) {
+	if want := []driver.BeatResult{driver.BeatUnknown, driver.BeatRenewed}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	stays.end()
@@ -83,12 +83,12 @@ func TestABeatAndAPurgeTellLocksOnTheSameRefApart(t *testing.T) {
 	old := acquire(t, d, mainRef)
 	db.Age(t, project, mainRef, 2*time.Hour)
 	successor := acquire(t, d, mainRef)
-	both := []refdb.LockID{ids(successor.Token, mainRef)[0], ids(old.Token, mainRef)[0]}
+	both := []driver.LockID{ids(successor.Token, mainRef)[0], ids(old.Token, mainRef)[0]}
 	results, err := d.Beat(t.Context(), both)
-	if want := []refdb.BeatResult{refdb.BeatRenewed, refdb.BeatLost}; err != nil || !slices.Equal(results, want) {
+	if want := []driver.BeatResult{driver.BeatRenewed, driver.BeatLost}; err != nil || !slices.Equal(results, want) {
 		t.Errorf("beat: %v, %v; want %v", results, err, want)
 	}
-	purged, err := d.Purge(t.Context(), []refdb.StandingLock{{LockID: both[1]}, {LockID: both[0]}})
+	purged, err := d.Purge(t.Context(), []driver.StandingLock{{LockID: both[1]}, {LockID: both[0]}})
 	if want := []bool{false, true}; err != nil || !slices.Equal(purged, want) {
 		t.Errorf("purge: %v, %v; want %v", purged, err, want)
 	}
@@ -112,12 +112,12 @@ func TestWhatIsNamedByAnotherOwnerIsLeftAlone(t *testing.T) {
 			}
 			db.Age(t, project, mainRef, time.Minute)
 			strange := ids(a.Token, refs...)
-			var standing []refdb.StandingLock
+			var standing []driver.StandingLock
 			for i := range strange {
 				strange[i].Owner = stranger
-				standing = append(standing, refdb.StandingLock{LockID: strange[i]})
+				standing = append(standing, driver.StandingLock{LockID: strange[i]})
 			}
-			if results, err := d.Beat(t.Context(), strange); err != nil || slices.ContainsFunc(results, func(r refdb.BeatResult) bool { return r != refdb.BeatLost }) {
+			if results, err := d.Beat(t.Context(), strange); err != nil || slices.ContainsFunc(results, func(r driver.BeatResult) bool { return r != driver.BeatLost }) {
 				t.Errorf("a beat: %v, %v", results, err)
 			}
 			e := ending(a.Token, refs...)
@@ -128,14 +128,14 @@ func TestWhatIsNamedByAnotherOwnerIsLeftAlone(t *testing.T) {
 			if purged, err := d.Purge(t.Context(), standing); err != nil || slices.Contains(purged, true) {
 				t.Errorf("a purge: %v, %v", purged, err)
 			}
-			if err := d.Abandon(t.Context(), refdb.AbandonRequest{Project: project, Refs: refs, Owner: stranger, Nonce: r.Nonce}); err != nil {
+			if err := d.Abandon(t.Context(), driver.AbandonRequest{Project: project, Refs: refs, Owner: stranger, Nonce: r.Nonce}); err != nil {
 				t.Error(err)
 			}
-			for _, f := range []*refdb.Fence{fence(a.Token, refs...), releasing(a.Token, refs...)} {
+			for _, f := range []*driver.Fence{fence(a.Token, refs...), releasing(a.Token, refs...)} {
 				f.Owner = stranger
 				u := update(refs...)
 				u.Fence = f
-				if err := try(t.Context(), d, u); !errors.Is(err, refdb.ErrLockLost) {
+				if err := try(t.Context(), d, u); !errors.Is(err, driver.ErrLockLost) {
 					t.Errorf("an update: %v", err)
 				}
 			}
@@ -152,14 +152,14 @@ func TestWhatIsNamedByAnotherOwnerIsLeftAlone(t *testing.T) {
 			for i := range strange {
 				strange[i].Owner = stranger
 			}
-			for _, f := range []refdb.FinishRequest{done(p.Token, "", v1, refs...), dropped(p.Token, refs...)} {
+			for _, f := range []driver.FinishRequest{done(p.Token, "", v1, refs...), dropped(p.Token, refs...)} {
 				f.Owner = stranger
-				var lost *refdb.LostError
+				var lost *driver.LostError
 				if err := d.Finish(t.Context(), f); !errors.As(err, &lost) || !slices.Equal(lost.Refs, refs) {
 					t.Errorf("a finish: %v", err)
 				}
 			}
-			resolve := refdb.ResolveRequest{Intents: strange, Decision: refdb.KeepOld, Origin: refdb.Origin{By: "by"}, Reason: "reason"}
+			resolve := driver.ResolveRequest{Intents: strange, Decision: driver.KeepOld, Origin: driver.Origin{By: "by"}, Reason: "reason"}
 			if ended, err := d.Resolve(t.Context(), resolve); err != nil || slices.Contains(ended, true) {
 				t.Errorf("a resolution: %v, %v", ended, err)
 			}
@@ -170,7 +170,7 @@ func TestWhatIsNamedByAnotherOwnerIsLeftAlone(t *testing.T) {
 			if err := d.Forget(t.Context(), strange); err != nil {
 				t.Error(err)
 			}
-			page, err := d.Intents(t.Context(), refdb.IntentQuery{IntentFilter: refdb.IntentFilter{Decided: true}, Limit: 10})
+			page, err := d.Intents(t.Context(), driver.IntentQuery{IntentFilter: driver.IntentFilter{Decided: true}, Limit: 10})
 			if err != nil || len(page.Intents) != len(refs) {
 				t.Errorf("the decisions are %v, %v", page, err)
 			}
@@ -202,9 +202,9 @@ func TestBeatsAreWrittenInPlace(t *testing.T) {
 }
 
 // beatBeside makes a beat beside a blockade, which ends once the beat waits for it, if frees, or else once the beat has ended.
-func beatBeside(t *testing.T, d *postgres.Driver, b *blockade, frees bool, locks []refdb.LockID) (results []refdb.BeatResult) {
+func beatBeside(t *testing.T, d *postgres.Driver, b *blockade, frees bool, locks []driver.LockID) (results []driver.BeatResult) {
 	t.Helper()
-	done := make(chan []refdb.BeatResult, 1)
+	done := make(chan []driver.BeatResult, 1)
 	go func() {
 		results, err := d.Beat(t.Context(), locks)
 		if err != nil {

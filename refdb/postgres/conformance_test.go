@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
@@ -31,7 +31,7 @@ func TestConformanceAlternating(t *testing.T) {
 // narrow opens drivers that have few connections, because there are many of them.
 type narrow struct{ *dbtest.Database }
 
-func (n narrow) Open(tb testing.TB) refdb.Driver {
+func (n narrow) Open(tb testing.TB) driver.Driver {
 	return open(tb, with(tb, n.URL(), "pool_max_conns", "4"))
 }
 
@@ -45,7 +45,7 @@ func TestConformanceWhereTripsAreShared(t *testing.T) {
 // sharing opens drivers whose requests queue for a shared round trip, always.
 type sharing struct{ *dbtest.Database }
 
-func (s sharing) Open(tb testing.TB) refdb.Driver {
+func (s sharing) Open(tb testing.TB) driver.Driver {
 	d := open(tb, s.URL())
 	d.ShareAll()
 	return d
@@ -56,8 +56,8 @@ const (
 	mainRef  = "refs/heads/main"
 	otherRef = "refs/heads/other"
 
-	v1 refdb.Value = "1111111111111111111111111111111111111111"
-	v2 refdb.Value = "2222222222222222222222222222222222222222"
+	v1 driver.Value = "1111111111111111111111111111111111111111"
+	v2 driver.Value = "2222222222222222222222222222222222222222"
 )
 
 // open opens a driver, which is closed when the test ends.
@@ -91,23 +91,23 @@ func with(tb testing.TB, address, name, value string) string {
 const owner = "site/1"
 
 // request asks for locks of the project that stay fresh.
-func request(refs ...string) refdb.AcquireRequest {
-	return refdb.AcquireRequest{Project: project, Refs: refs, Owner: owner, Nonce: rand.Text(), StaleAfter: time.Hour}
+func request(refs ...string) driver.AcquireRequest {
+	return driver.AcquireRequest{Project: project, Refs: refs, Owner: owner, Nonce: rand.Text(), StaleAfter: time.Hour}
 }
 
 // intention asks for intents that move refs of the project.
-func intention(old, new refdb.Value, refs ...string) refdb.PrepareRequest {
-	return refdb.PrepareRequest{Project: project, Updates: moves(old, new, refs...), Owner: owner, Nonce: rand.Text(), Agent: "boot:1:2"}
+func intention(old, new driver.Value, refs ...string) driver.PrepareRequest {
+	return driver.PrepareRequest{Project: project, Updates: moves(old, new, refs...), Owner: owner, Nonce: rand.Text(), Agent: "boot:1:2"}
 }
 
-func moves(old, new refdb.Value, refs ...string) (updates []refdb.Update) {
+func moves(old, new driver.Value, refs ...string) (updates []driver.Update) {
 	for _, ref := range refs {
-		updates = append(updates, refdb.Update{Ref: ref, Old: old, New: new})
+		updates = append(updates, driver.Update{Ref: ref, Old: old, New: new})
 	}
 	return updates
 }
 
-func acquire(tb testing.TB, d refdb.Driver, refs ...string) refdb.Acquired {
+func acquire(tb testing.TB, d driver.Driver, refs ...string) driver.Acquired {
 	tb.Helper()
 	a, err := d.Acquire(tb.Context(), request(refs...))
 	if err != nil {
@@ -117,21 +117,21 @@ func acquire(tb testing.TB, d refdb.Driver, refs ...string) refdb.Acquired {
 }
 
 // ids names the locks of an acquisition, or the intents of a preparation.
-func ids(token refdb.Token, refs ...string) []refdb.LockID {
-	var all []refdb.LockID
+func ids(token driver.Token, refs ...string) []driver.LockID {
+	var all []driver.LockID
 	for _, ref := range refs {
-		all = append(all, refdb.LockID{Project: project, Ref: ref, Owner: owner, Token: token})
+		all = append(all, driver.LockID{Project: project, Ref: ref, Owner: owner, Token: token})
 	}
 	return all
 }
 
 // ending asks for the release of an acquisition.
-func ending(token refdb.Token, refs ...string) refdb.ReleaseRequest {
-	return refdb.ReleaseRequest{Project: project, Refs: refs, Owner: owner, Token: token}
+func ending(token driver.Token, refs ...string) driver.ReleaseRequest {
+	return driver.ReleaseRequest{Project: project, Refs: refs, Owner: owner, Token: token}
 }
 
 // release releases an acquisition that stands.
-func release(tb testing.TB, d refdb.Driver, a refdb.Acquired, refs ...string) {
+func release(tb testing.TB, d driver.Driver, a driver.Acquired, refs ...string) {
 	tb.Helper()
 	if released, err := d.Release(tb.Context(), ending(a.Token, refs...)); err != nil || released.Missing != nil {
 		tb.Fatal(released, err)
@@ -139,40 +139,40 @@ func release(tb testing.TB, d refdb.Driver, a refdb.Acquired, refs ...string) {
 }
 
 // released reports whether a release found all that it was to end.
-func released(d refdb.Driver, r refdb.ReleaseRequest) (bool, error) {
+func released(d driver.Driver, r driver.ReleaseRequest) (bool, error) {
 	got, err := d.Release(context.Background(), r)
 	return err == nil && got.Missing == nil, err
 }
 
 // fence is the lock of an acquisition, which stays.
-func fence(token refdb.Token, refs ...string) *refdb.Fence {
-	return &refdb.Fence{Refs: refs, Owner: owner, Token: token}
+func fence(token driver.Token, refs ...string) *driver.Fence {
+	return &driver.Fence{Refs: refs, Owner: owner, Token: token}
 }
 
 // releasing is the same lock, which the update releases.
-func releasing(token refdb.Token, refs ...string) *refdb.Fence {
+func releasing(token driver.Token, refs ...string) *driver.Fence {
 	f := fence(token, refs...)
 	f.Release = true
 	return f
 }
 
 // update is an unfenced update that creates refs.
-func update(refs ...string) refdb.UpdateRequest {
-	return refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: rand.Text()}, Updates: moves("", v1, refs...)}
+func update(refs ...string) driver.UpdateRequest {
+	return driver.UpdateRequest{Project: project, Origin: driver.Origin{ID: rand.Text()}, Updates: moves("", v1, refs...)}
 }
 
 // try makes an update.
-func try(ctx context.Context, d refdb.Driver, r refdb.UpdateRequest) error {
+func try(ctx context.Context, d driver.Driver, r driver.UpdateRequest) error {
 	return d.Update(ctx, r)
 }
 
 // done has the intents of a preparation done, dropped has none of them done.
-func done(token refdb.Token, old, new refdb.Value, refs ...string) refdb.FinishRequest {
-	return refdb.FinishRequest{Project: project, Origin: refdb.Origin{ID: "done", Owner: owner}, Token: token, Done: moves(old, new, refs...)}
+func done(token driver.Token, old, new driver.Value, refs ...string) driver.FinishRequest {
+	return driver.FinishRequest{Project: project, Origin: driver.Origin{ID: "done", Owner: owner}, Token: token, Done: moves(old, new, refs...)}
 }
 
-func dropped(token refdb.Token, refs ...string) refdb.FinishRequest {
-	return refdb.FinishRequest{Project: project, Origin: refdb.Origin{ID: "dropped", Owner: owner}, Token: token, Dropped: refs}
+func dropped(token driver.Token, refs ...string) driver.FinishRequest {
+	return driver.FinishRequest{Project: project, Origin: driver.Origin{ID: "dropped", Owner: owner}, Token: token, Dropped: refs}
 }
 
 // session is a plain connection beside the driver's.

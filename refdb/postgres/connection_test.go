@@ -17,7 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -133,13 +133,13 @@ func TestARoundTripLeavesNothingOfItselfOnTheConnection(t *testing.T) {
 		{name: "one column more", statements: []string{`SELECT 1, 2`}, read: func(rows pgx.Rows) error {
 			rows.Next()
 			return rows.Scan(new(int))
-		}, want: refdb.ErrOutcomeUnknown},
+		}, want: driver.ErrOutcomeUnknown},
 		{name: "the first statement fails", statements: []string{`SELECT 1/0`, rows, rows}},
 		{name: "the last one fails", statements: []string{rows, wide, `SELECT 1/0`}},
 		{name: "one fails after some rows", statements: []string{`SELECT 1/(25000-n) FROM generate_series(1, 50000) n`, rows}},
 		{name: "one that can't be prepared", statements: []string{rows, `SELECT nothing`, rows}},
-		{name: "the commit fails", statements: []string{`INSERT INTO late VALUES (1), (1)`}, want: refdb.ErrOutcomeUnknown},
-		{name: "the server ends it", statements: []string{rows, `SELECT pg_terminate_backend(pg_backend_pid())`, `SELECT pg_sleep(60)`}, want: refdb.ErrUnavailable, lost: true},
+		{name: "the commit fails", statements: []string{`INSERT INTO late VALUES (1), (1)`}, want: driver.ErrOutcomeUnknown},
+		{name: "the server ends it", statements: []string{rows, `SELECT pg_terminate_backend(pg_backend_pid())`, `SELECT pg_sleep(60)`}, want: driver.ErrUnavailable, lost: true},
 	}
 	eachWay(t, func(t *testing.T, address string) {
 		for _, test := range tests {
@@ -190,7 +190,7 @@ func TestAContextThatEndsDuringARoundTripEndsTheConnection(t *testing.T) {
 				})
 				start := time.Now()
 				cancel()
-				if err := <-ended; !errors.Is(err, context.Canceled) || !errors.Is(err, refdb.ErrOutcomeUnknown) {
+				if err := <-ended; !errors.Is(err, context.Canceled) || !errors.Is(err, driver.ErrOutcomeUnknown) {
 					t.Errorf("got %v", err)
 				}
 				if backend(t, d) == before {
@@ -212,7 +212,7 @@ func TestAContextThatEndsAfterARoundTripIsNoneOfItsBusiness(t *testing.T) {
 			t.Fatal(err)
 		}
 		cancel()
-		if err := d.RoundTrip(ctx, nil, `SELECT 1`); !errors.Is(err, context.Canceled) || errors.Is(err, refdb.ErrOutcomeUnknown) {
+		if err := d.RoundTrip(ctx, nil, `SELECT 1`); !errors.Is(err, context.Canceled) || errors.Is(err, driver.ErrOutcomeUnknown) {
 			t.Fatalf("a round trip whose context had ended: %v", err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -26,7 +27,7 @@ func openDB(t *testing.T, s *dbtest.PostgresServer) *refdb.DB {
 
 // olderCursor returns what a program of version 10 of the schema would have printed in the place of c: its mark is the last
 // position that has ended.
-func olderCursor(t *testing.T, c refdb.Cursor, ended refdb.Position) refdb.Cursor {
+func olderCursor(t *testing.T, c driver.Cursor, ended driver.Position) driver.Cursor {
 	t.Helper()
 	const prefix = "refdb-"
 	decoded, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(c.String(), prefix))
@@ -38,10 +39,10 @@ func olderCursor(t *testing.T, c refdb.Cursor, ended refdb.Position) refdb.Curso
 		t.Fatal(err)
 	}
 	delete(fields, "Durable")
-	fields["Mark"] = refdb.ChangeKey{Position: ended + 1}
+	fields["Mark"] = driver.ChangeKey{Position: ended + 1}
 	encoded, err := json.Marshal(fields)
 	if err == nil {
-		c, err = refdb.ParseCursor(prefix + base64.RawURLEncoding.EncodeToString(encoded))
+		c, err = driver.ParseCursor(prefix + base64.RawURLEncoding.EncodeToString(encoded))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +60,7 @@ func TestAReaderMissesNothingAfterACrashThatLostNothing(t *testing.T) {
 		for _, name := range refs {
 			project, ref, _ := strings.Cut(name, " ")
 			// The first one after a crash compares the database with what its process knows.
-			if err := writer.Update(t.Context(), project, []refdb.Update{{Ref: "refs/heads/" + ref, New: "x"}}); err != nil {
+			if err := writer.Update(t.Context(), project, []driver.Update{{Ref: "refs/heads/" + ref, New: "x"}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -69,7 +70,7 @@ func TestAReaderMissesNothingAfterACrashThatLostNothing(t *testing.T) {
 	queries := map[string]refdb.ChangeQuery{"of all": {}, "of p": {Project: "p"}, "of q": {Project: "q"}, "of a prefix": {Project: "q", Prefix: "refs/heads/b"}}
 	readers := make(map[string]refdb.ChangeQuery)
 	following := make(map[string]chan []string)
-	var past refdb.Position
+	var past driver.Position
 	s.ReuseIDs(40, func() {
 		state, err := db.HistoryState(t.Context())
 		if err != nil {
@@ -85,7 +86,7 @@ func TestAReaderMissesNothingAfterACrashThatLostNothing(t *testing.T) {
 		}
 		for name, q := range queries {
 			c := lastCursor(t, db, q)
-			for kind, c := range map[string]refdb.Cursor{"that read all": c, "from the end": end, "of the older program": olderCursor(t, c, state.Ended)} {
+			for kind, c := range map[string]driver.Cursor{"that read all": c, "from the end": end, "of the older program": olderCursor(t, c, state.Ended)} {
 				q.After = c
 				readers["a reader "+name+" "+kind] = q
 			}
@@ -146,7 +147,7 @@ func TestAReaderMissesNothingAfterACrashThatLostNothing(t *testing.T) {
 }
 
 // lastCursor returns the cursor of a reader that has read all there is.
-func lastCursor(t *testing.T, db *refdb.DB, q refdb.ChangeQuery) refdb.Cursor {
+func lastCursor(t *testing.T, db *refdb.DB, q refdb.ChangeQuery) driver.Cursor {
 	t.Helper()
 	for page, err := range db.Changes(t.Context(), q) {
 		if err != nil {
@@ -178,7 +179,7 @@ func changesTo(t *testing.T, db *refdb.DB, q refdb.ChangeQuery) (got []string, e
 	return got, nil
 }
 
-func named(changes []refdb.Change) (names []string) {
+func named(changes []driver.Change) (names []string) {
 	for _, c := range changes {
 		names = append(names, c.Project+" "+strings.TrimPrefix(c.Ref, "refs/heads/"))
 	}
@@ -214,7 +215,7 @@ func TestAPositionThatIsNotOnTheDiskIsInTheFuture(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
-	if err := d.Update(t.Context(), "p", []refdb.Update{{Ref: "refs/heads/a", New: "x"}}); err != nil {
+	if err := d.Update(t.Context(), "p", []driver.Update{{Ref: "refs/heads/a", New: "x"}}); err != nil {
 		t.Fatal(err)
 	}
 	newest := newestOf(t, d, "p")
@@ -227,7 +228,7 @@ func TestAPositionThatIsNotOnTheDiskIsInTheFuture(t *testing.T) {
 		}
 		ended = s.Ended
 	}
-	for at, want := range map[refdb.Position]error{newest: nil, newest + 1: refdb.ErrInvalid} {
+	for at, want := range map[driver.Position]error{newest: nil, newest + 1: driver.ErrInvalid} {
 		var err error
 		for _, failed := range d.RefsAt(t.Context(), "p", "", at) {
 			err = failed
@@ -239,7 +240,7 @@ func TestAPositionThatIsNotOnTheDiskIsInTheFuture(t *testing.T) {
 }
 
 // newestOf returns the position of a project's last change.
-func newestOf(t *testing.T, db *refdb.DB, project string) refdb.Position {
+func newestOf(t *testing.T, db *refdb.DB, project string) driver.Position {
 	t.Helper()
 	for c, err := range db.History(t.Context(), project, "") {
 		if err != nil {

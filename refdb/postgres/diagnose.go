@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/globalrefdb/globalrefdb/migrations"
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/schema"
 )
@@ -75,12 +75,12 @@ type setup struct {
 	holder              string // the oldest open transaction that is seen, or ""
 	held                time.Duration
 	awaitsStandby       bool // the holder has committed, and the synchronous standby has not confirmed that
-	encryption          refdb.Diagnosis
-	settings            []refdb.Diagnosis // that transactions verify or set
+	encryption          driver.Diagnosis
+	settings            []driver.Diagnosis // that transactions verify or set
 }
 
 // Diagnose checks the settings that the promises rest on.
-func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
+func (d *Driver) Diagnose(ctx context.Context) ([]driver.Diagnosis, error) {
 	var s setup
 	if err := d.connected(ctx, &s); err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func (d *Driver) findRows(ctx context.Context, s *setup) error {
 const settingsSQL = `SELECT name, reset_val FROM pg_settings WHERE name = ANY ($1::text[])`
 
 // settings shows what a session's settings are, apart from those that have checks of their own.
-func settings(all *roundtrip.Settings, found map[string]string) (shown []refdb.Diagnosis) {
+func settings(all *roundtrip.Settings, found map[string]string) (shown []driver.Diagnosis) {
 	all.Each(func(name, right string, set bool) {
 		value, ok := found[name]
 		if !ok || name == "synchronous_commit" || name == roundtrip.DefaultIsolation {
@@ -164,7 +164,7 @@ func settings(all *roundtrip.Settings, found map[string]string) (shown []refdb.D
 		case set:
 			detail = fmt.Sprintf("%s; each transaction sets %s", value, right)
 		}
-		shown = append(shown, refdb.Diagnosis{Name: name, OK: true, Detail: strings.TrimSpace(detail)})
+		shown = append(shown, driver.Diagnosis{Name: name, OK: true, Detail: strings.TrimSpace(detail)})
 	})
 	return shown
 }
@@ -181,8 +181,8 @@ func (d *Driver) connected(ctx context.Context, s *setup) error {
 }
 
 // encryption reports whether a connection uses TLS with a verified server.
-func encryption(conn net.Conn) refdb.Diagnosis {
-	found := refdb.Diagnosis{Name: "encryption", OK: true}
+func encryption(conn net.Conn) driver.Diagnosis {
+	found := driver.Diagnosis{Name: "encryption", OK: true}
 	const write = "write sslmode=verify-full in the database URL"
 	switch c := conn.(type) {
 	case *tls.Conn:
@@ -203,14 +203,14 @@ func encryption(conn net.Conn) refdb.Diagnosis {
 	return found
 }
 
-func (s setup) diagnoses() []refdb.Diagnosis {
-	var all []refdb.Diagnosis
+func (s setup) diagnoses() []driver.Diagnosis {
+	var all []driver.Diagnosis
 	check := func(name string, ok bool, good, bad string) {
 		detail := good
 		if !ok {
 			detail = bad
 		}
-		all = append(all, refdb.Diagnosis{Name: name, OK: ok, Detail: detail})
+		all = append(all, driver.Diagnosis{Name: name, OK: ok, Detail: detail})
 	}
 
 	check("server version", s.number >= oldestVersion, "PostgreSQL "+s.version,

@@ -5,14 +5,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
 func TestADoctorSaysWhatToDo(t *testing.T) {
 	healthy := setup{version: "15.1", number: 150001, fsync: true, fullPages: true, synchronous: "on", isolation: roundtrip.ReadCommitted,
 		autovacuum: true, room: 97, clients: 10, hosts: 1, connectsUpTo: 16, tables: "as they should be", intact: true,
-		encryption: refdb.Diagnosis{Name: "encryption", OK: true, Detail: "TLS 1.3"}}
+		encryption: driver.Diagnosis{Name: "encryption", OK: true, Detail: "TLS 1.3"}}
 	for _, row := range []struct {
 		name   string
 		change func(*setup)

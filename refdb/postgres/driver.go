@@ -26,14 +26,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/groupcommit"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/waitqueue"
 )
 
-// Driver is a [refdb.Driver] on one PostgreSQL database, with a pool of connections.
-// It is also a [refdb.Notifier] and a [refdb.Diagnoser].
+// Driver is a [driver.Driver] on one PostgreSQL database, with a pool of connections.
+// It is also a [driver.Notifier] and a [driver.Diagnoser].
 type Driver struct {
 	pools    *roundtrip.Pools
 	batcher  groupcommit.Batcher[refName, call]
@@ -47,12 +47,12 @@ type Driver struct {
 }
 
 var (
-	_ refdb.Driver        = (*Driver)(nil)
-	_ refdb.Notifier      = (*Driver)(nil)
-	_ refdb.Diagnoser     = (*Driver)(nil)
-	_ refdb.RightsChecker = (*Driver)(nil)
-	_ refdb.SchemaChecker = (*Driver)(nil)
-	_ refdb.Meter         = (*Driver)(nil)
+	_ driver.Driver        = (*Driver)(nil)
+	_ driver.Notifier      = (*Driver)(nil)
+	_ driver.Diagnoser     = (*Driver)(nil)
+	_ driver.RightsChecker = (*Driver)(nil)
+	_ driver.SchemaChecker = (*Driver)(nil)
+	_ driver.Meter         = (*Driver)(nil)
 )
 
 func newDriver(pools *roundtrip.Pools) *Driver {
@@ -97,15 +97,15 @@ func (d *Driver) begin() bool {
 	return true
 }
 
-// Listen implements [refdb.Notifier], on a connection of its own.
-func (d *Driver) Listen(ctx context.Context, channel string, started func(), wake func(refdb.Wakeup)) error {
+// Listen implements [driver.Notifier], on a connection of its own.
+func (d *Driver) Listen(ctx context.Context, channel string, started func(), wake func(driver.Wakeup)) error {
 	if !d.begin() {
-		return fmt.Errorf("listen: %w", refdb.ErrClosed)
+		return fmt.Errorf("listen: %w", driver.ErrClosed)
 	}
 	defer d.running.Done()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(d.closing, func() { cancel(refdb.ErrClosed) })()
+	defer context.AfterFunc(d.closing, func() { cancel(driver.ErrClosed) })()
 
 	err := d.notifier.Listen(ctx, channel, started, wake)
 	switch {
@@ -118,9 +118,9 @@ func (d *Driver) Listen(ctx context.Context, channel string, started func(), wak
 	}
 }
 
-// Stats implements [refdb.Meter]. Batches are those of requests about single refs.
-func (d *Driver) Stats() refdb.DriverStats {
-	return refdb.DriverStats{Pools: d.pools.Stats(), Batches: d.batcher.Stats()}
+// Stats implements [driver.Meter]. Batches are those of requests about single refs.
+func (d *Driver) Stats() driver.DriverStats {
+	return driver.DriverStats{Pools: d.pools.Stats(), Batches: d.batcher.Stats()}
 }
 
 const nowSQL = `SELECT clock_timestamp()`

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -16,7 +17,7 @@ func TestTheStatsOfPostgreSQL(t *testing.T) {
 	}
 	defer db.Close()
 	before := db.Stats().Driver
-	if err := db.Update(t.Context(), "p", []refdb.Update{{Ref: "refs/heads/a", New: "x"}}); err != nil {
+	if err := db.Update(t.Context(), "p", []driver.Update{{Ref: "refs/heads/a", New: "x"}}); err != nil {
 		t.Fatal(err)
 	}
 	after := db.Stats().Driver

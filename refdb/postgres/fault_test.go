@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -30,15 +31,15 @@ func TestALostReplyIsAnUnknownOutcomeAndTheNonceFindsTheAcquisition(t *testing.T
 	db := dbtest.Postgres(t)
 	w := newWire(t, db.URL())
 	d := open(t, w.url)
-	for _, r := range []refdb.AcquireRequest{request("refs/heads/a"), request("refs/heads/b", "refs/heads/c")} {
-		findsItself(t, db, d, w, r.Refs, func() (refdb.Token, error) {
+	for _, r := range []driver.AcquireRequest{request("refs/heads/a"), request("refs/heads/b", "refs/heads/c")} {
+		findsItself(t, db, d, w, r.Refs, func() (driver.Token, error) {
 			a, err := d.Acquire(t.Context(), r)
 			return a.Token, err
 		})
 	}
 	for _, refs := range [][]string{{"refs/heads/d"}, {"refs/heads/e", "refs/heads/f"}} {
 		r := intention("", v1, refs...)
-		findsItself(t, db, d, w, refs, func() (refdb.Token, error) {
+		findsItself(t, db, d, w, refs, func() (driver.Token, error) {
 			p, err := d.Prepare(t.Context(), r)
 			return p.Token, err
 		})
@@ -46,11 +47,11 @@ func TestALostReplyIsAnUnknownOutcomeAndTheNonceFindsTheAcquisition(t *testing.T
 }
 
 // findsItself has a request's reply lost, and sends it again.
-func findsItself(t *testing.T, db *dbtest.Database, d *postgres.Driver, w *wire, refs []string, send func() (refdb.Token, error)) {
+func findsItself(t *testing.T, db *dbtest.Database, d *postgres.Driver, w *wire, refs []string, send func() (driver.Token, error)) {
 	t.Helper()
 	connected(t, d)
 	w.inject(loseReply)
-	if _, err := send(); !errors.Is(err, refdb.ErrOutcomeUnknown) {
+	if _, err := send(); !errors.Is(err, driver.ErrOutcomeUnknown) {
 		t.Fatalf("the reply was lost: %v", err)
 	}
 	row, ok := db.RowLock(t, project, refs[0])
@@ -60,7 +61,7 @@ func findsItself(t *testing.T, db *dbtest.Database, d *postgres.Driver, w *wire,
 	if token, err := send(); err != nil || token != row.Token {
 		t.Fatalf("asked again: token %d, %v; want %d", token, err, row.Token)
 	}
-	if _, err := d.Acquire(t.Context(), request(refs...)); !errors.Is(err, refdb.ErrLocked) {
+	if _, err := d.Acquire(t.Context(), request(refs...)); !errors.Is(err, driver.ErrLocked) {
 		t.Fatalf("another acquisition: %v", err)
 	}
 }
@@ -83,14 +84,14 @@ func TestALostRequestIsAnUnknownOutcomeAndDidNothing(t *testing.T) {
 		"beat":    func() error { _, err := d.Beat(t.Context(), ids(a.Token, mainRef)); return err },
 		"release": func() error { _, err := d.Release(t.Context(), ending(a.Token, mainRef)); return err },
 		"purge": func() error {
-			_, err := d.Purge(t.Context(), []refdb.StandingLock{{LockID: ids(a.Token, mainRef)[0]}})
+			_, err := d.Purge(t.Context(), []driver.StandingLock{{LockID: ids(a.Token, mainRef)[0]}})
 			return err
 		},
 		"abandon": func() error {
-			return d.Abandon(t.Context(), refdb.AbandonRequest{Project: project, Refs: []string{mainRef}, Owner: owner, Nonce: "nonce"})
+			return d.Abandon(t.Context(), driver.AbandonRequest{Project: project, Refs: []string{mainRef}, Owner: owner, Nonce: "nonce"})
 		},
 		"remove": func() error {
-			_, err := d.Remove(t.Context(), refdb.RemoveRequest{Project: project, Limit: 1, Locks: refdb.AdvisoryLocks})
+			_, err := d.Remove(t.Context(), driver.RemoveRequest{Project: project, Limit: 1, Locks: driver.AdvisoryLocks})
 			return err
 		},
 		"prepare": func() error { _, err := d.Prepare(t.Context(), intention("", v1, otherRef)); return err },
@@ -98,14 +99,14 @@ func TestALostRequestIsAnUnknownOutcomeAndDidNothing(t *testing.T) {
 		"drop":    func() error { return d.Finish(t.Context(), dropped(intent.Token, intended)) },
 		"revoke":  func() error { return d.Revoke(t.Context(), intention("", v1, otherRef)) },
 		"resolve": func() error {
-			_, err := d.Resolve(t.Context(), refdb.ResolveRequest{Intents: ids(intent.Token, intended), Decision: refdb.TakeNew})
+			_, err := d.Resolve(t.Context(), driver.ResolveRequest{Intents: ids(intent.Token, intended), Decision: driver.TakeNew})
 			return err
 		},
 		"forget": func() error { return d.Forget(t.Context(), ids(intent.Token, intended)) },
 	} {
 		connected(t, d)
 		w.inject(loseRequest)
-		if err := write(); !errors.Is(err, refdb.ErrOutcomeUnknown) {
+		if err := write(); !errors.Is(err, driver.ErrOutcomeUnknown) {
 			t.Errorf("%s: the request was lost: %v", name, err)
 		}
 	}
@@ -118,7 +119,7 @@ func TestALostRequestIsAnUnknownOutcomeAndDidNothing(t *testing.T) {
 	if refs, err := d.Get(t.Context(), project, []string{intended, otherRef}); err != nil || len(refs) > 0 {
 		t.Errorf("got %v, %v", refs, err)
 	}
-	if page, err := d.Intents(t.Context(), refdb.IntentQuery{Limit: 10}); err != nil || len(page.Intents) != 1 || page.Intents[0].Token != intent.Token {
+	if page, err := d.Intents(t.Context(), driver.IntentQuery{Limit: 10}); err != nil || len(page.Intents) != 1 || page.Intents[0].Token != intent.Token {
 		t.Errorf("the intents are %v, %v", page, err)
 	}
 }
@@ -152,7 +153,7 @@ func TestAServerThatIsGoneIsUnavailable(t *testing.T) {
 	w.cut()
 	// Whoever uses the broken connection first may not know whether its request
 	// arrived. A read does not mind.
-	if _, err := d.Get(t.Context(), project, []string{mainRef}); !errors.Is(err, refdb.ErrUnavailable) {
+	if _, err := d.Get(t.Context(), project, []string{mainRef}); !errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("get: %v", err)
 	}
 	calls := map[string]func() error{
@@ -164,7 +165,7 @@ func TestAServerThatIsGoneIsUnavailable(t *testing.T) {
 	}
 	for name, call := range calls {
 		err := call()
-		if !errors.Is(err, refdb.ErrUnavailable) || errors.Is(err, refdb.ErrOutcomeUnknown) {
+		if !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrOutcomeUnknown) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "refused") {
@@ -307,7 +308,7 @@ func TestAContextThatEndsCancelsTheRequestAndItsOutcomeIsKnown(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("the context ended: %v", err)
 		}
-		return errors.Is(err, refdb.ErrOutcomeUnknown) // the server was slow to say so
+		return errors.Is(err, driver.ErrOutcomeUnknown) // the server was slow to say so
 	})
 	b.end()
 }
@@ -354,7 +355,7 @@ func TestARequestThatAnAdministratorCancelsIsUnavailable(t *testing.T) {
 		exec(t, b.look, `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE `+isBlocked)
 		return len(done) > 0
 	})
-	if err := <-done; !errors.Is(err, refdb.ErrUnavailable) {
+	if err := <-done; !errors.Is(err, driver.ErrUnavailable) {
 		t.Error(err)
 	}
 	b.end()
@@ -390,22 +391,22 @@ func TestErrorsAreToldApartByTheirCode(t *testing.T) {
 		says        string
 		written     bool
 	}{
-		{level: "EXCEPTION", code: "40P01", want: refdb.ErrUnavailable, tries: 4},
-		{level: "EXCEPTION", code: "40001", want: refdb.ErrUnavailable, tries: 4},
-		{level: "EXCEPTION", code: "40001", deferred: true, want: refdb.ErrUnavailable, tries: 4},
-		{level: "EXCEPTION", code: "53300", want: refdb.ErrUnavailable, tries: 1},
-		{level: "EXCEPTION", code: "53200", want: refdb.ErrUnavailable, tries: 4},
-		{level: "EXCEPTION", code: "57P03", want: refdb.ErrUnavailable, tries: 1},
+		{level: "EXCEPTION", code: "40P01", want: driver.ErrUnavailable, tries: 4},
+		{level: "EXCEPTION", code: "40001", want: driver.ErrUnavailable, tries: 4},
+		{level: "EXCEPTION", code: "40001", deferred: true, want: driver.ErrUnavailable, tries: 4},
+		{level: "EXCEPTION", code: "53300", want: driver.ErrUnavailable, tries: 1},
+		{level: "EXCEPTION", code: "53200", want: driver.ErrUnavailable, tries: 4},
+		{level: "EXCEPTION", code: "57P03", want: driver.ErrUnavailable, tries: 1},
 		{level: "EXCEPTION", code: "53100", want: permanent, tries: 1, says: "free some space"},
 		{level: "EXCEPTION", code: "42501", want: permanent, tries: 1, says: "grant"},
-		{level: "EXCEPTION", code: "42P01", want: refdb.ErrSchema, tries: 1, says: "refdbctl migrate up"},
-		{level: "EXCEPTION", code: "42703", want: refdb.ErrSchema, tries: 1},
+		{level: "EXCEPTION", code: "42P01", want: driver.ErrSchema, tries: 1, says: "refdbctl migrate up"},
+		{level: "EXCEPTION", code: "42703", want: driver.ErrSchema, tries: 1},
 		{level: "EXCEPTION", code: "P0001", want: permanent, tries: 1, says: "provoked"},
-		{level: "EXCEPTION", code: "08006", want: refdb.ErrOutcomeUnknown, tries: 1},
+		{level: "EXCEPTION", code: "08006", want: driver.ErrOutcomeUnknown, tries: 1},
 		// Nobody knows what else a commit might fail with, and how far it came.
-		{level: "EXCEPTION", code: "P0001", deferred: true, want: refdb.ErrOutcomeUnknown, tries: 1},
+		{level: "EXCEPTION", code: "P0001", deferred: true, want: driver.ErrOutcomeUnknown, tries: 1},
 		// As a commit does whose wait for the standby was cancelled.
-		{level: "WARNING", code: "01000", deferred: true, want: refdb.ErrOutcomeUnknown, tries: 1, written: true},
+		{level: "WARNING", code: "01000", deferred: true, want: driver.ErrOutcomeUnknown, tries: 1, written: true},
 		{level: "WARNING", code: "01000", tries: 1, written: true},
 		{level: "NOTICE", code: "00000", deferred: true, tries: 1, written: true},
 	} {
@@ -416,7 +417,7 @@ func TestErrorsAreToldApartByTheirCode(t *testing.T) {
 			err := try(t.Context(), d, update(ref))
 			switch {
 			case row.want == nil && err != nil,
-				row.want == permanent && (err == nil || refdb.ClassOf(err) != refdb.Permanent),
+				row.want == permanent && (err == nil || driver.ClassOf(err) != driver.Permanent),
 				row.want != permanent && !errors.Is(err, row.want):
 				t.Errorf("got %v, want %v", err, row.want)
 			}
@@ -446,7 +447,7 @@ func TestAServerThatTurnedReadOnlySaysWhatToDo(t *testing.T) {
 	exec(t, c, `ALTER DATABASE `+name+` SET default_transaction_read_only = on`)
 	terminate(t, c, `true`)
 	err := try(t.Context(), d, update(otherRef))
-	if !errors.Is(err, refdb.ErrUnavailable) || !strings.Contains(err.Error(), "target_session_attrs=read-write") {
+	if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "target_session_attrs=read-write") {
 		t.Errorf("a write: %v", err)
 	}
 	if _, err := postgres.Open(t.Context(), db.URL()); err == nil || !strings.Contains(err.Error(), "default_transaction_read_only is on") {
@@ -477,7 +478,7 @@ func TestAServerThatStaysReadOnlyIsNotConnectedToAgainAndAgain(t *testing.T) {
 		work.Go(func() {
 			for range calls {
 				err := try(t.Context(), d, update(fmt.Sprint("refs/heads/", n), otherRef))
-				if !errors.Is(err, refdb.ErrUnavailable) {
+				if !errors.Is(err, driver.ErrUnavailable) {
 					t.Errorf("a write: %v", err)
 				}
 			}

@@ -6,18 +6,19 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
 // A gate lets requests for changes through one by one, once it is closed.
 type gate struct {
-	refdb.Driver
+	driver.Driver
 	closed         chan struct{}
 	asked, through chan struct{}
 	changed        atomic.Int32 // pages that had changes
 }
 
-func (g *gate) Changes(ctx context.Context, r refdb.ChangesRequest) (refdb.ChangesPage, error) {
+func (g *gate) Changes(ctx context.Context, r driver.ChangesRequest) (driver.ChangesPage, error) {
 	select {
 	case <-g.closed:
 		g.asked <- struct{}{}

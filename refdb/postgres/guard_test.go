@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -32,7 +32,7 @@ func writers(t *testing.T, d *postgres.Driver) []writer {
 			t.Fatal(err)
 		}
 	}
-	prepared := func(refs []string) (refdb.PrepareRequest, refdb.Token) {
+	prepared := func(refs []string) (driver.PrepareRequest, driver.Token) {
 		t.Helper()
 		r := intention("", v1, refs...)
 		p, err := d.Prepare(ctx, r)
@@ -56,7 +56,7 @@ func writers(t *testing.T, d *postgres.Driver) []writer {
 			_, err := d.Acquire(ctx, r)
 			must(err)
 			return func() error {
-				return d.Abandon(ctx, refdb.AbandonRequest{Project: project, Refs: r.Refs, Owner: owner, Nonce: r.Nonce})
+				return d.Abandon(ctx, driver.AbandonRequest{Project: project, Refs: r.Refs, Owner: owner, Nonce: r.Nonce})
 			}
 		})
 		add(fmt.Sprint("update ", n), func() func() error {
@@ -70,7 +70,7 @@ func writers(t *testing.T, d *postgres.Driver) []writer {
 			r := update(refs(n)...)
 			return func() error { return try(ctx, d, r) }
 		})
-		for what, of := range map[string]func(refdb.Token, ...string) *refdb.Fence{"update under a lock": fence, "update and release": releasing} {
+		for what, of := range map[string]func(driver.Token, ...string) *driver.Fence{"update under a lock": fence, "update and release": releasing} {
 			add(fmt.Sprint(what, " ", n), func() func() error {
 				r := update(refs(n)...)
 				names := refNames(r.Updates)
@@ -95,7 +95,7 @@ func writers(t *testing.T, d *postgres.Driver) []writer {
 			refs := refs(n)
 			_, token := prepared(refs)
 			return func() error {
-				_, err := d.Resolve(ctx, refdb.ResolveRequest{Intents: ids(token, refs...), Decision: refdb.KeepOld})
+				_, err := d.Resolve(ctx, driver.ResolveRequest{Intents: ids(token, refs...), Decision: driver.KeepOld})
 				// Both, so that one that does nothing is not taken for one that is refused.
 				return errors.Join(err, d.Forget(ctx, ids(token, refs...)))
 			}
@@ -112,7 +112,7 @@ func writers(t *testing.T, d *postgres.Driver) []writer {
 		refs := refs(1)
 		a := acquire(t, d, refs...)
 		return func() error {
-			_, err := d.Purge(ctx, []refdb.StandingLock{{LockID: ids(a.Token, refs...)[0]}})
+			_, err := d.Purge(ctx, []driver.StandingLock{{LockID: ids(a.Token, refs...)[0]}})
 			return err
 		}
 	})
@@ -120,10 +120,10 @@ func writers(t *testing.T, d *postgres.Driver) []writer {
 		refs := refs(1)
 		r := update(refs...)
 		must(try(ctx, d, r))
-		r.Updates = moves(v1, refdb.Deleted, refs...)
+		r.Updates = moves(v1, driver.Deleted, refs...)
 		must(try(ctx, d, r))
 		return func() error {
-			_, err := d.PurgeTombstones(ctx, refdb.TombstoneRequest{Project: project, Limit: 10, OlderThan: -time.Hour})
+			_, err := d.PurgeTombstones(ctx, driver.TombstoneRequest{Project: project, Limit: 10, OlderThan: -time.Hour})
 			return err
 		}
 	})
@@ -132,14 +132,14 @@ func writers(t *testing.T, d *postgres.Driver) []writer {
 		r.Project = "removed"
 		must(try(ctx, d, r))
 		return func() error {
-			_, err := d.Remove(ctx, refdb.RemoveRequest{Project: r.Project, Limit: 10, Locks: refdb.AdvisoryLocks})
+			_, err := d.Remove(ctx, driver.RemoveRequest{Project: r.Project, Limit: 10, Locks: driver.AdvisoryLocks})
 			return err
 		}
 	})
 	return all
 }
 
-func refNames(updates []refdb.Update) (names []string) {
+func refNames(updates []driver.Update) (names []string) {
 	for _, u := range updates {
 		names = append(names, u.Ref)
 	}
@@ -174,7 +174,7 @@ func TestNothingIsWrittenUnderAnotherIsolation(t *testing.T) {
 					write := w.arrange()
 					isolate(level)
 					err := write()
-					if err == nil || !strings.Contains(err.Error(), "read committed") || refdb.ClassOf(err) != refdb.Permanent {
+					if err == nil || !strings.Contains(err.Error(), "read committed") || driver.ClassOf(err) != driver.Permanent {
 						t.Errorf("%s, %s: %v", w.name, level, err)
 					}
 					isolate("read committed")

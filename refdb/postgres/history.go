@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
@@ -59,26 +59,26 @@ func (s *stateRow) into() []any {
 }
 
 // read reports whether the row has a state, and reads it.
-func (s *stateRow) read(state *refdb.HistoryState) bool {
+func (s *stateRow) read(state *driver.HistoryState) bool {
 	if s.upto == nil {
 		return false
 	}
-	*state = refdb.HistoryState{
-		Upto: refdb.Position(*s.upto), Ended: refdb.Position(*s.ended), Pruned: refdb.Position(*s.pruned), Admitted: *s.admitted,
+	*state = driver.HistoryState{
+		Upto: driver.Position(*s.upto), Ended: driver.Position(*s.ended), Pruned: driver.Position(*s.pruned), Admitted: *s.admitted,
 	}
 	if s.prunedTime != nil {
 		state.PrunedTime = s.prunedTime.UTC()
 	}
 	for i := range s.first {
-		state.Epochs = append(state.Epochs, refdb.Epoch{
-			ID: s.id[i], First: refdb.Position(s.first[i]), Began: s.began[i].UTC(), By: s.askedBy[i], Reason: s.reason[i],
+		state.Epochs = append(state.Epochs, driver.Epoch{
+			ID: s.id[i], First: driver.Position(s.first[i]), Began: s.began[i].UTC(), By: s.askedBy[i], Reason: s.reason[i],
 		})
 	}
 	return true
 }
 
 // HistoryState reads in one statement.
-func (d *Driver) HistoryState(ctx context.Context) (s refdb.HistoryState, err error) {
+func (d *Driver) HistoryState(ctx context.Context) (s driver.HistoryState, err error) {
 	err = d.pools.Do(ctx, roundtrip.Read("read the history").Query(`WITH `+state+` SELECT `+stateColumns+` FROM `+fromState, func(rows pgx.Rows) error {
 		var row stateRow
 		_, err := pgx.ForEachRow(rows, row.into(), func() error {
@@ -106,9 +106,9 @@ func (c *changeRow) into() []any {
 	return []any{&c.project, &c.ref, &c.position, &c.old, &c.new, &c.time, &c.op}
 }
 
-func (c *changeRow) change() refdb.Change {
-	change := refdb.Change{
-		Project: *c.project, Ref: *c.ref, Old: refdb.Value(*c.old), New: refdb.Value(*c.new), Position: refdb.Position(*c.position), Time: c.time.UTC(),
+func (c *changeRow) change() driver.Change {
+	change := driver.Change{
+		Project: *c.project, Ref: *c.ref, Old: driver.Value(*c.old), New: driver.Value(*c.new), Position: driver.Position(*c.position), Time: c.time.UTC(),
 	}
 	if c.op != nil {
 		by := operation.Parse(*c.op)

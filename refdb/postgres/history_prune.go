@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
@@ -37,32 +37,32 @@ SELECT (SELECT count(*) FROM looked), (SELECT count(*) FROM gone), position, pro
 FROM (SELECT) AS one_row LEFT JOIN (SELECT * FROM looked ORDER BY position DESC, project DESC, ref DESC LIMIT 1) AS last ON true`
 
 // Prune takes one round trip.
-func (d *Driver) Prune(ctx context.Context, r refdb.PruneRequest) (p refdb.Pruned, err error) {
+func (d *Driver) Prune(ctx context.Context, r driver.PruneRequest) (p driver.Pruned, err error) {
 	work := roundtrip.Write("prune the history").Exec(requireAdmissionSQL)
 	err = d.pools.Do(ctx, work.Query(pruneSQL, func(rows pgx.Rows) error {
-		p = refdb.Pruned{}
+		p = driver.Pruned{}
 		var looked int
 		var position *int64
 		var project, ref *string
 		_, err := pgx.ForEachRow(rows, []any{&looked, &p.Deleted, &position, &project, &ref}, func() error {
 			if looked == r.Limit {
-				p.Next = refdb.ChangeKey{Position: refdb.Position(*position), Project: *project, Ref: *ref}
+				p.Next = driver.ChangeKey{Position: driver.Position(*position), Project: *project, Ref: *ref}
 			}
 			return nil
 		})
 		return err
 	}, int64(r.Upto), int64(r.EvenUnread), int64(r.Keep), int64(r.After.Position), r.After.Project, r.After.Ref, int64(r.Limit)))
 	if err != nil {
-		return refdb.Pruned{}, err
+		return driver.Pruned{}, err
 	}
 	return p, nil
 }
 
 // Followers reads all.
-func (d *Driver) Followers(ctx context.Context) (all []refdb.Follower, err error) {
+func (d *Driver) Followers(ctx context.Context) (all []driver.Follower, err error) {
 	const sql = `SELECT name, cursor, read, seen, clock_timestamp() FROM followers ORDER BY name`
 	err = d.pools.Do(ctx, roundtrip.Read("list followers").Query(sql, func(rows pgx.Rows) (err error) {
-		all, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (f refdb.Follower, err error) {
+		all, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (f driver.Follower, err error) {
 			var now time.Time
 			err = row.Scan(&f.Name, &f.Cursor, &f.Read, &f.Seen, &now)
 			f.Seen, f.Age = f.Seen.UTC(), now.Sub(f.Seen)
@@ -74,7 +74,7 @@ func (d *Driver) Followers(ctx context.Context) (all []refdb.Follower, err error
 }
 
 // PutFollower writes one row.
-func (d *Driver) PutFollower(ctx context.Context, f refdb.Follower) error {
+func (d *Driver) PutFollower(ctx context.Context, f driver.Follower) error {
 	const sql = `
 INSERT INTO followers (name, cursor, read, seen) VALUES ($1, $2, $3, clock_timestamp())
 ON CONFLICT (name) DO UPDATE SET cursor = excluded.cursor, read = excluded.read, seen = excluded.seen`

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
@@ -38,7 +38,7 @@ var (
 )
 
 // Changes reads one page.
-func (d *Driver) Changes(ctx context.Context, r refdb.ChangesRequest) (page refdb.ChangesPage, err error) {
+func (d *Driver) Changes(ctx context.Context, r driver.ChangesRequest) (page driver.ChangesPage, err error) {
 	sql := changesOfAllSQL
 	args := []any{int64(r.After.Position), r.After.Project, r.After.Ref, r.Limit + 1, int64(r.Last.Position), r.Last.Project, r.Last.Ref}
 	if r.Project != "" {
@@ -51,7 +51,7 @@ func (d *Driver) Changes(ctx context.Context, r refdb.ChangesRequest) (page refd
 		}
 	}
 	err = d.pools.Do(ctx, roundtrip.Read("read changes").Query(sql, func(rows pgx.Rows) error {
-		page = refdb.ChangesPage{}
+		page = driver.ChangesPage{}
 		var s stateRow
 		var found *bool
 		var lastOp *string
@@ -70,9 +70,9 @@ func (d *Driver) Changes(ctx context.Context, r refdb.ChangesRequest) (page refd
 		return err
 	}, args...))
 	if err != nil {
-		return refdb.ChangesPage{}, err
+		return driver.ChangesPage{}, err
 	}
-	page.Next = refdb.ChangeKey{Position: page.State.Upto + 1}
+	page.Next = driver.ChangeKey{Position: page.State.Upto + 1}
 	if len(page.Changes) > r.Limit {
 		page.Changes = page.Changes[:r.Limit]
 		page.Next = page.Changes[r.Limit-1].Key()
@@ -92,9 +92,9 @@ UNION ALL
 SELECT ` + noState + `, ` + changeColumns + ` FROM newest`
 
 // Newest reads in one statement.
-func (d *Driver) Newest(ctx context.Context) (newest refdb.Change, state refdb.HistoryState, err error) {
+func (d *Driver) Newest(ctx context.Context) (newest driver.Change, state driver.HistoryState, err error) {
 	err = d.pools.Do(ctx, roundtrip.Read("find the newest change").Query(newestSQL, func(rows pgx.Rows) error {
-		newest = refdb.Change{}
+		newest = driver.Change{}
 		var s stateRow
 		var c changeRow
 		_, err := pgx.ForEachRow(rows, append(s.into(), c.into()...), func() error {
@@ -119,16 +119,16 @@ SELECT ` + stateColumns + `, refdb_server(),
 FROM ` + fromState
 
 // Tip reads in one statement.
-func (d *Driver) Tip(ctx context.Context, project string) (t refdb.Tip, err error) {
+func (d *Driver) Tip(ctx context.Context, project string) (t driver.Tip, err error) {
 	err = d.pools.Do(ctx, roundtrip.Read("find the tip of a project").Query(tipSQL, func(rows pgx.Rows) error {
-		t = refdb.Tip{}
+		t = driver.Tip{}
 		var s stateRow
 		var newest, revision *int64
 		var pending *bool
 		_, err := pgx.ForEachRow(rows, append(s.into(), &t.Server, &newest, &pending, &revision), func() error {
 			s.read(&t.State)
 			if newest != nil {
-				t.Newest = refdb.Position(*newest)
+				t.Newest = driver.Position(*newest)
 			}
 			if revision != nil {
 				t.Revision = *revision
@@ -139,7 +139,7 @@ func (d *Driver) Tip(ctx context.Context, project string) (t refdb.Tip, err erro
 		return err
 	}, project))
 	if err != nil {
-		return refdb.Tip{}, err
+		return driver.Tip{}, err
 	}
 	return t, nil
 }
@@ -164,9 +164,9 @@ var (
 )
 
 // Log reads one page.
-func (d *Driver) Log(ctx context.Context, r refdb.LogRequest) (page refdb.LogPage, err error) {
+func (d *Driver) Log(ctx context.Context, r driver.LogRequest) (page driver.LogPage, err error) {
 	before := r.Before
-	if before == (refdb.ChangeKey{}) {
+	if before == (driver.ChangeKey{}) {
 		before.Position = math.MaxInt64
 	}
 	sql, args := logOfProjectSQL, []any{r.Project, int64(before.Position), before.Ref, r.Limit + 1}
@@ -174,7 +174,7 @@ func (d *Driver) Log(ctx context.Context, r refdb.LogRequest) (page refdb.LogPag
 		sql, args = logOfRefSQL, append(args, r.Ref)
 	}
 	err = d.pools.Do(ctx, roundtrip.Read("read a log").Query(sql, func(rows pgx.Rows) error {
-		page = refdb.LogPage{}
+		page = driver.LogPage{}
 		var s stateRow
 		var c changeRow
 		_, err := pgx.ForEachRow(rows, append(s.into(), c.into()...), func() error {
@@ -186,7 +186,7 @@ func (d *Driver) Log(ctx context.Context, r refdb.LogRequest) (page refdb.LogPag
 		return err
 	}, args...))
 	if err != nil {
-		return refdb.LogPage{}, err
+		return driver.LogPage{}, err
 	}
 	if len(page.Changes) > r.Limit {
 		page.Changes = page.Changes[:r.Limit]
@@ -234,13 +234,13 @@ var (
 )
 
 // Past reads one page.
-func (d *Driver) Past(ctx context.Context, r refdb.PastRequest) (page refdb.PastPage, err error) {
+func (d *Driver) Past(ctx context.Context, r driver.PastRequest) (page driver.PastPage, err error) {
 	sql, args := pastOfAllSQL, []any{r.Project, r.Prefix, r.After, int64(r.Limit), int64(r.At), r.Deleted}
 	if end, ok := prefixEnd(r.Prefix); ok {
 		sql, args = pastOfRangeSQL, append(args, end)
 	}
 	err = d.pools.Do(ctx, roundtrip.Read("list refs of the past").Query(sql, func(rows pgx.Rows) error {
-		page = refdb.PastPage{}
+		page = driver.PastPage{}
 		var s stateRow
 		var next, name, value, op *string
 		var at *time.Time
@@ -251,7 +251,7 @@ func (d *Driver) Past(ctx context.Context, r refdb.PastRequest) (page refdb.Past
 				}
 				return nil
 			}
-			ref := refdb.Ref{Name: *name, Value: refdb.Value(*value)}
+			ref := driver.Ref{Name: *name, Value: driver.Value(*value)}
 			if at != nil {
 				ref.Time = at.UTC()
 			}
@@ -281,13 +281,13 @@ WITH ` + state + `, later AS MATERIALIZED (
 SELECT ` + stateColumns + `, least(upto, first.position - 1) FROM ` + fromState + `, first`
 
 // PositionAt finds it in one statement.
-func (d *Driver) PositionAt(ctx context.Context, t time.Time) (at refdb.Position, state refdb.HistoryState, err error) {
+func (d *Driver) PositionAt(ctx context.Context, t time.Time) (at driver.Position, state driver.HistoryState, err error) {
 	err = d.pools.Do(ctx, roundtrip.Read("find a position").Query(positionAtSQL, func(rows pgx.Rows) error {
 		var s stateRow
 		var position int64
 		_, err := pgx.ForEachRow(rows, append(s.into(), &position), func() error {
 			s.read(&state)
-			at = refdb.Position(position)
+			at = driver.Position(position)
 			return nil
 		})
 		return err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -21,7 +22,7 @@ func TestAnOpenTransactionHoldsBackWhoReadsChanges(t *testing.T) {
 	c := session(t, db.URL())
 	read := func() (said string) {
 		t.Helper()
-		page, err := d.Changes(t.Context(), refdb.ChangesRequest{Project: project, Limit: 10})
+		page, err := d.Changes(t.Context(), driver.ChangesRequest{Project: project, Limit: 10})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,7 +38,7 @@ func TestAnOpenTransactionHoldsBackWhoReadsChanges(t *testing.T) {
 	if got := read(); got != "" {
 		t.Errorf("while a transaction is open that began before, a reader gets %s", got)
 	}
-	if log, err := d.Log(t.Context(), refdb.LogRequest{Project: project, Limit: 10}); err != nil || len(log.Changes) != 1 {
+	if log, err := d.Log(t.Context(), driver.LogRequest{Project: project, Limit: 10}); err != nil || len(log.Changes) != 1 {
 		t.Errorf("the log has %+v, %v", log, err)
 	}
 	if holders := query[string](t, session(t, db.URL()), `SELECT holder FROM (`+postgres.HoldingSQL+`) AS holding`); len(holders) != 1 {
@@ -102,7 +103,7 @@ func TestWhateverWritesRefsIsRecorded(t *testing.T) {
 	} {
 		db.Exec(t, sql)
 	}
-	log, err := d.Log(t.Context(), refdb.LogRequest{Project: "p", Limit: 10})
+	log, err := d.Log(t.Context(), driver.LogRequest{Project: "p", Limit: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +231,7 @@ func TestATimeOutOfOrderEndsThePast(t *testing.T) {
 	c := session(t, db.URL())
 	exec(t, c, `INSERT INTO history (project, ref, position, old, new, time) VALUES
 ('p', 'refs/heads/a', 1, '', 'x', now() + interval '1 hour'), ('p', 'refs/heads/a', 2, '', 'x', now() + interval '3 hours'), ('p', 'refs/heads/a', 3, '', 'x', now() + interval '2 hours')`)
-	for at, want := range map[time.Duration]refdb.Position{90 * time.Minute: 1, 150 * time.Minute: 1, 30 * time.Minute: 0} {
+	for at, want := range map[time.Duration]driver.Position{90 * time.Minute: 1, 150 * time.Minute: 1, 30 * time.Minute: 0} {
 		if got, _, err := d.PositionAt(t.Context(), time.Now().Add(at)); got != want || err != nil {
 			t.Errorf("in %s the position is %d, %v; want %d", at, got, err, want)
 		}

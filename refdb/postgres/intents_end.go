@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
@@ -28,7 +28,7 @@ WITH fence AS MATERIALIZED (
 )
 
 // Finish ends the intents in one round trip.
-func (d *Driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
+func (d *Driver) Finish(ctx context.Context, r driver.FinishRequest) error {
 	refs, olds, news := columnsOf(r.Done)
 	all := slices.Concat(refs, r.Dropped)
 	slices.Sort(all)
@@ -59,13 +59,13 @@ WITH clock AS MATERIALIZED (
 ), pending AS MATERIALIZED (
   SELECT n, intent.*, lock.tid AS lock, waiting FROM ` + askedIntents + `, LATERAL (` + pendingOfAsked + `) AS intent
   LEFT JOIN LATERAL (` + lockOfIntent + `) AS lock ON true
-  WHERE lock.tid IS NOT NULL OR $5::text = '` + string(refdb.KeepOld) + `'
+  WHERE lock.tid IS NOT NULL OR $5::text = '` + string(driver.KeepOld) + `'
 ), decided AS (
   UPDATE intents SET decision = $5, decided_by = $6, reason = $7, decided_at = now
   FROM clock WHERE ctid = ANY (ARRAY(SELECT tid FROM pending))
 ), written AS (
   INSERT INTO refs (project, ref, value, time, op)
-  SELECT project, ref, new_value, now, $8 FROM pending, clock WHERE $5 = '` + string(refdb.TakeNew) + `'
+  SELECT project, ref, new_value, now, $8 FROM pending, clock WHERE $5 = '` + string(driver.TakeNew) + `'
   ON CONFLICT (project, ref) DO UPDATE SET value = excluded.value, time = excluded.time, op = excluded.op
 ), ends AS MATERIALIZED (
   SELECT lock AS tid, ` + placesOf("waiting", "''") + ` AS waiting, '' AS next FROM pending WHERE lock IS NOT NULL
@@ -73,7 +73,7 @@ WITH clock AS MATERIALIZED (
 SELECT n, told FROM pending LEFT JOIN handed ON lock IS NOT NULL AND handed.project = pending.project AND handed.ref = pending.ref`
 
 // Resolve ends intents of any number of projects in one round trip.
-func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
+func (d *Driver) Resolve(ctx context.Context, r driver.ResolveRequest) ([]bool, error) {
 	if len(r.Intents) == 0 {
 		return nil, nil
 	}
@@ -111,7 +111,7 @@ DELETE FROM intents WHERE ctid = ANY (ARRAY(
 ))`
 
 // Forget takes no keys: nobody changes an intent that was decided.
-func (d *Driver) Forget(ctx context.Context, intents []refdb.LockID) error {
+func (d *Driver) Forget(ctx context.Context, intents []driver.LockID) error {
 	if len(intents) == 0 {
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
@@ -35,7 +35,7 @@ WHERE project = asked.project AND ref = asked.ref AND owner IS NOT DISTINCT FROM
 type intentArray []indexedIntent
 
 type indexedIntent struct {
-	refdb.LockID
+	driver.LockID
 	index int
 }
 
@@ -44,7 +44,7 @@ func (i indexedIntent) compare(other indexedIntent) int {
 		cmp.Compare(i.Token, other.Token), strings.Compare(i.Owner, other.Owner))
 }
 
-func sortIntents(intents []refdb.LockID) intentArray {
+func sortIntents(intents []driver.LockID) intentArray {
 	all := make(intentArray, len(intents))
 	for n, i := range intents {
 		all[n] = indexedIntent{i, n}
@@ -63,7 +63,7 @@ func (a intentArray) args() []any {
 }
 
 // Intents reads one page, from the index's entry after the last row of the page before.
-func (d *Driver) Intents(ctx context.Context, q refdb.IntentQuery) (page refdb.IntentPage, err error) {
+func (d *Driver) Intents(ctx context.Context, q driver.IntentQuery) (page driver.IntentPage, err error) {
 	sql, args := intentsQuery(q)
 	err = d.pools.Do(ctx, roundtrip.Read("list intents").Query(sql, func(rows pgx.Rows) (err error) {
 		page.Intents, err = pgx.CollectRows(rows, readIntent)
@@ -71,16 +71,16 @@ func (d *Driver) Intents(ctx context.Context, q refdb.IntentQuery) (page refdb.I
 	}, args...))
 	if n := len(page.Intents); err == nil && n > 0 && n == q.Limit {
 		last := page.Intents[n-1]
-		page.Next = refdb.IntentCursor{Project: last.Project, Ref: last.Ref, Token: last.Token}
+		page.Next = driver.IntentCursor{Project: last.Project, Ref: last.Ref, Token: last.Token}
 	}
 	return page, err
 }
 
-func readIntent(row pgx.CollectableRow) (refdb.Intent, error) {
+func readIntent(row pgx.CollectableRow) (driver.Intent, error) {
 	var (
-		i                 refdb.Intent
+		i                 driver.Intent
 		token, now        time.Time
-		decision          *refdb.Decision
+		decision          *driver.Decision
 		decidedBy, reason *string
 		asked             *string
 		decidedAt         *time.Time
@@ -89,7 +89,7 @@ func readIntent(row pgx.CollectableRow) (refdb.Intent, error) {
 		&decision, &decidedBy, &reason, &decidedAt, &asked); err != nil {
 		return i, err
 	}
-	i.Token, i.Time, i.Age = refdb.TokenOf(token), i.Time.UTC(), now.Sub(i.Time)
+	i.Token, i.Time, i.Age = driver.TokenOf(token), i.Time.UTC(), now.Sub(i.Time)
 	if decision != nil {
 		i.Decision = *decision
 	}
@@ -109,7 +109,7 @@ func readIntent(row pgx.CollectableRow) (refdb.Intent, error) {
 	return i, nil
 }
 
-func intentsQuery(q refdb.IntentQuery) (string, []any) {
+func intentsQuery(q driver.IntentQuery) (string, []any) {
 	var f filter
 	if q.Decided {
 		f.and(`decision IS NOT NULL`)
@@ -119,7 +119,7 @@ func intentsQuery(q refdb.IntentQuery) (string, []any) {
 	if q.Project != "" {
 		f.and(`project = $%d`, q.Project)
 	}
-	if q.After != (refdb.IntentCursor{}) {
+	if q.After != (driver.IntentCursor{}) {
 		f.and(`(project, ref, token) > ($%d, $%d, $%d)`, q.After.Project, q.After.Ref, q.After.Token.Time())
 	}
 	if q.Ref != "" {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
@@ -132,9 +132,9 @@ FROM around, verdict, (SELECT now FROM found LIMIT 1) AS clock WHERE NOT adopted
 // Prepare takes the locks and records the intents in one round trip. Its callers try
 // again by themselves: it queues nobody, and keeps the queues of the locks that it
 // takes over.
-func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
+func (d *Driver) Prepare(ctx context.Context, r driver.PrepareRequest) (driver.Prepared, error) {
 	refs, olds, news := columnsOf(r.Updates)
-	request := refdb.AcquireRequest{Project: r.Project, Refs: refs, Owner: r.Owner, Nonce: r.Nonce, StaleAfter: refdb.NeverStale}
+	request := driver.AcquireRequest{Project: r.Project, Refs: refs, Owner: r.Owner, Nonce: r.Nonce, StaleAfter: driver.NeverStale}
 	const what = "record intents"
 	var missing []string
 	created := rules.Created(r.Updates)
@@ -166,14 +166,14 @@ func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 	}
 	err := d.grant(ctx, what, request, &a, sql, args...)
 	if err == nil && !a.free && !a.refused() {
-		return refdb.Prepared{}, a.mismatch(r.Updates, created, missing)
+		return driver.Prepared{}, a.mismatch(r.Updates, created, missing)
 	}
 	got, err := d.acquired(a, err)
-	return refdb.Prepared{Token: got.Token, Time: a.now, Reclaimed: got.Reclaimed}, err
+	return driver.Prepared{Token: got.Token, Time: a.now, Reclaimed: got.Reclaimed}, err
 }
 
 // columnsOf returns updates as arrays. An old value is nil if absent.
-func columnsOf(updates []refdb.Update) (refs []string, olds []*string, news []string) {
+func columnsOf(updates []driver.Update) (refs []string, olds []*string, news []string) {
 	refs, olds, news = make([]string, len(updates)), make([]*string, len(updates)), make([]string, len(updates))
 	for i := range updates {
 		u := &updates[i]
@@ -188,15 +188,15 @@ func columnsOf(updates []refdb.Update) (refs []string, olds []*string, news []st
 // mismatch is the error of a preparation that no lock refused: which refs do not hold what was
 // expected or, if all do, which created ones are excluded or, if none is, which packs are missing
 // or, if none is, that it was revoked.
-func (a *acquisition) mismatch(updates []refdb.Update, created, missing []string) error {
-	have := make(map[string]refdb.Value, len(a.refs))
+func (a *acquisition) mismatch(updates []driver.Update, created, missing []string) error {
+	have := make(map[string]driver.Value, len(a.refs))
 	for _, r := range a.refs {
 		have[r.Name] = r.Value
 	}
-	e := &refdb.MismatchError{Project: a.project}
+	e := &driver.MismatchError{Project: a.project}
 	for _, u := range updates {
 		if v := have[u.Ref]; !v.Equivalent(u.Old) {
-			e.Mismatches = append(e.Mismatches, refdb.Mismatch{Ref: u.Ref, Want: u.Old, Have: v})
+			e.Mismatches = append(e.Mismatches, driver.Mismatch{Ref: u.Ref, Want: u.Old, Have: v})
 		}
 	}
 	if len(e.Mismatches) > 0 {
@@ -208,7 +208,7 @@ func (a *acquisition) mismatch(updates []refdb.Update, created, missing []string
 	if len(have) > 0 {
 		return conflicts(a.project, created, slices.Collect(maps.Keys(have)))
 	}
-	return cmp.Or(rules.MissingPacks(missing), refdb.ErrReleased)
+	return cmp.Or(rules.MissingPacks(missing), driver.ErrReleased)
 }
 
 // revokeSQL undoes what a preparation did, and leaves a record. The preparation
@@ -225,15 +225,15 @@ WITH taken AS MATERIALIZED (
   SELECT tid, ` + placesOf("waiting", "''") + ` AS waiting, '' AS next FROM taken
 ), ` + handOver + `, recorded AS (
   INSERT INTO intents (project, ref, token, owner, agent, old_value, new_value, time, decision, decided_by, decided_at, nonce)
-  SELECT $1, ($2::text[])[1], now, $3, $5, $6, $7, now, '` + string(refdb.Revoked) + `', $3, now, $4
+  SELECT $1, ($2::text[])[1], now, $3, $5, $6, $7, now, '` + string(driver.Revoked) + `', $3, now, $4
   FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
 )
 SELECT ref, told FROM handed`
 
-const isRevoked = `EXISTS (SELECT FROM intents WHERE project = $1 AND ref = ($2::text[])[1] AND nonce = $4 AND decision = '` + string(refdb.Revoked) + `')`
+const isRevoked = `EXISTS (SELECT FROM intents WHERE project = $1 AND ref = ($2::text[])[1] AND nonce = $4 AND decision = '` + string(driver.Revoked) + `')`
 
 // Revoke excludes the preparation by its keys: one comes before the other.
-func (d *Driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
+func (d *Driver) Revoke(ctx context.Context, r driver.PrepareRequest) error {
 	refs, _, _ := columnsOf(r.Updates)
 	first := r.Updates[0]
 	o := outcome{project: r.Project}

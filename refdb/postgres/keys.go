@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 	"slices"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
@@ -24,7 +24,7 @@ type key int64
 
 // keyOf returns the key of a ref or, given ref "", of the project itself.
 func keyOf(project, ref string) key {
-	name := make([]byte, 0, refdb.MaxNameBytes+1)
+	name := make([]byte, 0, driver.MaxNameBytes+1)
 	name = append(name, project...)
 	name = append(name, 0) // in no name
 	name = append(name, ref...)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -33,11 +34,11 @@ func TestAnAcquisitionThatIsGivenUpInASaturatedPoolLeavesNothing(t *testing.T) {
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := d.Acquire(ctx, givenUp); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, refdb.ErrOutcomeUnknown) {
+	if _, err := d.Acquire(ctx, givenUp); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, driver.ErrOutcomeUnknown) {
 		t.Errorf("given up: %v", err)
 	}
 	// By another connection, before the batch has one.
-	if err := other.Abandon(t.Context(), refdb.AbandonRequest{Project: project, Refs: givenUp.Refs, Owner: owner, Nonce: givenUp.Nonce}); err != nil {
+	if err := other.Abandon(t.Context(), driver.AbandonRequest{Project: project, Refs: givenUp.Refs, Owner: owner, Nonce: givenUp.Nonce}); err != nil {
 		t.Fatal(err)
 	}
 	exec(t, c, `SELECT pg_advisory_unlock(1)`)
@@ -104,7 +105,7 @@ func TestLockReturnsAtItsWaitLimitWhileTheTableIsLocked(t *testing.T) {
 	}()
 	select {
 	case err := <-ended:
-		if !errors.Is(err, refdb.ErrUnavailable) {
+		if !errors.Is(err, driver.ErrUnavailable) {
 			t.Error(err)
 		}
 	case <-time.After(patience):

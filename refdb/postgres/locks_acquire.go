@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
@@ -131,11 +131,11 @@ raised AS (
 // Acquire takes the locks in one round trip, or finds out who holds them. The lock on
 // a single ref is taken in a batch, unless its caller has waited for it. That may take a
 // second round trip if somebody has the lock or waits for it, or has its keys right now.
-func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
+func (d *Driver) Acquire(ctx context.Context, r driver.AcquireRequest) (driver.Acquired, error) {
 	if len(r.Refs) == 1 && r.Waiter.Channel == "" && r.Waiter.Place.Ticket.IsZero() {
 		c := acquireCall{request: r}
 		if err := d.batcher.Do(ctx, &c); err != nil {
-			return refdb.Acquired{}, err
+			return driver.Acquired{}, err
 		}
 		if c.answer.token != 0 || c.answer.refused() && r.Waiter.ID == "" {
 			return d.acquired(c.answer, nil)
@@ -156,10 +156,10 @@ type acquisition struct {
 	project       string
 	now           time.Time
 	free, adopted bool
-	token         refdb.Token
-	refs          []refdb.Ref
-	holders       []refdb.LockInfo // others'
-	place         refdb.Place      // of the waiter, if it was refused
+	token         driver.Token
+	refs          []driver.Ref
+	holders       []driver.LockInfo // others'
+	place         driver.Place      // of the waiter, if it was refused
 	toNotify      map[string][]string
 	above         []string              // names above refs that are created
 	more          []any                 // where the answer's further columns go
@@ -193,9 +193,9 @@ func (a *acquisition) read(rows pgx.Rows) error {
 		case a.adopted:
 			a.token = lock.info(a.project, name, a.now).Token
 		case granted != nil:
-			a.token = refdb.TokenOf(*granted)
+			a.token = driver.TokenOf(*granted)
 		case ticket != nil:
-			a.place = refdb.Place{Ticket: time.UnixMicro(*ticket), Passed: *passed, Ahead: *ahead}
+			a.place = driver.Place{Ticket: time.UnixMicro(*ticket), Passed: *passed, Ahead: *ahead}
 		}
 		if lock.owner.Valid && !mine && (*refuses || !*reserved) {
 			a.holders = append(a.holders, lock.info(a.project, name, a.now))
@@ -209,12 +209,12 @@ func (a *acquisition) read(rows pgx.Rows) error {
 
 // refused reports whether a fresh lock of somebody else is in the way.
 func (a *acquisition) refused() bool {
-	return slices.ContainsFunc(a.holders, func(l refdb.LockInfo) bool { return !l.Stale() })
+	return slices.ContainsFunc(a.holders, func(l driver.LockInfo) bool { return !l.Stale() })
 }
 
 // grant makes the round trip that decides with sql, and once more if no tokens could be
 // made. The arguments are those from $6 on.
-func (d *Driver) grant(ctx context.Context, what string, r refdb.AcquireRequest, a *acquisition, sql string, args ...any) error {
+func (d *Driver) grant(ctx context.Context, what string, r driver.AcquireRequest, a *acquisition, sql string, args ...any) error {
 	args = append([]any{r.Project, r.Refs, r.Owner, r.Nonce, r.StaleAfter.Microseconds()}, args...)
 	locked := func() roundtrip.Pipeline {
 		return roundtrip.Write(what).Then(a.first...).Then(lockCreations(r.Project, r.Refs, a.above), lockRows(r.Project, r.Refs)).Then(a.before...)
@@ -227,20 +227,20 @@ func (d *Driver) grant(ctx context.Context, what string, r refdb.AcquireRequest,
 }
 
 // acquired is what Acquire returns for what its round trip said, or for its error.
-func (d *Driver) acquired(a acquisition, err error) (refdb.Acquired, error) {
+func (d *Driver) acquired(a acquisition, err error) (driver.Acquired, error) {
 	switch {
 	case err != nil:
-		return refdb.Acquired{}, err
+		return driver.Acquired{}, err
 	case a.adopted:
-		return refdb.Acquired{Token: a.token, Refs: a.refs}, nil
+		return driver.Acquired{Token: a.token, Refs: a.refs}, nil
 	case a.free && a.token == 0:
-		return refdb.Acquired{}, fmt.Errorf("acquire locks: %w: the row of token_origin is missing: "+
-			"insert it again, with the id 1, both origin and reached being clock_timestamp()", refdb.ErrSchema)
+		return driver.Acquired{}, fmt.Errorf("acquire locks: %w: the row of token_origin is missing: "+
+			"insert it again, with the id 1, both origin and reached being clock_timestamp()", driver.ErrSchema)
 	case a.free:
 		d.lag.saw(a.token, a.now)
-		return refdb.Acquired{Token: a.token, Refs: a.refs, Reclaimed: a.holders}, nil
+		return driver.Acquired{Token: a.token, Refs: a.refs, Reclaimed: a.holders}, nil
 	default:
 		byRef(a.holders)
-		return refdb.Acquired{Place: a.place}, &refdb.LockedError{Holders: a.holders}
+		return driver.Acquired{Place: a.place}, &driver.LockedError{Holders: a.holders}
 	}
 }

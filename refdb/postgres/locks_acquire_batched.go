@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
@@ -37,7 +37,7 @@ SELECT index, token, now, value, time, op, holder, held, heartbeat, stands, hold
 // An acquireCall is a request for the lock on a single ref. It is undecided
 // unless the answer has a token, or a holder whose lock is fresh.
 type acquireCall struct {
-	request refdb.AcquireRequest
+	request driver.AcquireRequest
 	index   int32 // of its keys
 	answer  acquisition
 }
@@ -92,7 +92,7 @@ func readAcquired(row pgx.Rows, calls []*acquireCall) error {
 	holder := lock.info(r.Project, r.Refs[0], now)
 	switch {
 	case token.Valid:
-		answer.free, answer.token = true, refdb.TokenOf(token.Time)
+		answer.free, answer.token = true, driver.TokenOf(token.Time)
 	case !lock.owner.Valid: // no token could be made
 	case nonce.Valid && nonce.String == r.Nonce && holder.Owner == r.Owner:
 		answer.free, answer.adopted, answer.token = true, true, holder.Token

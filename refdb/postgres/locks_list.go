@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
@@ -25,7 +25,7 @@ const (
 	// isIntent holds for the rows of locks that stand for an intent.
 	isIntent = `coalesce(stale_after, 0) = ` + neverStale
 
-	// These are refdb.DefaultStaleAfter and refdb.NeverStale as they are recorded, in µs.
+	// These are driver.DefaultStaleAfter and driver.NeverStale as they are recorded, in µs.
 	defaultStaleAfter = `30000000`
 	neverStale        = `3153600000000000`
 )
@@ -68,14 +68,14 @@ type lockColumns struct {
 	staleAfter       pgtype.Int8 // µs
 }
 
-func (c lockColumns) info(project, ref string, now time.Time) refdb.LockInfo {
-	l := refdb.LockInfo{
+func (c lockColumns) info(project, ref string, now time.Time) driver.LockInfo {
+	l := driver.LockInfo{
 		Project: project, Ref: ref, Owner: c.owner.String,
 		Heartbeat:  time.Unix(0, 0).UTC(),
-		StaleAfter: refdb.DefaultStaleAfter,
+		StaleAfter: driver.DefaultStaleAfter,
 	}
 	if c.token.Valid {
-		l.Token = refdb.TokenOf(c.token.Time)
+		l.Token = driver.TokenOf(c.token.Time)
 	}
 	if c.heartbeat.Valid {
 		l.Heartbeat = c.heartbeat.Time.UTC()
@@ -88,17 +88,17 @@ func (c lockColumns) info(project, ref string, now time.Time) refdb.LockInfo {
 }
 
 // byRef sorts the locks of one project.
-func byRef(locks []refdb.LockInfo) {
-	slices.SortFunc(locks, func(a, b refdb.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
+func byRef(locks []driver.LockInfo) {
+	slices.SortFunc(locks, func(a, b driver.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
 }
 
 // Locks reads one page. It starts at the index's entry after the last row of
 // the page before. The query has only the conditions that are asked for: a plan that is
 // kept for all filters could not use the index.
-func (d *Driver) Locks(ctx context.Context, q refdb.LockQuery) (page refdb.LockPage, err error) {
+func (d *Driver) Locks(ctx context.Context, q driver.LockQuery) (page driver.LockPage, err error) {
 	sql, args := locksQuery(q)
 	err = d.pools.Do(ctx, roundtrip.Read("list locks").Query(sql, func(rows pgx.Rows) error {
-		page = refdb.LockPage{}
+		page = driver.LockPage{}
 		for rows.Next() {
 			var project, ref string
 			var now time.Time
@@ -111,23 +111,23 @@ func (d *Driver) Locks(ctx context.Context, q refdb.LockQuery) (page refdb.LockP
 		return rows.Err()
 	}, args...))
 	if n := len(page.Locks); err == nil && n > 0 && n == q.Limit {
-		page.Next = refdb.LockCursor{Project: page.Locks[n-1].Project, Ref: page.Locks[n-1].Ref}
+		page.Next = driver.LockCursor{Project: page.Locks[n-1].Project, Ref: page.Locks[n-1].Ref}
 	}
 	return page, err
 }
 
-func locksQuery(q refdb.LockQuery) (string, []any) {
+func locksQuery(q driver.LockQuery) (string, []any) {
 	var f filter
-	end, _ := prefixEnd(refdb.ReclaimPrefix)
+	end, _ := prefixEnd(driver.ReclaimPrefix)
 	if q.Markers {
-		f.and(`project >= $%d AND project < $%d`, refdb.ReclaimPrefix, end)
+		f.and(`project >= $%d AND project < $%d`, driver.ReclaimPrefix, end)
 	} else {
-		f.and(`(project < $%d OR project >= $%d)`, refdb.ReclaimPrefix, end)
+		f.and(`(project < $%d OR project >= $%d)`, driver.ReclaimPrefix, end)
 	}
 	if q.Project != "" {
 		f.and(`project = $%d`, q.Project)
 	}
-	if q.After != (refdb.LockCursor{}) {
+	if q.After != (driver.LockCursor{}) {
 		f.and(`(project, ref) > ($%d, $%d)`, q.After.Project, q.After.Ref)
 	}
 	if q.Ref != "" {

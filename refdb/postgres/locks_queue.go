@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
@@ -13,11 +13,11 @@ import (
 // queue decides in Go for the other databases; here SQL decides, to save a round trip. The rules
 // are those of queue.Decide, queue.End, queue.Purge, queue.Pass and queue.Withdraw.
 
-// maxPassed is refdb.MaxPassed.
-var maxPassed = strconv.Itoa(refdb.MaxPassed)
+// maxPassed is driver.MaxPassed.
+var maxPassed = strconv.Itoa(driver.MaxPassed)
 
 // reservedSuffix ends the owner of a row that is kept for somebody.
-var reservedSuffix = refdb.ReservedFor("")
+var reservedSuffix = driver.ReservedFor("")
 
 // isReserved holds for the rows that are kept for a waiter: their nonce is its place.
 var isReserved = fmt.Sprintf(`right(owner, %d) = '%s'`, len(reservedSuffix), reservedSuffix)
@@ -56,7 +56,7 @@ func withPlace(places, place string) string {
 
 // due holds if one of the places was passed as often as may be.
 func due(places string) string {
-	return fmt.Sprintf(`EXISTS (SELECT FROM unnest(%s) AS p WHERE %s >= '%02d')`, places, passedOf("p"), refdb.MaxPassed)
+	return fmt.Sprintf(`EXISTS (SELECT FROM unnest(%s) AS p WHERE %s >= '%02d')`, places, passedOf("p"), driver.MaxPassed)
 }
 
 // isNotified holds if the lock is kept for the first of places: it is told when to come, or
@@ -76,7 +76,7 @@ func micros(at string) string { return `(extract(epoch FROM ` + at + `) * 100000
 // handOver consists of common table expressions that end the locks whose rows are in ends. That
 // table has the columns tid, waiting and next; next is the place of the next waiter, or empty. Rows
 // without waiters are deleted, the others are handed over. Both expressions return project and ref,
-// and handed also returns the places to notify: see refdb.Notifier.
+// and handed also returns the places to notify: see driver.Notifier.
 var handOver = `deleted AS (
   DELETE FROM locks WHERE ctid = ANY (ARRAY(SELECT tid FROM ends WHERE waiting IS NULL)) RETURNING project, ref
 ), handed AS (
@@ -125,7 +125,7 @@ func reservedHeartbeat(place, now string) string {
 func reservedOwner(place string) string { return ownerOf(place) + ` || '` + reservedSuffix + `'` }
 
 // placeText is the place of a waiter of owner, as the statements take it; "" for the zero Waiter.
-func placeText(w refdb.Waiter, owner string) string {
+func placeText(w driver.Waiter, owner string) string {
 	if w.ID == "" {
 		return ""
 	}

@@ -9,31 +9,31 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
 // Release ends a lock on a single ref in a batch, unless its row is locked or missing.
-func (d *Driver) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Released, error) {
+func (d *Driver) Release(ctx context.Context, r driver.ReleaseRequest) (driver.Released, error) {
 	next := placeText(r.Next, r.Owner)
 	if len(r.Refs) == 1 {
 		c := releaseCall{request: r, next: next}
 		if err := d.batcher.Do(ctx, &c); err != nil {
-			return refdb.Released{}, err
+			return driver.Released{}, err
 		}
 		if c.row.ended {
-			return refdb.Released{}, nil
+			return driver.Released{}, nil
 		}
 	}
 	rows := make(heldArray, len(r.Refs)) // sorted
 	for i, ref := range r.Refs {
-		rows[i] = heldLock{refdb.StandingLock{LockID: refdb.LockID{Project: r.Project, Ref: ref, Owner: r.Owner, Token: r.Token}}, i}
+		rows[i] = heldLock{driver.StandingLock{LockID: driver.LockID{Project: r.Project, Ref: ref, Owner: r.Owner, Token: r.Token}}, i}
 	}
 	found, err := d.endHeld(ctx, "release locks", rows, next)
 	if err != nil {
-		return refdb.Released{}, err
+		return driver.Released{}, err
 	}
-	var released refdb.Released
+	var released driver.Released
 	for i, row := range found {
 		if !row.ended {
 			released.Missing = append(released.Missing, r.Refs[i])
@@ -45,7 +45,7 @@ func (d *Driver) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Rel
 }
 
 // Purge deletes locks of any projects.
-func (d *Driver) Purge(ctx context.Context, locks []refdb.StandingLock) ([]bool, error) {
+func (d *Driver) Purge(ctx context.Context, locks []driver.StandingLock) ([]bool, error) {
 	if len(locks) == 0 {
 		return nil, nil
 	}
@@ -85,7 +85,7 @@ AND (held_heartbeat IS NULL OR coalesce(heartbeat, 'epoch') = held_heartbeat) AN
 type heldArray []heldLock
 
 type heldLock struct {
-	refdb.StandingLock
+	driver.StandingLock
 	index int
 }
 
@@ -180,7 +180,7 @@ const abandonLimit = 10 * time.Second
 // that waits for a connection omits the acquisition, and an acquisition in a batch that was sent is
 // given back. Only an acquisition on a broken connection may come later, if the server had not
 // started it.
-func (d *Driver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
+func (d *Driver) Abandon(ctx context.Context, r driver.AbandonRequest) error {
 	o := outcome{project: r.Project}
 	err := d.pools.Do(ctx, roundtrip.Write("abandon locks").
 		Then(lockRefs(r.Project, r.Refs), lockRows(r.Project, r.Refs)).
@@ -206,7 +206,7 @@ func (d *Driver) giveBack(c call) {
 		ctx, cancel := context.WithTimeout(context.Background(), abandonLimit)
 		defer cancel()
 		r := a.request
-		_ = d.Abandon(ctx, refdb.AbandonRequest{Project: r.Project, Refs: r.Refs, Owner: r.Owner, Nonce: r.Nonce})
+		_ = d.Abandon(ctx, driver.AbandonRequest{Project: r.Project, Refs: r.Refs, Owner: r.Owner, Nonce: r.Nonce})
 	})
 }
 

@@ -5,7 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
@@ -30,7 +30,7 @@ SELECT project, ref, NULL::text[] FROM deleted UNION ALL SELECT project, ref, to
 // A releaseCall is a request to release a single lock. It is undecided unless it ended
 // the row: that may be locked, or gone.
 type releaseCall struct {
-	request refdb.ReleaseRequest
+	request driver.ReleaseRequest
 	next    string // the place of who is next, or ""
 	row     endedRow
 }

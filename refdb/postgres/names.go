@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
@@ -42,7 +42,7 @@ func conflicts(project string, created, with []string) error {
 	rows := make([]rules.Row, len(with))
 	for i, ref := range with {
 		// Any value will do.
-		rows[i] = rules.Row{Name: ref, Ref: &refdb.Ref{Name: ref, Value: refdb.Value(ref)}}
+		rows[i] = rules.Row{Name: ref, Ref: &driver.Ref{Name: ref, Value: driver.Value(ref)}}
 	}
 	_, e := rules.CheckNames(project, created, rows)
 	return e

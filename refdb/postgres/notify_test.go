@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -19,20 +19,20 @@ import (
 // A waiter is a driver whose client listens.
 type waiter struct {
 	*postgres.Driver
-	refdb.Waiter
+	driver.Waiter
 	tb    testing.TB
-	woken chan refdb.Wakeup
+	woken chan driver.Wakeup
 	ended chan error
 }
 
 func newWaiter(tb testing.TB, url string) *waiter {
 	tb.Helper()
-	self := refdb.Waiter{ID: rand.Text(), Channel: rand.Text(), Turn: time.Minute}
-	w := &waiter{open(tb, url), self, tb, make(chan refdb.Wakeup, 100), make(chan error, 1)}
+	self := driver.Waiter{ID: rand.Text(), Channel: rand.Text(), Turn: time.Minute}
+	w := &waiter{open(tb, url), self, tb, make(chan driver.Wakeup, 100), make(chan error, 1)}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
 	started := make(chan struct{})
 	go func() {
-		w.ended <- w.Listen(ctx, w.Channel, func() { close(started) }, func(got refdb.Wakeup) { w.woken <- got })
+		w.ended <- w.Listen(ctx, w.Channel, func() { close(started) }, func(got driver.Wakeup) { w.woken <- got })
 		close(w.ended)
 	}()
 	tb.Cleanup(func() {
@@ -52,7 +52,7 @@ func (w *waiter) refused(refs ...string) {
 	w.tb.Helper()
 	r := request(refs...)
 	r.Waiter = w.Waiter
-	if _, err := w.Acquire(w.tb.Context(), r); !errors.Is(err, refdb.ErrLocked) {
+	if _, err := w.Acquire(w.tb.Context(), r); !errors.Is(err, driver.ErrLocked) {
 		w.tb.Fatalf("got %v", err)
 	}
 }
@@ -62,7 +62,7 @@ func (w *waiter) wantWoken(ref string) {
 	w.tb.Helper()
 	select {
 	case got := <-w.woken:
-		if want := (refdb.Wakeup{Project: project, Ref: got.Ref, Waiter: w.ID}); got != want || ref != "" && got.Ref != ref {
+		if want := (driver.Wakeup{Project: project, Ref: got.Ref, Waiter: w.ID}); got != want || ref != "" && got.Ref != ref {
 			w.tb.Fatalf("woken by %+v", got)
 		}
 	case <-time.After(patience):
@@ -97,8 +97,8 @@ func TestAQueueDoesNotGrowBeyondAHundred(t *testing.T) {
 	a := acquire(t, d, mainRef)
 	for n := range 101 {
 		r := request(mainRef)
-		r.Waiter = refdb.Waiter{ID: fmt.Sprint(n), Channel: "channel", Turn: time.Minute}
-		if _, err := d.Acquire(t.Context(), r); !errors.Is(err, refdb.ErrLocked) {
+		r.Waiter = driver.Waiter{ID: fmt.Sprint(n), Channel: "channel", Turn: time.Minute}
+		if _, err := d.Acquire(t.Context(), r); !errors.Is(err, driver.ErrLocked) {
 			t.Fatal(err)
 		}
 	}
@@ -156,11 +156,11 @@ func TestAllWhoListenToAChannelHearItsWakeUps(t *testing.T) {
 	db := dbtest.Postgres(t)
 	first := newWaiter(t, db.URL())
 	second := open(t, db.URL())
-	heard := make(chan refdb.Wakeup, 10)
+	heard := make(chan driver.Wakeup, 10)
 	ctx, cancel := context.WithCancel(t.Context())
 	started, ended := make(chan struct{}), make(chan error)
 	go func() {
-		ended <- second.Listen(ctx, first.Channel, func() { close(started) }, func(w refdb.Wakeup) { heard <- w })
+		ended <- second.Listen(ctx, first.Channel, func() { close(started) }, func(w driver.Wakeup) { heard <- w })
 	}()
 	<-started
 	holder := open(t, db.URL())
@@ -184,14 +184,14 @@ func TestAListenerEndsWithItsConnectionAndWithItsDriver(t *testing.T) {
 	lost := newWaiter(t, db.URL())
 	c := session(t, db.URL())
 	terminate(t, c, `true`)
-	if err := <-lost.ended; !errors.Is(err, refdb.ErrUnavailable) {
+	if err := <-lost.ended; !errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("the connection was lost: %v", err)
 	}
 	closed := newWaiter(t, db.URL())
 	if err := closed.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := <-closed.ended; !errors.Is(err, refdb.ErrClosed) {
+	if err := <-closed.ended; !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("the driver was closed: %v", err)
 	}
 }

@@ -226,7 +226,7 @@ func (p searchPath) check() error {
 		"create it or grant USAGE on it, or correct search_path in the database URL", p.set)
 }
 
-// CheckSchema implements refdb.SchemaChecker.
+// CheckSchema implements driver.SchemaChecker.
 func (d *Driver) CheckSchema(ctx context.Context) error {
 	return schema.Check(ctx, d.pools, "check the schema")
 }

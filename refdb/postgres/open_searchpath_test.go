@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/migrations"
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/drivers/schema"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
@@ -59,8 +59,8 @@ func TestASearchPathThatNamesNoSchema(t *testing.T) {
 	_, migratorErr := postgres.Migrator(t.Context(), url)
 	for _, err := range []error{err, migratorErr} {
 		wantLine(t, err, "search_path nosuch")
-		if errors.Is(err, refdb.ErrSchema) || refdb.ClassOf(err) != refdb.Permanent {
-			t.Errorf("%v is %s", err, refdb.ClassOf(err))
+		if errors.Is(err, driver.ErrSchema) || driver.ClassOf(err) != driver.Permanent {
+			t.Errorf("%v is %s", err, driver.ClassOf(err))
 		}
 	}
 }

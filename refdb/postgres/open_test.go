@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/globalrefdb/globalrefdb/internal/testserver"
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -76,7 +76,7 @@ func TestAURLThatIsNoneIsRefusedWithoutShowingThePassword(t *testing.T) {
 		for name, err := range openers(t.Context(), url) {
 			t.Run(name+" "+strings.ReplaceAll(url, "/", "|"), func(t *testing.T) {
 				wantLine(t, err, says)
-				if !errors.Is(err, refdb.ErrInvalid) {
+				if !errors.Is(err, driver.ErrInvalid) {
 					t.Errorf("got %v, want ErrInvalid", err)
 				}
 			})
@@ -87,15 +87,15 @@ func TestAURLThatIsNoneIsRefusedWithoutShowingThePassword(t *testing.T) {
 func TestAServerThatDoesNotLetUsInIsReportedInOneLine(t *testing.T) {
 	for _, row := range []struct {
 		code  string
-		class refdb.Class
+		class driver.Class
 		says  string
 	}{
-		{"28P01", refdb.Permanent, "refused the user or the password"},
-		{"28000", refdb.Permanent, "check pg_hba.conf"},
-		{"3D000", refdb.Permanent, "no such database"},
-		{"53300", refdb.Retryable, "database unavailable"},
-		{"57P03", refdb.Retryable, "database unavailable"},
-		{"", refdb.Retryable, "database unavailable"}, // it hangs up
+		{"28P01", driver.Permanent, "refused the user or the password"},
+		{"28000", driver.Permanent, "check pg_hba.conf"},
+		{"3D000", driver.Permanent, "no such database"},
+		{"53300", driver.Retryable, "database unavailable"},
+		{"57P03", driver.Retryable, "database unavailable"},
+		{"", driver.Retryable, "database unavailable"}, // it hangs up
 	} {
 		t.Run("code "+row.code, func(t *testing.T) {
 			t.Parallel()
@@ -107,8 +107,8 @@ func TestAServerThatDoesNotLetUsInIsReportedInOneLine(t *testing.T) {
 			url := "postgres://u:" + secret + "@" + address + "/db?sslmode=disable"
 			for name, err := range openers(t.Context(), url) {
 				wantLine(t, err, row.says)
-				if refdb.ClassOf(err) != row.class {
-					t.Errorf("%s: %v is %s, want %s", name, err, refdb.ClassOf(err), row.class)
+				if driver.ClassOf(err) != row.class {
+					t.Errorf("%s: %v is %s, want %s", name, err, driver.ClassOf(err), row.class)
 				}
 			}
 		})
@@ -135,7 +135,7 @@ func TestAServerThatIsNotThereIsUnavailable(t *testing.T) {
 			t.Parallel()
 			for _, err := range openers(t.Context(), url) {
 				wantLine(t, err, "database unavailable")
-				if !errors.Is(err, refdb.ErrUnavailable) {
+				if !errors.Is(err, driver.ErrUnavailable) {
 					t.Errorf("got %v", err)
 				}
 			}
@@ -219,8 +219,8 @@ func TestAServerThatKeepsNoAdvisoryLocksIsRefused(t *testing.T) {
 			for way, url := range map[string]string{"directly": db.URL(), "through PgBouncer": dbtest.PgBouncer(t, db.URL())} {
 				for name, err := range openers(t.Context(), url) {
 					wantLine(t, err, "advisory locks")
-					if refdb.ClassOf(err) != refdb.Permanent {
-						t.Errorf("%s, %s: %v is %s", name, way, err, refdb.ClassOf(err))
+					if driver.ClassOf(err) != driver.Permanent {
+						t.Errorf("%s, %s: %v is %s", name, way, err, driver.ClassOf(err))
 					}
 				}
 			}
@@ -286,8 +286,8 @@ func TestNewConnectionsAreCheckedToo(t *testing.T) {
 	})
 	err := try(t.Context(), d, update(mainRef))
 	wantLine(t, err, "advisory locks")
-	if refdb.ClassOf(err) != refdb.Permanent {
-		t.Errorf("%v is %s", err, refdb.ClassOf(err))
+	if driver.ClassOf(err) != driver.Permanent {
+		t.Errorf("%v is %s", err, driver.ClassOf(err))
 	}
 }
 
@@ -309,7 +309,7 @@ func TestASchemaThatDoesNotFitSaysWhatToRun(t *testing.T) {
 				d.Close()
 			}
 			wantLine(t, err, row.says)
-			if !errors.Is(err, refdb.ErrSchema) {
+			if !errors.Is(err, driver.ErrSchema) {
 				t.Errorf("got %v, want ErrSchema", err)
 			}
 		})

@@ -7,12 +7,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-var _ refdb.PackStore = (*Driver)(nil)
+var _ driver.PackStore = (*Driver)(nil)
 
 const (
 	beginPackSQL = `
@@ -45,7 +45,7 @@ SELECT project, complete, stored, below FROM found`
 )
 
 // storing returns the statements that store a part. The last one says what it found, unless read is nil.
-func storing(p refdb.PackPart, read func(pgx.Rows) error) (statements []roundtrip.Statement) {
+func storing(p driver.PackPart, read func(pgx.Rows) error) (statements []roundtrip.Statement) {
 	if p.Number == 0 {
 		statements = append(statements, roundtrip.Exec(beginPackSQL,
 			p.Pack.ID, p.Pack.Project, p.Pack.Owner, rules.JoinIDs(p.Pack.Prerequisites), rules.JoinIDs(p.Pack.Tips), p.Pack.Full))
@@ -55,7 +55,7 @@ func storing(p refdb.PackPart, read func(pgx.Rows) error) (statements []roundtri
 }
 
 // StorePart takes one round trip.
-func (d *Driver) StorePart(ctx context.Context, p refdb.PackPart) error {
+func (d *Driver) StorePart(ctx context.Context, p driver.PackPart) error {
 	const what = "store a part of a pack"
 	var row *rules.PackRow
 	var stored bool
@@ -125,17 +125,17 @@ func (p *packRow) into() []any {
 	return []any{&p.id, &p.owner, &p.bases, &p.tips, &p.base, &p.position, &p.parts, &p.size, &p.sum, &p.age, &p.data}
 }
 
-func (p *packRow) pack(project string) refdb.Pack {
-	return refdb.Pack{
+func (p *packRow) pack(project string) driver.Pack {
+	return driver.Pack{
 		ID: *p.id, Project: project, Owner: *p.owner, Prerequisites: rules.SplitIDs(*p.bases), Tips: rules.SplitIDs(*p.tips), Full: *p.base,
-		Position: refdb.Position(*p.position), Parts: *p.parts, Size: *p.size, Sum: *p.sum, Age: *p.age, Data: p.data,
+		Position: driver.Position(*p.position), Parts: *p.parts, Size: *p.size, Sum: *p.sum, Age: *p.age, Data: p.data,
 	}
 }
 
 // Packs reads in one statement.
-func (d *Driver) Packs(ctx context.Context, q refdb.PackQuery) (page refdb.PackPage, err error) {
+func (d *Driver) Packs(ctx context.Context, q driver.PackQuery) (page driver.PackPage, err error) {
 	err = d.pools.Do(ctx, roundtrip.Read("list packs").Query(packsSQL, func(rows pgx.Rows) error {
-		page = refdb.PackPage{}
+		page = driver.PackPage{}
 		var row packRow
 		_, err := pgx.ForEachRow(rows, append([]any{&page.Upto}, row.into()...), func() error {
 			switch {
@@ -150,7 +150,7 @@ func (d *Driver) Packs(ctx context.Context, q refdb.PackQuery) (page refdb.PackP
 		return err
 	}, q.Project, int64(q.After.Position), q.After.ID, q.Limit, q.Inline))
 	if err != nil {
-		return refdb.PackPage{}, err
+		return driver.PackPage{}, err
 	}
 	return page, nil
 }
@@ -164,7 +164,7 @@ func (d *Driver) PackPart(ctx context.Context, id string, number int) (data []by
 		return err
 	}, id, number))
 	if err == nil && data == nil {
-		err = fmt.Errorf("%s: part %d of pack %s: %w", what, number, id, refdb.ErrNoPack)
+		err = fmt.Errorf("%s: part %d of pack %s: %w", what, number, id, driver.ErrNoPack)
 	}
 	if err != nil {
 		return nil, err
@@ -173,13 +173,13 @@ func (d *Driver) PackPart(ctx context.Context, id string, number int) (data []by
 }
 
 // PackUsage counts in one statement.
-func (d *Driver) PackUsage(ctx context.Context, project string) (u refdb.PackUsage, err error) {
+func (d *Driver) PackUsage(ctx context.Context, project string) (u driver.PackUsage, err error) {
 	err = d.pools.Do(ctx, roundtrip.Read("count packs").Query(packUsageSQL, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&u.Packs, &u.FullPacks, &u.Size, &u.Unused, &u.UnusedSize}, func() error { return nil })
 		return err
 	}, project))
 	if err != nil {
-		return refdb.PackUsage{}, err
+		return driver.PackUsage{}, err
 	}
 	return u, nil
 }
@@ -240,17 +240,17 @@ func (d *Driver) DropPack(ctx context.Context, id string) error {
 	return err
 }
 
-// DropAbandonedPacks implements refdb.PackStore.
+// DropAbandonedPacks implements driver.PackStore.
 func (d *Driver) DropAbandonedPacks(ctx context.Context, olderThan time.Duration, limit int) (int, error) {
 	return d.dropPacks(ctx, "drop abandoned packs", dropAbandonedSQL, limit, olderThan.Microseconds())
 }
 
-// DropSupersededPacks implements refdb.PackStore.
+// DropSupersededPacks implements driver.PackStore.
 func (d *Driver) DropSupersededPacks(ctx context.Context, project string, limit int) (int, error) {
 	return d.dropPacks(ctx, "drop superseded packs", dropSupersededSQL, limit, project)
 }
 
-// RemovePacks implements refdb.PackStore.
+// RemovePacks implements driver.PackStore.
 func (d *Driver) RemovePacks(ctx context.Context, project string, limit int) (int, error) {
 	return d.dropPacks(ctx, "remove packs", removePacksSQL, limit, project)
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -37,11 +37,11 @@ func TestALargePackWhoseDropIsInterrupted(t *testing.T) {
 		"using it":   errorOf(d.Prepare(t.Context(), using(otherRef, "p"))),
 		"ending it":  d.StorePart(t.Context(), partOf("p", 130, 131)),
 	} {
-		if !errors.Is(err, refdb.ErrNoPack) {
+		if !errors.Is(err, driver.ErrNoPack) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if u, err := d.PackUsage(t.Context(), project); err != nil || u != (refdb.PackUsage{Unused: 1, UnusedSize: 130<<20 - 64}) {
+	if u, err := d.PackUsage(t.Context(), project); err != nil || u != (driver.PackUsage{Unused: 1, UnusedSize: 130<<20 - 64}) {
 		t.Errorf("%+v, %v", u, err)
 	}
 	exec(t, c, `DROP TRIGGER stop ON pack_parts`)

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -22,22 +22,22 @@ func storePack(tb testing.TB, d *postgres.Driver, id string, parts int) {
 }
 
 // partOf is one of so many parts of a pack, of a byte each.
-func partOf(id string, number, parts int) refdb.PackPart {
-	return refdb.PackPart{
-		Pack:   refdb.Pack{ID: id, Project: project, Owner: owner, Tips: []string{string(v1)}, Size: int64(parts), Sum: "sum"},
+func partOf(id string, number, parts int) driver.PackPart {
+	return driver.PackPart{
+		Pack:   driver.Pack{ID: id, Project: project, Owner: owner, Tips: []string{string(v1)}, Size: int64(parts), Sum: "sum"},
 		Number: number, Data: []byte{byte(number)}, Last: number == parts-1,
 	}
 }
 
 // using is an intention with packs.
-func using(ref string, packs ...string) refdb.PrepareRequest {
+func using(ref string, packs ...string) driver.PrepareRequest {
 	r := intention("", v1, ref)
 	r.Packs = packs
 	return r
 }
 
 // carrying is an intention that carries packs of one part.
-func carrying(ref string, packs ...string) refdb.PrepareRequest {
+func carrying(ref string, packs ...string) driver.PrepareRequest {
 	r := using(ref, packs...)
 	for _, id := range packs {
 		r.Parts = append(r.Parts, partOf(id, 0, 1))
@@ -48,9 +48,9 @@ func carrying(ref string, packs ...string) refdb.PrepareRequest {
 func errorOf[T any](_ T, err error) error { return err }
 
 // usedPacks returns the used packs of project, and up to where they are complete.
-func usedPacks(tb testing.TB, d *postgres.Driver) (packs []refdb.Pack, upto refdb.Position) {
+func usedPacks(tb testing.TB, d *postgres.Driver) (packs []driver.Pack, upto driver.Position) {
 	tb.Helper()
-	page, err := d.Packs(tb.Context(), refdb.PackQuery{Project: project, Limit: 100})
+	page, err := d.Packs(tb.Context(), driver.PackQuery{Project: project, Limit: 100})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestWhoeverWaitsForAPackGoesByWhatBecameOfIt(t *testing.T) {
 	remove := func(d *postgres.Driver) error { return errorOf(d.RemovePacks(t.Context(), project, 10)) }
 	again := func(d *postgres.Driver) error { return d.StorePart(t.Context(), partOf("p", 1, 2)) }
 	for name, row := range map[string]test{
-		"a preparation of one that was deleted":         {deletes, `COMMIT`, prepare, refdb.ErrNoPack, false, false},
+		"a preparation of one that was deleted":         {deletes, `COMMIT`, prepare, driver.ErrNoPack, false, false},
 		"a preparation of one that was not":             {deletes, `ROLLBACK`, prepare, nil, true, true},
 		"a preparation of one that was used":            {uses, `COMMIT`, prepare, nil, true, true},
 		"a drop of one that was used":                   {uses, `COMMIT`, drop, nil, true, true},
@@ -88,7 +88,7 @@ func TestWhoeverWaitsForAPackGoesByWhatBecameOfIt(t *testing.T) {
 		"a drop of the abandoned, and one was changed":  {completes, `COMMIT`, abandon, nil, false, false},
 		"a removal of one that was used":                {uses, `COMMIT`, remove, nil, false, false},
 		"a part that is stored again of one in use":     {uses, `COMMIT`, again, nil, true, true},
-		"a part that is stored of one that was deleted": {deletes, `COMMIT`, again, refdb.ErrNoPack, false, false},
+		"a part that is stored of one that was deleted": {deletes, `COMMIT`, again, driver.ErrNoPack, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -157,7 +157,7 @@ func TestACarriedPackComesAfterItsBases(t *testing.T) {
 	exec(t, c, `BEGIN`)
 	exec(t, c, `INSERT INTO packs (id, project, owner, bases, tips, base, parts, size, sum, time) VALUES ('q', '', '', '', '', false, 0, 0, '', now())`)
 	r := carrying(mainRef, "p", "q")
-	r.RequiredValues = []refdb.RefValue{{Ref: otherRef, Value: v1}}
+	r.RequiredValues = []driver.RefValue{{Ref: otherRef, Value: v1}}
 	done := make(chan error, 1)
 	go func() { done <- errorOf(d.Prepare(t.Context(), r)) }()
 	eventually(t, "the preparation waits", func() bool {
@@ -167,18 +167,18 @@ func TestACarriedPackComesAfterItsBases(t *testing.T) {
 		}
 		return waits
 	})
-	u := refdb.UpdateRequest{Project: project, Updates: []refdb.Update{{Ref: otherRef, New: v1}}, Origin: refdb.Origin{ID: "op", Owner: owner}}
+	u := driver.UpdateRequest{Project: project, Updates: []driver.Update{{Ref: otherRef, New: v1}}, Origin: driver.Origin{ID: "op", Owner: owner}}
 	if err := other.Update(t.Context(), u); err != nil {
 		t.Fatal(err)
 	}
 	exec(t, c, `ROLLBACK`)
 	switch err := <-done; {
-	case errors.Is(err, refdb.ErrNoPack):
+	case errors.Is(err, driver.ErrNoPack):
 	case err != nil:
 		t.Error(err)
 	default:
 		packs, _ := usedPacks(t, d)
-		log, err := d.Log(t.Context(), refdb.LogRequest{Project: project, Ref: otherRef, Limit: 1})
+		log, err := d.Log(t.Context(), driver.LogRequest{Project: project, Ref: otherRef, Limit: 1})
 		if err != nil || packs[0].Position < log.Changes[0].Position {
 			t.Errorf("the pack has position %d, what it builds on %d; %v", packs[0].Position, log.Changes[0].Position, err)
 		}
@@ -207,7 +207,7 @@ func TestRequestsAboutPacksTakeOneRoundTrip(t *testing.T) {
 				return errorOf(d.Prepare(t.Context(), carrying("refs/heads/"+rand.Text(), rand.Text(), rand.Text())))
 			}},
 			{"a page", func() error {
-				return errorOf(d.Packs(t.Context(), refdb.PackQuery{Project: project, Limit: 1, Inline: 100}))
+				return errorOf(d.Packs(t.Context(), driver.PackQuery{Project: project, Limit: 1, Inline: 100}))
 			}},
 			{"reading a part", func() error { return errorOf(d.PackPart(t.Context(), "a", 1)) }},
 			{"a count", func() error { return errorOf(d.PackUsage(t.Context(), "")) }},
@@ -246,7 +246,7 @@ func TestARequestAboutPacksWhoseReplyWasLostIsMadeAgain(t *testing.T) {
 		} {
 			connected(t, d)
 			w.inject(lost)
-			if err := step.do(); !errors.Is(err, refdb.ErrOutcomeUnknown) {
+			if err := step.do(); !errors.Is(err, driver.ErrOutcomeUnknown) {
 				t.Errorf("%s: %v", step.name, err)
 			}
 			if err := step.do(); err != nil {
@@ -269,11 +269,11 @@ func TestPartsAreStoredAsTheyAre(t *testing.T) {
 	db := dbtest.Postgres(t)
 	d := open(t, db.URL())
 	p := partOf("a", 0, 1)
-	p.Data = make([]byte, refdb.MaxPackPart)
+	p.Data = make([]byte, driver.MaxPackPart)
 	if err := d.StorePart(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	if n := query[int64](t, session(t, db.URL()), `SELECT pg_column_size(data) FROM pack_parts`)[0]; n != refdb.MaxPackPart {
-		t.Errorf("a part of %d zeros takes %d bytes", refdb.MaxPackPart, n)
+	if n := query[int64](t, session(t, db.URL()), `SELECT pg_column_size(data) FROM pack_parts`)[0]; n != driver.MaxPackPart {
+		t.Errorf("a part of %d zeros takes %d bytes", driver.MaxPackPart, n)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -45,7 +45,7 @@ func TestOperationsReadNoMoreRowsThanTheyNeed(t *testing.T) {
 					_, _ = d.Acquire(t.Context(), request(refs...))
 				}
 				_ = try(t.Context(), d, update(refs...)) // refused, too
-				locks, err := d.Locks(t.Context(), refdb.LockQuery{LockFilter: refdb.LockFilter{Project: project, Ref: refs[0]}, Limit: 10})
+				locks, err := d.Locks(t.Context(), driver.LockQuery{LockFilter: driver.LockFilter{Project: project, Ref: refs[0]}, Limit: 10})
 				if err != nil || len(locks.Locks) != 1 {
 					t.Fatal(locks, err)
 				}
@@ -58,14 +58,14 @@ func TestOperationsReadNoMoreRowsThanTheyNeed(t *testing.T) {
 				if err := try(t.Context(), d, r); err != nil {
 					t.Fatal(err)
 				}
-				release(t, d, refdb.Acquired{Token: token}, refs...)
+				release(t, d, driver.Acquired{Token: token}, refs...)
 				again := request(refs...)
 				a, err := d.Acquire(t.Context(), again)
 				if err != nil {
 					t.Fatal(err)
 				}
-				again.Nonce, again.Waiter = "other", refdb.Waiter{ID: "1"}
-				if _, err := d.Acquire(t.Context(), again); !errors.Is(err, refdb.ErrLocked) { // and is queued
+				again.Nonce, again.Waiter = "other", driver.Waiter{ID: "1"}
+				if _, err := d.Acquire(t.Context(), again); !errors.Is(err, driver.ErrLocked) { // and is queued
 					t.Fatal(err)
 				}
 				r.Updates, r.Fence = moves(v1, v2, refs...), releasing(a.Token, refs...)
@@ -76,17 +76,17 @@ func TestOperationsReadNoMoreRowsThanTheyNeed(t *testing.T) {
 				if err := try(t.Context(), d, r); err != nil {
 					t.Fatal(err)
 				}
-				if err := d.Abandon(t.Context(), refdb.AbandonRequest{Project: project, Refs: refs, Owner: owner, Nonce: "none"}); err != nil {
+				if err := d.Abandon(t.Context(), driver.AbandonRequest{Project: project, Refs: refs, Owner: owner, Nonce: "none"}); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := d.Get(t.Context(), project, refs); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := d.List(t.Context(), refdb.RefQuery{Project: project, Prefix: refs[0], Limit: 10}); err != nil {
+				if _, err := d.List(t.Context(), driver.RefQuery{Project: project, Prefix: refs[0], Limit: 10}); err != nil {
 					t.Fatal(err)
 				}
-				after := refdb.LockCursor{Project: project, Ref: "refs/heads/x"}
-				if _, err := d.Locks(t.Context(), refdb.LockQuery{After: after, Limit: 10}); err != nil {
+				after := driver.LockCursor{Project: project, Ref: "refs/heads/x"}
+				if _, err := d.Locks(t.Context(), driver.LockQuery{After: after, Limit: 10}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -94,7 +94,7 @@ func TestOperationsReadNoMoreRowsThanTheyNeed(t *testing.T) {
 			intend := func(refs ...string) {
 				t.Helper()
 				operations, rows = operations+9, rows+9*len(refs)
-				prepare := func(old, new refdb.Value) refdb.Token {
+				prepare := func(old, new driver.Value) driver.Token {
 					t.Helper()
 					r := intention(old, new, refs...)
 					if _, err := d.Prepare(t.Context(), r); err != nil {
@@ -113,7 +113,7 @@ func TestOperationsReadNoMoreRowsThanTheyNeed(t *testing.T) {
 					t.Fatal(err)
 				}
 				intents := ids(prepare(v1, v2), refs...)
-				ended, err := d.Resolve(t.Context(), refdb.ResolveRequest{Intents: intents, Decision: refdb.TakeNew})
+				ended, err := d.Resolve(t.Context(), driver.ResolveRequest{Intents: intents, Decision: driver.TakeNew})
 				if err != nil || slices.Contains(ended, false) {
 					t.Fatal(ended, err)
 				}

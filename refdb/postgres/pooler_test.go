@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -25,9 +25,9 @@ func newPooled(tb testing.TB) pooled {
 	return pooled{db, dbtest.PgBouncer(tb, db.URL())}
 }
 
-func (p pooled) URL() string                     { return p.url }
-func (p pooled) Open(tb testing.TB) refdb.Driver { return open(tb, p.url) }
-func (p pooled) Rounds() int                     { return 5 }
+func (p pooled) URL() string                      { return p.url }
+func (p pooled) Open(tb testing.TB) driver.Driver { return open(tb, p.url) }
+func (p pooled) Rounds() int                      { return 5 }
 
 func TestConformanceThroughPgBouncer(t *testing.T) {
 	if testing.Short() {
@@ -88,7 +88,7 @@ func TestManyDriversShareFewServerConnections(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					r := refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: "id"}, Updates: moves(value(a), v2, ref), Fence: releasing(a.Token, ref)}
+					r := driver.UpdateRequest{Project: project, Origin: driver.Origin{ID: "id"}, Updates: moves(value(a), v2, ref), Fence: releasing(a.Token, ref)}
 					if err := try(t.Context(), d, r); err != nil {
 						t.Error(err)
 						return
@@ -109,7 +109,7 @@ func TestEveryModeOfExecutionWorks(t *testing.T) {
 			d := open(t, with(t, db.URL(), "default_query_exec_mode", mode))
 			for _, refs := range [][]string{{mainRef}, {mainRef, otherRef}} {
 				a := acquire(t, d, refs...)
-				if results, err := d.Beat(t.Context(), ids(a.Token, refs...)); err != nil || results[0] != refdb.BeatRenewed {
+				if results, err := d.Beat(t.Context(), ids(a.Token, refs...)); err != nil || results[0] != driver.BeatRenewed {
 					t.Fatal(results, err)
 				}
 				r := update(refs...)
@@ -119,8 +119,8 @@ func TestEveryModeOfExecutionWorks(t *testing.T) {
 				}
 				a = acquire(t, d, refs...)
 				w := request(refs...)
-				w.Waiter = refdb.Waiter{ID: "1", Channel: "channel", Turn: time.Minute}
-				if _, err := d.Acquire(t.Context(), w); !errors.Is(err, refdb.ErrLocked) {
+				w.Waiter = driver.Waiter{ID: "1", Channel: "channel", Turn: time.Minute}
+				if _, err := d.Acquire(t.Context(), w); !errors.Is(err, driver.ErrLocked) {
 					t.Fatal(err)
 				}
 				release(t, d, a, refs...)
@@ -129,9 +129,9 @@ func TestEveryModeOfExecutionWorks(t *testing.T) {
 				} else {
 					release(t, d, a, refs...)
 				}
-				for _, end := range []func(token refdb.Token) refdb.FinishRequest{
-					func(token refdb.Token) refdb.FinishRequest { return done(token, v1, v2, refs...) },
-					func(token refdb.Token) refdb.FinishRequest { return dropped(token, refs...) },
+				for _, end := range []func(token driver.Token) driver.FinishRequest{
+					func(token driver.Token) driver.FinishRequest { return done(token, v1, v2, refs...) },
+					func(token driver.Token) driver.FinishRequest { return dropped(token, refs...) },
 				} {
 					p := intention(v1, v2, refs...)
 					got, err := d.Prepare(t.Context(), p)
@@ -141,23 +141,23 @@ func TestEveryModeOfExecutionWorks(t *testing.T) {
 					if err := d.Finish(t.Context(), end(got.Token)); err != nil {
 						t.Fatal(err)
 					}
-					if err := try(t.Context(), d, refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: "id"}, Adopt: true, Updates: moves(v2, v1, refs...)}); err != nil && !errors.Is(err, refdb.ErrMismatch) {
+					if err := try(t.Context(), d, driver.UpdateRequest{Project: project, Origin: driver.Origin{ID: "id"}, Adopt: true, Updates: moves(v2, v1, refs...)}); err != nil && !errors.Is(err, driver.ErrMismatch) {
 						t.Fatal(err)
 					}
 				}
 				if err := d.Revoke(t.Context(), intention(v1, v2, refs...)); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := d.PurgeTombstones(t.Context(), refdb.TombstoneRequest{Project: project, Limit: 10}); err != nil {
+				if _, err := d.PurgeTombstones(t.Context(), driver.TombstoneRequest{Project: project, Limit: 10}); err != nil {
 					t.Fatal(err)
 				}
-				if n, err := d.Remove(t.Context(), refdb.RemoveRequest{Project: project, Limit: 10}); err != nil || n != len(refs) {
+				if n, err := d.Remove(t.Context(), driver.RemoveRequest{Project: project, Limit: 10}); err != nil || n != len(refs) {
 					t.Fatal(n, err)
 				}
-				if _, err := d.Locks(t.Context(), refdb.LockQuery{LockFilter: refdb.LockFilter{Owner: "x", Prefix: "refs/", Stale: true, OlderThan: 1}, Limit: 1}); err != nil {
+				if _, err := d.Locks(t.Context(), driver.LockQuery{LockFilter: driver.LockFilter{Owner: "x", Prefix: "refs/", Stale: true, OlderThan: 1}, Limit: 1}); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := d.List(t.Context(), refdb.RefQuery{Project: project, Prefix: "refs/", Limit: 1}); err != nil {
+				if _, err := d.List(t.Context(), driver.RefQuery{Project: project, Prefix: "refs/", Limit: 1}); err != nil {
 					t.Fatal(err)
 				}
 			}

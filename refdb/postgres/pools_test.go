@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
@@ -52,15 +52,15 @@ func TestBeatsAndReleasesNeverWaitForAConnection(t *testing.T) {
 
 				soon, cancelSoon := context.WithTimeout(t.Context(), patience)
 				defer cancelSoon()
-				for what, beaten := range map[string][]refdb.LockID{
+				for what, beaten := range map[string][]driver.LockID{
 					"one": ids(ofOne.Token, mainRef), "few": ids(ofFew.Token, few...), "many": ids(ofMany.Token, many...),
 				} {
 					results, err := d.Beat(soon, beaten)
-					if err != nil || slices.ContainsFunc(results, func(r refdb.BeatResult) bool { return r != refdb.BeatRenewed }) {
+					if err != nil || slices.ContainsFunc(results, func(r driver.BeatResult) bool { return r != driver.BeatRenewed }) {
 						t.Errorf("a beat of %s: %v", what, err)
 					}
 				}
-				for what, r := range map[string]refdb.ReleaseRequest{"one": ending(ofOne.Token, mainRef), "few": ending(ofFew.Token, few...)} {
+				for what, r := range map[string]driver.ReleaseRequest{"one": ending(ofOne.Token, mainRef), "few": ending(ofFew.Token, few...)} {
 					if released, err := d.Release(soon, r); err != nil || released.Missing != nil {
 						t.Errorf("a release of %s: %v, %v", what, released, err)
 					}
@@ -180,7 +180,7 @@ func TestADriverHasNoMoreConnectionsThanItSays(t *testing.T) {
 	started := sync.OnceFunc(func() { close(listening) })
 	go func() {
 		for ctx.Err() == nil { // on a busy machine its first notification may be late
-			_ = d.Listen(ctx, "channel", started, func(refdb.Wakeup) {})
+			_ = d.Listen(ctx, "channel", started, func(driver.Wakeup) {})
 		}
 	}()
 	<-listening

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
@@ -40,7 +40,7 @@ SELECT old.*, now FROM old, clock WHERE NOT EXISTS (SELECT FROM new)`
 )
 
 // Projects reads in one statement.
-func (d *Driver) Projects(ctx context.Context, q refdb.ProjectQuery) (all []refdb.Project, err error) {
+func (d *Driver) Projects(ctx context.Context, q driver.ProjectQuery) (all []driver.Project, err error) {
 	err = d.pools.Do(ctx, roundtrip.Read("read projects").Query(projectsSQL, func(rows pgx.Rows) (err error) {
 		all, err = pgx.CollectRows(rows, projectOf)
 		return err
@@ -53,7 +53,7 @@ func (d *Driver) Projects(ctx context.Context, q refdb.ProjectQuery) (all []refd
 
 // PutProject excludes all others who write a project, so that revisions are in the order
 // of commits.
-func (d *Driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (p refdb.Project, err error) {
+func (d *Driver) PutProject(ctx context.Context, r driver.ProjectRequest) (p driver.Project, err error) {
 	err = d.pools.Do(ctx, roundtrip.Write("write a project").
 		Then(lockProject("")). // the name of no project
 		Query(putProjectSQL, func(rows pgx.Rows) (err error) {
@@ -64,15 +64,15 @@ func (d *Driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (p refd
 			return err
 		}, r.Project, r.ID, r.Rules, r.Mode, r.Revision, r.Op, r.Store))
 	if err == nil && (p.Revision == 0 || p.Op != r.Op) {
-		err = fmt.Errorf("write a project: %w", &refdb.ProjectChangedError{Project: r.Project, Want: r.Revision, Have: p.Revision})
+		err = fmt.Errorf("write a project: %w", &driver.ProjectChangedError{Project: r.Project, Want: r.Revision, Have: p.Revision})
 	}
 	if err != nil {
-		return refdb.Project{}, err
+		return driver.Project{}, err
 	}
 	return p, nil
 }
 
-func projectOf(row pgx.CollectableRow) (p refdb.Project, err error) {
+func projectOf(row pgx.CollectableRow) (p driver.Project, err error) {
 	var now time.Time
 	err = row.Scan(&p.Project, &p.ID, &p.Rules, &p.Mode, &p.Revision, &p.Time, &p.Op, &p.Store, &now)
 	p.Time, p.Age = p.Time.UTC(), now.Sub(p.Time)

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // alone runs a race with requests that are sent by themselves.
@@ -36,7 +36,7 @@ func (a *arena) wantIntentsAndLocksTogether() {
 	alone := query[string](a, c, `
 		SELECT concat(l.ref, i.ref) FROM (SELECT * FROM locks WHERE stale_after = $1) l
 		FULL JOIN (SELECT * FROM intents WHERE decision IS NULL) i USING (project, ref, token)
-		WHERE l.owner IS NULL OR i.owner IS NULL`, refdb.NeverStale.Microseconds())
+		WHERE l.owner IS NULL OR i.owner IS NULL`, driver.NeverStale.Microseconds())
 	if len(alone) > 0 {
 		a.Errorf("%d locks without an intent, or intents without a lock: %s", len(alone), alone[0])
 	}
@@ -52,7 +52,7 @@ func refsOf(round int, kinds ...string) []string {
 }
 
 // prepare records intents for the refs of all rounds under one token.
-func (a *arena) prepare(old, new refdb.Value, refs []string) refdb.Token {
+func (a *arena) prepare(old, new driver.Value, refs []string) driver.Token {
 	a.Helper()
 	got, err := a.left.Prepare(a.Context(), intention(old, new, refs...))
 	a.must(err)
@@ -62,13 +62,13 @@ func (a *arena) prepare(old, new refdb.Value, refs []string) refdb.Token {
 func TestOfAPreparationAndAnUpdateOneIsRefused(t *testing.T) {
 	for name, row := range map[string]struct {
 		refs  []string
-		locks refdb.LockMode
+		locks driver.LockMode
 		run   func(*testing.T, func(*arena))
 	}{
-		"of one ref":           {[]string{"x"}, refdb.MandatoryLocks, aloneAndShared},
-		"of several refs":      {[]string{"w", "x"}, refdb.MandatoryLocks, alone},
-		"advisory":             {[]string{"x"}, refdb.AdvisoryLocks, aloneAndShared},
-		"advisory, of several": {[]string{"x", "y"}, refdb.AdvisoryLocks, alone},
+		"of one ref":           {[]string{"x"}, driver.MandatoryLocks, aloneAndShared},
+		"of several refs":      {[]string{"w", "x"}, driver.MandatoryLocks, alone},
+		"advisory":             {[]string{"x"}, driver.AdvisoryLocks, aloneAndShared},
+		"advisory, of several": {[]string{"x", "y"}, driver.AdvisoryLocks, alone},
 	} {
 		t.Run(name, func(t *testing.T) {
 			row.run(t, func(a *arena) {
@@ -81,7 +81,7 @@ func TestOfAPreparationAndAnUpdateOneIsRefused(t *testing.T) {
 						updated[n] = try(a.Context(), a.right, r)
 					},
 					func(n int) {
-						if a.is(prepared[n], refdb.ErrMismatch) == a.is(updated[n], refdb.ErrLocked) {
+						if a.is(prepared[n], driver.ErrMismatch) == a.is(updated[n], driver.ErrLocked) {
 							a.Errorf("the preparation ended with %v, the update with %v", prepared[n], updated[n])
 						}
 					})
@@ -110,7 +110,7 @@ func TestOfAPreparationAndAnAcquisitionOneIsRefused(t *testing.T) {
 					func(n int) { _, prepared[n] = a.left.Prepare(a.Context(), intention("", v2, ref("x", n), ref("z", n))) },
 					func(n int) { _, acquired[n] = a.right.Acquire(a.Context(), request(refsOf(n, row.refs...)...)) },
 					func(n int) {
-						if a.is(prepared[n], refdb.ErrLocked) == a.is(acquired[n], refdb.ErrLocked) {
+						if a.is(prepared[n], driver.ErrLocked) == a.is(acquired[n], driver.ErrLocked) {
 							a.Errorf("the preparation ended with %v, the acquisition with %v", prepared[n], acquired[n])
 						}
 					})
@@ -142,7 +142,7 @@ func TestAPreparationSeesTheUpdateThatReleasedTheLock(t *testing.T) {
 func TestOfAReleaseAndAPreparationThatTakesTheStaleLockOverOneDoesIt(t *testing.T) {
 	aloneAndShared(t, func(a *arena) {
 		token := a.hold(all("x"), true)
-		took := make([]refdb.Prepared, raceRounds()+1)
+		took := make([]driver.Prepared, raceRounds()+1)
 		prepared, errs := make([]error, raceRounds()+1), make([]error, raceRounds()+1)
 		gone := make([]bool, raceRounds()+1)
 		a.race(
@@ -159,7 +159,7 @@ func TestOfAReleaseAndAPreparationThatTakesTheStaleLockOverOneDoesIt(t *testing.
 }
 
 func TestWhoeverPassesAnIntentThatWasDoneSeesItsValue(t *testing.T) {
-	for name, locks := range map[string]refdb.LockMode{"an update": refdb.MandatoryLocks, "an advisory update": refdb.AdvisoryLocks} {
+	for name, locks := range map[string]driver.LockMode{"an update": driver.MandatoryLocks, "an advisory update": driver.AdvisoryLocks} {
 		t.Run(name, func(t *testing.T) {
 			aloneAndShared(t, func(a *arena) {
 				token := a.prepare("", v1, all("x"))
@@ -167,13 +167,13 @@ func TestWhoeverPassesAnIntentThatWasDoneSeesItsValue(t *testing.T) {
 				a.race(
 					func(n int) { finished[n] = a.left.Finish(a.Context(), done(token, "", v1, ref("x", n))) },
 					func(n int) {
-						updated[n] = try(a.Context(), a.right, refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: "id"}, Locks: locks, Updates: moves(v1, v2, ref("x", n))})
+						updated[n] = try(a.Context(), a.right, driver.UpdateRequest{Project: project, Origin: driver.Origin{ID: "id"}, Locks: locks, Updates: moves(v1, v2, ref("x", n))})
 					},
 					func(n int) {
 						if finished[n] != nil {
 							a.Error(finished[n])
 						}
-						a.is(updated[n], refdb.ErrLocked)
+						a.is(updated[n], driver.ErrLocked)
 					})
 			})
 		})
@@ -188,11 +188,11 @@ func TestOfADroppedIntentAndADecisionOneCounts(t *testing.T) {
 	a.race(
 		func(n int) { finished[n] = a.left.Finish(a.Context(), dropped(token, ref("x", n))) },
 		func(n int) {
-			ended[n], resolved[n] = a.right.Resolve(a.Context(), refdb.ResolveRequest{
-				Intents: ids(token, ref("x", n)), Decision: refdb.TakeNew, Origin: refdb.Origin{By: "by"}, Reason: "reason"})
+			ended[n], resolved[n] = a.right.Resolve(a.Context(), driver.ResolveRequest{
+				Intents: ids(token, ref("x", n)), Decision: driver.TakeNew, Origin: driver.Origin{By: "by"}, Reason: "reason"})
 		},
 		func(n int) {
-			if lost := a.is(finished[n], refdb.ErrLockLost); resolved[n] != nil || lost != ended[n][0] {
+			if lost := a.is(finished[n], driver.ErrLockLost); resolved[n] != nil || lost != ended[n][0] {
 				a.Errorf("the drop ended with %v, it was resolved: %v, %v", finished[n], ended[n], resolved[n])
 				return
 			}
@@ -202,7 +202,7 @@ func TestOfADroppedIntentAndADecisionOneCounts(t *testing.T) {
 			}
 		})
 	a.wantIntentsAndLocksTogether()
-	left, err := a.left.Locks(t.Context(), refdb.LockQuery{Limit: 10})
+	left, err := a.left.Locks(t.Context(), driver.LockQuery{Limit: 10})
 	if err != nil || len(left.Locks) > 0 {
 		t.Errorf("locks are left: %v, %v", left, err)
 	}
@@ -211,14 +211,14 @@ func TestOfADroppedIntentAndADecisionOneCounts(t *testing.T) {
 // The reply to the first was lost, and somebody ends what it did while it is sent again.
 func TestAPreparationIsAdoptedOrMadeAnewWhileItIsDropped(t *testing.T) {
 	a := newArena(t)
-	requests, first := make([]refdb.PrepareRequest, raceRounds()+1), make([]refdb.Prepared, raceRounds()+1)
+	requests, first := make([]driver.PrepareRequest, raceRounds()+1), make([]driver.Prepared, raceRounds()+1)
 	for n := 1; n <= raceRounds(); n++ {
 		requests[n] = intention("", v1, ref("x", n), ref("y", n))
 		var err error
 		first[n], err = a.left.Prepare(t.Context(), requests[n])
 		a.must(err)
 	}
-	again := make([]refdb.Prepared, raceRounds()+1)
+	again := make([]driver.Prepared, raceRounds()+1)
 	errs, finished := make([]error, raceRounds()+1), make([]error, raceRounds()+1)
 	a.race(
 		func(n int) { again[n], errs[n] = a.left.Prepare(a.Context(), requests[n]) },
@@ -240,22 +240,22 @@ func TestOfTwoDecisionsAboutAnIntentWithoutALockOneCounts(t *testing.T) {
 	a.db.Exec(t, `DELETE FROM locks`)
 	left, right := make([][]bool, raceRounds()+1), make([][]bool, raceRounds()+1)
 	leftErr, rightErr := make([]error, raceRounds()+1), make([]error, raceRounds()+1)
-	resolve := func(d refdb.Driver, decision refdb.Decision, n int) ([]bool, error) {
-		return d.Resolve(a.Context(), refdb.ResolveRequest{
-			Intents: ids(token, ref("x", n)), Decision: decision, Origin: refdb.Origin{By: "by"}, Reason: "reason"})
+	resolve := func(d driver.Driver, decision driver.Decision, n int) ([]bool, error) {
+		return d.Resolve(a.Context(), driver.ResolveRequest{
+			Intents: ids(token, ref("x", n)), Decision: decision, Origin: driver.Origin{By: "by"}, Reason: "reason"})
 	}
-	if ended, err := resolve(a.left, refdb.TakeNew, 1); err != nil || ended[0] {
+	if ended, err := resolve(a.left, driver.TakeNew, 1); err != nil || ended[0] {
 		t.Errorf("its new value was taken, though the ref may have moved: %v, %v", ended, err)
 	}
 	a.race(
-		func(n int) { left[n], leftErr[n] = resolve(a.left, refdb.KeepOld, n) },
-		func(n int) { right[n], rightErr[n] = resolve(a.right, refdb.KeepOld, n) },
+		func(n int) { left[n], leftErr[n] = resolve(a.left, driver.KeepOld, n) },
+		func(n int) { right[n], rightErr[n] = resolve(a.right, driver.KeepOld, n) },
 		func(n int) {
 			if err := errors.Join(leftErr[n], rightErr[n]); err != nil || left[n][0] == right[n][0] {
 				a.Errorf("one says %v, the other %v, %v", left[n], right[n], err)
 			}
 		})
-	decided, err := a.left.Intents(t.Context(), refdb.IntentQuery{IntentFilter: refdb.IntentFilter{Decided: true}, Limit: 2 * raceRounds()})
+	decided, err := a.left.Intents(t.Context(), driver.IntentQuery{IntentFilter: driver.IntentFilter{Decided: true}, Limit: 2 * raceRounds()})
 	if err != nil || len(decided.Intents) != raceRounds() {
 		t.Errorf("%d of %d are decided, %v", len(decided.Intents), raceRounds(), err)
 	}
@@ -264,17 +264,17 @@ func TestOfTwoDecisionsAboutAnIntentWithoutALockOneCounts(t *testing.T) {
 func TestDecisionsOverSeveralProjectsNeverDeadlock(t *testing.T) {
 	a := newDeadlockArena(t)
 	projects, refs := []string{"p/a", "p/b", "p/c", "p/d"}, names(8)
-	resolve := func(d refdb.Driver, intents ...refdb.LockID) {
-		if _, err := d.Resolve(a.Context(), refdb.ResolveRequest{Intents: intents, Decision: refdb.KeepOld, Origin: refdb.Origin{By: "by"}, Reason: "reason"}); err != nil {
+	resolve := func(d driver.Driver, intents ...driver.LockID) {
+		if _, err := d.Resolve(a.Context(), driver.ResolveRequest{Intents: intents, Decision: driver.KeepOld, Origin: driver.Origin{By: "by"}, Reason: "reason"}); err != nil {
 			a.Error(err)
 		}
 	}
 	for n := range raceRounds() {
 		p := projects[n%len(projects)]
-		var intents []refdb.LockID
+		var intents []driver.LockID
 		for _, project := range projects {
 			for _, ref := range refs {
-				intents = append(intents, refdb.LockID{Project: project, Ref: ref, Owner: owner, Token: refdb.Token(n)})
+				intents = append(intents, driver.LockID{Project: project, Ref: ref, Owner: owner, Token: driver.Token(n)})
 			}
 		}
 		rand.Shuffle(len(intents), func(i, j int) { intents[i], intents[j] = intents[j], intents[i] })
@@ -285,7 +285,7 @@ func TestDecisionsOverSeveralProjectsNeverDeadlock(t *testing.T) {
 				r := intention("", v1, refs...)
 				r.Project = p
 				got, err := a.left.Prepare(t.Context(), r)
-				if a.is(err, refdb.ErrMismatch) { // the removal refused last time
+				if a.is(err, driver.ErrMismatch) { // the removal refused last time
 					return
 				}
 				f := done(got.Token, "", v1, refs...)
@@ -296,8 +296,8 @@ func TestDecisionsOverSeveralProjectsNeverDeadlock(t *testing.T) {
 			},
 			func() {
 				stagger()
-				_, err := a.right.Remove(t.Context(), refdb.RemoveRequest{Project: p, Limit: 10, Locks: refdb.AdvisoryLocks})
-				a.is(err, refdb.ErrLocked)
+				_, err := a.right.Remove(t.Context(), driver.RemoveRequest{Project: p, Limit: 10, Locks: driver.AdvisoryLocks})
+				a.is(err, driver.ErrLocked)
 			})
 	}
 	a.wantNoDeadlocks()

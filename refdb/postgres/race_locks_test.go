@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -125,7 +125,7 @@ func (a *arena) create(refs []string) {
 }
 
 // hold locks refs by the left side, under one token, as stale locks or fresh ones.
-func (a *arena) hold(refs []string, stale bool) refdb.Token {
+func (a *arena) hold(refs []string, stale bool) driver.Token {
 	a.Helper()
 	got := acquire(a, a.left, refs...)
 	if stale {
@@ -149,9 +149,9 @@ func (a *arena) is(err, refusal error) bool {
 	return err != nil
 }
 
-func value(got refdb.Acquired) refdb.Value {
+func value(got driver.Acquired) driver.Value {
 	if len(got.Refs) == 0 {
-		return refdb.Unknown
+		return driver.Unknown
 	}
 	return got.Refs[0].Value
 }
@@ -160,24 +160,24 @@ func TestAnAcquisitionSeesTheUpdateThatItsLockDidNotRefuse(t *testing.T) {
 	for _, exists := range []bool{true, false} {
 		t.Run(fmt.Sprintf("the ref exists: %v", exists), func(t *testing.T) {
 			a := newArena(t)
-			before := refdb.Unknown
+			before := driver.Unknown
 			if exists {
 				a.create(all("x"))
 				before = v1
 			}
-			took := make([]refdb.Acquired, raceRounds()+1)
+			took := make([]driver.Acquired, raceRounds()+1)
 			errs, refused := make([]error, raceRounds()+1), make([]error, raceRounds()+1)
 			a.race(
 				func(n int) { took[n], errs[n] = a.left.Acquire(a.Context(), request(ref("x", n))) },
 				func(n int) {
-					refused[n] = try(a.Context(), a.right, refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: "id"}, Updates: moves(before, v2, ref("x", n))})
+					refused[n] = try(a.Context(), a.right, driver.UpdateRequest{Project: project, Origin: driver.Origin{ID: "id"}, Updates: moves(before, v2, ref("x", n))})
 				},
 				func(n int) {
 					if errs[n] != nil {
 						a.Error(errs[n])
 					}
 					want := v2
-					if a.is(refused[n], refdb.ErrLocked) {
+					if a.is(refused[n], driver.ErrLocked) {
 						want = before
 					}
 					if got := value(took[n]); got != want {
@@ -192,16 +192,16 @@ func TestOfTwoOverlappingAcquisitionsOneLeavesNothing(t *testing.T) {
 	for _, stale := range []bool{false, true} {
 		t.Run(fmt.Sprintf("stale locks stand in between: %v", stale), func(t *testing.T) {
 			a := newArena(t)
-			var before refdb.Token
+			var before driver.Token
 			if stale {
 				before = a.hold(all("b"), true)
 			}
 			type answer struct {
-				refdb.Acquired
+				driver.Acquired
 				err error
 			}
 			left, right := make([]answer, raceRounds()+1), make([]answer, raceRounds()+1)
-			tokens := make(map[string]refdb.Token)
+			tokens := make(map[string]driver.Token)
 			var mu sync.Mutex
 			a.race(
 				func(n int) {
@@ -212,10 +212,10 @@ func TestOfTwoOverlappingAcquisitionsOneLeavesNothing(t *testing.T) {
 				},
 				func(n int) {
 					winner, loser, more := left[n], right[n], "a"
-					if a.is(left[n].err, refdb.ErrLocked) {
+					if a.is(left[n].err, driver.ErrLocked) {
 						winner, loser, more = right[n], left[n], "c"
 					}
-					var locked *refdb.LockedError
+					var locked *driver.LockedError
 					if winner.err != nil || !errors.As(loser.err, &locked) {
 						a.Errorf("the two ended with %v and %v", left[n].err, right[n].err)
 						return
@@ -227,7 +227,7 @@ func TestOfTwoOverlappingAcquisitionsOneLeavesNothing(t *testing.T) {
 					defer mu.Unlock()
 					tokens[ref(more, n)], tokens[ref("b", n)] = winner.Token, winner.Token
 				})
-			page, err := a.left.Locks(a.Context(), refdb.LockQuery{Limit: 10 * raceRounds()})
+			page, err := a.left.Locks(a.Context(), driver.LockQuery{Limit: 10 * raceRounds()})
 			a.must(err)
 			for _, l := range page.Locks {
 				if tokens[l.Ref] != l.Token {
@@ -244,29 +244,29 @@ func TestOfTwoOverlappingAcquisitionsOneLeavesNothing(t *testing.T) {
 
 // A fence holds its rows FOR KEY SHARE only.
 func TestAFencedUpdateIsSeenByWhoeverEndsTheFence(t *testing.T) {
-	fenced := func(token refdb.Token, n int) refdb.UpdateRequest {
-		return refdb.UpdateRequest{
-			Project: project, Origin: refdb.Origin{ID: "id"}, Updates: moves("", v2, ref("x", n)), Fence: fence(token, ref("x", n), ref("y", n)),
+	fenced := func(token driver.Token, n int) driver.UpdateRequest {
+		return driver.UpdateRequest{
+			Project: project, Origin: driver.Origin{ID: "id"}, Updates: moves("", v2, ref("x", n)), Fence: fence(token, ref("x", n), ref("y", n)),
 		}
 	}
-	ends := map[string]func(a *arena, token refdb.Token, n int) (refdb.Acquired, error){
-		"a reclaim": func(a *arena, _ refdb.Token, n int) (refdb.Acquired, error) {
+	ends := map[string]func(a *arena, token driver.Token, n int) (driver.Acquired, error){
+		"a reclaim": func(a *arena, _ driver.Token, n int) (driver.Acquired, error) {
 			return a.right.Acquire(a.Context(), request(ref("x", n)))
 		},
-		"a purge": func(a *arena, token refdb.Token, n int) (refdb.Acquired, error) {
-			purged, err := a.right.Purge(a.Context(), []refdb.StandingLock{{LockID: ids(token, ref("y", n))[0]}})
+		"a purge": func(a *arena, token driver.Token, n int) (driver.Acquired, error) {
+			purged, err := a.right.Purge(a.Context(), []driver.StandingLock{{LockID: ids(token, ref("y", n))[0]}})
 			if err == nil && !purged[0] {
 				err = errors.New("nothing was purged")
 			}
 			a.is(err, nil)
 			rows, err := a.right.Get(a.Context(), project, []string{ref("x", n)})
-			return refdb.Acquired{Refs: rows}, err
+			return driver.Acquired{Refs: rows}, err
 		},
-		"an update that passes the stale lock": func(a *arena, _ refdb.Token, n int) (refdb.Acquired, error) {
+		"an update that passes the stale lock": func(a *arena, _ driver.Token, n int) (driver.Acquired, error) {
 			err := try(a.Context(), a.right, update(ref("y", n)))
 			a.is(err, nil)
 			rows, err := a.right.Get(a.Context(), project, []string{ref("x", n)})
-			return refdb.Acquired{Refs: rows}, err
+			return driver.Acquired{Refs: rows}, err
 		},
 	}
 	for name, end := range ends {
@@ -274,7 +274,7 @@ func TestAFencedUpdateIsSeenByWhoeverEndsTheFence(t *testing.T) {
 			a := newArena(t)
 			token := a.hold(all("x", "y"), true)
 			lost := make([]error, raceRounds()+1)
-			saw, errs := make([]refdb.Acquired, raceRounds()+1), make([]error, raceRounds()+1)
+			saw, errs := make([]driver.Acquired, raceRounds()+1), make([]error, raceRounds()+1)
 			a.race(
 				func(n int) { lost[n] = try(a.Context(), a.left, fenced(token, n)) },
 				func(n int) { saw[n], errs[n] = end(a, token, n) },
@@ -283,8 +283,8 @@ func TestAFencedUpdateIsSeenByWhoeverEndsTheFence(t *testing.T) {
 						a.Error(errs[n])
 					}
 					want := v2
-					if a.is(lost[n], refdb.ErrLockLost) {
-						want = refdb.Unknown
+					if a.is(lost[n], driver.ErrLockLost) {
+						want = driver.Unknown
 					}
 					if got := value(saw[n]); got != want {
 						a.Errorf("the fenced update ended with %v, and who ended its fence saw %q", lost[n], got)
@@ -297,7 +297,7 @@ func TestAFencedUpdateIsSeenByWhoeverEndsTheFence(t *testing.T) {
 func TestOfABeatAndAnUpdatePastTheStaleLockOneIsRefused(t *testing.T) {
 	a := newArena(t)
 	token := a.hold(all("x"), true)
-	beats, errs := make([][]refdb.BeatResult, raceRounds()+1), make([]error, raceRounds()+1)
+	beats, errs := make([][]driver.BeatResult, raceRounds()+1), make([]error, raceRounds()+1)
 	refused := make([]error, raceRounds()+1)
 	a.race(
 		func(n int) {
@@ -305,9 +305,9 @@ func TestOfABeatAndAnUpdatePastTheStaleLockOneIsRefused(t *testing.T) {
 		},
 		func(n int) { refused[n] = try(a.Context(), a.right, update(ref("x", n))) },
 		func(n int) {
-			want := refdb.BeatLost
-			if a.is(refused[n], refdb.ErrLocked) {
-				want = refdb.BeatRenewed
+			want := driver.BeatLost
+			if a.is(refused[n], driver.ErrLocked) {
+				want = driver.BeatRenewed
 			}
 			if errs[n] != nil || beats[n][0] != want {
 				a.Errorf("the update ended with %v, the beat with %v, %v", refused[n], beats[n], errs[n])
@@ -321,21 +321,21 @@ func TestLargeTransactionsExcludeSmallOnes(t *testing.T) {
 	refs, rounds := names(300), raceRounds()/5
 	updated := make([]error, rounds+1)
 	errs := make([]error, rounds+1)
-	large, small := make([]refdb.Acquired, rounds+1), make([]refdb.Value, rounds+1)
+	large, small := make([]driver.Acquired, rounds+1), make([]driver.Value, rounds+1)
 	for n := range rounds {
-		small[n+1] = refdb.Value(fmt.Sprintf("%040x", n+1))
+		small[n+1] = driver.Value(fmt.Sprintf("%040x", n+1))
 	}
-	current := refdb.Unknown
+	current := driver.Unknown
 	for n := 1; n <= rounds && !t.Failed(); n++ {
 		var both sync.WaitGroup
 		both.Go(func() { large[n], errs[n] = a.left.Acquire(a.Context(), request(refs...)) })
 		both.Go(func() {
 			stagger()
-			updated[n] = try(a.Context(), a.right, refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: "id"}, Updates: moves(current, small[n], refs[150])})
+			updated[n] = try(a.Context(), a.right, driver.UpdateRequest{Project: project, Origin: driver.Origin{ID: "id"}, Updates: moves(current, small[n], refs[150])})
 		})
 		both.Wait()
 		a.must(errs[n])
-		if !a.is(updated[n], refdb.ErrLocked) {
+		if !a.is(updated[n], driver.ErrLocked) {
 			current = small[n]
 		}
 		if got := value(large[n]); got != current {
@@ -362,11 +362,11 @@ func TestBeatsInAnyOrderAndFencedUpdatesNeverDeadlock(t *testing.T) {
 			for beats.Load() < deadlockRounds() {
 				rand.Shuffle(len(rows), func(i, j int) { rows[i], rows[j] = rows[j], rows[i] })
 				results, err := a.left.Beat(t.Context(), rows)
-				if err != nil || slices.Contains(results, refdb.BeatLost) {
+				if err != nil || slices.Contains(results, driver.BeatLost) {
 					t.Errorf("a beat of locks that are held: %v", err)
 					return
 				}
-				if slices.Contains(results, refdb.BeatUnknown) {
+				if slices.Contains(results, driver.BeatUnknown) {
 					unknown.Add(1)
 				}
 				beats.Add(1)
@@ -375,8 +375,8 @@ func TestBeatsInAnyOrderAndFencedUpdatesNeverDeadlock(t *testing.T) {
 		work.Go(func() {
 			for n := 1; ctx.Err() == nil; n++ {
 				r := update(refs...)
-				r.Locks, r.Adopt, r.Fence = refdb.AdvisoryLocks, true, fence(token, refs...)
-				if err := try(t.Context(), a.right, r); err != nil && !errors.Is(err, refdb.ErrMismatch) {
+				r.Locks, r.Adopt, r.Fence = driver.AdvisoryLocks, true, fence(token, refs...)
+				if err := try(t.Context(), a.right, r); err != nil && !errors.Is(err, driver.ErrMismatch) {
 					t.Errorf("a fenced update under a lock that is held: %v", err)
 					return
 				}

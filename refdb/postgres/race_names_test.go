@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -17,7 +17,7 @@ import (
 func TestCreatorsOfNamesThatExcludeEachOtherNeverWaitInACircle(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
-	drivers := []refdb.Driver{open(t, with(t, db.URL(), "lock_timeout", "5min")), open(t, with(t, db.URL(), "lock_timeout", "5min"))}
+	drivers := []driver.Driver{open(t, with(t, db.URL(), "lock_timeout", "5min")), open(t, with(t, db.URL(), "lock_timeout", "5min"))}
 	names := []string{"refs/heads/t"}
 	for _, a := range []string{"a", "b", "c"} {
 		names = append(names, "refs/heads/t/"+a, "refs/heads/t/"+a+"/x", "refs/heads/t/"+a+"/y")
@@ -44,10 +44,10 @@ func TestCreatorsOfNamesThatExcludeEachOtherNeverWaitInACircle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows = slices.DeleteFunc(rows, func(r refdb.Ref) bool { return r.Value.IsDeleted() })
+	rows = slices.DeleteFunc(rows, func(r driver.Ref) bool { return r.Value.IsDeleted() })
 	for _, a := range rows {
 		for _, b := range rows {
-			if refdb.Excludes(a.Name, b.Name) {
+			if driver.Excludes(a.Name, b.Name) {
 				t.Errorf("%s and %s are both there", a.Name, b.Name)
 			}
 		}
@@ -55,36 +55,36 @@ func TestCreatorsOfNamesThatExcludeEachOtherNeverWaitInACircle(t *testing.T) {
 }
 
 // replaceNames creates some of names that don't exclude each other, and deletes all others that are there.
-func replaceNames(t *testing.T, d refdb.Driver, random *rand.Rand, names []string) error {
+func replaceNames(t *testing.T, d driver.Driver, random *rand.Rand, names []string) error {
 	rows, err := d.Get(t.Context(), project, names)
 	if err != nil {
 		return err
 	}
-	values := make(map[string]refdb.Value)
+	values := make(map[string]driver.Value)
 	for _, r := range rows {
 		values[r.Name] = r.Value
 	}
 	var created []string
 	for _, n := range random.Perm(len(names))[:3] {
-		if !slices.ContainsFunc(created, func(c string) bool { return refdb.Excludes(c, names[n]) }) {
+		if !slices.ContainsFunc(created, func(c string) bool { return driver.Excludes(c, names[n]) }) {
 			created = append(created, names[n])
 		}
 	}
-	r := refdb.PrepareRequest{Project: project, Owner: owner, Nonce: fmt.Sprint(random.Uint64()), Agent: "boot:1:2"}
+	r := driver.PrepareRequest{Project: project, Owner: owner, Nonce: fmt.Sprint(random.Uint64()), Agent: "boot:1:2"}
 	for _, name := range names {
 		if slices.Contains(created, name) {
-			r.Updates = append(r.Updates, refdb.Update{Ref: name, Old: values[name], New: refdb.Value(r.Nonce)})
+			r.Updates = append(r.Updates, driver.Update{Ref: name, Old: values[name], New: driver.Value(r.Nonce)})
 		} else if !values[name].IsAbsent() {
-			r.Updates = append(r.Updates, refdb.Update{Ref: name, Old: values[name], New: refdb.Deleted})
+			r.Updates = append(r.Updates, driver.Update{Ref: name, Old: values[name], New: driver.Deleted})
 		}
 	}
-	slices.SortFunc(r.Updates, func(a, b refdb.Update) int { return strings.Compare(a.Ref, b.Ref) })
+	slices.SortFunc(r.Updates, func(a, b driver.Update) int { return strings.Compare(a.Ref, b.Ref) })
 	p, err := d.Prepare(t.Context(), r)
-	if errors.Is(err, refdb.ErrLocked) || errors.Is(err, refdb.ErrMismatch) || errors.Is(err, refdb.ErrNameConflict) {
+	if errors.Is(err, driver.ErrLocked) || errors.Is(err, driver.ErrMismatch) || errors.Is(err, driver.ErrNameConflict) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return d.Finish(t.Context(), refdb.FinishRequest{Project: project, Origin: refdb.Origin{ID: r.Nonce, Owner: owner}, Token: p.Token, Done: r.Updates})
+	return d.Finish(t.Context(), driver.FinishRequest{Project: project, Origin: driver.Origin{ID: r.Nonce, Owner: owner}, Token: p.Token, Done: r.Updates})
 }

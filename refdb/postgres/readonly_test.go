@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -22,8 +22,8 @@ func TestASettingThatWasLeftBehindIsNotExplainedAsAStandby(t *testing.T) {
 	}
 	_, err = postgres.Open(t.Context(), with(t, db.URL(), "target_session_attrs", "read-write"))
 	wantLine(t, err, reset)
-	if !strings.Contains(err.Error(), "no server in the database URL accepts writes") || refdb.ClassOf(err) != refdb.Retryable {
-		t.Errorf("%s: %v", refdb.ClassOf(err), err)
+	if !strings.Contains(err.Error(), "no server in the database URL accepts writes") || driver.ClassOf(err) != driver.Retryable {
+		t.Errorf("%s: %v", driver.ClassOf(err), err)
 	}
 	// The advice is good.
 	db.Exec(t, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I RESET default_transaction_read_only', current_database()); END $$`)

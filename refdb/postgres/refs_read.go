@@ -9,15 +9,15 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
 // The values of a ref that is absent. This package never writes the empty one.
 const (
-	zeroIDs = `('` + string(refdb.Deleted) + `', '` + string(refdb.Deleted256) + `')`
-	absent  = `('', '` + string(refdb.Deleted) + `', '` + string(refdb.Deleted256) + `')`
+	zeroIDs = `('` + string(driver.Deleted) + `', '` + string(driver.Deleted256) + `')`
+	absent  = `('', '` + string(driver.Deleted) + `', '` + string(driver.Deleted256) + `')`
 )
 
 // refColumns are the columns of refs beside the key, all of them NULL if there is no row.
@@ -27,8 +27,8 @@ type refColumns struct {
 	op    pgtype.Text
 }
 
-func (c refColumns) ref(name string) refdb.Ref {
-	r := refdb.Ref{Name: name, Value: refdb.Value(c.value.String), Op: operation.ID(c.op.String)}
+func (c refColumns) ref(name string) driver.Ref {
+	r := driver.Ref{Name: name, Value: driver.Value(c.value.String), Op: operation.ID(c.op.String)}
 	if c.time.Valid {
 		r.Time = c.time.Time.UTC()
 	}
@@ -36,7 +36,7 @@ func (c refColumns) ref(name string) refdb.Ref {
 }
 
 // refs are read from rows of name, value, time and op.
-type refs []refdb.Ref
+type refs []driver.Ref
 
 func (r *refs) read(rows pgx.Rows) error {
 	*r = nil
@@ -58,7 +58,7 @@ const getSQL = `
 SELECT refs.ref, value, time, op FROM unnest($2::text[]) AS asked (ref), LATERAL (` + refOfAsked + `) AS refs`
 
 // Get reads the refs in one statement, so as of one moment.
-func (d *Driver) Get(ctx context.Context, project string, names []string) ([]refdb.Ref, error) {
+func (d *Driver) Get(ctx context.Context, project string, names []string) ([]driver.Ref, error) {
 	var found refs
 	err := d.pools.Do(ctx, roundtrip.Read("get refs").Query(getSQL, found.read, project, names))
 	return found, err
@@ -72,14 +72,14 @@ LEFT JOIN LATERAL (` + lockOfAsked + `) AS lock ON true
 WHERE refs.ref IS NOT NULL OR lock.ref IS NOT NULL`
 
 // States reads values and locks in one statement, so as of one moment, in which the server was admitted.
-func (d *Driver) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
-	var states []refdb.State
+func (d *Driver) States(ctx context.Context, project string, refs []string) ([]driver.State, error) {
+	var states []driver.State
 	err := d.pools.Do(ctx, roundtrip.Read("get refs and locks").Exec(requireAdmissionSQL).Query(statesSQL, func(rows pgx.Rows) error {
 		states = nil
 		for rows.Next() {
 			var (
-				s     refdb.State
-				value *refdb.Value
+				s     driver.State
+				value *driver.Value
 				lock  lockColumns
 				now   time.Time
 			)
@@ -113,7 +113,7 @@ ORDER BY ref LIMIT $5`
 )
 
 // List reads one page.
-func (d *Driver) List(ctx context.Context, q refdb.RefQuery) (page refdb.RefPage, err error) {
+func (d *Driver) List(ctx context.Context, q driver.RefQuery) (page driver.RefPage, err error) {
 	sql, args := listSQL, []any{q.Project, q.Prefix, q.After, q.Deleted, q.Limit}
 	if end, ok := prefixEnd(q.Prefix); ok {
 		sql, args = listPrefixSQL, append(args, end)
@@ -159,14 +159,14 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (SELECT count(*) AS n FROM locks WHERE locks.project = name.project) AS locks
 WHERE name.project IS NOT NULL ORDER BY name.project`
 
-const noMarker = `NOT starts_with(locks.project, '` + refdb.ReclaimPrefix + `')`
+const noMarker = `NOT starts_with(locks.project, '` + driver.ReclaimPrefix + `')`
 
 // Summaries reads one page.
-func (d *Driver) Summaries(ctx context.Context, q refdb.SummaryQuery) (page refdb.SummaryPage, err error) {
+func (d *Driver) Summaries(ctx context.Context, q driver.SummaryQuery) (page driver.SummaryPage, err error) {
 	err = d.pools.Do(ctx, roundtrip.Read("list projects").Query(summariesSQL, func(rows pgx.Rows) error {
-		page = refdb.SummaryPage{}
+		page = driver.SummaryPage{}
 		for rows.Next() {
-			var p refdb.ProjectSummary
+			var p driver.ProjectSummary
 			var changed pgtype.Timestamptz
 			if err := rows.Scan(&p.Name, &p.Refs, &p.Deleted, &p.Locks, &changed); err != nil {
 				return err

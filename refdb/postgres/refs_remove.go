@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
@@ -46,12 +46,12 @@ SELECT free, 0, now, ref, NULL, NULL, NULL, NULL, waiting FROM unlocked, verdict
 
 // Remove deletes a chunk in one round trip, and keeps all others out of the project
 // meanwhile.
-func (d *Driver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error) {
+func (d *Driver) Remove(ctx context.Context, r driver.RemoveRequest) (int, error) {
 	var (
 		removed int
 		free    bool
 		waiters map[string][]string // of the locks that went with the refs
-		holders []refdb.LockInfo
+		holders []driver.LockInfo
 	)
 	err := d.pools.Do(ctx, roundtrip.Write("remove refs").
 		Then(lockProject(r.Project)).
@@ -78,13 +78,13 @@ func (d *Driver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error)
 				}
 			}
 			return rows.Err()
-		}, r.Project, r.Limit, r.Locks == refdb.AdvisoryLocks))
+		}, r.Project, r.Limit, r.Locks == driver.AdvisoryLocks))
 	if err != nil {
 		return 0, err
 	}
 	if !free {
 		byRef(holders)
-		return 0, &refdb.LockedError{Holders: slices.DeleteFunc(holders, refdb.LockInfo.Idle)}
+		return 0, &driver.LockedError{Holders: slices.DeleteFunc(holders, driver.LockInfo.Idle)}
 	}
 	for ref, waiting := range waiters {
 		d.notifier.NotifyFirst(r.Project, ref, waiting)
@@ -106,7 +106,7 @@ DELETE FROM refs WHERE ctid = ANY (ARRAY(
 
 // PurgeTombstones first looks for tombstones, which can take a while among many refs.
 // Only then it keeps others out.
-func (d *Driver) PurgeTombstones(ctx context.Context, r refdb.TombstoneRequest) (int, error) {
+func (d *Driver) PurgeTombstones(ctx context.Context, r driver.TombstoneRequest) (int, error) {
 	var found []string
 	err := d.pools.Do(ctx, roundtrip.Read("find deleted refs").Query(findTombstonesSQL, func(rows pgx.Rows) (err error) {
 		found, err = pgx.CollectRows(rows, pgx.RowTo[string])

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
@@ -183,7 +183,7 @@ WITH ` + inRange + `, fits AS MATERIALIZED (
 SELECT done FROM verdict`
 
 // updateRange makes an update of many refs if updateRangeSQL can, and reports whether it did.
-func (d *Driver) updateRange(ctx context.Context, r refdb.UpdateRequest, c updateArrays) (done bool, err error) {
+func (d *Driver) updateRange(ctx context.Context, r driver.UpdateRequest, c updateArrays) (done bool, err error) {
 	read := func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&done}, func() error { return nil })
 		return err
@@ -195,7 +195,7 @@ func (d *Driver) updateRange(ctx context.Context, r refdb.UpdateRequest, c updat
 // Update decides and writes in one round trip. It takes one more if stale locks are in
 // the way, or if updateRangeSQL can't move many refs. The update of a single ref is made
 // in a batch, unless its fence is on other refs or stays: such updates are rare.
-func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
+func (d *Driver) Update(ctx context.Context, r driver.UpdateRequest) error {
 	c := newUpdateArrays(r)
 	o := outcome{project: r.Project}
 	if len(c.keyed) == 1 && len(c.refs) == 1 && len(c.created) == 0 && (r.Fence == nil || c.release) {
@@ -273,7 +273,7 @@ type updateArrays struct {
 	olds       []*string // nil if absent
 	fence      []string
 	owner      string
-	token      refdb.Token
+	token      driver.Token
 	release    bool
 	next       string   // the place of who is next, or ""
 	inTheWay   []string // refs whose locks refuse it, unless they are stale
@@ -284,8 +284,8 @@ type updateArrays struct {
 	above      []string // the names above these
 }
 
-func newUpdateArrays(r refdb.UpdateRequest) updateArrays {
-	c := updateArrays{fence: []string{}, inTheWay: []string{}, ending: []string{}, mandatory: r.Locks == refdb.MandatoryLocks}
+func newUpdateArrays(r driver.UpdateRequest) updateArrays {
+	c := updateArrays{fence: []string{}, inTheWay: []string{}, ending: []string{}, mandatory: r.Locks == driver.MandatoryLocks}
 	c.refs, c.olds, c.news = columnsOf(r.Updates)
 	if f := r.Fence; f != nil {
 		c.fence, c.owner, c.token, c.release, c.next = f.Refs, f.Owner, f.Token, f.Release, placeText(f.Next, f.Owner)
@@ -316,8 +316,8 @@ type outcome struct {
 	project  string
 	verdict  string // "" while there is none
 	lost     []string
-	holders  []refdb.LockInfo
-	have     map[string]refdb.Value
+	holders  []driver.LockInfo
+	have     map[string]driver.Value
 	toNotify map[string][]string // places to notify of locks that ended
 
 	excluding []string // refs because of which others can't be created
@@ -359,11 +359,11 @@ func (o *outcome) add(ref string, value *string, lock lockColumns, now time.Time
 		o.excluding = append(o.excluding, ref)
 	case "differs":
 		if o.have == nil {
-			o.have = make(map[string]refdb.Value)
+			o.have = make(map[string]driver.Value)
 		}
-		o.have[ref] = refdb.Unknown
+		o.have[ref] = driver.Unknown
 		if value != nil {
-			o.have[ref] = refdb.Value(*value)
+			o.have[ref] = driver.Value(*value)
 		}
 	default:
 		if len(toNotify) > 0 {
@@ -376,19 +376,19 @@ func (o *outcome) add(ref string, value *string, lock lockColumns, now time.Time
 }
 
 // err is the error that says why the updates were refused; nil if they were not.
-func (o *outcome) err(updates []refdb.Update) error {
+func (o *outcome) err(updates []driver.Update) error {
 	switch o.verdict {
 	case "lost":
 		slices.Sort(o.lost)
-		return &refdb.LostError{Project: o.project, Refs: o.lost, Reason: "the database no longer has the lock, or another owner has it"}
+		return &driver.LostError{Project: o.project, Refs: o.lost, Reason: "the database no longer has the lock, or another owner has it"}
 	case "locked":
 		byRef(o.holders)
-		return &refdb.LockedError{Holders: slices.DeleteFunc(o.holders, refdb.LockInfo.Idle)}
+		return &driver.LockedError{Holders: slices.DeleteFunc(o.holders, driver.LockInfo.Idle)}
 	case "differs":
-		e := &refdb.MismatchError{Project: o.project}
+		e := &driver.MismatchError{Project: o.project}
 		for _, u := range updates {
 			if have, ok := o.have[u.Ref]; ok {
-				e.Mismatches = append(e.Mismatches, refdb.Mismatch{Ref: u.Ref, Want: u.Old, Have: have})
+				e.Mismatches = append(e.Mismatches, driver.Mismatch{Ref: u.Ref, Want: u.Old, Have: have})
 			}
 		}
 		return e

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
@@ -68,7 +68,7 @@ SELECT index, verdict, value, owner, token, heartbeat, stale_after, now, told FR
 // An updateCall is an update of a single ref, whose fence, if any, is the lock on that
 // ref. It is undecided if the answer has no verdict, or "stale".
 type updateCall struct {
-	request refdb.UpdateRequest
+	request driver.UpdateRequest
 	arrays  updateArrays
 	index   int32 // of its keys
 	answer  outcome

@@ -16,22 +16,23 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
 // put moves mainRef, and returns the change's position.
-func put(t *testing.T, d *postgres.Driver, old, new refdb.Value) refdb.Position {
+func put(t *testing.T, d *postgres.Driver, old, new driver.Value) driver.Position {
 	t.Helper()
-	r := refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: rand.Text(), Owner: owner}, Updates: moves(old, new, mainRef)}
+	r := driver.UpdateRequest{Project: project, Origin: driver.Origin{ID: rand.Text(), Owner: owner}, Updates: moves(old, new, mainRef)}
 	if err := d.Update(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-	page, err := d.Log(t.Context(), refdb.LogRequest{Project: project, Limit: 1000})
+	page, err := d.Log(t.Context(), driver.LogRequest{Project: project, Limit: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(page.Changes, func(c refdb.Change) bool { return c.Op == r.Origin.ID })
+	i := slices.IndexFunc(page.Changes, func(c driver.Change) bool { return c.Op == r.Origin.ID })
 	if i != 0 {
 		t.Errorf("%.4s -> %.4s is number %d of the log, newest first: %+v", old, new, i, page.Changes)
 	}
@@ -39,7 +40,7 @@ func put(t *testing.T, d *postgres.Driver, old, new refdb.Value) refdb.Position 
 }
 
 // report has site b report that nothing is missing.
-func report(t *testing.T, d *postgres.Driver, r refdb.Report) refdb.Admission {
+func report(t *testing.T, d *postgres.Driver, r driver.Report) driver.Admission {
 	t.Helper()
 	a, err := d.Admission(t.Context())
 	if err == nil {
@@ -54,15 +55,15 @@ func report(t *testing.T, d *postgres.Driver, r refdb.Report) refdb.Admission {
 
 func admit(t *testing.T, d *postgres.Driver) {
 	t.Helper()
-	if a := report(t, d, refdb.Report{Witness: "b"}); !a.Admitted {
+	if a := report(t, d, driver.Report{Witness: "b"}); !a.Admitted {
 		t.Fatalf("not admitted: %+v", a)
 	}
 }
 
 // halt has site b report a change as missing.
-func halt(t *testing.T, d *postgres.Driver, missing refdb.Known) {
+func halt(t *testing.T, d *postgres.Driver, missing driver.Known) {
 	t.Helper()
-	if a := report(t, d, refdb.Report{Witness: "b", Missing: []refdb.Known{missing}}); !a.Halted {
+	if a := report(t, d, driver.Report{Witness: "b", Missing: []driver.Known{missing}}); !a.Halted {
 		t.Fatalf("not halted: %+v", a)
 	}
 }
@@ -70,7 +71,7 @@ func halt(t *testing.T, d *postgres.Driver, missing refdb.Known) {
 func recoverAll(t *testing.T, d *postgres.Driver) {
 	t.Helper()
 	for {
-		answer, err := d.Recover(t.Context(), refdb.RecoverRequest{By: "alice", Reason: "restored", Epoch: rand.Text(), Limit: 1})
+		answer, err := d.Recover(t.Context(), driver.RecoverRequest{By: "alice", Reason: "restored", Epoch: rand.Text(), Limit: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +88,7 @@ func shift(t *testing.T, db *dbtest.Database) int64 {
 }
 
 // reads returns the values of mainRef that a reader gets, until the last one.
-func reads(t *testing.T, d *postgres.Driver, after refdb.Cursor, last refdb.Value) (values []refdb.Value, cursor refdb.Cursor) {
+func reads(t *testing.T, d *postgres.Driver, after driver.Cursor, last driver.Value) (values []driver.Value, cursor driver.Cursor) {
 	t.Helper()
 	db, err := refdb.New(d, refdb.Options{Site: "reader"})
 	if err != nil {
@@ -109,24 +110,24 @@ func reads(t *testing.T, d *postgres.Driver, after refdb.Cursor, last refdb.Valu
 			return values, page.Cursor
 		}
 	}
-	return values, refdb.Cursor{}
+	return values, driver.Cursor{}
 }
 
 // usePack stores a pack, and has an intent use it, which ends without a change. It returns the pack's position.
-func usePack(t *testing.T, d *postgres.Driver, id string, use func(refdb.PrepareRequest)) refdb.Position {
+func usePack(t *testing.T, d *postgres.Driver, id string, use func(driver.PrepareRequest)) driver.Position {
 	t.Helper()
 	storePack(t, d, id, 1)
 	use(using("refs/heads/"+id, id))
 	packs, _ := usedPacks(t, d)
-	if i := slices.IndexFunc(packs, func(p refdb.Pack) bool { return p.ID == id }); i < 0 || i != len(packs)-1 {
+	if i := slices.IndexFunc(packs, func(p driver.Pack) bool { return p.ID == id }); i < 0 || i != len(packs)-1 {
 		t.Fatalf("pack %s is number %d of %+v", id, i, packs)
 	}
 	return packs[len(packs)-1].Position
 }
 
 // prepares uses packs as this program does.
-func prepares(t *testing.T, d *postgres.Driver) func(refdb.PrepareRequest) {
-	return func(r refdb.PrepareRequest) {
+func prepares(t *testing.T, d *postgres.Driver) func(driver.PrepareRequest) {
+	return func(r driver.PrepareRequest) {
 		t.Helper()
 		if _, err := d.Prepare(t.Context(), r); err != nil {
 			t.Fatal(err)
@@ -135,7 +136,7 @@ func prepares(t *testing.T, d *postgres.Driver) func(refdb.PrepareRequest) {
 }
 
 // storeBase stores a base pack of that position.
-func storeBase(t *testing.T, d *postgres.Driver, id string, at refdb.Position) error {
+func storeBase(t *testing.T, d *postgres.Driver, id string, at driver.Position) error {
 	t.Helper()
 	p := partOf(id, 0, 1)
 	p.Pack.Full, p.Pack.Position = true, at
@@ -160,13 +161,13 @@ func TestABaseOfAPositionToWhichTheDatabaseHasNotComeIsRefused(t *testing.T) {
 }
 
 const (
-	v3 refdb.Value = "3333333333333333333333333333333333333333"
-	v4 refdb.Value = "4444444444444444444444444444444444444444"
+	v3 driver.Value = "3333333333333333333333333333333333333333"
+	v4 driver.Value = "4444444444444444444444444444444444444444"
 )
 
 // gone is a change of another ref, which the database does not have.
-func gone(op string) refdb.Known {
-	return refdb.Known{Project: project, Ref: "refs/heads/gone", Op: op, New: v1, Owner: owner, At: time.Now()}
+func gone(op string) driver.Known {
+	return driver.Known{Project: project, Ref: "refs/heads/gone", Op: op, New: v1, Owner: owner, At: time.Now()}
 }
 
 // What admits a server after a restore.
@@ -191,7 +192,7 @@ func TestWhatIsWrittenAfterARestoreComesLast(t *testing.T) {
 			put(t, d, "", v1)
 			put(t, d, v1, v2)
 			usePack(t, d, "p", prepares(t, d))
-			_, cursor := reads(t, d, refdb.Cursor{}, v2)
+			_, cursor := reads(t, d, driver.Cursor{}, v2)
 			for n := range 2 {
 				dbtest.BeginTransactions(t, db, 5000)
 				old, err := d.HistoryState(t.Context())
@@ -204,7 +205,7 @@ func TestWhatIsWrittenAfterARestoreComesLast(t *testing.T) {
 				}
 				d = open(t, db.URL())
 				admits(t, d)
-				cursor = comesLast(t, d, []refdb.Value{v1, v2, v3, v4}[:3+n], cursor, old.Upto)
+				cursor = comesLast(t, d, []driver.Value{v1, v2, v3, v4}[:3+n], cursor, old.Upto)
 			}
 		})
 	}
@@ -212,7 +213,7 @@ func TestWhatIsWrittenAfterARestoreComesLast(t *testing.T) {
 
 // comesLast moves the ref to the last one of these values, and uses a pack. cursor is behind the values before, and upto is what the
 // server came to that had the database before.
-func comesLast(t *testing.T, d *postgres.Driver, values []refdb.Value, cursor refdb.Cursor, upto refdb.Position) refdb.Cursor {
+func comesLast(t *testing.T, d *postgres.Driver, values []driver.Value, cursor driver.Cursor, upto driver.Position) driver.Cursor {
 	t.Helper()
 	value, before := values[len(values)-1], values[len(values)-2]
 	if at := put(t, d, before, value); at <= upto {
@@ -229,22 +230,22 @@ func comesLast(t *testing.T, d *postgres.Driver, values []refdb.Value, cursor re
 	if packs, _ := usedPacks(t, d); packs[len(packs)-1].ID != id {
 		t.Errorf("a base of what the database had before stands for a later pack: %+v", packs)
 	}
-	if got, _ := reads(t, d, refdb.Cursor{}, value); !slices.Equal(got, values) {
+	if got, _ := reads(t, d, driver.Cursor{}, value); !slices.Equal(got, values) {
 		t.Errorf("a reader from the beginning gets %s, want %s", got, values)
 	}
 	got, cursor := reads(t, d, cursor, value)
-	if !slices.Equal(got, []refdb.Value{value}) {
+	if !slices.Equal(got, []driver.Value{value}) {
 		t.Errorf("a reader that had read all before gets %s, want %s", got, value)
 	}
 	state, err := d.HistoryState(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	past, err := d.Past(t.Context(), refdb.PastRequest{RefQuery: refdb.RefQuery{Project: project, Prefix: mainRef, Limit: 10}, At: state.Upto})
+	past, err := d.Past(t.Context(), driver.PastRequest{RefQuery: driver.RefQuery{Project: project, Prefix: mainRef, Limit: 10}, At: state.Upto})
 	if err != nil || len(past.Refs) != 1 || past.Refs[0].Value != value {
 		t.Errorf("at %d, which is the present, the ref is %+v, %v", state.Upto, past.Refs, err)
 	}
-	if past, err = d.Past(t.Context(), refdb.PastRequest{RefQuery: refdb.RefQuery{Project: project, Prefix: mainRef, Limit: 10}, At: upto}); err != nil || len(past.Refs) != 1 || past.Refs[0].Value != before {
+	if past, err = d.Past(t.Context(), driver.PastRequest{RefQuery: driver.RefQuery{Project: project, Prefix: mainRef, Limit: 10}, At: upto}); err != nil || len(past.Refs) != 1 || past.Refs[0].Value != before {
 		t.Errorf("at %d, which was before the restore, the ref was %+v, %v", upto, past.Refs, err)
 	}
 	return cursor
@@ -378,7 +379,7 @@ func TestAMigrationUnderLoadLeavesPositionsAsTheyAre(t *testing.T) {
 				r := update(fmt.Sprintf("refs/heads/%d-%d", i, n))
 				if err := d.Update(ctx, r); err == nil {
 					wrote[i].Add(1)
-				} else if ctx.Err() == nil && refdb.ClassOf(err) != refdb.Retryable {
+				} else if ctx.Err() == nil && driver.ClassOf(err) != driver.Retryable {
 					t.Error(err)
 				}
 			}
@@ -574,8 +575,8 @@ func TestAReportBeforeTheTriggersAreRestoredAdmitsNoServer(t *testing.T) {
 	d := open(t, db.URL())
 	c := session(t, db.URL())
 	exec(t, c, `DROP TRIGGER refdb_admit ON admission`)
-	report(t, d, refdb.Report{Witness: "b"})
-	if err := try(t.Context(), d, update("refs/heads/early")); !errors.Is(err, refdb.ErrNotAdmitted) {
+	report(t, d, driver.Report{Witness: "b"})
+	if err := try(t.Context(), d, update("refs/heads/early")); !errors.Is(err, driver.ErrNotAdmitted) {
 		t.Errorf("it was written: %v", err)
 	}
 	exec(t, c, `CREATE TRIGGER refdb_admit BEFORE UPDATE OF server ON admission FOR EACH ROW WHEN (NEW.server <> OLD.server) EXECUTE FUNCTION refdb_admit()`)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
@@ -67,7 +67,7 @@ FROM (SELECT relowner AS owner FROM pg_class WHERE oid = to_regclass('refs')) AS
 // owners are the commands that only the owner of the tables may run.
 const owners = "history prune, recover"
 
-// CheckRights implements refdb.RightsChecker.
+// CheckRights implements driver.RightsChecker.
 func (d *Driver) CheckRights(ctx context.Context, command string) error {
 	var user, owner, grants string
 	var owns bool
@@ -132,8 +132,8 @@ func (d *Driver) siteRoles(ctx context.Context) (m mapping, err error) {
 }
 
 // connectPrivilege reports whether other roles of the server are kept out.
-func (s setup) connectPrivilege() refdb.Diagnosis {
-	d := refdb.Diagnosis{Name: "connect privilege", OK: true, Detail: "only for roles that it was granted to"}
+func (s setup) connectPrivilege() driver.Diagnosis {
+	d := driver.Diagnosis{Name: "connect privilege", OK: true, Detail: "only for roles that it was granted to"}
 	if s.closing != "" {
 		d.Note = true
 		d.Detail = "every role of the server has it, and can stop all pushes to a project with an advisory lock: unless all of them are refdb's: " + s.closing
@@ -142,8 +142,8 @@ func (s setup) connectPrivilege() refdb.Diagnosis {
 }
 
 // siteRoles reports whether this session's role speaks for one site.
-func (s setup) siteRoles() refdb.Diagnosis {
-	d := refdb.Diagnosis{Name: "site roles", OK: true, Note: true}
+func (s setup) siteRoles() driver.Diagnosis {
+	d := driver.Diagnosis{Name: "site roles", OK: true, Note: true}
 	const see = ": see the table site_roles in docs/OPERATIONS.md"
 	switch m := s.mapping; {
 	case !m.known:

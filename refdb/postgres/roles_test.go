@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -129,7 +129,7 @@ func register(t *testing.T, d *postgres.Driver, sites ...string) (server string)
 	a, err := d.Admission(t.Context())
 	for _, site := range sites {
 		if err == nil {
-			a, err = d.Report(t.Context(), refdb.Report{Witness: site, Owner: site + "/1", Server: a.Server})
+			a, err = d.Report(t.Context(), driver.Report{Witness: site, Owner: site + "/1", Server: a.Server})
 		}
 	}
 	if err != nil {
@@ -143,8 +143,8 @@ type mapped struct {
 	own, other *postgres.Driver // of the role; of a superuser, for us
 	sql        *pgx.Conn        // of the role
 	server     string
-	prepared   map[string]refdb.PrepareRequest // a pending intent of each site
-	tokens     map[string]refdb.Token
+	prepared   map[string]driver.PrepareRequest // a pending intent of each site
+	tokens     map[string]driver.Token
 }
 
 func newMapped(t *testing.T) (*dbtest.Database, mapped) {
@@ -152,7 +152,7 @@ func newMapped(t *testing.T) (*dbtest.Database, mapped) {
 	role, address := db.Role(t, "refdb_site")
 	db.Exec(t, `INSERT INTO site_roles (role, site) VALUES ('`+role+`', 'eu')`)
 	m := mapped{own: open(t, address), other: open(t, db.URL()), sql: connect(t, address),
-		prepared: map[string]refdb.PrepareRequest{}, tokens: map[string]refdb.Token{}}
+		prepared: map[string]driver.PrepareRequest{}, tokens: map[string]driver.Token{}}
 	m.server = register(t, m.other, "eu", "us")
 	for _, site := range []string{"eu", "us"} {
 		r := intentOf(site, "refs/heads/"+site)
@@ -165,16 +165,16 @@ func newMapped(t *testing.T) (*dbtest.Database, mapped) {
 	return db, m
 }
 
-func intentOf(site, ref string) refdb.PrepareRequest {
+func intentOf(site, ref string) driver.PrepareRequest {
 	r := intention("", v1, ref)
 	r.Owner = site + "/1"
 	return r
 }
 
-func (m mapped) id(site string) []refdb.LockID {
+func (m mapped) id(site string) []driver.LockID {
 	id := ids(m.tokens[site], "refs/heads/"+site)[0]
 	id.Owner = site + "/1"
-	return []refdb.LockID{id}
+	return []driver.LockID{id}
 }
 
 func TestARoleThatIsMappedSpeaksForItsSiteOnly(t *testing.T) {
@@ -183,14 +183,14 @@ func TestARoleThatIsMappedSpeaksForItsSiteOnly(t *testing.T) {
 		return func(ctx context.Context, m mapped, _ string) error { _, err := m.sql.Exec(ctx, sql); return err }
 	}
 	decide := func(ctx context.Context, m mapped, site string) error {
-		ended, err := m.own.Resolve(ctx, refdb.ResolveRequest{Origin: refdb.Origin{ID: rand.Text(), Owner: "eu/1", By: "alice"}, Intents: m.id(site), Decision: refdb.KeepOld, Reason: "test"})
+		ended, err := m.own.Resolve(ctx, driver.ResolveRequest{Origin: driver.Origin{ID: rand.Text(), Owner: "eu/1", By: "alice"}, Intents: m.id(site), Decision: driver.KeepOld, Reason: "test"})
 		if err == nil && !ended[0] {
 			err = errors.New("nothing was decided")
 		}
 		return err
 	}
 	leave := func(ctx context.Context, m mapped, site string) error {
-		_, err := m.own.Report(ctx, refdb.Report{Witness: site, Owner: "eu/1", Server: m.server, Away: true})
+		_, err := m.own.Report(ctx, driver.Report{Witness: site, Owner: "eu/1", Server: m.server, Away: true})
 		return err
 	}
 	const silent = `UPDATE witnesses SET seen = seen - interval '6 minutes' WHERE name = 'us'`
@@ -249,8 +249,8 @@ func TestARoleThatIsMappedSpeaksForItsSiteOnly(t *testing.T) {
 			if sqlState(err) != row.code || (err != nil) != (row.code != "") {
 				t.Fatalf("%v, want the code %q", err, row.code)
 			}
-			if row.code != "" && (refdb.ClassOf(err) != refdb.Permanent || errors.Is(err, refdb.ErrNotAdmitted)) {
-				t.Errorf("%s: %v", refdb.ClassOf(err), err)
+			if row.code != "" && (driver.ClassOf(err) != driver.Permanent || errors.Is(err, driver.ErrNotAdmitted)) {
+				t.Errorf("%s: %v", driver.ClassOf(err), err)
 			}
 			// Nobody is checked who is not mapped. What was refused has changed nothing.
 			if row.first == "" && row.code != "" && !strings.Contains(row.name, "halt") {
@@ -264,13 +264,13 @@ func TestARoleThatIsMappedSpeaksForItsSiteOnly(t *testing.T) {
 }
 
 func finish(ctx context.Context, m mapped, site string) error {
-	return m.own.Finish(ctx, refdb.FinishRequest{Project: project, Origin: refdb.Origin{ID: rand.Text(), Owner: site + "/1"}, Token: m.tokens[site], Done: m.prepared[site].Updates})
+	return m.own.Finish(ctx, driver.FinishRequest{Project: project, Origin: driver.Origin{ID: rand.Text(), Owner: site + "/1"}, Token: m.tokens[site], Done: m.prepared[site].Updates})
 }
 
 func forget(ctx context.Context, m mapped, site string) error { return m.own.Forget(ctx, m.id(site)) }
 
 func reportOf(ctx context.Context, m mapped, site string) error {
-	a, err := m.own.Report(ctx, refdb.Report{Witness: site, Owner: site + "/1", Server: m.server})
+	a, err := m.own.Report(ctx, driver.Report{Witness: site, Owner: site + "/1", Server: m.server})
 	if err == nil && !a.Admitted {
 		err = fmt.Errorf("not admitted: %w", a.Err())
 	}
@@ -278,8 +278,8 @@ func reportOf(ctx context.Context, m mapped, site string) error {
 }
 
 func awaited(ctx context.Context, m mapped, site string) error {
-	mark := refdb.WitnessMark{Name: site, Since: time.Now().Add(time.Hour)}
-	a, err := m.own.Report(ctx, refdb.Report{Witness: "eu", Owner: "eu/1", Server: m.server, Marks: []refdb.WitnessMark{mark}})
+	mark := driver.WitnessMark{Name: site, Since: time.Now().Add(time.Hour)}
+	a, err := m.own.Report(ctx, driver.Report{Witness: "eu", Owner: "eu/1", Server: m.server, Marks: []driver.WitnessMark{mark}})
 	if err == nil && len(a.Waiting()) != 1 {
 		err = fmt.Errorf("%q are waited for", a.Waiting())
 	}
@@ -305,8 +305,8 @@ func TestNothingIsPreparedForASiteAfterItIsAway(t *testing.T) {
 	left := make(chan error, 1)
 	go func() {
 		for {
-			_, err := d.Report(t.Context(), refdb.Report{Witness: "us", Owner: "eu/1", Server: server, Away: true})
-			if refdb.ClassOf(err) != refdb.Retryable {
+			_, err := d.Report(t.Context(), driver.Report{Witness: "us", Owner: "eu/1", Server: server, Away: true})
+			if driver.ClassOf(err) != driver.Retryable {
 				left <- err
 				return
 			}
@@ -328,12 +328,12 @@ func TestNothingIsPreparedForASiteAfterItIsAway(t *testing.T) {
 	if got := count(t, watch, `SELECT count(*) FROM intents`); got != 1 {
 		t.Errorf("%d intents are listed", got)
 	}
-	if _, err := d.Prepare(t.Context(), intentOf("us", "refs/heads/x")); !errors.Is(err, refdb.ErrNotAdmitted) {
+	if _, err := d.Prepare(t.Context(), intentOf("us", "refs/heads/x")); !errors.Is(err, driver.ErrNotAdmitted) {
 		t.Errorf("a site that is away prepares: %v", err)
 	}
 }
 
-func diagnosis(t *testing.T, d *postgres.Driver, name string) refdb.Diagnosis {
+func diagnosis(t *testing.T, d *postgres.Driver, name string) driver.Diagnosis {
 	t.Helper()
 	all, err := d.Diagnose(t.Context())
 	if err != nil {
@@ -345,7 +345,7 @@ func diagnosis(t *testing.T, d *postgres.Driver, name string) refdb.Diagnosis {
 		}
 	}
 	t.Fatalf("there is no check %q in %+v", name, all)
-	return refdb.Diagnosis{}
+	return driver.Diagnosis{}
 }
 
 func TestADoctorSaysWhoMayConnectAndTheAdviceIsGood(t *testing.T) {
@@ -412,8 +412,8 @@ func TestARoleWithoutRightsIsToldWhatItLacks(t *testing.T) {
 	db.Exec(t, `REVOKE ALL ON ALL TABLES IN SCHEMA public FROM `+role)
 	_, err := postgres.Open(t.Context(), address)
 	wantLine(t, err, "GRANT SELECT, INSERT, UPDATE, DELETE ON refs TO "+role)
-	if refdb.ClassOf(err) != refdb.Permanent {
-		t.Errorf("%s: %v", refdb.ClassOf(err), err)
+	if driver.ClassOf(err) != driver.Permanent {
+		t.Errorf("%s: %v", driver.ClassOf(err), err)
 	}
 	// The advice is good, and enough.
 	_, advice, _ := strings.Cut(err.Error(), "as postgres: ")
@@ -441,7 +441,7 @@ func TestRowLevelSecurityIsNamedByWhoeverMeetsIt(t *testing.T) {
 				}
 				wantLine(t, err, said)
 			}
-			if err := d.CheckSchema(t.Context()); !errors.Is(err, refdb.ErrSchema) || !strings.Contains(err.Error(), said) {
+			if err := d.CheckSchema(t.Context()); !errors.Is(err, driver.ErrSchema) || !strings.Contains(err.Error(), said) {
 				t.Errorf("a process that runs: %v", err)
 			}
 			open(t, db.URL()) // it does not apply to the owner
@@ -468,10 +468,10 @@ func TestARecoveryIsForTheOwnerFromItsFirstStepOn(t *testing.T) {
 		db.Exec(t, sql)
 	}
 	watch := connect(t, db.URL())
-	request := refdb.RecoverRequest{Epoch: "E", By: "alice", Reason: "test", Limit: 10}
+	request := driver.RecoverRequest{Epoch: "E", By: "alice", Reason: "test", Limit: 10}
 	_, err := open(t, address).Recover(t.Context(), request)
 	wantLine(t, err, "recover needs the owner of the tables, not the role "+role+": name postgres in the database URL")
-	if errors.Is(err, refdb.ErrNotAdmitted) || count(t, watch, `SELECT count(*) FROM lost WHERE fate <> ''`) != 0 {
+	if errors.Is(err, driver.ErrNotAdmitted) || count(t, watch, `SELECT count(*) FROM lost WHERE fate <> ''`) != 0 {
 		t.Errorf("something was decided: %v", err)
 	}
 	// The advice is good.

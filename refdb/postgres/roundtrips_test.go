@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -47,25 +47,25 @@ func TestOperationsTakeOneRoundTrip(t *testing.T) {
 		project := fmt.Sprint("project-", n)
 		r := request(refs...)
 		r.Project = project
-		var token refdb.Token
+		var token driver.Token
 		take := func() {
 			t.Helper()
 			a, err := d.Acquire(ctx, r)
 			must(err)
 			token = a.Token
 		}
-		locks := func() []refdb.LockID {
+		locks := func() []driver.LockID {
 			all := ids(token, refs...)
 			for i := range all {
 				all[i].Project = project
 			}
 			return all
 		}
-		change := func(old, new refdb.Value, f *refdb.Fence) error {
-			return try(ctx, d, refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: "id"}, Updates: moves(old, new, refs...), Fence: f})
+		change := func(old, new driver.Value, f *driver.Fence) error {
+			return try(ctx, d, driver.UpdateRequest{Project: project, Origin: driver.Origin{ID: "id"}, Updates: moves(old, new, refs...), Fence: f})
 		}
-		var intent refdb.PrepareRequest
-		prepare := func(old, new refdb.Value) {
+		var intent driver.PrepareRequest
+		prepare := func(old, new driver.Value) {
 			t.Helper()
 			intent = intention(old, new, refs...)
 			intent.Project = project
@@ -73,7 +73,7 @@ func TestOperationsTakeOneRoundTrip(t *testing.T) {
 			must(err)
 			token = p.Token
 		}
-		finish := func(f refdb.FinishRequest) {
+		finish := func(f driver.FinishRequest) {
 			t.Helper()
 			f.Project = project
 			must(d.Finish(ctx, f))
@@ -85,9 +85,9 @@ func TestOperationsTakeOneRoundTrip(t *testing.T) {
 			}
 		}
 		// They have asked before. Neither is told of anything, which would take a round trip, some time later.
-		waiting := refdb.Waiter{ID: "1", Place: refdb.Place{Ticket: time.UnixMicro(1)}}
-		next := refdb.Waiter{ID: "2", Turn: time.Minute, Place: refdb.Place{Ticket: time.UnixMicro(2)}}
-		takeAs := func(w refdb.Waiter) {
+		waiting := driver.Waiter{ID: "1", Place: driver.Place{Ticket: time.UnixMicro(1)}}
+		next := driver.Waiter{ID: "2", Turn: time.Minute, Place: driver.Place{Ticket: time.UnixMicro(2)}}
+		takeAs := func(w driver.Waiter) {
 			t.Helper()
 			r := r
 			r.Waiter = w
@@ -95,7 +95,7 @@ func TestOperationsTakeOneRoundTrip(t *testing.T) {
 			must(err)
 			token = a.Token
 		}
-		end := func(next refdb.Waiter) {
+		end := func(next driver.Waiter) {
 			t.Helper()
 			e := ending(token, refs...)
 			e.Project, e.Next = project, next
@@ -121,7 +121,7 @@ func TestOperationsTakeOneRoundTrip(t *testing.T) {
 			{"a beat", func() {
 				results, err := d.Beat(ctx, locks())
 				must(err)
-				if slices.ContainsFunc(results, func(r refdb.BeatResult) bool { return r != refdb.BeatRenewed }) {
+				if slices.ContainsFunc(results, func(r driver.BeatResult) bool { return r != driver.BeatRenewed }) {
 					t.Fatal(results)
 				}
 			}},
@@ -137,16 +137,16 @@ func TestOperationsTakeOneRoundTrip(t *testing.T) {
 			{"an acquisition of what is kept", func() { takeAs(next) }},
 			{"a release to the next", func() { end(next) }},
 			{"another acquisition of what is kept", func() { takeAs(next) }},
-			{"a release to whoever waits", func() { end(refdb.Waiter{}) }},
+			{"a release to whoever waits", func() { end(driver.Waiter{}) }},
 			{"an update past locks that are kept for nobody", func() { must(change(v2, v2, nil)) }},
 			{"an acquisition by that one", func() { takeAs(waiting) }},
-			{"a release", func() { end(refdb.Waiter{}) }},
+			{"a release", func() { end(driver.Waiter{}) }},
 			{"an update", func() { must(change(v2, v1, nil)) }},
 			{"an acquisition to be purged", take},
 			{"a purge", func() {
-				var all []refdb.StandingLock
+				var all []driver.StandingLock
 				for _, l := range locks() {
-					all = append(all, refdb.StandingLock{LockID: l})
+					all = append(all, driver.StandingLock{LockID: l})
 				}
 				purged, err := d.Purge(ctx, all)
 				must(err)
@@ -156,14 +156,14 @@ func TestOperationsTakeOneRoundTrip(t *testing.T) {
 			}},
 			{"an acquisition to be abandoned", take},
 			{"an abandonment", func() {
-				must(d.Abandon(ctx, refdb.AbandonRequest{Project: project, Refs: refs, Owner: r.Owner, Nonce: r.Nonce}))
+				must(d.Abandon(ctx, driver.AbandonRequest{Project: project, Refs: refs, Owner: r.Owner, Nonce: r.Nonce}))
 			}},
 			{"a read", func() { _, err := d.Get(ctx, project, refs); must(err) }},
 			{"a page of refs", func() {
-				_, err := d.List(ctx, refdb.RefQuery{Project: project, Limit: 10})
+				_, err := d.List(ctx, driver.RefQuery{Project: project, Limit: 10})
 				must(err)
 			}},
-			{"a page of locks", func() { _, err := d.Locks(ctx, refdb.LockQuery{Limit: 10}); must(err) }},
+			{"a page of locks", func() { _, err := d.Locks(ctx, driver.LockQuery{Limit: 10}); must(err) }},
 			{"the tip of a project", func() { _, err := d.Tip(ctx, project); must(err) }},
 			{"a refused preparation", func() {
 				r := intention(v1, v2, refs...)
@@ -181,11 +181,11 @@ func TestOperationsTakeOneRoundTrip(t *testing.T) {
 			{"a revocation", func() { must(d.Revoke(ctx, intent)) }},
 			{"one more preparation", func() { prepare(v2, v1) }},
 			{"a page of intents", func() {
-				_, err := d.Intents(ctx, refdb.IntentQuery{Limit: 10})
+				_, err := d.Intents(ctx, driver.IntentQuery{Limit: 10})
 				must(err)
 			}},
 			{"a resolution", func() {
-				ended, err := d.Resolve(ctx, refdb.ResolveRequest{Intents: locks(), Decision: refdb.TakeNew, Origin: refdb.Origin{By: "by"}, Reason: "reason"})
+				ended, err := d.Resolve(ctx, driver.ResolveRequest{Intents: locks(), Decision: driver.TakeNew, Origin: driver.Origin{By: "by"}, Reason: "reason"})
 				must(err)
 				if slices.Contains(ended, false) {
 					t.Fatal(ended)
@@ -194,14 +194,14 @@ func TestOperationsTakeOneRoundTrip(t *testing.T) {
 			{"forgetting", func() { must(d.Forget(ctx, locks())) }},
 			{"the time", func() { _, err := d.Now(ctx); must(err) }},
 			{"a removal", func() {
-				removed, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: n})
+				removed, err := d.Remove(ctx, driver.RemoveRequest{Project: project, Limit: n})
 				must(err)
 				if removed != n {
 					t.Fatalf("removed %d of %d refs", removed, n)
 				}
 			}},
 			{"an update that creates", func() { must(change("", v1, nil)) }},
-			{"another removal", func() { _, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: n}); must(err) }},
+			{"another removal", func() { _, err := d.Remove(ctx, driver.RemoveRequest{Project: project, Limit: n}); must(err) }},
 		}
 		for _, s := range steps { // prepares the statements
 			s.do()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgproto3"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -156,7 +156,7 @@ func TestADoctorSaysHowAConnectionIsEncrypted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var of []refdb.Diagnosis
+			var of []driver.Diagnosis
 			for _, d := range found {
 				if d.Name == "encryption" {
 					of = append(of, d)

@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/globalrefdb/globalrefdb/internal/testserver"
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/drivers/schema"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
@@ -76,21 +76,21 @@ func readers(t *testing.T, d *postgres.Driver) []reader {
 	ctx := t.Context()
 	return []reader{
 		{"get", func() (any, error) { return d.Get(ctx, "kept", []string{mainRef}) }},
-		{"list", func() (any, error) { return d.List(ctx, refdb.RefQuery{Project: "kept", Limit: 10}) }},
+		{"list", func() (any, error) { return d.List(ctx, driver.RefQuery{Project: "kept", Limit: 10}) }},
 		{"states", func() (any, error) { return d.States(ctx, "kept", []string{mainRef}) }},
 		{"projects", func() (any, error) {
-			return d.Projects(ctx, refdb.ProjectQuery{Limit: 10})
+			return d.Projects(ctx, driver.ProjectQuery{Limit: 10})
 		}},
 		{"intents", func() (any, error) {
-			page, err := d.Intents(ctx, refdb.IntentQuery{IntentFilter: refdb.IntentFilter{Project: "kept"}, Limit: 10})
+			page, err := d.Intents(ctx, driver.IntentQuery{IntentFilter: driver.IntentFilter{Project: "kept"}, Limit: 10})
 			return len(page.Intents), err
 		}},
 		{"locks", func() (any, error) {
-			page, err := d.Locks(ctx, refdb.LockQuery{LockFilter: refdb.LockFilter{Project: "kept"}, Limit: 10})
+			page, err := d.Locks(ctx, driver.LockQuery{LockFilter: driver.LockFilter{Project: "kept"}, Limit: 10})
 			return len(page.Locks), err
 		}},
 		{"log", func() (any, error) {
-			page, err := d.Log(ctx, refdb.LogRequest{Project: "kept", Ref: mainRef, Limit: 10})
+			page, err := d.Log(ctx, driver.LogRequest{Project: "kept", Ref: mainRef, Limit: 10})
 			return page.Changes, err
 		}},
 		{"admission", func() (any, error) { return d.Admission(ctx) }},
@@ -135,7 +135,7 @@ func prepareForLeftovers(t *testing.T, url string) {
 	if err := schema.Up(t.Context(), staging); err != nil {
 		t.Fatal(err)
 	}
-	for at, v := range map[string]refdb.Value{url: v1, staging: v2} {
+	for at, v := range map[string]driver.Value{url: v1, staging: v2} {
 		r := update(mainRef)
 		r.Project, r.Updates = "kept", moves("", v, mainRef)
 		if err := try(t.Context(), open(t, at), r); err != nil {
@@ -156,8 +156,8 @@ func nothingStaged(t *testing.T, url string) {
 // wantNamed fails unless err is permanent and says which setting is wrong, what it is, and what it has to be.
 func wantNamed(t *testing.T, what string, err error, l leftover) {
 	t.Helper()
-	if err == nil || !strings.Contains(err.Error(), l.name+" is "+l.value+", and has to be "+l.right) || refdb.ClassOf(err) != refdb.Permanent {
-		t.Errorf("%s, %s: %s, %v", what, l.name, refdb.ClassOf(err), err)
+	if err == nil || !strings.Contains(err.Error(), l.name+" is "+l.value+", and has to be "+l.right) || driver.ClassOf(err) != driver.Permanent {
+		t.Errorf("%s, %s: %s, %v", what, l.name, driver.ClassOf(err), err)
 	}
 }
 
@@ -523,7 +523,7 @@ func TestRowsThatAPolicyHidesAreNotTakenForAbsent(t *testing.T) {
 	})
 	d := open(t, as(t, db.URL(), name, "secret"))
 	exec(t, c, `ALTER TABLE refs ENABLE ROW LEVEL SECURITY`)
-	if found, err := d.Get(t.Context(), project, []string{mainRef}); err == nil || refdb.ClassOf(err) != refdb.Permanent {
+	if found, err := d.Get(t.Context(), project, []string{mainRef}); err == nil || driver.ClassOf(err) != driver.Permanent {
 		t.Errorf("got %v, %v", found, err)
 	}
 }

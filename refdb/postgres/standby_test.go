@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -77,15 +78,15 @@ func TestACommitThatWaitsForItsStandbyIsNotCancelled(t *testing.T) {
 	c := withoutStandby(t, db)
 	ctx, cancel := context.WithCancel(t.Context())
 	updated := make(chan error, 1)
-	go func() { updated <- d.Update(ctx, project, []refdb.Update{{Ref: mainRef, New: v1}}) }()
+	go func() { updated <- d.Update(ctx, project, []driver.Update{{Ref: mainRef, New: v1}}) }()
 	eventually(t, "the update waits", func() bool {
 		return query[int64](t, c, `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = 'refdb'`)[0] > 0
 	})
 	cancel()
-	if err := <-updated; !errors.Is(err, refdb.ErrOutcomeUnknown) {
+	if err := <-updated; !errors.Is(err, driver.ErrOutcomeUnknown) {
 		t.Errorf("the update is not confirmed: %v", err)
 	}
-	if v, err := d.Get(t.Context(), project, mainRef); err != nil || v != refdb.Unknown {
+	if v, err := d.Get(t.Context(), project, mainRef); err != nil || v != driver.Unknown {
 		t.Errorf("read what the standby doesn't have: %q, %v", v, err)
 	}
 }
@@ -103,7 +104,7 @@ func TestWhatIsNotConfirmedByTheStandbyIsNotTakenForDone(t *testing.T) {
 			d := newDB(t, db)
 			c := withoutStandby(t, db)
 			updated, locked := make(chan error, 1), make(chan error, 1)
-			go func() { updated <- d.Update(t.Context(), project, []refdb.Update{{Ref: mainRef, New: v1}}) }()
+			go func() { updated <- d.Update(t.Context(), project, []driver.Update{{Ref: mainRef, New: v1}}) }()
 			go func() {
 				_, err := d.TryLock(t.Context(), project, otherRef)
 				locked <- err
@@ -112,10 +113,10 @@ func TestWhatIsNotConfirmedByTheStandbyIsNotTakenForDone(t *testing.T) {
 				exec(t, c, `SELECT `+stop+`(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)
 				return len(updated) == 1 && len(locked) == 1
 			})
-			if err := <-updated; !errors.Is(err, refdb.ErrUnconfirmed) {
+			if err := <-updated; !errors.Is(err, driver.ErrUnconfirmed) {
 				t.Errorf("the update: %v", err)
 			}
-			if err := <-locked; !errors.Is(err, refdb.ErrUnavailable) {
+			if err := <-locked; !errors.Is(err, driver.ErrUnavailable) {
 				t.Errorf("the lock: %v", err)
 			}
 			if v, err := d.Get(t.Context(), project, mainRef); err != nil || v != v1 {

@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
@@ -76,6 +76,6 @@ func newLag() *lag { return &lag{begun: time.Now()} }
 func (l *lag) due() bool { return int64(time.Since(l.begun)) >= l.fine.Load() }
 
 // saw notes that a token was given out at a time, both by the server's clock.
-func (l *lag) saw(token refdb.Token, now time.Time) {
+func (l *lag) saw(token driver.Token, now time.Time) {
 	l.fine.Store(int64(time.Since(l.begun) + tokenLag - now.Sub(token.Time())))
 }

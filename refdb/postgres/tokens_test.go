@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -14,10 +14,10 @@ import (
 // A taker takes locks and releases them, and sees to it that the tokens of each ref grow.
 type taker struct {
 	db   *dbtest.Database
-	last map[string]refdb.Token
+	last map[string]driver.Token
 }
 
-func (k *taker) take(t *testing.T, d *postgres.Driver, refs ...string) refdb.Token {
+func (k *taker) take(t *testing.T, d *postgres.Driver, refs ...string) driver.Token {
 	t.Helper()
 	a := acquire(t, d, refs...)
 	for _, ref := range refs {
@@ -47,7 +47,7 @@ func TestTokensGrowWhateverTheClockDoes(t *testing.T) {
 	db := dbtest.Postgres(t)
 	drivers := aloneAndTogether(t, db)
 	many := names(300) // more than 256 keys
-	k := taker{db, make(map[string]refdb.Token)}
+	k := taker{db, make(map[string]driver.Token)}
 	takeAll := func() {
 		t.Helper()
 		for range 2 {
@@ -65,7 +65,7 @@ func TestTokensGrowWhateverTheClockDoes(t *testing.T) {
 	db.Exec(t, `UPDATE token_origin SET origin = $1`, ahead)
 	takeAll()
 	for _, ref := range many {
-		if k.last[ref] <= refdb.TokenOf(ahead) {
+		if k.last[ref] <= driver.TokenOf(ahead) {
 			t.Errorf("token %s of %s is before the origin", k.last[ref].Time(), ref)
 		}
 	}
@@ -77,7 +77,7 @@ func TestTokensCatchUpWithTheClock(t *testing.T) {
 	for name, refs := range map[string][]string{"one ref": {mainRef}, "two refs": {mainRef, otherRef}} {
 		db := dbtest.Postgres(t)
 		for how, d := range aloneAndTogether(t, db) {
-			k := taker{db, make(map[string]refdb.Token)}
+			k := taker{db, make(map[string]driver.Token)}
 			// As after an hour without any transaction.
 			db.Exec(t, `UPDATE token_origin SET origin = origin - interval '1 hour', reached = reached - interval '1 hour'`)
 			lag := func() time.Duration { now := db.Now(t); return now.Sub(k.take(t, d, refs...).Time()) }
@@ -106,7 +106,7 @@ func TestTokensGrowWhileTheOriginIsRaised(t *testing.T) {
 			var all sync.WaitGroup
 			for n := range 4 {
 				all.Go(func() {
-					k := make(map[string]refdb.Token)
+					k := make(map[string]driver.Token)
 					for i := range 100 {
 						refs := []string{ref("raised", n), ref("raised", n+10)}[:1+i%2]
 						a, err := d.Acquire(t.Context(), request(refs...))
@@ -141,7 +141,7 @@ func TestTokensGrowAfterOneFromTheFuture(t *testing.T) {
 		d := open(t, db.URL())
 		future := db.Now(t).Add(time.Hour).Truncate(time.Microsecond)
 		db.Exec(t, `INSERT INTO locks (project, ref, heartbeat, token, owner) VALUES ($1, $2, 'epoch', $3, 'other')`, project, mainRef, future)
-		k := taker{db, map[string]refdb.Token{mainRef: refdb.TokenOf(future)}}
+		k := taker{db, map[string]driver.Token{mainRef: driver.TokenOf(future)}}
 		for range 3 {
 			k.take(t, d, refs...)
 		}
@@ -159,7 +159,7 @@ func TestTokensGrowOnAnotherServer(t *testing.T) {
 		for _, how := range []string{"alone", "together"} {
 			db := dbtest.Postgres(t)
 			d := aloneAndTogether(t, db)[how]
-			k := taker{db, make(map[string]refdb.Token)}
+			k := taker{db, make(map[string]driver.Token)}
 			k.take(t, d, refs...)
 			fewer := func(by string) {
 				t.Helper()
@@ -211,7 +211,7 @@ func TestNoTokenIsGivenOutWithoutAnOrigin(t *testing.T) {
 	db.Exec(t, `DELETE FROM token_origin`)
 	for how, d := range aloneAndTogether(t, db) {
 		for _, refs := range [][]string{{mainRef}, {mainRef, otherRef}} {
-			if a, err := d.Acquire(t.Context(), request(refs...)); !errors.Is(err, refdb.ErrSchema) {
+			if a, err := d.Acquire(t.Context(), request(refs...)); !errors.Is(err, driver.ErrSchema) {
 				t.Errorf("%s: got %+v, %v", how, a, err)
 			}
 			if _, ok := db.RowLock(t, project, mainRef); ok {

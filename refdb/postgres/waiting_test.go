@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -49,7 +49,7 @@ func TestRequestsWhoseContextsEndDisturbNoOthers(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), rand.N(10*time.Millisecond))
 				_, err := d.Acquire(ctx, request(mainRef, otherRef))
 				cancel()
-				if !errors.Is(err, refdb.ErrLocked) && !errors.Is(err, context.DeadlineExceeded) {
+				if !errors.Is(err, driver.ErrLocked) && !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("a request whose context may end: %v", err)
 				}
 			}
@@ -60,7 +60,7 @@ func TestRequestsWhoseContextsEndDisturbNoOthers(t *testing.T) {
 			for range 300 {
 				r := update(mainRef, otherRef)
 				r.Adopt, r.Fence = true, fence(a.Token, mainRef)
-				if err := try(t.Context(), d, r); err != nil && !errors.Is(err, refdb.ErrMismatch) {
+				if err := try(t.Context(), d, r); err != nil && !errors.Is(err, driver.ErrMismatch) {
 					t.Errorf("a request whose context goes on: %v", err)
 				}
 			}
@@ -95,7 +95,7 @@ func TestARequestWaitsForALockAsLongAsItsContextGoesOn(t *testing.T) {
 		t.Fatal(<-done)
 	}
 	b.end()
-	if err := <-done; !errors.Is(err, refdb.ErrLocked) {
+	if err := <-done; !errors.Is(err, driver.ErrLocked) {
 		t.Error(err)
 	}
 }
@@ -117,10 +117,10 @@ func TestTheServerSoonForgetsARequestThatWaitsForALockAndLostItsClient(t *testin
 		b.wait()
 		w.cut()
 		err := <-done
-		if errors.Is(err, refdb.ErrOutcomeUnknown) {
+		if errors.Is(err, driver.ErrOutcomeUnknown) {
 			return false
 		}
-		if !errors.Is(err, refdb.ErrUnavailable) {
+		if !errors.Is(err, driver.ErrUnavailable) {
 			t.Errorf("the reply was lost: %v", err)
 		}
 		if err := w.proxy.Restore(); err != nil { // it was cut between two waits
@@ -140,10 +140,10 @@ func TestTheServerSoonForgetsARequestThatWaitsForALockAndLostItsClient(t *testin
 func TestClosingEndsRequestsThatAreStuck(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
-	for name, call := range map[string]func(d refdb.Driver) error{
-		"a write":                          func(d refdb.Driver) error { return try(t.Context(), d, update(mainRef, otherRef)) },
-		"a write that shares a round trip": func(d refdb.Driver) error { return try(t.Context(), d, update(mainRef)) },
-		"a read":                           func(d refdb.Driver) error { _, err := d.Get(t.Context(), project, []string{mainRef}); return err },
+	for name, call := range map[string]func(d driver.Driver) error{
+		"a write":                          func(d driver.Driver) error { return try(t.Context(), d, update(mainRef, otherRef)) },
+		"a write that shares a round trip": func(d driver.Driver) error { return try(t.Context(), d, update(mainRef)) },
+		"a read":                           func(d driver.Driver) error { _, err := d.Get(t.Context(), project, []string{mainRef}); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := open(t, db.URL())
@@ -161,7 +161,7 @@ func TestClosingEndsRequestsThatAreStuck(t *testing.T) {
 				t.Error(err)
 			}
 			err := <-done
-			if !errors.Is(err, refdb.ErrClosed) {
+			if !errors.Is(err, driver.ErrClosed) {
 				t.Errorf("got %v, want ErrClosed", err)
 			}
 			if errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "\n") {

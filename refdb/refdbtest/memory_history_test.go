@@ -8,26 +8,26 @@ import (
 	"strings"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // history has all changes of refs.
 type history struct {
-	changes   []refdb.Change // as they were made
-	position  refdb.Position
-	state     refdb.HistoryState
-	followers map[string]refdb.Follower
+	changes   []refdbdriver.Change // as they were made
+	position  refdbdriver.Position
+	state     refdbdriver.HistoryState
+	followers map[string]refdbdriver.Follower
 }
 
 func newHistory() history {
 	return history{
-		state:     refdb.HistoryState{Pruned: 1, Epochs: []refdb.Epoch{{ID: "epoch", First: 1, Began: now()}}},
-		followers: make(map[string]refdb.Follower),
+		state:     refdbdriver.HistoryState{Pruned: 1, Epochs: []refdbdriver.Epoch{{ID: "epoch", First: 1, Began: now()}}},
+		followers: make(map[string]refdbdriver.Follower),
 	}
 }
 
 // put writes rows of refs, in one transaction, and records the changes.
-func (d *driver) put(project string, rows []refdb.Ref, by refdb.Origin) {
+func (d *driver) put(project string, rows []refdbdriver.Ref, by refdbdriver.Origin) {
 	if len(rows) > 0 {
 		d.position++
 	}
@@ -41,7 +41,7 @@ func (d *driver) put(project string, rows []refdb.Ref, by refdb.Origin) {
 	}
 }
 
-func (d *driver) record(k key, from, to refdb.Value, by refdb.Origin) {
+func (d *driver) record(k key, from, to refdbdriver.Value, by refdbdriver.Origin) {
 	switch d.bug {
 	case "records nothing":
 		return
@@ -55,7 +55,7 @@ func (d *driver) record(k key, from, to refdb.Value, by refdb.Origin) {
 		by.Owner = ""
 	case "a deleted ref is unknown":
 		if from.IsDeleted() {
-			from = refdb.Unknown
+			from = refdbdriver.Unknown
 		}
 	}
 	position := d.position
@@ -63,16 +63,16 @@ func (d *driver) record(k key, from, to refdb.Value, by refdb.Origin) {
 		// Another transaction takes the next position, and is recorded first.
 		d.pause(d.bug)
 	}
-	d.changes = append(d.changes, refdb.Change{
+	d.changes = append(d.changes, refdbdriver.Change{
 		Project: k.project, Ref: k.ref, Old: from, New: to, Position: position, Time: now(), Op: by.ID, Owner: by.Owner, By: by.By,
 	})
 }
 
-func (d *driver) sortedChanges() []refdb.Change {
-	return slices.SortedFunc(slices.Values(d.changes), func(a, b refdb.Change) int { return a.Key().Compare(b.Key()) })
+func (d *driver) sortedChanges() []refdbdriver.Change {
+	return slices.SortedFunc(slices.Values(d.changes), func(a, b refdbdriver.Change) int { return a.Key().Compare(b.Key()) })
 }
 
-func (d *driver) stateOfHistory() refdb.HistoryState {
+func (d *driver) stateOfHistory() refdbdriver.HistoryState {
 	s := d.state
 	s.Upto, s.Ended, s.Admitted = d.position, d.position, d.server == d.admitted || d.bug == "readers are always let through"
 	if d.bug == "what has ended is complete" {
@@ -80,12 +80,12 @@ func (d *driver) stateOfHistory() refdb.HistoryState {
 	}
 	s.Epochs = slices.Clone(s.Epochs)
 	if d.bug == "the history begins later" {
-		s.Epochs = []refdb.Epoch{{ID: "epoch", First: d.position + 1, Began: now()}}
+		s.Epochs = []refdbdriver.Epoch{{ID: "epoch", First: d.position + 1, Began: now()}}
 	}
 	return s
 }
 
-func (d *driver) HistoryState(ctx context.Context) (s refdb.HistoryState, err error) {
+func (d *driver) HistoryState(ctx context.Context) (s refdbdriver.HistoryState, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return s, err
@@ -94,7 +94,7 @@ func (d *driver) HistoryState(ctx context.Context) (s refdb.HistoryState, err er
 	return d.stateOfHistory(), nil
 }
 
-func (d *driver) Newest(ctx context.Context) (c refdb.Change, s refdb.HistoryState, err error) {
+func (d *driver) Newest(ctx context.Context) (c refdbdriver.Change, s refdbdriver.HistoryState, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return c, s, err
@@ -113,13 +113,13 @@ func (d *driver) Newest(ctx context.Context) (c refdb.Change, s refdb.HistorySta
 	return c, s, nil
 }
 
-func (d *driver) Tip(ctx context.Context, project string) (t refdb.Tip, err error) {
+func (d *driver) Tip(ctx context.Context, project string) (t refdbdriver.Tip, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return t, err
 	}
 	defer end()
-	t = refdb.Tip{Revision: d.projects[project].Revision, Server: d.server, State: d.stateOfHistory()}
+	t = refdbdriver.Tip{Revision: d.projects[project].Revision, Server: d.server, State: d.stateOfHistory()}
 	switch d.bug {
 	case "tips without a revision":
 		t.Revision = 0
@@ -138,20 +138,20 @@ func (d *driver) Tip(ctx context.Context, project string) (t refdb.Tip, err erro
 	d.pause("tips in two looks")
 	for k, i := range d.intents {
 		of := k.project == project || d.bug == "intents of all projects" || d.bug == "intents by prefix" && strings.HasPrefix(k.project, project)
-		pending := i.Decision == refdb.Pending && d.bug != "nothing is pending" || i.Decision != refdb.Pending && d.bug == "the decided are pending"
+		pending := i.Decision == refdbdriver.Pending && d.bug != "nothing is pending" || i.Decision != refdbdriver.Pending && d.bug == "the decided are pending"
 		t.Pending = t.Pending || of && pending
 	}
 	return t, nil
 }
 
-func (d *driver) Changes(ctx context.Context, r refdb.ChangesRequest) (p refdb.ChangesPage, err error) {
+func (d *driver) Changes(ctx context.Context, r refdbdriver.ChangesRequest) (p refdbdriver.ChangesPage, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return p, err
 	}
 	defer end()
 	p.State = d.stateOfHistory()
-	p.Next = refdb.ChangeKey{Position: p.State.Upto + 1}
+	p.Next = refdbdriver.ChangeKey{Position: p.State.Upto + 1}
 	for _, c := range d.sortedChanges() {
 		if c.Key() == r.Last || d.bug == "looks up by position" && c.Position == r.Last.Position {
 			p.LastOp, p.LastFound = c.Op, true
@@ -167,14 +167,14 @@ func (d *driver) Changes(ctx context.Context, r refdb.ChangesRequest) (p refdb.C
 		if len(p.Changes) == r.Limit {
 			p.Next = p.Changes[r.Limit-1].Key()
 			if d.bug == "a page ends a position" {
-				p.Next = refdb.ChangeKey{Position: p.Next.Position + 1}
+				p.Next = refdbdriver.ChangeKey{Position: p.Next.Position + 1}
 			}
 			break
 		}
 		p.Changes = append(p.Changes, c)
 	}
 	if d.bug == "an empty page is not the last" && len(p.Changes) == 0 {
-		p.Next = refdb.ChangeKey{Position: p.State.Upto}
+		p.Next = refdbdriver.ChangeKey{Position: p.State.Upto}
 	}
 	if d.bug == "looks up nothing" {
 		p.LastOp, p.LastFound = "", false
@@ -182,7 +182,7 @@ func (d *driver) Changes(ctx context.Context, r refdb.ChangesRequest) (p refdb.C
 	return p, nil
 }
 
-func (d *driver) Log(ctx context.Context, r refdb.LogRequest) (p refdb.LogPage, err error) {
+func (d *driver) Log(ctx context.Context, r refdbdriver.LogRequest) (p refdbdriver.LogPage, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return p, err
@@ -191,13 +191,13 @@ func (d *driver) Log(ctx context.Context, r refdb.LogRequest) (p refdb.LogPage, 
 	p.State = d.stateOfHistory()
 	for _, c := range slices.Backward(d.sortedChanges()) {
 		of := c.Project == r.Project || d.bug == "a log by prefix" && strings.HasPrefix(c.Project, r.Project)
-		if !of || r.Ref != "" && c.Ref != r.Ref || r.Before != (refdb.ChangeKey{}) && c.Key().Compare(r.Before) >= 0 {
+		if !of || r.Ref != "" && c.Ref != r.Ref || r.Before != (refdbdriver.ChangeKey{}) && c.Key().Compare(r.Before) >= 0 {
 			continue
 		}
 		if len(p.Changes) == r.Limit {
 			p.Next = p.Changes[r.Limit-1].Key()
 			if d.bug == "a page of a log ends a position" {
-				p.Next = refdb.ChangeKey{Position: p.Next.Position}
+				p.Next = refdbdriver.ChangeKey{Position: p.Next.Position}
 			}
 			break
 		}
@@ -206,32 +206,32 @@ func (d *driver) Log(ctx context.Context, r refdb.LogRequest) (p refdb.LogPage, 
 	return p, nil
 }
 
-func (d *driver) Past(ctx context.Context, r refdb.PastRequest) (p refdb.PastPage, err error) {
+func (d *driver) Past(ctx context.Context, r refdbdriver.PastRequest) (p refdbdriver.PastPage, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return p, err
 	}
 	defer end()
 	p.State = d.stateOfHistory()
-	past := make(map[string]refdb.Ref)
+	past := make(map[string]refdbdriver.Ref)
 	for k, row := range d.refs {
 		if k.project == r.Project {
 			past[k.ref] = row
 		}
 	}
-	after := func(c refdb.Change) bool { return c.Position > r.At }
+	after := func(c refdbdriver.Change) bool { return c.Position > r.At }
 	if d.bug == "the past before a position" {
-		after = func(c refdb.Change) bool { return c.Position >= r.At }
+		after = func(c refdbdriver.Change) bool { return c.Position >= r.At }
 	}
 	all := d.sortedChanges()
 	for _, c := range slices.Backward(all) {
 		if _, stands := past[c.Ref]; c.Project == r.Project && after(c) && d.bug != "the past is the present" && (stands || d.bug != "the past of standing refs") {
-			past[c.Ref] = refdb.Ref{Name: c.Ref, Value: c.Old}
+			past[c.Ref] = refdbdriver.Ref{Name: c.Ref, Value: c.Old}
 		}
 	}
 	for _, c := range all {
 		if _, stands := d.refs[key{c.Project, c.Ref}]; c.Project == r.Project && !after(c) && d.bug != "a past without operations" && (stands || d.bug != "the past of standing refs") {
-			past[c.Ref] = refdb.Ref{Name: c.Ref, Value: c.New, Time: c.Time, Op: c.Op}
+			past[c.Ref] = refdbdriver.Ref{Name: c.Ref, Value: c.New, Time: c.Time, Op: c.Op}
 		}
 	}
 	names := slices.Sorted(maps.Keys(past))
@@ -244,7 +244,7 @@ func (d *driver) Past(ctx context.Context, r refdb.PastRequest) (p refdb.PastPag
 	}
 	for _, name := range names {
 		row := past[name]
-		if row.Value == refdb.Unknown && d.bug != "the unknown are listed" || row.Value.IsDeleted() && !r.Deleted && d.bug != "the deleted are listed" {
+		if row.Value == refdbdriver.Unknown && d.bug != "the unknown are listed" || row.Value.IsDeleted() && !r.Deleted && d.bug != "the deleted are listed" {
 			continue
 		}
 		p.Refs = append(p.Refs, row)
@@ -252,7 +252,7 @@ func (d *driver) Past(ctx context.Context, r refdb.PastRequest) (p refdb.PastPag
 	return p, nil
 }
 
-func (d *driver) PositionAt(ctx context.Context, t time.Time) (p refdb.Position, s refdb.HistoryState, err error) {
+func (d *driver) PositionAt(ctx context.Context, t time.Time) (p refdbdriver.Position, s refdbdriver.HistoryState, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return p, s, err
@@ -274,7 +274,7 @@ func (d *driver) PositionAt(ctx context.Context, t time.Time) (p refdb.Position,
 	return p, s, nil
 }
 
-func (d *driver) Prune(ctx context.Context, r refdb.PruneRequest) (p refdb.Pruned, err error) {
+func (d *driver) Prune(ctx context.Context, r refdbdriver.PruneRequest) (p refdbdriver.Pruned, err error) {
 	end, err := d.beginWrite(ctx, "Prune")
 	if err != nil {
 		return p, err
@@ -290,7 +290,7 @@ func (d *driver) Prune(ctx context.Context, r refdb.PruneRequest) (p refdb.Prune
 		}
 	}
 	all := d.sortedChanges()
-	newer, gone := make(map[key]int), make(map[refdb.ChangeKey]bool)
+	newer, gone := make(map[key]int), make(map[refdbdriver.ChangeKey]bool)
 	for _, c := range slices.Backward(all) {
 		k := key{c.Project, c.Ref}
 		gone[c.Key()] = (newer[k] >= r.Keep || d.bug == "keeps none") && c.Position <= max(unread, min(r.Upto, r.EvenUnread))
@@ -313,15 +313,15 @@ func (d *driver) Prune(ctx context.Context, r refdb.PruneRequest) (p refdb.Prune
 		if c.Time.After(d.state.PrunedTime) && d.bug != "no time of the pruned" {
 			d.state.PrunedTime = c.Time
 		}
-		d.changes = slices.DeleteFunc(d.changes, func(o refdb.Change) bool { return o.Key() == c.Key() })
+		d.changes = slices.DeleteFunc(d.changes, func(o refdbdriver.Change) bool { return o.Key() == c.Key() })
 	}
 	if looked < r.Limit || d.bug == "prunes one chunk" {
-		p.Next = refdb.ChangeKey{}
+		p.Next = refdbdriver.ChangeKey{}
 	}
 	return p, nil
 }
 
-func (d *driver) Followers(ctx context.Context) (all []refdb.Follower, err error) {
+func (d *driver) Followers(ctx context.Context) (all []refdbdriver.Follower, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -339,7 +339,7 @@ func (d *driver) Followers(ctx context.Context) (all []refdb.Follower, err error
 	return all, nil
 }
 
-func (d *driver) PutFollower(ctx context.Context, f refdb.Follower) error {
+func (d *driver) PutFollower(ctx context.Context, f refdbdriver.Follower) error {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return err

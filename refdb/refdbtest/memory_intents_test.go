@@ -9,32 +9,32 @@ import (
 	"strings"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 type intentKey struct {
 	key
-	token refdb.Token
+	token refdbdriver.Token
 }
 
-func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
+func (d *driver) Prepare(ctx context.Context, r refdbdriver.PrepareRequest) (refdbdriver.Prepared, error) {
 	end, err := d.beginWrite(ctx, "Prepare")
 	if err != nil {
-		return refdb.Prepared{}, err
+		return refdbdriver.Prepared{}, err
 	}
 	defer end()
-	asked := refdb.AcquireRequest{Project: r.Project, Owner: r.Owner, Nonce: r.Nonce, StaleAfter: refdb.NeverStale}
+	asked := refdbdriver.AcquireRequest{Project: r.Project, Owner: r.Owner, Nonce: r.Nonce, StaleAfter: refdbdriver.NeverStale}
 	for _, u := range r.Updates {
 		asked.Refs = append(asked.Refs, u.Ref)
 	}
 	own, holders := d.found(r.Project, asked.Refs, r.Owner, r.Nonce)
 	if d.bug == "packs come before locks" || d.bug == "packs come before adoption" && len(own) > 0 {
 		if err := d.usePacks(r); err != nil {
-			return refdb.Prepared{}, err
+			return refdbdriver.Prepared{}, err
 		}
 	}
 	if len(own) == len(asked.Refs) {
-		return refdb.Prepared{Token: own[0].Token, Time: now()}, nil
+		return refdbdriver.Prepared{Token: own[0].Token, Time: now()}, nil
 	}
 	if d.bug == "partial intents are given up" {
 		for _, l := range own {
@@ -42,43 +42,43 @@ func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 		}
 	} else {
 		holders = append(holders, own...)
-		slices.SortFunc(holders, func(a, b refdb.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
+		slices.SortFunc(holders, func(a, b refdbdriver.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
 	}
 	intents, conflicts := d.excluding(r.Project, r.Updates)
 	d.pause("looks at names before transaction")
 	d.pause("acquires after looking")
-	inTheWay := slices.SortedFunc(slices.Values(slices.Concat(holders, intents)), func(a, b refdb.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
+	inTheWay := slices.SortedFunc(slices.Values(slices.Concat(holders, intents)), func(a, b refdbdriver.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
 	if len(conflicts) > 0 && d.bug == "names come before locks" {
-		return refdb.Prepared{}, &refdb.NameConflictError{Project: r.Project, Conflicts: conflicts}
+		return refdbdriver.Prepared{}, &refdbdriver.NameConflictError{Project: r.Project, Conflicts: conflicts}
 	}
 	if d.refuses(inTheWay) {
-		return refdb.Prepared{}, fmt.Errorf("preparing: %w", &refdb.LockedError{Holders: d.refusing(inTheWay)})
+		return refdbdriver.Prepared{}, fmt.Errorf("preparing: %w", &refdbdriver.LockedError{Holders: d.refusing(inTheWay)})
 	}
 	if len(conflicts) > 0 && d.bug == "names come before values" {
-		return refdb.Prepared{}, &refdb.NameConflictError{Project: r.Project, Conflicts: conflicts}
+		return refdbdriver.Prepared{}, &refdbdriver.NameConflictError{Project: r.Project, Conflicts: conflicts}
 	}
 	if d.bug == "packs come before values" || d.bug == "revoked preparations use packs" && d.revoked(r) {
 		if err := d.usePacks(r); err != nil {
-			return refdb.Prepared{}, err
+			return refdbdriver.Prepared{}, err
 		}
 	}
 	if d.revoked(r) {
-		return refdb.Prepared{}, refdb.ErrReleased
+		return refdbdriver.Prepared{}, refdbdriver.ErrReleased
 	}
 	if err := d.compare(r, asked); err != nil {
-		return refdb.Prepared{}, err
+		return refdbdriver.Prepared{}, err
 	}
 	if len(conflicts) > 0 {
 		if d.bug == "an excluded name leaves intents" {
 			d.intend(r, d.mark+1)
 		}
-		return refdb.Prepared{}, fmt.Errorf("preparing: %w", &refdb.NameConflictError{Project: r.Project, Conflicts: conflicts})
+		return refdbdriver.Prepared{}, fmt.Errorf("preparing: %w", &refdbdriver.NameConflictError{Project: r.Project, Conflicts: conflicts})
 	}
 	if err := d.usePacks(r); err != nil && d.bug != "prepares without packs" {
 		if d.bug == "a missing pack leaves intents" {
 			d.intend(r, d.mark+1)
 		}
-		return refdb.Prepared{}, err
+		return refdbdriver.Prepared{}, err
 	}
 	token := d.nextToken(holders)
 	for _, ref := range asked.Refs {
@@ -92,7 +92,7 @@ func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 		d.insert(asked, ref, token, waiting)
 	}
 	d.intend(r, token)
-	p := refdb.Prepared{Token: token, Time: now(), Reclaimed: d.reclaimed(holders)}
+	p := refdbdriver.Prepared{Token: token, Time: now(), Reclaimed: d.reclaimed(holders)}
 	switch d.bug {
 	case "preparations without a time":
 		p.Time = time.Time{}
@@ -102,13 +102,13 @@ func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 	return p, nil
 }
 
-// compare returns a *refdb.MismatchError unless the refs hold what r expects.
-func (d *driver) compare(r refdb.PrepareRequest, asked refdb.AcquireRequest) error {
-	var mismatches []refdb.Mismatch
+// compare returns a *driver.MismatchError unless the refs hold what r expects.
+func (d *driver) compare(r refdbdriver.PrepareRequest, asked refdbdriver.AcquireRequest) error {
+	var mismatches []refdbdriver.Mismatch
 	for _, u := range r.Updates {
 		have := d.refs[key{r.Project, u.Ref}].Value
 		if have != u.Old && !(have.IsAbsent() && u.Old.IsAbsent()) {
-			mismatches = append(mismatches, refdb.Mismatch{Ref: u.Ref, Want: u.Old, Have: have})
+			mismatches = append(mismatches, refdbdriver.Mismatch{Ref: u.Ref, Want: u.Old, Have: have})
 		} else if d.bug == "prepares what it can" {
 			d.insert(asked, u.Ref, d.mark+1, nil)
 		}
@@ -120,13 +120,13 @@ func (d *driver) compare(r refdb.PrepareRequest, asked refdb.AcquireRequest) err
 	if d.bug == "mismatch leaves intents" {
 		d.intend(r, d.mark+1)
 	}
-	return fmt.Errorf("preparing: %w", &refdb.MismatchError{Project: r.Project, Mismatches: mismatches})
+	return fmt.Errorf("preparing: %w", &refdbdriver.MismatchError{Project: r.Project, Mismatches: mismatches})
 }
 
 // intend records r's intents.
-func (d *driver) intend(r refdb.PrepareRequest, token refdb.Token) {
+func (d *driver) intend(r refdbdriver.PrepareRequest, token refdbdriver.Token) {
 	for _, u := range r.Updates {
-		i := refdb.Intent{Project: r.Project, Ref: u.Ref, Token: token, Owner: r.Owner, Agent: r.Agent, By: r.By, Op: r.Nonce, Old: u.Old, New: u.New, Time: now()}
+		i := refdbdriver.Intent{Project: r.Project, Ref: u.Ref, Token: token, Owner: r.Owner, Agent: r.Agent, By: r.By, Op: r.Nonce, Old: u.Old, New: u.New, Time: now()}
 		switch d.bug {
 		case "intents of nobody":
 			i.By = ""
@@ -141,15 +141,15 @@ func (d *driver) intend(r refdb.PrepareRequest, token refdb.Token) {
 }
 
 // pending returns the intent that id names, and whether its lock stands.
-func (d *driver) pending(id refdb.LockID, method string) (i refdb.Intent, pending, stands bool) {
+func (d *driver) pending(id refdbdriver.LockID, method string) (i refdbdriver.Intent, pending, stands bool) {
 	k := key{id.Project, id.Ref}
 	own := func(owner string) bool { return owner == id.Owner || d.bug == "owner ignored by "+method }
 	i, known := d.intents[intentKey{k, id.Token}]
 	lock, locked := d.locks[k]
-	return i, known && i.Decision == refdb.Pending && own(i.Owner), locked && lock.Token == id.Token && own(lock.Owner)
+	return i, known && i.Decision == refdbdriver.Pending && own(i.Owner), locked && lock.Token == id.Token && own(lock.Owner)
 }
 
-func (d *driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
+func (d *driver) Finish(ctx context.Context, r refdbdriver.FinishRequest) error {
 	end, err := d.beginWrite(ctx, "Finish")
 	if err != nil {
 		return err
@@ -165,7 +165,7 @@ func (d *driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 	}
 	var lost []string
 	for _, ref := range refs {
-		if _, pending, stands := d.pending(refdb.LockID{Project: r.Project, Ref: ref, Owner: r.Owner, Token: r.Token}, "finishes"); !pending || !stands {
+		if _, pending, stands := d.pending(refdbdriver.LockID{Project: r.Project, Ref: ref, Owner: r.Owner, Token: r.Token}, "finishes"); !pending || !stands {
 			lost = append(lost, ref)
 		}
 	}
@@ -173,18 +173,18 @@ func (d *driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 	if len(lost) > 0 && !(d.bug == "finishes twice") {
 		return d.lost(r, refs, lost)
 	}
-	var mismatches []refdb.Mismatch
+	var mismatches []refdbdriver.Mismatch
 	for _, u := range r.Done {
 		if have := d.refs[key{r.Project, u.Ref}].Value; have != u.Old && !(have.IsAbsent() && u.Old.IsAbsent()) {
-			mismatches = append(mismatches, refdb.Mismatch{Ref: u.Ref, Want: u.Old, Have: have})
+			mismatches = append(mismatches, refdbdriver.Mismatch{Ref: u.Ref, Want: u.Old, Have: have})
 		}
 	}
 	if len(mismatches) > 0 && d.bug != "finishes over any value" {
-		return fmt.Errorf("finishing: %w", &refdb.MismatchError{Project: r.Project, Mismatches: mismatches})
+		return fmt.Errorf("finishing: %w", &refdbdriver.MismatchError{Project: r.Project, Mismatches: mismatches})
 	}
-	var rows []refdb.Ref
+	var rows []refdbdriver.Ref
 	for _, u := range r.Done {
-		ref := refdb.Ref{Name: u.Ref, Value: u.New, Time: now(), Op: r.ID}
+		ref := refdbdriver.Ref{Name: u.Ref, Value: u.New, Time: now(), Op: r.ID}
 		if d.bug == "finishes by no operation" {
 			ref.Op = ""
 		}
@@ -206,7 +206,7 @@ func (d *driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 }
 
 // lost refuses a finish of refs, of which some are not pending.
-func (d *driver) lost(r refdb.FinishRequest, refs, lost []string) error {
+func (d *driver) lost(r refdbdriver.FinishRequest, refs, lost []string) error {
 	if d.bug == "drops what it can" && len(r.Done) == 0 || d.bug == "finishes what it can" {
 		for _, ref := range refs {
 			if !slices.Contains(lost, ref) {
@@ -223,29 +223,29 @@ func (d *driver) lost(r refdb.FinishRequest, refs, lost []string) error {
 	}
 	for _, u := range r.Done {
 		if d.bug == "mismatch before loss" && d.refs[key{r.Project, u.Ref}].Value != u.Old {
-			return fmt.Errorf("finishing: %w", &refdb.MismatchError{Project: r.Project})
+			return fmt.Errorf("finishing: %w", &refdbdriver.MismatchError{Project: r.Project})
 		}
 	}
-	return fmt.Errorf("finishing: %w", &refdb.LostError{Project: r.Project, Refs: lost})
+	return fmt.Errorf("finishing: %w", &refdbdriver.LostError{Project: r.Project, Refs: lost})
 }
 
 // endIntent deletes the intent that a lock stands for, if it does.
-func (d *driver) endIntent(k key, token refdb.Token) {
+func (d *driver) endIntent(k key, token refdbdriver.Token) {
 	if d.bug != "intents outlive their locks" {
 		delete(d.intents, intentKey{k, token})
 	}
 }
 
-func (d *driver) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
+func (d *driver) Intents(ctx context.Context, q refdbdriver.IntentQuery) (refdbdriver.IntentPage, error) {
 	end, err := d.begin(ctx)
 	if err != nil {
-		return refdb.IntentPage{}, err
+		return refdbdriver.IntentPage{}, err
 	}
 	defer end()
-	all := slices.SortedFunc(maps.Values(d.intents), func(a, b refdb.Intent) int {
-		return compareIntents(a, refdb.IntentCursor{Project: b.Project, Ref: b.Ref, Token: b.Token})
+	all := slices.SortedFunc(maps.Values(d.intents), func(a, b refdbdriver.Intent) int {
+		return compareIntents(a, refdbdriver.IntentCursor{Project: b.Project, Ref: b.Ref, Token: b.Token})
 	})
-	var page refdb.IntentPage
+	var page refdbdriver.IntentPage
 	for _, i := range all {
 		if d.selectsIntent(q, i) && len(page.Intents) < q.Limit {
 			i.Age = now().Sub(i.Time)
@@ -253,16 +253,16 @@ func (d *driver) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.Intent
 		}
 	}
 	if i, ok := lastOf(d.bug, page.Intents, q.Limit); ok {
-		page.Next = refdb.IntentCursor{Project: i.Project, Ref: i.Ref, Token: i.Token}
+		page.Next = refdbdriver.IntentCursor{Project: i.Project, Ref: i.Ref, Token: i.Token}
 	}
 	return page, nil
 }
 
-func compareIntents(i refdb.Intent, c refdb.IntentCursor) int {
+func compareIntents(i refdbdriver.Intent, c refdbdriver.IntentCursor) int {
 	return cmp.Or(strings.Compare(i.Project, c.Project), strings.Compare(i.Ref, c.Ref), cmp.Compare(i.Token, c.Token))
 }
 
-func (d *driver) selectsIntent(q refdb.IntentQuery, i refdb.Intent) bool {
+func (d *driver) selectsIntent(q refdbdriver.IntentQuery, i refdbdriver.Intent) bool {
 	after := compareIntents(i, q.After) > 0
 	if d.bug == "a page ends a ref" {
 		after = key{i.Project, i.Ref}.compare(key{q.After.Project, q.After.Ref}) > 0
@@ -274,10 +274,10 @@ func (d *driver) selectsIntent(q refdb.IntentQuery, i refdb.Intent) bool {
 	return after && (q.Owner == "" || owner) &&
 		(q.Project == "" || i.Project == q.Project) &&
 		(q.Ref == "" || i.Ref == q.Ref) &&
-		(q.Decided == (i.Decision != refdb.Pending) || d.bug == "decided are pending")
+		(q.Decided == (i.Decision != refdbdriver.Pending) || d.bug == "decided are pending")
 }
 
-func (d *driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
+func (d *driver) Resolve(ctx context.Context, r refdbdriver.ResolveRequest) ([]bool, error) {
 	end, err := d.beginWrite(ctx, "Resolve")
 	if err != nil {
 		return nil, err
@@ -295,14 +295,14 @@ func (d *driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, e
 		if !pending && !(known && d.bug == "resolves twice") {
 			continue
 		}
-		if !stands && r.Decision != refdb.KeepOld && d.bug != "resolves twice" && d.bug != "resolves without a lock" {
+		if !stands && r.Decision != refdbdriver.KeepOld && d.bug != "resolves twice" && d.bug != "resolves without a lock" {
 			continue
 		}
-		if r.Decision == refdb.TakeNew && d.bug != "never writes" || d.bug == "always writes" {
+		if r.Decision == refdbdriver.TakeNew && d.bug != "never writes" || d.bug == "always writes" {
 			if d.bug == "decisions are no changes" {
-				d.refs[k] = refdb.Ref{Name: k.ref, Value: i.New, Time: now()}
+				d.refs[k] = refdbdriver.Ref{Name: k.ref, Value: i.New, Time: now()}
 			} else {
-				d.put(k.project, []refdb.Ref{{Name: k.ref, Value: i.New, Time: now(), Op: r.ID}}, r.Origin)
+				d.put(k.project, []refdbdriver.Ref{{Name: k.ref, Value: i.New, Time: now(), Op: r.ID}}, r.Origin)
 			}
 		}
 		if stands && d.bug != "resolved stay locked" || d.bug == "resolves any lock" {
@@ -319,7 +319,7 @@ func (d *driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, e
 	return ended, nil
 }
 
-func (d *driver) Forget(ctx context.Context, intents []refdb.LockID) error {
+func (d *driver) Forget(ctx context.Context, intents []refdbdriver.LockID) error {
 	end, err := d.beginWrite(ctx, "Forget")
 	if err != nil {
 		return err
@@ -328,14 +328,14 @@ func (d *driver) Forget(ctx context.Context, intents []refdb.LockID) error {
 	for _, id := range intents {
 		k := intentKey{key{id.Project, id.Ref}, id.Token}
 		i := d.intents[k]
-		if (i.Decision != refdb.Pending || d.bug == "forgets the pending") && (i.Owner == id.Owner || d.bug == "owner ignored by forgetting") {
+		if (i.Decision != refdbdriver.Pending || d.bug == "forgets the pending") && (i.Owner == id.Owner || d.bug == "owner ignored by forgetting") {
 			delete(d.intents, k)
 		}
 	}
 	return nil
 }
 
-func (d *driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
+func (d *driver) Revoke(ctx context.Context, r refdbdriver.PrepareRequest) error {
 	end, err := d.beginWrite(ctx, "Revoke")
 	if err != nil {
 		return err
@@ -353,17 +353,17 @@ func (d *driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
 	}
 	d.mark++
 	u := r.Updates[0]
-	d.intents[intentKey{key{r.Project, u.Ref}, d.mark}] = refdb.Intent{
+	d.intents[intentKey{key{r.Project, u.Ref}, d.mark}] = refdbdriver.Intent{
 		Project: r.Project, Ref: u.Ref, Token: d.mark, Owner: r.Owner, Agent: r.Agent, Old: u.Old, New: u.New, Time: now(),
-		Decision: refdb.Revoked, DecidedBy: r.Owner, Reason: r.Nonce, DecidedAt: now(),
+		Decision: refdbdriver.Revoked, DecidedBy: r.Owner, Reason: r.Nonce, DecidedAt: now(),
 	}
 	return nil
 }
 
 // revoked reports whether r must not be carried out. The nonce is kept as the reason.
-func (d *driver) revoked(r refdb.PrepareRequest) bool {
+func (d *driver) revoked(r refdbdriver.PrepareRequest) bool {
 	for _, i := range d.intents {
-		if i.Decision == refdb.Revoked && i.Project == r.Project && (i.Reason == r.Nonce || d.bug == "revokes the ref") {
+		if i.Decision == refdbdriver.Revoked && i.Project == r.Project && (i.Reason == r.Nonce || d.bug == "revokes the ref") {
 			return true
 		}
 	}

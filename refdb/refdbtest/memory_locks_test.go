@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
@@ -17,7 +17,7 @@ func (d *driver) standing(k key) (lockRow, bool) {
 	row, ok := d.locks[k]
 	row.Age = now().Sub(row.Heartbeat)
 	if d.bug == "all stale after 30 s" || d.bug == "intents go stale" && row.Intended() {
-		row.StaleAfter = refdb.DefaultStaleAfter
+		row.StaleAfter = refdbdriver.DefaultStaleAfter
 	}
 	if d.bug == "future is stale" && row.Age < 0 {
 		row.StaleAfter = -1 << 62
@@ -25,12 +25,12 @@ func (d *driver) standing(k key) (lockRow, bool) {
 	return row, ok
 }
 
-func anyFresh(holders []refdb.LockInfo) bool {
-	return slices.ContainsFunc(holders, func(l refdb.LockInfo) bool { return !l.Stale() })
+func anyFresh(holders []refdbdriver.LockInfo) bool {
+	return slices.ContainsFunc(holders, func(l refdbdriver.LockInfo) bool { return !l.Stale() })
 }
 
 // found returns the locks on refs: those that carry an owner's nonce, and the others.
-func (d *driver) found(project string, refs []string, owner, nonce string) (own, holders []refdb.LockInfo) {
+func (d *driver) found(project string, refs []string, owner, nonce string) (own, holders []refdbdriver.LockInfo) {
 	for _, ref := range refs {
 		row, ok := d.standing(key{project, ref})
 		switch {
@@ -48,15 +48,15 @@ func (row lockRow) of(owner, nonce, bug string) bool {
 	return row.nonce == nonce && (row.Owner == owner || bug == "nonce of any owner")
 }
 
-func (d *driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
+func (d *driver) Acquire(ctx context.Context, r refdbdriver.AcquireRequest) (refdbdriver.Acquired, error) {
 	end, err := d.beginWrite(ctx, "Acquire")
 	if err != nil {
-		return refdb.Acquired{}, err
+		return refdbdriver.Acquired{}, err
 	}
 	defer end()
 	own, _ := d.found(r.Project, r.Refs, r.Owner, r.Nonce)
 	if len(own) == len(r.Refs) {
-		return refdb.Acquired{Token: own[0].Token, Refs: d.rows(r.Project, r.Refs)}, nil
+		return refdbdriver.Acquired{Token: own[0].Token, Refs: d.rows(r.Project, r.Refs)}, nil
 	}
 	for _, l := range own {
 		d.mark = max(d.mark, l.Token)
@@ -79,10 +79,10 @@ func (d *driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acq
 		if d.bug == "names the first holder" {
 			holders = holders[:1]
 		}
-		return refdb.Acquired{Place: v.Place}, fmt.Errorf("acquiring: %w", &refdb.LockedError{Holders: holders})
+		return refdbdriver.Acquired{Place: v.Place}, fmt.Errorf("acquiring: %w", &refdbdriver.LockedError{Holders: holders})
 	}
 	token := d.nextToken(holders)
-	a := refdb.Acquired{Token: token, Reclaimed: d.reclaimed(holders), Refs: d.rows(r.Project, r.Refs)}
+	a := refdbdriver.Acquired{Token: token, Reclaimed: d.reclaimed(holders), Refs: d.rows(r.Project, r.Refs)}
 	d.pause("values before transaction")
 	for i, ref := range r.Refs {
 		d.insert(r, ref, token, v.After[i].Queue)
@@ -90,7 +90,7 @@ func (d *driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acq
 	}
 	if d.bug == "marker stays" && len(holders) > 0 {
 		m := holders[0]
-		m.Project = refdb.ReclaimPrefix + r.Project + "_" + m.Token.Time().Format("2006-01-02T15:04:05.000000000Z")
+		m.Project = refdbdriver.ReclaimPrefix + r.Project + "_" + m.Token.Time().Format("2006-01-02T15:04:05.000000000Z")
 		m.Owner = r.Owner
 		d.locks[key{m.Project, m.Ref}] = lockRow{LockInfo: m}
 	}
@@ -98,17 +98,17 @@ func (d *driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acq
 }
 
 // reclaimed returns the locks that were taken over, without the reservations among them.
-func (d *driver) reclaimed(locks []refdb.LockInfo) []refdb.LockInfo {
-	return slices.DeleteFunc(slices.Clone(locks), func(l refdb.LockInfo) bool { return l.Reserved() && d.bug != "reservations are reclaimed" })
+func (d *driver) reclaimed(locks []refdbdriver.LockInfo) []refdbdriver.LockInfo {
+	return slices.DeleteFunc(slices.Clone(locks), func(l refdbdriver.LockInfo) bool { return l.Reserved() && d.bug != "reservations are reclaimed" })
 }
 
-func (d *driver) refuses(holders []refdb.LockInfo) bool {
+func (d *driver) refuses(holders []refdbdriver.LockInfo) bool {
 	return anyFresh(holders) && d.bug != "reclaims fresh locks" || len(holders) > 0 && d.bug == "never reclaims"
 }
 
 // nextToken returns one for locks that are taken over from holders.
-func (d *driver) nextToken(holders []refdb.LockInfo) refdb.Token {
-	token := max(refdb.TokenOf(now()), d.mark+1)
+func (d *driver) nextToken(holders []refdbdriver.LockInfo) refdbdriver.Token {
+	token := max(refdbdriver.TokenOf(now()), d.mark+1)
 	for _, l := range holders {
 		if d.bug != "token by the clock" {
 			token = max(token, l.Token+1)
@@ -123,9 +123,9 @@ func (d *driver) nextToken(holders []refdb.LockInfo) refdb.Token {
 	return token
 }
 
-func (d *driver) insert(r refdb.AcquireRequest, ref string, token refdb.Token, waiting queue.Queue) {
+func (d *driver) insert(r refdbdriver.AcquireRequest, ref string, token refdbdriver.Token, waiting queue.Queue) {
 	row := lockRow{
-		LockInfo: refdb.LockInfo{Project: r.Project, Ref: ref, Owner: r.Owner, Token: token, Heartbeat: now(), StaleAfter: r.StaleAfter},
+		LockInfo: refdbdriver.LockInfo{Project: r.Project, Ref: ref, Owner: r.Owner, Token: token, Heartbeat: now(), StaleAfter: r.StaleAfter},
 		nonce:    r.Nonce,
 		queue:    waiting,
 	}
@@ -136,13 +136,13 @@ func (d *driver) insert(r refdb.AcquireRequest, ref string, token refdb.Token, w
 }
 
 // remembers reports whether this driver took that lock, if it has the bug to remember its locks.
-func (d *driver) remembers(id refdb.LockID) bool {
+func (d *driver) remembers(id refdbdriver.LockID) bool {
 	return d.bug != "remembers its locks" || d.taken[id]
 }
 
 // matches returns the row of the lock that id names, and whether it stands. The method selects
 // the bugs.
-func (d *driver) matches(id refdb.LockID, method string) (lockRow, bool) {
+func (d *driver) matches(id refdbdriver.LockID, method string) (lockRow, bool) {
 	row, ok := d.locks[key{id.Project, id.Ref}]
 	switch d.bug {
 	case "by name":
@@ -155,11 +155,11 @@ func (d *driver) matches(id refdb.LockID, method string) (lockRow, bool) {
 		(!row.Intended() || d.bug == "intents are locks to "+method)
 }
 
-func (d *driver) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
+func (d *driver) Beat(ctx context.Context, locks []refdbdriver.LockID) ([]refdbdriver.BeatResult, error) {
 	end, err := d.beginWrite(ctx, "Beat")
 	if err != nil {
 		if d.bug == "unknown is lost" {
-			return slices.Repeat([]refdb.BeatResult{refdb.BeatLost}, len(locks)), err
+			return slices.Repeat([]refdbdriver.BeatResult{refdbdriver.BeatLost}, len(locks)), err
 		}
 		return nil, err
 	}
@@ -172,18 +172,18 @@ func (d *driver) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatRe
 			}
 		}
 	}
-	results := make([]refdb.BeatResult, len(locks))
+	results := make([]refdbdriver.BeatResult, len(locks))
 	for i, id := range locks {
 		row, ok := d.matches(id, "beats")
 		d.pause("beats after looking")
 		if !ok || d.bug == "beats of one owner" && id.Owner != locks[0].Owner || !d.remembers(id) {
-			results[i] = refdb.BeatLost
+			results[i] = refdbdriver.BeatLost
 			if d.bug == "unknown for lost" {
-				results[i] = refdb.BeatUnknown
+				results[i] = refdbdriver.BeatUnknown
 			}
 			continue
 		}
-		results[i] = refdb.BeatRenewed
+		results[i] = refdbdriver.BeatRenewed
 		row.Heartbeat = now()
 		if d.bug == "beat renews the token" {
 			row.Token++
@@ -196,20 +196,20 @@ func (d *driver) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatRe
 		}
 	}
 	if d.bug == "results by name" {
-		slices.SortFunc(results, func(a, b refdb.BeatResult) int { return cmp.Compare(a, b) })
+		slices.SortFunc(results, func(a, b refdbdriver.BeatResult) int { return cmp.Compare(a, b) })
 	}
 	return results, nil
 }
 
-func (d *driver) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Released, error) {
+func (d *driver) Release(ctx context.Context, r refdbdriver.ReleaseRequest) (refdbdriver.Released, error) {
 	end, err := d.beginWrite(ctx, "Release")
 	if err != nil {
-		return refdb.Released{}, err
+		return refdbdriver.Released{}, err
 	}
 	defer end()
-	var a refdb.Released
+	var a refdbdriver.Released
 	for _, ref := range r.Refs {
-		id := refdb.LockID{Project: r.Project, Ref: ref, Owner: r.Owner, Token: r.Token}
+		id := refdbdriver.LockID{Project: r.Project, Ref: ref, Owner: r.Owner, Token: r.Token}
 		_, ok := d.matches(id, "releases")
 		d.pause("releases after looking")
 		if ok && d.remembers(id) {
@@ -231,7 +231,7 @@ func (d *driver) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Rel
 	return a, nil
 }
 
-func (d *driver) Purge(ctx context.Context, locks []refdb.StandingLock) ([]bool, error) {
+func (d *driver) Purge(ctx context.Context, locks []refdbdriver.StandingLock) ([]bool, error) {
 	end, err := d.beginWrite(ctx, "Purge")
 	if err != nil {
 		return nil, err
@@ -255,7 +255,7 @@ func (d *driver) Purge(ctx context.Context, locks []refdb.StandingLock) ([]bool,
 	return results, nil
 }
 
-func (d *driver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
+func (d *driver) Abandon(ctx context.Context, r refdbdriver.AbandonRequest) error {
 	end, err := d.beginWrite(ctx, "Abandon")
 	if err != nil {
 		return err
@@ -276,13 +276,13 @@ func (d *driver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
 	return nil
 }
 
-func (d *driver) Locks(ctx context.Context, q refdb.LockQuery) (refdb.LockPage, error) {
+func (d *driver) Locks(ctx context.Context, q refdbdriver.LockQuery) (refdbdriver.LockPage, error) {
 	end, err := d.begin(ctx)
 	if err != nil {
-		return refdb.LockPage{}, err
+		return refdbdriver.LockPage{}, err
 	}
 	defer end()
-	var page refdb.LockPage
+	var page refdbdriver.LockPage
 	for _, k := range slices.SortedFunc(maps.Keys(d.locks), key.compare) {
 		row, _ := d.standing(k)
 		if d.selects(q, k, row.LockInfo) && len(page.Locks) < q.Limit {
@@ -290,12 +290,12 @@ func (d *driver) Locks(ctx context.Context, q refdb.LockQuery) (refdb.LockPage, 
 		}
 	}
 	if l, ok := lastOf(d.bug, page.Locks, q.Limit); ok {
-		page.Next = refdb.LockCursor{Project: l.Project, Ref: l.Ref}
+		page.Next = refdbdriver.LockCursor{Project: l.Project, Ref: l.Ref}
 	}
 	return page, nil
 }
 
-func (d *driver) selects(q refdb.LockQuery, k key, l refdb.LockInfo) bool {
+func (d *driver) selects(q refdbdriver.LockQuery, k key, l refdbdriver.LockInfo) bool {
 	after := k.compare(key{q.After.Project, q.After.Ref}) > 0
 	if d.bug == "page by ref" {
 		after = l.Project > q.After.Project && l.Ref > q.After.Ref
@@ -305,7 +305,7 @@ func (d *driver) selects(q refdb.LockQuery, k key, l refdb.LockInfo) bool {
 		owner = strings.HasPrefix(l.Owner, q.Owner)
 	}
 	return after && (q.Owner == "" || owner) &&
-		(strings.HasPrefix(l.Project, refdb.ReclaimPrefix) == q.Markers || d.bug == "markers are locks") &&
+		(strings.HasPrefix(l.Project, refdbdriver.ReclaimPrefix) == q.Markers || d.bug == "markers are locks") &&
 		(q.Project == "" || l.Project == q.Project) &&
 		(q.Ref == "" || l.Ref == q.Ref) &&
 		d.hasPrefix(l.Ref, q.Prefix) &&

@@ -4,11 +4,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // excluding returns the refs that exclude one that updates create, each with the first of those, in order.
-func (d *driver) excluding(project string, updates []refdb.Update) (intents []refdb.LockInfo, conflicts []refdb.NameConflict) {
+func (d *driver) excluding(project string, updates []refdbdriver.Update) (intents []refdbdriver.LockInfo, conflicts []refdbdriver.NameConflict) {
 	if d.bug == "names exclude nothing" {
 		return nil, nil
 	}
@@ -49,12 +49,12 @@ func (d *driver) excluding(project string, updates []refdb.Update) (intents []re
 				}
 			}
 			if with != "" && (len(conflicts) == 0 || d.bug != "the first conflict only") {
-				conflicts = append(conflicts, refdb.NameConflict{Ref: u.Ref, With: with})
+				conflicts = append(conflicts, refdbdriver.NameConflict{Ref: u.Ref, With: with})
 			}
 		}
 	}
-	slices.SortFunc(intents, func(a, b refdb.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
-	return slices.CompactFunc(intents, func(a, b refdb.LockInfo) bool { return a.Ref == b.Ref }), conflicts
+	slices.SortFunc(intents, func(a, b refdbdriver.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
+	return slices.CompactFunc(intents, func(a, b refdbdriver.LockInfo) bool { return a.Ref == b.Ref }), conflicts
 }
 
 // excludes reports whether name excludes created.
@@ -71,15 +71,15 @@ func (d *driver) excludes(created, name string) bool {
 	case "names exclude by prefix":
 		return created != name && (strings.HasPrefix(name, created) || strings.HasPrefix(created, name))
 	case "names exclude whatever their case":
-		return refdb.Excludes(strings.ToLower(created), strings.ToLower(name))
+		return refdbdriver.Excludes(strings.ToLower(created), strings.ToLower(name))
 	case "names exclude by like":
 		return like(name, created+"/%")
 	}
-	return refdb.Excludes(created, name)
+	return refdbdriver.Excludes(created, name)
 }
 
 // leaves reports whether the request itself decides about name: it deletes that ref, or is about that alone.
-func (d *driver) leaves(updates []refdb.Update, name string) bool {
-	i := slices.IndexFunc(updates, func(u refdb.Update) bool { return u.Ref == name })
+func (d *driver) leaves(updates []refdbdriver.Update, name string) bool {
+	i := slices.IndexFunc(updates, func(u refdbdriver.Update) bool { return u.Ref == name })
 	return i >= 0 && d.bug != "what goes with the request excludes"
 }

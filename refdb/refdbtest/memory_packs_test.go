@@ -8,14 +8,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-var _ refdb.PackStore = (*driver)(nil)
+var _ refdbdriver.PackStore = (*driver)(nil)
 
 // A packRow is a pack with its parts.
 type packRow struct {
-	refdb.Pack
+	refdbdriver.Pack
 	used  bool
 	began time.Time
 	time  time.Time // of the latest part
@@ -24,14 +24,14 @@ type packRow struct {
 
 func (p *packRow) complete() bool { return p.Parts > 0 }
 
-func (d *driver) StorePart(ctx context.Context, p refdb.PackPart) error {
+func (d *driver) StorePart(ctx context.Context, p refdbdriver.PackPart) error {
 	end, err := d.beginWrite(ctx, "StorePart")
 	if err != nil {
 		return err
 	}
 	defer end()
 	row := d.packs[p.Pack.ID]
-	refused := fmt.Errorf("storing part %d: %w", p.Number, refdb.ErrNoPack)
+	refused := fmt.Errorf("storing part %d: %w", p.Number, refdbdriver.ErrNoPack)
 	if row == nil {
 		if p.Number > 0 && d.bug != "any part begins a pack" {
 			return refused
@@ -74,7 +74,7 @@ func (d *driver) StorePart(ctx context.Context, p refdb.PackPart) error {
 }
 
 // usePacks marks r's packs as used, or refuses.
-func (d *driver) usePacks(r refdb.PrepareRequest) error {
+func (d *driver) usePacks(r refdbdriver.PrepareRequest) error {
 	missing := false
 	var rows []*packRow
 	carried := make(map[string]*packRow)
@@ -113,7 +113,7 @@ func (d *driver) usePacks(r refdb.PrepareRequest) error {
 		}
 	}
 	if missing && d.bug != "uses what it can" {
-		return fmt.Errorf("preparing: %w", refdb.ErrNoPack)
+		return fmt.Errorf("preparing: %w", refdbdriver.ErrNoPack)
 	}
 	if d.bug != "packs that come with a preparation are lost" {
 		maps.Copy(d.packs, carried)
@@ -133,12 +133,12 @@ func (d *driver) usePacks(r refdb.PrepareRequest) error {
 		row.Position, row.used = position, true
 	}
 	if missing {
-		return fmt.Errorf("preparing: %w", refdb.ErrNoPack)
+		return fmt.Errorf("preparing: %w", refdbdriver.ErrNoPack)
 	}
 	return nil
 }
 
-func (d *driver) Packs(ctx context.Context, q refdb.PackQuery) (page refdb.PackPage, err error) {
+func (d *driver) Packs(ctx context.Context, q refdbdriver.PackQuery) (page refdbdriver.PackPage, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return page, err
@@ -208,7 +208,7 @@ func (d *driver) PackPart(ctx context.Context, id string, number int) ([]byte, e
 	defer end()
 	row := d.packs[id]
 	if row == nil || row.parts[number] == nil || !row.complete() && d.bug != "incomplete packs are read" {
-		return nil, fmt.Errorf("reading: %w", refdb.ErrNoPack)
+		return nil, fmt.Errorf("reading: %w", refdbdriver.ErrNoPack)
 	}
 	return row.parts[number], nil
 }
@@ -286,7 +286,7 @@ func (d *driver) dropPacks(ctx context.Context, method string, limit int, goes f
 	return len(gone), nil
 }
 
-func (d *driver) PackUsage(ctx context.Context, project string) (u refdb.PackUsage, err error) {
+func (d *driver) PackUsage(ctx context.Context, project string) (u refdbdriver.PackUsage, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return u, err

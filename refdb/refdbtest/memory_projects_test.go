@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-func (d *driver) Projects(ctx context.Context, q refdb.ProjectQuery) (rows []refdb.Project, err error) {
+func (d *driver) Projects(ctx context.Context, q refdbdriver.ProjectQuery) (rows []refdbdriver.Project, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -24,7 +24,7 @@ func (d *driver) Projects(ctx context.Context, q refdb.ProjectQuery) (rows []ref
 			rows = append(rows, p)
 		}
 	}
-	slices.SortFunc(rows, func(a, b refdb.Project) int {
+	slices.SortFunc(rows, func(a, b refdbdriver.Project) int {
 		if d.bug == "projects by name" {
 			return strings.Compare(a.Project, b.Project)
 		}
@@ -33,23 +33,23 @@ func (d *driver) Projects(ctx context.Context, q refdb.ProjectQuery) (rows []ref
 	return rows[:min(len(rows), q.Limit)], nil
 }
 
-func (d *driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (refdb.Project, error) {
+func (d *driver) PutProject(ctx context.Context, r refdbdriver.ProjectRequest) (refdbdriver.Project, error) {
 	end, err := d.beginWrite(ctx, "PutProject")
 	if err != nil {
-		return refdb.Project{}, err
+		return refdbdriver.Project{}, err
 	}
 	defer end()
 	old := d.projects[r.Project]
 	if old.Revision > 0 && old.Op == r.Op {
 		switch d.bug {
 		case "a write again is a change":
-			return refdb.Project{}, &refdb.ProjectChangedError{Project: r.Project, Want: r.Revision, Have: old.Revision}
+			return refdbdriver.Project{}, &refdbdriver.ProjectChangedError{Project: r.Project, Want: r.Revision, Have: old.Revision}
 		case "a lost write is written again":
 		default:
 			return old, nil
 		}
 	} else if old.Revision != r.Revision && d.bug != "any revision is changed" && !(d.bug == "creates over a row" && r.Revision == 0) {
-		return refdb.Project{}, &refdb.ProjectChangedError{Project: r.Project, Want: r.Revision, Have: old.Revision}
+		return refdbdriver.Project{}, &refdbdriver.ProjectChangedError{Project: r.Project, Want: r.Revision, Have: old.Revision}
 	}
 	last := old.Revision
 	if d.bug != "revisions per project" {
@@ -65,10 +65,10 @@ func (d *driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (refdb.
 			d.pause(d.bug)
 		}
 		if have := d.projects[r.Project].Revision; have != r.Revision {
-			return refdb.Project{}, &refdb.ProjectChangedError{Project: r.Project, Want: r.Revision, Have: have}
+			return refdbdriver.Project{}, &refdbdriver.ProjectChangedError{Project: r.Project, Want: r.Revision, Have: have}
 		}
 	}
-	p := refdb.Project{Project: r.Project, ID: r.ID, Rules: r.Rules, Mode: r.Mode, Store: r.Store, Revision: last + 1, Time: now(), Op: r.Op}
+	p := refdbdriver.Project{Project: r.Project, ID: r.ID, Rules: r.Rules, Mode: r.Mode, Store: r.Store, Revision: last + 1, Time: now(), Op: r.Op}
 	if d.bug == "what is stored is forgotten" {
 		p.Store = ""
 	}
@@ -76,7 +76,7 @@ func (d *driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (refdb.
 	return p, nil
 }
 
-func (d *driver) Record(ctx context.Context, e refdb.AuditEntry) (time.Time, error) {
+func (d *driver) Record(ctx context.Context, e refdbdriver.AuditEntry) (time.Time, error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return time.Time{}, err
@@ -89,7 +89,7 @@ func (d *driver) Record(ctx context.Context, e refdb.AuditEntry) (time.Time, err
 	return e.Time, nil
 }
 
-func (d *driver) Conclude(ctx context.Context, c refdb.AuditCursor, outcome string) (bool, error) {
+func (d *driver) Conclude(ctx context.Context, c refdbdriver.AuditCursor, outcome string) (bool, error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return false, err
@@ -107,15 +107,17 @@ func (d *driver) Conclude(ctx context.Context, c refdb.AuditCursor, outcome stri
 	return there, nil
 }
 
-func (d *driver) Audit(ctx context.Context, q refdb.AuditQuery) (page refdb.AuditPage, err error) {
+func (d *driver) Audit(ctx context.Context, q refdbdriver.AuditQuery) (page refdbdriver.AuditPage, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return page, err
 	}
 	defer end()
-	compare := func(a, b refdb.AuditCursor) int { return cmp.Or(a.Time.Compare(b.Time), strings.Compare(a.ID, b.ID)) }
+	compare := func(a, b refdbdriver.AuditCursor) int {
+		return cmp.Or(a.Time.Compare(b.Time), strings.Compare(a.ID, b.ID))
+	}
 	all := slices.Clone(d.audit)
-	slices.SortFunc(all, func(a, b refdb.AuditEntry) int {
+	slices.SortFunc(all, func(a, b refdbdriver.AuditEntry) int {
 		if d.bug == "entries without order" {
 			return strings.Compare(a.ID, b.ID)
 		}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
@@ -19,7 +19,7 @@ func (d *driver) rowOf(k key, owner, nonce string) queue.Row {
 }
 
 // decide returns what package queue decides about r, changed by the bug.
-func (d *driver) decide(r refdb.AcquireRequest) queue.Verdict {
+func (d *driver) decide(r refdbdriver.AcquireRequest) queue.Verdict {
 	rows := make([]queue.Row, len(r.Refs))
 	for i, ref := range r.Refs {
 		rows[i] = d.rowOf(key{r.Project, ref}, r.Owner, r.Nonce)
@@ -42,10 +42,10 @@ func (d *driver) decide(r refdb.AcquireRequest) queue.Verdict {
 	}
 	switch d.bug {
 	case "nobody waits":
-		r.Waiter = refdb.Waiter{}
+		r.Waiter = refdbdriver.Waiter{}
 	case "all wait":
 		if r.Waiter.ID == "" {
-			r.Waiter = refdb.Waiter{ID: "somebody", Turn: time.Minute, Channel: "c"}
+			r.Waiter = refdbdriver.Waiter{ID: "somebody", Turn: time.Minute, Channel: "c"}
 		}
 	case "tickets are new each time":
 		r.Waiter.Place.Ticket = time.Time{}
@@ -115,10 +115,10 @@ func (d *driver) leave(k key, a queue.RowUpdate) {
 }
 
 // end ends a lock, which goes to next or to the first waiter.
-func (d *driver) end(k key, next refdb.Waiter) {
+func (d *driver) end(k key, next refdbdriver.Waiter) {
 	row, _ := d.standing(k)
 	if d.bug == "the next is not preferred" {
-		next = refdb.Waiter{}
+		next = refdbdriver.Waiter{}
 	}
 	q := slices.Clone(row.queue)
 	if d.bug == "the next is preferred for ever" && next.ID != "" || d.bug == "polls are never waited for" && len(q) > 0 && q[0].Channel == "" {
@@ -151,7 +151,7 @@ func (d *driver) end(k key, next refdb.Waiter) {
 		}
 	}
 	if d.bug != "the next is not woken" {
-		d.send(next.Channel, refdb.Wakeup{Project: k.project, Ref: k.ref, Waiter: next.ID})
+		d.send(next.Channel, refdbdriver.Wakeup{Project: k.project, Ref: k.ref, Waiter: next.ID})
 	}
 }
 
@@ -161,7 +161,7 @@ func (d *driver) endBy(method string, k key) {
 		delete(d.locks, k)
 		return
 	}
-	d.end(k, refdb.Waiter{})
+	d.end(k, refdbdriver.Waiter{})
 }
 
 // withdraw takes a waiter out of the queue of a lock.
@@ -185,29 +185,29 @@ func (d *driver) wake(k key, q queue.Queue, turn time.Duration) {
 	if d.bug == "wakes the last" {
 		slices.Reverse(q)
 	}
-	d.send(q[0].Channel, refdb.Wakeup{Project: k.project, Ref: k.ref, Waiter: q[0].ID})
+	d.send(q[0].Channel, refdbdriver.Wakeup{Project: k.project, Ref: k.ref, Waiter: q[0].ID})
 	if len(q) > 1 && turn > 0 && d.bug != "the second is not told" {
 		if d.bug == "the second is woken at once" {
 			turn = 0
 		}
-		d.send(q[1].Channel, refdb.Wakeup{Project: k.project, Ref: k.ref, Waiter: q[1].ID, After: turn})
+		d.send(q[1].Channel, refdbdriver.Wakeup{Project: k.project, Ref: k.ref, Waiter: q[1].ID, After: turn})
 	}
 }
 
-func (d *driver) send(channel string, w refdb.Wakeup) {
+func (d *driver) send(channel string, w refdbdriver.Wakeup) {
 	select {
 	case d.channels[channel] <- w:
 	default: // nobody listens
 	}
 }
 
-func (d *driver) Listen(ctx context.Context, channel string, started func(), wake func(refdb.Wakeup)) error {
+func (d *driver) Listen(ctx context.Context, channel string, started func(), wake func(refdbdriver.Wakeup)) error {
 	d.mu.Lock()
 	if d.bug == "one listener" {
 		delete(d.channels, d.listening)
 		d.listening = channel
 	}
-	c := make(chan refdb.Wakeup, 100)
+	c := make(chan refdbdriver.Wakeup, 100)
 	d.channels[channel] = c
 	d.mu.Unlock()
 	defer func() {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest"
 )
@@ -20,14 +20,14 @@ type memory struct {
 	bug string
 
 	mu       sync.Mutex
-	refs     map[key]refdb.Ref
+	refs     map[key]refdbdriver.Ref
 	locks    map[key]lockRow
-	intents  map[intentKey]refdb.Intent
-	channels map[string]chan refdb.Wakeup
-	mark     refdb.Token
+	intents  map[intentKey]refdbdriver.Intent
+	channels map[string]chan refdbdriver.Wakeup
+	mark     refdbdriver.Token
 	reserved int64 // revision, if it has the bug to give them out of turn
-	projects map[string]refdb.Project
-	audit    []refdb.AuditEntry
+	projects map[string]refdbdriver.Project
+	audit    []refdbdriver.AuditEntry
 	packs    map[string]*packRow
 	orphans  map[string]map[int][]byte // parts of packs that were deleted
 	history
@@ -41,19 +41,19 @@ func (k key) compare(o key) int {
 }
 
 type lockRow struct {
-	refdb.LockInfo // except its Age
-	nonce          string
-	queue          queue.Queue
+	refdbdriver.LockInfo // except its Age
+	nonce                string
+	queue                queue.Queue
 }
 
-var _ refdb.Notifier = (*driver)(nil)
+var _ refdbdriver.Notifier = (*driver)(nil)
 
 var _ refdbtest.Database = (*memory)(nil)
 
 func newMemory(bug string) *memory {
 	return &memory{
-		bug: bug, refs: make(map[key]refdb.Ref), locks: make(map[key]lockRow),
-		intents: make(map[intentKey]refdb.Intent), channels: make(map[string]chan refdb.Wakeup), projects: make(map[string]refdb.Project),
+		bug: bug, refs: make(map[key]refdbdriver.Ref), locks: make(map[key]lockRow),
+		intents: make(map[intentKey]refdbdriver.Intent), channels: make(map[string]chan refdbdriver.Wakeup), projects: make(map[string]refdbdriver.Project),
 		packs: make(map[string]*packRow), orphans: make(map[string]map[int][]byte), history: newHistory(), admission: newAdmission(),
 	}
 }
@@ -70,8 +70,8 @@ func (m *memory) URL() string       { return "memory:" }
 func (m *memory) Rounds() int       { return 50 }
 func (m *memory) FutureTimes() bool { return true }
 
-func (m *memory) Open(tb testing.TB) refdb.Driver {
-	d := &driver{memory: m, taken: make(map[refdb.LockID]bool)}
+func (m *memory) Open(tb testing.TB) refdbdriver.Driver {
+	d := &driver{memory: m, taken: make(map[refdbdriver.LockID]bool)}
 	tb.Cleanup(func() { d.Close() })
 	return d
 }
@@ -89,13 +89,13 @@ func (m *memory) Age(tb testing.TB, project, ref string, d time.Duration) {
 	m.locks[k] = row
 }
 
-func (m *memory) InsertLock(tb testing.TB, l refdb.LockInfo) {
+func (m *memory) InsertLock(tb testing.TB, l refdbdriver.LockInfo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := now()
-	l.Heartbeat, l.StaleAfter = now.Add(-l.Age), refdb.DefaultStaleAfter
+	l.Heartbeat, l.StaleAfter = now.Add(-l.Age), refdbdriver.DefaultStaleAfter
 	if l.Token == 0 {
-		l.Token = refdb.TokenOf(now)
+		l.Token = refdbdriver.TokenOf(now)
 	}
 	m.locks[key{l.Project, l.Ref}] = lockRow{LockInfo: l}
 }
@@ -105,14 +105,14 @@ func (m *memory) TakeOver(tb testing.TB, project, ref, owner string) {
 	defer m.mu.Unlock()
 	k := key{project, ref}
 	row, now := m.locks[k], now()
-	row.Heartbeat, row.Token, row.Owner = now, max(refdb.TokenOf(now), row.Token+1), owner
+	row.Heartbeat, row.Token, row.Owner = now, max(refdbdriver.TokenOf(now), row.Token+1), owner
 	m.locks[k] = row
 }
 
-func (m *memory) InsertRef(tb testing.TB, project, ref string, v refdb.Value) {
+func (m *memory) InsertRef(tb testing.TB, project, ref string, v refdbdriver.Value) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.refs[key{project, ref}] = refdb.Ref{Name: ref, Value: v, Time: now()}
+	m.refs[key{project, ref}] = refdbdriver.Ref{Name: ref, Value: v, Time: now()}
 }
 
 // Exec understands the few statements that the suite uses.
@@ -151,7 +151,7 @@ func (m *memory) Exec(tb testing.TB, sql string, _ ...any) {
 	}
 }
 
-func (m *memory) RowLock(tb testing.TB, project, ref string) (refdb.LockInfo, bool) {
+func (m *memory) RowLock(tb testing.TB, project, ref string) (refdbdriver.LockInfo, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	row, ok := m.locks[key{project, ref}]
@@ -165,8 +165,8 @@ type driver struct {
 	*memory
 	closed bool
 
-	taken     map[refdb.LockID]bool // what it acquired, if it has the bug to remember that
-	listening string                // the one channel, if it has the bug to have one only
+	taken     map[refdbdriver.LockID]bool // what it acquired, if it has the bug to remember that
+	listening string                      // the one channel, if it has the bug to have one only
 }
 
 // begin starts a transaction, which ends with the function it returns.

@@ -1,5 +1,5 @@
 // Package refdbtest is the conformance suite that every database behind refdb
-// passes. It is written against [refdb.Driver] and [refdb.DB] alone, and checks
+// passes. It is written against [driver.Driver] and [refdb.DB] alone, and checks
 // each promise and each method's contract. Package internal/driver has the rows about a
 // driver's methods, internal/race those about two or more requests at once, internal/db those
 // about a DB on the driver; internal/suite runs them, and has what they share.
@@ -20,7 +20,7 @@
 // the driver. A driver keeps nothing between two calls: those of one client may go
 // through two processes, such as two servers behind a load balancer.
 //
-// Rows about a [refdb.Notifier] pass at once if the driver is none, or if its Listen
+// Rows about a [driver.Notifier] pass at once if the driver is none, or if its Listen
 // returns errors.ErrUnsupported.
 //
 // The name of a row says what is expected of the driver:
@@ -37,7 +37,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/db"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/race"
@@ -52,24 +52,24 @@ type Database interface {
 	URL() string
 	// Open returns another driver on the database, as another process would
 	// have it. It is closed when tb ends.
-	Open(tb testing.TB) refdb.Driver
+	Open(tb testing.TB) refdbdriver.Driver
 	// Age moves the heartbeat of a lock back by d; forward, if d is negative.
 	Age(tb testing.TB, project, ref string, d time.Duration)
 	// InsertLock writes a lock as Gerrit's plugin would: with Project, Ref,
 	// Owner, a heartbeat of the database's time less Age, and Token or, if that
 	// is 0, the database's time. All other columns are NULL.
-	InsertLock(tb testing.TB, l refdb.LockInfo)
+	InsertLock(tb testing.TB, l refdbdriver.LockInfo)
 	// TakeOver takes a lock over as Gerrit's plugin would: it sets the heartbeat and
 	// the token to the database's time, which is later than the old token, and the
 	// owner. All other columns stay.
 	TakeOver(tb testing.TB, project, ref, owner string)
 	// InsertRef writes a ref as Gerrit's plugin would: without an operation.
-	InsertRef(tb testing.TB, project, ref string, v refdb.Value)
+	InsertRef(tb testing.TB, project, ref string, v refdbdriver.Value)
 	// Exec executes a statement in the database's own dialect. The suite's few statements
 	// are plain SQL on the tables locks and refs, without arguments.
 	Exec(tb testing.TB, sql string, args ...any)
 	// RowLock reads the row of a lock.
-	RowLock(tb testing.TB, project, ref string) (l refdb.LockInfo, ok bool)
+	RowLock(tb testing.TB, project, ref string) (l refdbdriver.LockInfo, ok bool)
 }
 
 // Run checks everything, on one database per topic, and some rows on their own. Topics, and the

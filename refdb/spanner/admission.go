@@ -10,7 +10,7 @@ import (
 
 	"cloud.google.com/go/spanner"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // The server is the database, by its full name: a backup is always put back into a new one. To compare it in each
@@ -45,7 +45,7 @@ func (d *Driver) checkAdmission(ctx context.Context) error {
 	}
 	if len(rows) != 1 {
 		return failed(r.what, fmt.Errorf("%w: the row of admission is missing: run `refdbctl migrate force %d`, then `refdbctl migrate up`",
-			refdb.ErrSchema, admissionVersion-1))
+			driver.ErrSchema, admissionVersion-1))
 	}
 	if rows[0].server == newServer {
 		_, err := changeAdmission(ctx, d, r, func(context.Context, *transaction, *batch, admissionRow) (struct{}, error) { return struct{}{}, nil })
@@ -62,7 +62,7 @@ func (d *Driver) checkAdmission(ctx context.Context) error {
 // requireAdmission returns ErrNotAdmitted if the database was not admitted when the driver last looked.
 func (d *Driver) requireAdmission(r request) error {
 	if d.refused.Load() {
-		return failed(r.what, refdb.ErrNotAdmitted)
+		return failed(r.what, driver.ErrNotAdmitted)
 	}
 	return nil
 }
@@ -72,7 +72,7 @@ func (d *Driver) requireAdmission(r request) error {
 func (d *Driver) refuseBarred(what, owner string) error {
 	site, _, _ := strings.Cut(owner, "/")
 	if barred := d.barred.Load(); barred != nil && slices.Contains(*barred, site) {
-		return failed(what, refdb.ErrNotAdmitted)
+		return failed(what, driver.ErrNotAdmitted)
 	}
 	return nil
 }
@@ -105,8 +105,8 @@ func readAdmissionRow(row *spanner.Row) (a admissionRow, err error) {
 }
 
 // admissionNow reads the state within a transaction.
-func (d *Driver) admissionNow(ctx context.Context, row admissionRow, query queryFunc) (refdb.Admission, error) {
-	a := refdb.Admission{Server: d.name, Admitted: d.isAdmitted(row.server)}
+func (d *Driver) admissionNow(ctx context.Context, row admissionRow, query queryFunc) (driver.Admission, error) {
+	a := driver.Admission{Server: d.name, Admitted: d.isAdmitted(row.server)}
 	err := query(ctx, spanner.NewStatement(countLostSQL), func(row *spanner.Row) error {
 		var n int64
 		err := row.Columns(&n)
@@ -117,7 +117,7 @@ func (d *Driver) admissionNow(ctx context.Context, row admissionRow, query query
 		return a, err
 	}
 	err = query(ctx, spanner.NewStatement(witnessesSQL), func(row *spanner.Row) error {
-		var w refdb.Witness
+		var w driver.Witness
 		var seen spanner.NullTime
 		err := row.Columns(&w.Name, &w.Server, &seen, &w.Away, &w.Without, &w.Since)
 		w.Since = w.Since.UTC()
@@ -150,13 +150,13 @@ func snapshot[T any](ctx context.Context, d *Driver, r request, do func(context.
 	return answer, nil
 }
 
-// Admission implements refdb.AdmissionStore.
-func (d *Driver) Admission(ctx context.Context) (refdb.Admission, error) {
+// Admission implements driver.AdmissionStore.
+func (d *Driver) Admission(ctx context.Context) (driver.Admission, error) {
 	r := request{tag: "refdb.admission", what: "read which server is admitted"}
-	return snapshot(ctx, d, r, func(ctx context.Context, query queryFunc) (refdb.Admission, error) {
+	return snapshot(ctx, d, r, func(ctx context.Context, query queryFunc) (driver.Admission, error) {
 		row, err := readAdmission(ctx, query)
 		if err != nil {
-			return refdb.Admission{}, err
+			return driver.Admission{}, err
 		}
 		return d.admissionNow(ctx, row, query)
 	})
@@ -197,4 +197,4 @@ func (b *batch) admit(server string) {
 	b.add(len(admissionColumns), spanner.Update("admission", admissionColumns, []any{1, server, spanner.CommitTimestamp}))
 }
 
-var errReplaced = fmt.Errorf("%w: it is another database", refdb.ErrUnavailable)
+var errReplaced = fmt.Errorf("%w: it is another database", driver.ErrUnavailable)

@@ -6,7 +6,7 @@ import (
 
 	"cloud.google.com/go/spanner"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
@@ -38,10 +38,10 @@ var (
 	epochColumns = []string{"first", "id", "began", "asked_by", "reason"}
 )
 
-// Recover implements refdb.AdmissionStore. Tokens need not be raised: they are timestamps of commits.
-func (d *Driver) Recover(ctx context.Context, r refdb.RecoverRequest) (refdb.Recovered, error) {
+// Recover implements driver.AdmissionStore. Tokens need not be raised: they are timestamps of commits.
+func (d *Driver) Recover(ctx context.Context, r driver.RecoverRequest) (driver.Recovered, error) {
 	q := request{tag: "refdb.recover", what: "recover"}
-	return changeAdmission(ctx, d, q, func(ctx context.Context, t *transaction, b *batch, row admissionRow) (answer refdb.Recovered, err error) {
+	return changeAdmission(ctx, d, q, func(ctx context.Context, t *transaction, b *batch, row admissionRow) (answer driver.Recovered, err error) {
 		answer.Admission, err = d.admissionNow(ctx, row, t.query)
 		if answer.Done = answer.Admitted; err != nil || answer.Done || !r.MayBegin(answer.Admission) {
 			return answer, err
@@ -76,7 +76,7 @@ func (d *Driver) Recover(ctx context.Context, r refdb.RecoverRequest) (refdb.Rec
 
 // endLeases ends all locks but those that stand for intents, and reports whether there are more.
 func (b *batch) endLeases(ctx context.Context, t *transaction) (more bool, err error) {
-	s := spanner.Statement{SQL: leasesSQL, Params: map[string]any{"never_stale": refdb.NeverStale.Microseconds(), "limit": int64(endedLocks)}}
+	s := spanner.Statement{SQL: leasesSQL, Params: map[string]any{"never_stale": driver.NeverStale.Microseconds(), "limit": int64(endedLocks)}}
 	n := 0
 	err = t.query(ctx, s, func(row *spanner.Row) error {
 		var project, ref string
@@ -89,7 +89,7 @@ func (b *batch) endLeases(ctx context.Context, t *transaction) (more bool, err e
 }
 
 // beginEpoch begins an epoch before what was written again: nothing else was written since the database was halted.
-func (b *batch) beginEpoch(ctx context.Context, t *transaction, r refdb.RecoverRequest, row admissionRow) error {
+func (b *batch) beginEpoch(ctx context.Context, t *transaction, r driver.RecoverRequest, row admissionRow) error {
 	return t.query(ctx, spanner.NewStatement(lastEpochSQL), func(found *spanner.Row) error {
 		var last, first time.Time
 		if err := found.Columns(&last, &first); err != nil {
@@ -114,7 +114,7 @@ func readUndecided(ctx context.Context, t *transaction, limit int) (refs rules.L
 		var token spanner.NullTime // of the intent; NULL if there is none
 		var nonce spanner.NullString
 		l, err := readLost(row, (*string)(&now.Value), &token, &nonce)
-		now.Intent, now.Token = operation.ID(nonce.StringVal), refdb.TokenOf(token.Time)
+		now.Intent, now.Token = operation.ID(nonce.StringVal), driver.TokenOf(token.Time)
 		refs.Add(l, now)
 		return err
 	})
@@ -122,7 +122,7 @@ func readUndecided(ctx context.Context, t *transaction, limit int) (refs rules.L
 }
 
 // decideLost decides about lost changes of at most limit refs, and of no more than fit.
-func (b *batch) decideLost(ctx context.Context, t *transaction, limit int) (decided []refdb.LostChange, err error) {
+func (b *batch) decideLost(ctx context.Context, t *transaction, limit int) (decided []driver.LostChange, err error) {
 	refs, err := readUndecided(ctx, t, limit)
 	if err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func (b *batch) decideLost(ctx context.Context, t *transaction, limit int) (deci
 		}
 		for _, l := range verdict.Decided {
 			// Of what does not fit the next step says the same, unless it is about what this one wrote.
-			if l.Fate == refdb.Opposed && b.cost > recoveredCost {
+			if l.Fate == driver.Opposed && b.cost > recoveredCost {
 				continue
 			}
 			b.add(len(fateColumns), spanner.Update("lost", fateColumns, []any{l.Project, l.Ref, l.Op, string(l.Fate)}))
@@ -152,8 +152,8 @@ func (b *batch) decideLost(ctx context.Context, t *transaction, limit int) (deci
 }
 
 // rewrite makes a lost change again.
-func (b *batch) rewrite(l refdb.LostChange, have refdb.Value, by refdb.Origin) {
-	if l.New == refdb.Unknown {
+func (b *batch) rewrite(l driver.LostChange, have driver.Value, by driver.Origin) {
+	if l.New == driver.Unknown {
 		b.removeRef(l.Project, l.Ref, have, by)
 	} else {
 		b.putRef(l.Project, l.Ref, have, l.New, by)

@@ -10,7 +10,7 @@ import (
 
 	"cloud.google.com/go/spanner"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
@@ -63,7 +63,7 @@ type knownKey struct {
 
 func (k knownKey) bytes() int { return len(k.Project) + len(k.Ref) + len(k.Op) + 64 }
 
-func knownKeys(known []refdb.Known) []knownKey {
+func knownKeys(known []driver.Known) []knownKey {
 	keys := make([]knownKey, len(known))
 	for n, k := range known {
 		keys[n] = knownKey{int64(n), k.Project, k.Ref, k.Op, int64(k.Token), instant(positionOf(k.At))}
@@ -71,17 +71,17 @@ func knownKeys(known []refdb.Known) []knownKey {
 	return keys
 }
 
-// Look implements refdb.AdmissionStore.
-func (d *Driver) Look(ctx context.Context, witness string, known []refdb.Known) (refdb.Looked, error) {
+// Look implements driver.AdmissionStore.
+func (d *Driver) Look(ctx context.Context, witness string, known []driver.Known) (driver.Looked, error) {
 	r := request{tag: "refdb.look", what: "compare with the database"}
-	return snapshot(ctx, d, r, func(ctx context.Context, query queryFunc) (refdb.Looked, error) {
+	return snapshot(ctx, d, r, func(ctx context.Context, query queryFunc) (driver.Looked, error) {
 		missing, err := look(ctx, query, witness, known)
-		return refdb.Looked{Server: d.name, Missing: missing}, err
+		return driver.Looked{Server: d.name, Missing: missing}, err
 	})
 }
 
 // look returns the indices of those that are not there.
-func look(ctx context.Context, query queryFunc, witness string, known []refdb.Known) (missing []int, err error) {
+func look(ctx context.Context, query queryFunc, witness string, known []driver.Known) (missing []int, err error) {
 	if len(known) == 0 {
 		return nil, nil
 	}
@@ -121,13 +121,13 @@ func prunedUpto(ctx context.Context, query queryFunc, witness string) (upto span
 	return upto, err
 }
 
-// Report implements refdb.AdmissionStore. A long one is cut into parts: the parts before the last are open.
-func (d *Driver) Report(ctx context.Context, r refdb.Report) (refdb.Admission, error) {
+// Report implements driver.AdmissionStore. A long one is cut into parts: the parts before the last are open.
+func (d *Driver) Report(ctx context.Context, r driver.Report) (driver.Admission, error) {
 	for len(r.Missing) > maxReported {
 		part := r
 		part.Missing, part.Open = r.Missing[:maxReported], true
 		if _, err := d.reportOnce(ctx, part); err != nil {
-			return refdb.Admission{}, err
+			return driver.Admission{}, err
 		}
 		r.Missing = r.Missing[maxReported:]
 	}
@@ -144,12 +144,12 @@ func (d *Driver) Report(ctx context.Context, r refdb.Report) (refdb.Admission, e
 	return a, err
 }
 
-func (d *Driver) reportOnce(ctx context.Context, r refdb.Report) (refdb.Admission, error) {
+func (d *Driver) reportOnce(ctx context.Context, r driver.Report) (driver.Admission, error) {
 	q := request{tag: "refdb.report", what: "report a comparison with the database"}
 	if r.Server != d.name {
-		return refdb.Admission{}, failed(q.what, errReplaced)
+		return driver.Admission{}, failed(q.what, errReplaced)
 	}
-	return changeAdmission(ctx, d, q, func(ctx context.Context, t *transaction, b *batch, row admissionRow) (refdb.Admission, error) {
+	return changeAdmission(ctx, d, q, func(ctx context.Context, t *transaction, b *batch, row admissionRow) (driver.Admission, error) {
 		a, err := d.admissionNow(ctx, row, t.query)
 		if err != nil {
 			return a, err
@@ -158,7 +158,7 @@ func (d *Driver) reportOnce(ctx context.Context, r refdb.Report) (refdb.Admissio
 		if err != nil {
 			return a, err
 		}
-		var lost []refdb.Known
+		var lost []driver.Known
 		for _, i := range missing {
 			lost = append(lost, r.Missing[i])
 		}
@@ -179,11 +179,11 @@ func (d *Driver) reportOnce(ctx context.Context, r refdb.Report) (refdb.Admissio
 }
 
 // lostAmong reads and locks the rows of those that are recorded as lost.
-func lostAmong(ctx context.Context, t *transaction, known []refdb.Known) (map[refdb.LostCursor]refdb.LostChange, error) {
-	recorded := make(map[refdb.LostCursor]refdb.LostChange)
+func lostAmong(ctx context.Context, t *transaction, known []driver.Known) (map[driver.LostCursor]driver.LostChange, error) {
+	recorded := make(map[driver.LostCursor]driver.LostChange)
 	s := spanner.Statement{SQL: recordedSQL, Params: make(map[string]any)}
 	err := queryKeys(ctx, t, s, knownKeys(known), knownKey.bytes, func(row *spanner.Row) error {
-		var l refdb.LostChange
+		var l driver.LostChange
 		err := row.Columns(&l.Project, &l.Ref, &l.Op, (*string)(&l.Fate), &l.Witness)
 		recorded[l.Cursor()] = l
 		return err
@@ -192,10 +192,10 @@ func lostAmong(ctx context.Context, t *transaction, known []refdb.Known) (map[re
 }
 
 // report records a report, of which r.Missing is missing still, and leaves in a what stands after it.
-func (b *batch) report(r refdb.Report, a *refdb.Admission, recorded map[refdb.LostCursor]refdb.LostChange, now time.Time) {
+func (b *batch) report(r driver.Report, a *driver.Admission, recorded map[driver.LostCursor]driver.LostChange, now time.Time) {
 	changed, fate := rules.ReportWitnesses(a.Witnesses, r, now)
 	b.recordLost(r, fate, a, recorded)
-	witnesses := make(map[string]refdb.Witness)
+	witnesses := make(map[string]driver.Witness)
 	for _, w := range slices.Concat(a.Witnesses, changed) {
 		witnesses[w.Name] = w
 	}
@@ -208,7 +208,7 @@ func (b *batch) report(r refdb.Report, a *refdb.Admission, recorded map[refdb.Lo
 	}
 }
 
-func (b *batch) recordLost(r refdb.Report, fate refdb.Fate, a *refdb.Admission, recorded map[refdb.LostCursor]refdb.LostChange) {
+func (b *batch) recordLost(r driver.Report, fate driver.Fate, a *driver.Admission, recorded map[driver.LostCursor]driver.LostChange) {
 	name := cmp.Or(r.Witness, r.Owner)
 	for _, k := range r.Missing {
 		was, known := recorded[k.Cursor()]
@@ -216,29 +216,29 @@ func (b *batch) recordLost(r refdb.Report, fate refdb.Fate, a *refdb.Admission, 
 		case !known:
 			b.add(len(lostColumns), spanner.Insert("lost", lostColumns, []any{k.Project, k.Ref, k.Op, string(k.Old), string(k.New), k.Owner, k.By,
 				int64(k.Token), string(k.Move), instant(positionOf(k.At)), name, string(fate), spanner.CommitTimestamp}))
-			recorded[k.Cursor()] = refdb.LostChange{Known: k, Witness: name, Fate: fate}
-			if fate == refdb.Undecided {
+			recorded[k.Cursor()] = driver.LostChange{Known: k, Witness: name, Fate: fate}
+			if fate == driver.Undecided {
 				a.Lost++
 			}
-		case was.Fate == refdb.Undecided && was.Witness == name:
+		case was.Fate == driver.Undecided && was.Witness == name:
 			b.add(len(moveColumns), spanner.Update("lost", moveColumns, []any{k.Project, k.Ref, k.Op, string(k.Move)}))
 		}
 	}
 }
 
-func (b *batch) putWitness(w refdb.Witness) {
+func (b *batch) putWitness(w driver.Witness) {
 	seen := spanner.NullTime{Time: w.Seen, Valid: !w.Seen.IsZero()}
 	b.add(len(witnessColumns), spanner.InsertOrUpdate("witnesses", witnessColumns, []any{w.Name, w.Server, seen, w.Away, w.Without, w.Since}))
 }
 
-// LostChanges implements refdb.AdmissionStore.
-func (d *Driver) LostChanges(ctx context.Context, q refdb.LostQuery) (p refdb.LostPage, err error) {
+// LostChanges implements driver.AdmissionStore.
+func (d *Driver) LostChanges(ctx context.Context, q driver.LostQuery) (p driver.LostPage, err error) {
 	r := request{tag: "refdb.lost", what: "list lost changes"}
-	p.Lost, err = readRows(ctx, d, r, func(row *spanner.Row) (refdb.LostChange, error) { return readLost(row) }, r.query(spanner.Statement{SQL: lostPageSQL, Params: map[string]any{
+	p.Lost, err = readRows(ctx, d, r, func(row *spanner.Row) (driver.LostChange, error) { return readLost(row) }, r.query(spanner.Statement{SQL: lostPageSQL, Params: map[string]any{
 		"project": q.After.Project, "ref": q.After.Ref, "op": q.After.Op, "decided": q.Decided, "limit": int64(q.Limit),
 	}}))
 	if err != nil {
-		return refdb.LostPage{}, err
+		return driver.LostPage{}, err
 	}
 	if n := len(p.Lost); n > 0 && n == q.Limit {
 		p.Next = p.Lost[n-1].Cursor()
@@ -247,10 +247,10 @@ func (d *Driver) LostChanges(ctx context.Context, q refdb.LostQuery) (p refdb.Lo
 }
 
 // readLost reads lostSQL, and more columns behind it.
-func readLost(row *spanner.Row, more ...any) (l refdb.LostChange, err error) {
+func readLost(row *spanner.Row, more ...any) (l driver.LostChange, err error) {
 	var token int64
 	err = row.Columns(append([]any{&l.Project, &l.Ref, &l.Op, (*string)(&l.Old), (*string)(&l.New), &l.Owner, &l.By, &token,
 		(*string)(&l.Move), &l.At, &l.Witness, (*string)(&l.Fate), &l.Reported}, more...)...)
-	l.Token, l.At, l.Reported = refdb.Token(token), l.At.UTC(), l.Reported.UTC()
+	l.Token, l.At, l.Reported = driver.Token(token), l.At.UTC(), l.Reported.UTC()
 	return l, err
 }

@@ -6,7 +6,7 @@ import (
 
 	"cloud.google.com/go/spanner"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 var (
@@ -23,8 +23,8 @@ ORDER BY time, id LIMIT @limit`
 	entrySQL = `SELECT ended FROM audit WHERE time = @time AND id = @id`
 )
 
-// Record implements refdb.AuditStore.
-func (d *Driver) Record(ctx context.Context, e refdb.AuditEntry) (time.Time, error) {
+// Record implements driver.AuditStore.
+func (d *Driver) Record(ctx context.Context, e driver.AuditEntry) (time.Time, error) {
 	r := request{tag: "refdb.record", what: "record an action"}
 	at, err := d.transact(ctx, r, func(ctx context.Context, t *transaction) error {
 		var b batch
@@ -38,8 +38,8 @@ func (d *Driver) Record(ctx context.Context, e refdb.AuditEntry) (time.Time, err
 	return at.UTC(), nil
 }
 
-// Conclude implements refdb.AuditStore.
-func (d *Driver) Conclude(ctx context.Context, e refdb.AuditCursor, outcome string) (there bool, err error) {
+// Conclude implements driver.AuditStore.
+func (d *Driver) Conclude(ctx context.Context, e driver.AuditCursor, outcome string) (there bool, err error) {
 	r := request{tag: "refdb.conclude", what: "record an outcome"}
 	s := spanner.Statement{SQL: entrySQL, Params: map[string]any{"time": e.Time, "id": e.ID}}
 	_, err = d.transact(ctx, r, func(ctx context.Context, t *transaction) error {
@@ -59,14 +59,14 @@ func (d *Driver) Conclude(ctx context.Context, e refdb.AuditCursor, outcome stri
 	return there && err == nil, err
 }
 
-// Audit implements refdb.AuditStore.
-func (d *Driver) Audit(ctx context.Context, q refdb.AuditQuery) (page refdb.AuditPage, err error) {
+// Audit implements driver.AuditStore.
+func (d *Driver) Audit(ctx context.Context, q driver.AuditQuery) (page driver.AuditPage, err error) {
 	r := request{tag: "refdb.audit", what: "list the audit"}
 	page.Entries, err = readRows(ctx, d, r, entryOf, r.query(spanner.Statement{SQL: auditSQL, Params: map[string]any{
 		"project": q.Project, "since": q.Since, "time": q.After.Time, "id": q.After.ID, "limit": int64(q.Limit),
 	}}))
 	if err != nil {
-		return refdb.AuditPage{}, err
+		return driver.AuditPage{}, err
 	}
 	if n := len(page.Entries); n > 0 && n == q.Limit {
 		page.Next = page.Entries[n-1].Cursor()
@@ -74,7 +74,7 @@ func (d *Driver) Audit(ctx context.Context, q refdb.AuditQuery) (page refdb.Audi
 	return page, nil
 }
 
-func entryOf(row *spanner.Row) (e refdb.AuditEntry, err error) {
+func entryOf(row *spanner.Row) (e driver.AuditEntry, err error) {
 	var ended spanner.NullTime
 	err = row.Columns(&e.Time, &e.ID, &e.Who, &e.Origin, &e.Action, &e.Project, &e.Detail, &e.Reason, &e.Outcome, &ended)
 	if e.Time = e.Time.UTC(); ended.Valid {

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 const (
@@ -22,11 +22,11 @@ const (
 	beatParts = 10
 )
 
-// Beat implements refdb.LockStore. A transaction renews at most beatRows. If it is blocked, its
+// Beat implements driver.LockStore. A transaction renews at most beatRows. If it is blocked, its
 // locks are split into parts, and blocked parts are split further while others succeed. In the end
 // the only rows not renewed are those that another transaction keeps locked.
-func (d *Driver) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
-	results := make([]refdb.BeatResult, len(locks))
+func (d *Driver) Beat(ctx context.Context, locks []driver.LockID) ([]driver.BeatResult, error) {
+	results := make([]driver.BeatResult, len(locks))
 	var failure error
 	failed := 0
 	for first := 0; first < len(locks); first += beatRows {
@@ -47,7 +47,7 @@ func (d *Driver) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatRe
 }
 
 // beat renews all of locks in one transaction.
-func (d *Driver) beat(ctx context.Context, locks []refdb.LockID, results []refdb.BeatResult) error {
+func (d *Driver) beat(ctx context.Context, locks []driver.LockID, results []driver.BeatResult) error {
 	keys := make([]lockKey, len(locks))
 	for i, l := range locks {
 		keys[i] = keyOf(i, l)
@@ -62,9 +62,9 @@ func (d *Driver) beat(ctx context.Context, locks []refdb.LockID, results []refdb
 		return match, nil
 	})
 	for i, ok := range beaten {
-		results[i] = refdb.BeatLost
+		results[i] = driver.BeatLost
 		if ok {
-			results[i] = refdb.BeatRenewed
+			results[i] = driver.BeatRenewed
 		}
 	}
 	return err
@@ -72,7 +72,7 @@ func (d *Driver) beat(ctx context.Context, locks []refdb.LockID, results []refdb
 
 // beatInParts renews locks in parts, after err ended the beat of all at once. It
 // returns err if no part succeeded: then the cause is not a locked row.
-func (d *Driver) beatInParts(ctx context.Context, locks []refdb.LockID, results []refdb.BeatResult, err error) error {
+func (d *Driver) beatInParts(ctx context.Context, locks []driver.LockID, results []driver.BeatResult, err error) error {
 	if !errors.Is(err, errNoAnswer) || len(locks) == 1 || ctx.Err() != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"cloud.google.com/go/spanner/apiv1/spannerpb"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -47,7 +47,7 @@ func TestBeatOfARowThatIsKeptLockedIsTheOnlyOneUnknown(t *testing.T) {
 	const stuck = 42
 	holdUp(w, refs[stuck])
 	// On a busy machine other rows may be late, too, for the time that a beat has for all of them.
-	var results []refdb.BeatResult
+	var results []driver.BeatResult
 	for range 20 {
 		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 		var err error
@@ -57,7 +57,7 @@ func TestBeatOfARowThatIsKeptLockedIsTheOnlyOneUnknown(t *testing.T) {
 		if !late {
 			must(t, err)
 		}
-		unknown := func(r refdb.BeatResult) bool { return r == refdb.BeatUnknown }
+		unknown := func(r driver.BeatResult) bool { return r == driver.BeatUnknown }
 		if len(results) == len(rows) && !slices.ContainsFunc(slices.Delete(slices.Clone(results), stuck, stuck+1), unknown) {
 			break
 		}
@@ -66,12 +66,12 @@ func TestBeatOfARowThatIsKeptLockedIsTheOnlyOneUnknown(t *testing.T) {
 		t.Fatal("no beat had an answer")
 	}
 	for i, r := range results {
-		want := refdb.BeatRenewed
+		want := driver.BeatRenewed
 		switch i {
 		case 3, 4:
-			want = refdb.BeatLost
+			want = driver.BeatLost
 		case stuck:
-			want = refdb.BeatUnknown
+			want = driver.BeatUnknown
 		}
 		if r != want {
 			t.Errorf("the beat of row %d says %v, want %v", i, r, want)

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A client is a Google client with a count of its users. It keeps one session permanently, even
@@ -44,7 +44,7 @@ func (d *Driver) startWork() (*client, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		return nil, refdb.ErrClosed
+		return nil, driver.ErrClosed
 	}
 	d.work.Add(1)
 	d.client.users.Add(1)

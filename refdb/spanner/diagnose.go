@@ -11,18 +11,18 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/globalrefdb/globalrefdb/migrations/spannermigrate"
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // Diagnose checks what the database says about itself. Serializability, strong
 // reads and durability need no check: Spanner has no setting that takes them away.
-func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
-	var all []refdb.Diagnosis
+func (d *Driver) Diagnose(ctx context.Context) ([]driver.Diagnosis, error) {
+	var all []driver.Diagnosis
 	err := d.read(ctx, request{what: "inspect the database"}, func(ctx context.Context, c *client) error {
-		all = []refdb.Diagnosis{d.server()}
-		for _, look := range []func(context.Context) ([]refdb.Diagnosis, error){
+		all = []driver.Diagnosis{d.server()}
+		for _, look := range []func(context.Context) ([]driver.Diagnosis, error){
 			c.diagnoseOptions,
-			func(ctx context.Context) ([]refdb.Diagnosis, error) {
+			func(ctx context.Context) ([]driver.Diagnosis, error) {
 				return c.diagnoseTables(ctx, uint(d.version.Load()))
 			},
 			c.diagnosePrivileges,
@@ -41,15 +41,15 @@ func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 	return all, nil
 }
 
-func (d *Driver) server() refdb.Diagnosis {
+func (d *Driver) server() driver.Diagnosis {
 	if d.emulator == "" {
-		return refdb.Diagnosis{Name: "server", OK: true, Detail: "Cloud Spanner, " + d.name}
+		return driver.Diagnosis{Name: "server", OK: true, Detail: "Cloud Spanner, " + d.name}
 	}
-	return refdb.Diagnosis{Name: "server", OK: true, Note: true,
+	return driver.Diagnosis{Name: "server", OK: true, Note: true,
 		Detail: fmt.Sprintf("an emulator at %s: for tests only, it keeps everything in memory", d.emulator)}
 }
 
-func (c *client) diagnoseOptions(ctx context.Context) ([]refdb.Diagnosis, error) {
+func (c *client) diagnoseOptions(ctx context.Context) ([]driver.Diagnosis, error) {
 	options := map[string]string{"version_retention_period": "1h"} // Spanner's default
 	err := c.catalogue(ctx, `SELECT OPTION_NAME, OPTION_VALUE FROM INFORMATION_SCHEMA.DATABASE_OPTIONS`, func(r *spanner.Row) error {
 		var name, value string
@@ -57,12 +57,12 @@ func (c *client) diagnoseOptions(ctx context.Context) ([]refdb.Diagnosis, error)
 		options[name] = value
 		return err
 	})
-	dialect := refdb.Diagnosis{Name: "database_dialect", OK: true, Detail: options["database_dialect"]}
+	dialect := driver.Diagnosis{Name: "database_dialect", OK: true, Detail: options["database_dialect"]}
 	if dialect.Detail != "GOOGLE_STANDARD_SQL" {
 		dialect.OK = false
 		dialect.Detail = fmt.Sprintf("%q: create a database of the dialect GOOGLE_STANDARD_SQL", dialect.Detail)
 	}
-	return []refdb.Diagnosis{dialect, {
+	return []driver.Diagnosis{dialect, {
 		Name: "version_retention_period", OK: true,
 		Detail: options["version_retention_period"] + ": how far back the data can be recovered, to any point in time",
 	}}, err
@@ -70,12 +70,12 @@ func (c *client) diagnoseOptions(ctx context.Context) ([]refdb.Diagnosis, error)
 
 // diagnoseTables checks that our tables are there in that version, and that columns of times take the
 // commit timestamp.
-func (c *client) diagnoseTables(ctx context.Context, version uint) ([]refdb.Diagnosis, error) {
+func (c *client) diagnoseTables(ctx context.Context, version uint) ([]driver.Diagnosis, error) {
 	found, err := spannermigrate.Catalogue(ctx, c.Single)
 	if err != nil {
 		return nil, err
 	}
-	tables := refdb.Diagnosis{Name: "tables"}
+	tables := driver.Diagnosis{Name: "tables"}
 	tables.Detail, tables.OK = found.Examine(version)
 	fixed := []string{"intents.decided_at", "intents.time", "intents.token", "locks.heartbeat", "locks.token", "refs.time"}
 	if found.Has("history") {
@@ -89,11 +89,11 @@ func (c *client) diagnoseTables(ctx context.Context, version uint) ([]refdb.Diag
 		fixed = slices.DeleteFunc(fixed, func(f string) bool { return f == name })
 		return err
 	})
-	times := refdb.Diagnosis{Name: "allow_commit_timestamp", OK: len(fixed) == 0, Detail: "set for all columns that need it"}
+	times := driver.Diagnosis{Name: "allow_commit_timestamp", OK: len(fixed) == 0, Detail: "set for all columns that need it"}
 	if !times.OK {
 		times.Detail = "not set for " + strings.Join(fixed, ", ") + ": set it with ALTER TABLE … ALTER COLUMN … SET OPTIONS (allow_commit_timestamp = true)"
 	}
-	return []refdb.Diagnosis{tables, times}, err
+	return []driver.Diagnosis{tables, times}, err
 }
 
 // errRollback undoes what was tried to see whether it is allowed.
@@ -101,8 +101,8 @@ var errRollback = errors.New("rolled back")
 
 // diagnosePrivileges executes statements that change no row, in a transaction that is rolled
 // back. It can't tell whether the account may commit.
-func (c *client) diagnosePrivileges(ctx context.Context) ([]refdb.Diagnosis, error) {
-	d := refdb.Diagnosis{Name: "privileges", OK: true, Detail: "refs, locks, intents and history can be read and written, as far as can be determined without a commit"}
+func (c *client) diagnosePrivileges(ctx context.Context) ([]driver.Diagnosis, error) {
+	d := driver.Diagnosis{Name: "privileges", OK: true, Detail: "refs, locks, intents and history can be read and written, as far as can be determined without a commit"}
 	var table string
 	_, err := c.ReadWriteTransactionWithOptions(ctx, func(ctx context.Context, txn *spanner.ReadWriteTransaction) error {
 		for _, table = range []string{"refs", "locks", "intents", "history"} {
@@ -122,5 +122,5 @@ func (c *client) diagnosePrivileges(ctx context.Context) ([]refdb.Diagnosis, err
 		// The check of the tables tells what is missing.
 		d.Detail, err = "not checked: there is no table "+table, nil
 	}
-	return []refdb.Diagnosis{d}, err
+	return []driver.Diagnosis{d}, err
 }

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -19,7 +19,7 @@ func TestDiagnosisTellsWhetherWritesAreAllowed(t *testing.T) {
 			db, w := dbtest.Spanner(t), &wire{}
 			d := openWire(t, db, w)
 			db.InsertRef(t, "p", branch, v1)
-			db.InsertLock(t, refdb.LockInfo{Project: "p", Ref: branch, Owner: "o"})
+			db.InsertLock(t, driver.LockInfo{Project: "p", Ref: branch, Owner: "o"})
 			w.take() // what opening took
 			executed := 0
 			w.set(func(w *wire) {

@@ -21,7 +21,7 @@ import (
 
 	"cloud.google.com/go/spanner"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // requestTimeout bounds a request, whatever its caller's context: the client itself
@@ -36,8 +36,8 @@ type request struct {
 	timeout time.Duration // 0 is requestTimeout
 }
 
-// Driver is a [refdb.Driver] on one Cloud Spanner database. It is also a
-// [refdb.Diagnoser].
+// Driver is a [driver.Driver] on one Cloud Spanner database. It is also a
+// [driver.Diagnoser].
 type Driver struct {
 	connect       func() (*spanner.Client, error) // does not wait for the server
 	name          string                          // projects/P/instances/I/databases/D
@@ -59,9 +59,9 @@ type Driver struct {
 }
 
 var (
-	_ refdb.Driver        = (*Driver)(nil)
-	_ refdb.Diagnoser     = (*Driver)(nil)
-	_ refdb.SchemaChecker = (*Driver)(nil)
+	_ driver.Driver        = (*Driver)(nil)
+	_ driver.Diagnoser     = (*Driver)(nil)
+	_ driver.SchemaChecker = (*Driver)(nil)
 )
 
 func newDriver(connect func() (*spanner.Client, error), name, emulator string) (*Driver, error) {
@@ -100,7 +100,7 @@ func (d *Driver) begin(ctx context.Context) (*call, context.Context, error) {
 	}
 	c := &call{client: client, caller: ctx, patience: d.patience}
 	ctx, c.cancel = context.WithCancelCause(context.WithValue(ctx, callKey{}, c))
-	unwatch := context.AfterFunc(d.closing, func() { c.cancel(refdb.ErrClosed) })
+	unwatch := context.AfterFunc(d.closing, func() { c.cancel(driver.ErrClosed) })
 	c.end = func() {
 		unwatch()
 		c.cancel(nil)

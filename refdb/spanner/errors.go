@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // Errors that last until somebody acts, with what to do.
@@ -54,26 +54,26 @@ func (d *Driver) translate(ctx context.Context, c *call, what string, err error,
 	ended := c.caller.Err()
 	switch cause = cmp.Or(ended, cause); {
 	case unresolved && cause != nil:
-		return fmt.Errorf("%s: %w: %w: %w", what, refdb.ErrOutcomeUnknown, cause, why)
+		return fmt.Errorf("%s: %w: %w: %w", what, driver.ErrOutcomeUnknown, cause, why)
 	case unresolved:
-		return fmt.Errorf("%s: %w: %w", what, refdb.ErrOutcomeUnknown, why)
-	case ended != nil, errors.Is(cause, refdb.ErrClosed):
+		return fmt.Errorf("%s: %w: %w", what, driver.ErrOutcomeUnknown, why)
+	case ended != nil, errors.Is(cause, driver.ErrClosed):
 		return failed(what, cause)
 	case cause != nil:
-		return fmt.Errorf("%s: %w: %w: %w", what, refdb.ErrUnavailable, cause, why)
+		return fmt.Errorf("%s: %w: %w: %w", what, driver.ErrUnavailable, cause, why)
 	}
 	if _, ok := status.FromError(err); !ok { // neither from the server nor from the connection
 		return failed(what, why)
 	}
 	if sessionLost(err) {
-		return fmt.Errorf("%s: %w: %w", what, refdb.ErrUnavailable, why)
+		return fmt.Errorf("%s: %w: %w", what, driver.ErrUnavailable, why)
 	}
 	switch spanner.ErrCode(err) {
 	case codes.Unavailable, codes.Aborted, codes.ResourceExhausted, codes.Internal,
 		codes.DeadlineExceeded, codes.Canceled, codes.Unknown:
-		return fmt.Errorf("%s: %w: %w", what, refdb.ErrUnavailable, why)
+		return fmt.Errorf("%s: %w: %w", what, driver.ErrUnavailable, why)
 	case codes.AlreadyExists: // a marker: any other row was seen to be missing before it was inserted
-		return fmt.Errorf("%s: %w: %w: %w", what, refdb.ErrUnavailable, errReclaimed, why)
+		return fmt.Errorf("%s: %w: %w: %w", what, driver.ErrUnavailable, errReclaimed, why)
 	case codes.PermissionDenied:
 		return fmt.Errorf("%s: %w: %w", what, errDenied, why)
 	case codes.Unauthenticated:

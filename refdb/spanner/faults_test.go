@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/spanner"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -43,23 +43,23 @@ func refuse(w *wire, code codes.Code) {
 
 func heal(w *wire) { w.set(func(w *wire) { w.around, w.before, w.sent = nil, nil, nil }) }
 
-func locks(tb testing.TB, d refdb.Driver) []refdb.LockInfo {
+func locks(tb testing.TB, d driver.Driver) []driver.LockInfo {
 	tb.Helper()
-	var all []refdb.LockInfo
+	var all []driver.LockInfo
 	for _, markers := range []bool{false, true} {
-		page, err := d.Locks(tb.Context(), refdb.LockQuery{Markers: markers, Limit: 100})
+		page, err := d.Locks(tb.Context(), driver.LockQuery{Markers: markers, Limit: 100})
 		must(tb, err)
 		all = append(all, page.Locks...)
 	}
 	return all
 }
 
-func get(tb testing.TB, d refdb.Driver, ref string) refdb.Ref {
+func get(tb testing.TB, d driver.Driver, ref string) driver.Ref {
 	tb.Helper()
 	rows, err := d.Get(tb.Context(), project, []string{ref})
 	must(tb, err)
 	if len(rows) == 0 {
-		return refdb.Ref{}
+		return driver.Ref{}
 	}
 	return rows[0]
 }
@@ -74,7 +74,7 @@ func TestLostReply(t *testing.T) {
 			d := openWire(t, db, w)
 			unknown := func(what string, err error) {
 				t.Helper()
-				if !errors.Is(err, refdb.ErrOutcomeUnknown) || errors.Is(err, refdb.ErrUnavailable) {
+				if !errors.Is(err, driver.ErrOutcomeUnknown) || errors.Is(err, driver.ErrUnavailable) {
 					t.Fatalf("%s: %v", what, err)
 				}
 			}
@@ -116,7 +116,7 @@ func TestLostReply(t *testing.T) {
 			}
 
 			loseReply(w, code)
-			_, err = d.Remove(t.Context(), refdb.RemoveRequest{Project: project, Limit: 10})
+			_, err = d.Remove(t.Context(), driver.RemoveRequest{Project: project, Limit: 10})
 			unknown("remove", err)
 		})
 	}
@@ -146,7 +146,7 @@ func TestLostReply(t *testing.T) {
 		acquire(t, d, "other", branch)
 		loseReply(w, codes.Internal)
 		_, err := d.Acquire(t.Context(), request("n", branch))
-		if !errors.Is(err, refdb.ErrUnavailable) || errors.Is(err, refdb.ErrOutcomeUnknown) {
+		if !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrOutcomeUnknown) {
 			t.Error(err)
 		}
 	})
@@ -164,7 +164,7 @@ func TestLostReply(t *testing.T) {
 			}
 		})
 		_, err := d.Acquire(ctx, request("n", branch))
-		if !errors.Is(err, refdb.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
+		if !errors.Is(err, driver.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 	})
@@ -180,7 +180,7 @@ func TestLostReply(t *testing.T) {
 			}
 		})
 		_, err := d.Acquire(ctx, request("n", branch))
-		if errors.Is(err, refdb.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
+		if errors.Is(err, driver.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 		heal(w)
@@ -197,7 +197,7 @@ func TestRefusedCommit(t *testing.T) {
 		codes.InvalidArgument:    {nil, ""},
 		codes.FailedPrecondition: {nil, ""},
 		codes.OutOfRange:         {nil, ""},
-		codes.AlreadyExists:      {refdb.ErrUnavailable, "purg"},
+		codes.AlreadyExists:      {driver.ErrUnavailable, "purg"},
 		codes.PermissionDenied:   {nil, "roles/spanner.databaseUser"},
 		codes.Unauthenticated:    {nil, "GOOGLE_APPLICATION_CREDENTIALS"},
 	} {
@@ -207,7 +207,7 @@ func TestRefusedCommit(t *testing.T) {
 			d := openWire(t, dbtest.Spanner(t), w)
 			refuse(w, code)
 			_, err := d.Acquire(t.Context(), request("n", branch))
-			if err == nil || errors.Is(err, refdb.ErrOutcomeUnknown) || errors.Is(err, refdb.ErrUnavailable) != (row.is != nil) ||
+			if err == nil || errors.Is(err, driver.ErrOutcomeUnknown) || errors.Is(err, driver.ErrUnavailable) != (row.is != nil) ||
 				!strings.Contains(err.Error(), row.says) {
 				t.Errorf("acquire: %v", err)
 			}
@@ -239,7 +239,7 @@ func TestRefusedCommit(t *testing.T) {
 			}
 		})
 		_, err := d.Acquire(t.Context(), request("n", "HEAD", branch))
-		var locked *refdb.LockedError
+		var locked *driver.LockedError
 		if !errors.As(err, &locked) || len(locked.Holders) != 1 || locked.Holders[0].Ref != branch {
 			t.Fatal(err)
 		}
@@ -267,7 +267,7 @@ func TestFailedQuery(t *testing.T) {
 			"acquire": func(ctx context.Context) error { _, err := d.Acquire(ctx, request("n", branch)); return err },
 			"beat":    func(ctx context.Context) error { _, err := d.Beat(ctx, lockIDs(1, branch)); return err },
 			"get":     func(ctx context.Context) error { _, err := d.Get(ctx, project, []string{branch}); return err },
-			"locks":   func(ctx context.Context) error { _, err := d.Locks(ctx, refdb.LockQuery{Limit: 1}); return err },
+			"locks":   func(ctx context.Context) error { _, err := d.Locks(ctx, driver.LockQuery{Limit: 1}); return err },
 		}
 	}
 	for _, code := range []codes.Code{codes.Internal, codes.Unknown, codes.DeadlineExceeded, codes.ResourceExhausted} {
@@ -277,7 +277,7 @@ func TestFailedQuery(t *testing.T) {
 			d := openWire(t, dbtest.Spanner(t), w)
 			for name, call := range calls(d) {
 				fail(w, code, 1000)
-				if err := call(t.Context()); !errors.Is(err, refdb.ErrUnavailable) || errors.Is(err, refdb.ErrOutcomeUnknown) {
+				if err := call(t.Context()); !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrOutcomeUnknown) {
 					t.Errorf("%s: %v", name, err)
 				}
 			}
@@ -307,7 +307,7 @@ func TestFailedQuery(t *testing.T) {
 		for name, call := range calls(d) {
 			all = append(all, func() {
 				err := call(t.Context())
-				if !errors.Is(err, refdb.ErrUnavailable) || errors.Is(err, refdb.ErrOutcomeUnknown) {
+				if !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrOutcomeUnknown) {
 					t.Errorf("%s: %v", name, err)
 				}
 				// It was given up for that, and not when its own time was over. On a busy machine, that of a beat may be over before.
@@ -325,7 +325,7 @@ func TestFailedQuery(t *testing.T) {
 		fail(w, codes.PermissionDenied, 1000)
 		for name, call := range calls(d) {
 			err := call(t.Context())
-			if err == nil || errors.Is(err, refdb.ErrUnavailable) || !strings.Contains(err.Error(), "roles/spanner.databaseUser") {
+			if err == nil || errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "roles/spanner.databaseUser") {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -344,7 +344,7 @@ func TestSchemaThatVanished(t *testing.T) {
 			d := db.Open(t)
 			db.Exec(t, statement)
 			_, err := d.Acquire(t.Context(), request("n", branch))
-			if !errors.Is(err, refdb.ErrSchema) || !strings.Contains(err.Error(), missing) || !strings.Contains(err.Error(), "`refdbctl migrate force 0`, then `refdbctl migrate up`") {
+			if !errors.Is(err, driver.ErrSchema) || !strings.Contains(err.Error(), missing) || !strings.Contains(err.Error(), "`refdbctl migrate force 0`, then `refdbctl migrate up`") {
 				t.Errorf("acquire: %v", err)
 			}
 			m, err := spanner.Migrator(t.Context(), db.URL())

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/spanner"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -41,31 +41,31 @@ func TestDatabaseThatGerritsPluginCreatedIsAdopted(t *testing.T) {
 		db.Exec(t, statement)
 	}
 	db.InsertRef(t, project, branch, v1)
-	db.InsertLock(t, refdb.LockInfo{Project: project, Ref: branch, Owner: "gerrit-1"})
-	db.InsertLock(t, refdb.LockInfo{Project: project, Ref: "HEAD", Owner: "gerrit-2", Age: time.Hour})
+	db.InsertLock(t, driver.LockInfo{Project: project, Ref: branch, Owner: "gerrit-1"})
+	db.InsertLock(t, driver.LockInfo{Project: project, Ref: "HEAD", Owner: "gerrit-2", Age: time.Hour})
 	migrate(t, db.URL())
 	d := patient(t, db)
 
 	db.Exec(t, `UPDATE locks SET heartbeat = PENDING_COMMIT_TIMESTAMP() WHERE owner = 'gerrit-1'`) // however long the migration took
-	var locked *refdb.LockedError
+	var locked *driver.LockedError
 	if err := update(t, d, "u", move(branch, v1, v2)); !errors.As(err, &locked) {
 		t.Fatalf("an update under the plugin's lock: %v", err)
 	}
-	if h := locked.Holders[0]; h.Owner != "gerrit-1" || h.StaleAfter != refdb.DefaultStaleAfter || h.Stale() {
+	if h := locked.Holders[0]; h.Owner != "gerrit-1" || h.StaleAfter != driver.DefaultStaleAfter || h.Stale() {
 		t.Errorf("holder %+v", h)
 	}
 	a := acquire(t, d, "n", "HEAD")
 	if len(a.Reclaimed) != 1 || a.Reclaimed[0].Owner != "gerrit-2" {
 		t.Errorf("reclaimed %+v", a.Reclaimed)
 	}
-	if purged, err := d.Purge(t.Context(), []refdb.StandingLock{{LockID: locked.Holders[0].ID()}}); err != nil || !purged[0] {
+	if purged, err := d.Purge(t.Context(), []driver.StandingLock{{LockID: locked.Holders[0].ID()}}); err != nil || !purged[0] {
 		t.Fatalf("purge: %v, %v", purged, err)
 	}
 	must(t, update(t, d, "u", move(branch, v1, v2)))
 
 	// The plugin's own inserts still work.
 	db.InsertRef(t, project, "refs/heads/other", v1)
-	db.InsertLock(t, refdb.LockInfo{Project: project, Ref: "refs/heads/other", Owner: "gerrit-1"})
+	db.InsertLock(t, driver.LockInfo{Project: project, Ref: "refs/heads/other", Owner: "gerrit-1"})
 }
 
 func TestRowsOfNullsAreReadAsTheOldest(t *testing.T) {
@@ -97,8 +97,8 @@ func TestTokensFinerThanAMicrosecondAreReached(t *testing.T) {
 	db.Exec(t, "INSERT INTO locks (project, ref, owner, token, heartbeat) VALUES ('"+project+"', '"+branch+"', 'somebody', "+
 		"TIMESTAMP '2020-01-02 03:04:05.123456789Z', TIMESTAMP '2020-01-02 03:04:06.987654321Z')")
 	l := locks(t, d)[0]
-	rows := []refdb.StandingLock{{LockID: l.ID(), Heartbeat: l.Heartbeat}}
-	if results, err := d.Beat(t.Context(), []refdb.LockID{l.ID()}); err != nil || results[0] != refdb.BeatRenewed {
+	rows := []driver.StandingLock{{LockID: l.ID(), Heartbeat: l.Heartbeat}}
+	if results, err := d.Beat(t.Context(), []driver.LockID{l.ID()}); err != nil || results[0] != driver.BeatRenewed {
 		t.Fatalf("beat: %v, %v", results, err)
 	}
 	if purged, err := d.Purge(t.Context(), rows); err != nil || purged[0] {
@@ -126,18 +126,18 @@ func TestReclaimThatGerritsPluginHasBegunIsLeftToIt(t *testing.T) {
 			d := db.Open(t)
 			db.Exec(t, "INSERT INTO locks (project, ref, owner, token, heartbeat) VALUES ('"+project+"', '"+branch+"', 'gerrit-1', "+
 				"TIMESTAMP '"+token+"', TIMESTAMP '2020-01-02T03:04:06Z')")
-			marker := refdb.LockInfo{Project: "RECLAIM_" + project + "_" + printed, Ref: branch, Owner: "gerrit-2"}
+			marker := driver.LockInfo{Project: "RECLAIM_" + project + "_" + printed, Ref: branch, Owner: "gerrit-2"}
 			db.InsertLock(t, marker)
 			before := locks(t, d)
 			_, err := d.Acquire(t.Context(), request("n", "HEAD", branch))
-			if !errors.Is(err, refdb.ErrUnavailable) || errors.Is(err, refdb.ErrOutcomeUnknown) || !strings.Contains(err.Error(), "purg") {
+			if !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrOutcomeUnknown) || !strings.Contains(err.Error(), "purg") {
 				t.Fatalf("acquire: %v", err)
 			}
 			after := locks(t, d)
 			if len(after) != 2 || after[0].Token != before[0].Token || after[0].Owner != "gerrit-1" || after[1].Token != before[1].Token {
 				t.Fatalf("the locks were %+v and are %+v", before, after)
 			}
-			purged, err := d.Purge(t.Context(), []refdb.StandingLock{{LockID: after[1].ID()}})
+			purged, err := d.Purge(t.Context(), []driver.StandingLock{{LockID: after[1].ID()}})
 			if err != nil || !purged[0] {
 				t.Fatalf("remove the marker: %v, %v", purged, err)
 			}
@@ -158,18 +158,18 @@ func TestWhatIsKeptForSomebodyIsTakenWithAMarker(t *testing.T) {
 			db := dbtest.Spanner(t)
 			d := db.Open(t)
 			a := acquire(t, d, "n", branch)
-			w := wait(t, d, refdb.Waiter{ID: "w", Channel: channel, Turn: 20 * time.Second})
+			w := wait(t, d, driver.Waiter{ID: "w", Channel: channel, Turn: 20 * time.Second})
 			release(t, d, a.Token, branch)
 			row, ok := db.RowLock(t, project, branch)
 			if !ok || !row.Reserved() || row.Token != a.Token {
 				t.Fatalf("the row is %+v", row)
 			}
 			printed := a.Token.Time().UTC().Format("2006-01-02T15:04:05.000000000Z")
-			marker := refdb.LockInfo{Project: "RECLAIM_" + project + "_" + printed, Ref: branch, Owner: "gerrit-2"}
+			marker := driver.LockInfo{Project: "RECLAIM_" + project + "_" + printed, Ref: branch, Owner: "gerrit-2"}
 			db.InsertLock(t, marker)
 			r := request("n2", branch)
 			r.Waiter = w
-			if _, err := d.Acquire(t.Context(), r); !errors.Is(err, refdb.ErrUnavailable) {
+			if _, err := d.Acquire(t.Context(), r); !errors.Is(err, driver.ErrUnavailable) {
 				t.Fatalf("acquire while the plugin reclaims: %v", err)
 			}
 		})
@@ -183,10 +183,10 @@ func TestMarkerOfAReclaimStandsUntilItIsCommittedAndNoLonger(t *testing.T) {
 	d := openWire(t, db, w)
 	refs := names(3)
 	for _, ref := range refs {
-		db.InsertLock(t, refdb.LockInfo{Project: project, Ref: ref, Owner: "gerrit", Age: time.Minute})
+		db.InsertLock(t, driver.LockInfo{Project: project, Ref: ref, Owner: "gerrit", Age: time.Minute})
 	}
 	var commits int
-	var seen []refdb.LockInfo
+	var seen []driver.LockInfo
 	other := db.Open(t)
 	w.set(func(w *wire) {
 		w.around = func(name string, send func() error) error {
@@ -221,7 +221,7 @@ func TestReclaimWhoseMarkersCannotBeDeletedSucceeds(t *testing.T) {
 	db := dbtest.Spanner(t)
 	w := &wire{}
 	d := openWire(t, db, w)
-	db.InsertLock(t, refdb.LockInfo{Project: project, Ref: branch, Owner: "gerrit", Age: time.Minute})
+	db.InsertLock(t, driver.LockInfo{Project: project, Ref: branch, Owner: "gerrit", Age: time.Minute})
 	var commits int
 	stuck := make(chan struct{})
 	w.set(func(w *wire) {

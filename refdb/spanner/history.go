@@ -11,7 +11,7 @@ import (
 
 	"cloud.google.com/go/spanner"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // The history has a row for each change of a ref, which the transaction that makes the change
@@ -26,7 +26,7 @@ const (
 	// Readers look into all shards.
 	shards = 16
 
-	maxPosition = refdb.Position(math.MaxInt64)
+	maxPosition = driver.Position(math.MaxInt64)
 )
 
 // shardOf returns the shard of a project's changes.
@@ -37,12 +37,12 @@ func shardOf(project string) int64 {
 }
 
 // instant returns the time of a position, or the nearest that a TIMESTAMP can be.
-func instant(p refdb.Position) time.Time {
+func instant(p driver.Position) time.Time {
 	first, last := time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 	return time.UnixMicro(min(max(int64(p), first.UnixMicro()), last.UnixMicro())).UTC()
 }
 
-func positionOf(t time.Time) refdb.Position { return refdb.Position(t.UnixMicro()) }
+func positionOf(t time.Time) driver.Position { return driver.Position(t.UnixMicro()) }
 
 // An epochRow is a row of the table epochs.
 type epochRow struct {
@@ -62,13 +62,13 @@ type columns func(...any) error
 
 // readHistory reads the state of the history together with the rows of a query, all as of one time. The
 // query selects n columns, and rowOf converts them; without columns there is no query.
-func readHistory[T any](ctx context.Context, d *Driver, r request, n int, s spanner.Statement, rowOf func(columns) (T, error)) (rows []T, state refdb.HistoryState, err error) {
+func readHistory[T any](ctx context.Context, d *Driver, r request, n int, s spanner.Statement, rowOf func(columns) (T, error)) (rows []T, state driver.HistoryState, err error) {
 	text := fmt.Sprintf(stateOfHistorySQL, strings.Repeat(", NULL", n))
 	if n > 0 {
 		text += "\nUNION ALL\nSELECT NULL, NULL, NULL, NULL, rest.* FROM (" + s.SQL + ") AS rest"
 	}
 	err = d.read(ctx, r, func(ctx context.Context, c *client) error {
-		rows, state = nil, refdb.HistoryState{}
+		rows, state = nil, driver.HistoryState{}
 		txn := c.Single()
 		err := r.query(spanner.Statement{SQL: text, Params: s.Params})(ctx, txn).Do(func(row *spanner.Row) error {
 			var begun, pruned spanner.NullTime
@@ -91,7 +91,7 @@ func readHistory[T any](ctx context.Context, d *Driver, r request, n int, s span
 				state.PrunedTime = instant(state.Pruned - 1)
 			}
 			for _, e := range epochs {
-				state.Epochs = append(state.Epochs, refdb.Epoch{ID: e.ID, First: positionOf(e.First), Began: e.Began.UTC(), By: e.By, Reason: e.Reason})
+				state.Epochs = append(state.Epochs, driver.Epoch{ID: e.ID, First: positionOf(e.First), Began: e.Began.UTC(), By: e.By, Reason: e.Reason})
 			}
 			return err
 		})
@@ -105,16 +105,16 @@ func readHistory[T any](ctx context.Context, d *Driver, r request, n int, s span
 	})
 	if err == nil && len(state.Epochs) == 0 {
 		err = failed(r.what, fmt.Errorf("%w: the first rows of history_state and epochs are missing: run `refdbctl migrate force %d`, then `refdbctl migrate up`",
-			refdb.ErrSchema, historyVersion-1))
+			driver.ErrSchema, historyVersion-1))
 	}
 	if err != nil {
-		return nil, refdb.HistoryState{}, err
+		return nil, driver.HistoryState{}, err
 	}
 	return rows, state, nil
 }
 
-// HistoryState implements refdb.HistoryStore.
-func (d *Driver) HistoryState(ctx context.Context) (refdb.HistoryState, error) {
+// HistoryState implements driver.HistoryStore.
+func (d *Driver) HistoryState(ctx context.Context) (driver.HistoryState, error) {
 	_, state, err := readHistory[struct{}](ctx, d, request{tag: "refdb.history", what: "read the history"}, 0, spanner.Statement{}, nil)
 	return state, err
 }
@@ -125,7 +125,7 @@ const changeSQL = `c.project, c.ref, c.position, c.old_value, c.new_value, IFNUL
 const changeColumns = 8
 
 // readChange converts the columns of changeSQL, and more columns before them.
-func readChange(from columns, before ...any) (c refdb.Change, err error) {
+func readChange(from columns, before ...any) (c driver.Change, err error) {
 	err = from(append(before, &c.Project, &c.Ref, &c.Time, (*string)(&c.Old), (*string)(&c.New), &c.Op, &c.Owner, &c.By)...)
 	c.Time = c.Time.UTC()
 	c.Position = positionOf(c.Time)
@@ -147,12 +147,12 @@ ORDER BY k.position, k.project, k.ref LIMIT @limit`
 // the range to read.
 const afterSQL = `h.position >= @after AND (h.position > @after OR h.project > @after_project OR h.project = @after_project AND h.ref > @after_ref)`
 
-func afterParams(k refdb.ChangeKey, limit int) map[string]any {
+func afterParams(k driver.ChangeKey, limit int) map[string]any {
 	return map[string]any{"after": instant(k.Position), "after_project": k.Project, "after_ref": k.Ref, "limit": int64(limit)}
 }
 
-// PositionAt implements refdb.HistoryStore. A change's time is its position.
-func (d *Driver) PositionAt(ctx context.Context, t time.Time) (refdb.Position, refdb.HistoryState, error) {
+// PositionAt implements driver.HistoryStore. A change's time is its position.
+func (d *Driver) PositionAt(ctx context.Context, t time.Time) (driver.Position, driver.HistoryState, error) {
 	s := spanner.Statement{
 		SQL:    `SELECT k.position FROM (` + keysOf(`h.position > @time`) + `) AS k`,
 		Params: map[string]any{"time": instant(positionOf(t)), "limit": int64(1)},

@@ -7,13 +7,13 @@ import (
 
 	"cloud.google.com/go/spanner"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 func TestWhatARefHeldIsToldOnlyIfItIsCertain(t *testing.T) {
 	t.Parallel()
 	const a, b, none = "aaaa", "bbbb", "-"
-	zeros := string(refdb.Deleted)
+	zeros := string(driver.Deleted)
 	// A row holds a value since a time, in microseconds; a change gave it a value at one.
 	type held struct {
 		value string
@@ -63,7 +63,7 @@ func TestWhatARefHeldIsToldOnlyIfItIsCertain(t *testing.T) {
 
 func TestEveryPositionHasATimeThatSpannerTakes(t *testing.T) {
 	t.Parallel()
-	for p, want := range map[refdb.Position]string{
+	for p, want := range map[driver.Position]string{
 		math.MinInt64: "0001-01-01T00:00:00Z", 0: "1970-01-01T00:00:00Z", 1_000_001: "1970-01-01T00:00:01.000001Z", math.MaxInt64: "9999-12-31T23:59:59Z",
 	} {
 		if got := instant(p).Format(time.RFC3339Nano); got != want {

@@ -6,7 +6,7 @@ import (
 
 	"cloud.google.com/go/spanner"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 const (
@@ -20,22 +20,22 @@ FROM (%) AS c ORDER BY c.position, c.project, c.ref`
 
 // A prunable is a change that a request for pruning looks at.
 type prunable struct {
-	refdb.ChangeKey
+	driver.ChangeKey
 	old bool // as many changes of its ref as are kept are newer
 }
 
-// Prune implements refdb.HistoryStore. It finds the changes without locks first: what is old
+// Prune implements driver.HistoryStore. It finds the changes without locks first: what is old
 // enough now stays so, and its transaction reads what else decides.
-func (d *Driver) Prune(ctx context.Context, r refdb.PruneRequest) (refdb.Pruned, error) {
+func (d *Driver) Prune(ctx context.Context, r driver.PruneRequest) (driver.Pruned, error) {
 	q := request{tag: "refdb.prune", what: "prune the history"}
 	params := afterParams(r.After, r.Limit)
 	params["upto"], params["keep"] = instant(r.Upto), int64(r.Keep)
 	s := spanner.Statement{SQL: strings.Replace(prunableSQL, "%", keysOf(afterSQL+` AND h.position <= @upto`), 1), Params: params}
 	found, err := readRows(ctx, d, q, readPrunable, q.query(s))
 	if err != nil {
-		return refdb.Pruned{}, err
+		return driver.Pruned{}, err
 	}
-	p, _, err := decide(ctx, d, q, limitsOfPruning, func(b *batch, limits pruning) (p refdb.Pruned, _ error) {
+	p, _, err := decide(ctx, d, q, limitsOfPruning, func(b *batch, limits pruning) (p driver.Pruned, _ error) {
 		if len(found) == r.Limit {
 			p.Next = found[len(found)-1].ChangeKey
 		}
@@ -64,8 +64,8 @@ func readPrunable(row *spanner.Row) (c prunable, err error) {
 
 // pruning is what a transaction reads that prunes.
 type pruning struct {
-	pruned refdb.Position
-	unread refdb.Position // followers have read all up to here
+	pruned driver.Position
+	unread driver.Position // followers have read all up to here
 }
 
 func limitsOfPruning(ctx context.Context, t *transaction) (p pruning, err error) {
@@ -74,7 +74,7 @@ func limitsOfPruning(ctx context.Context, t *transaction) (p pruning, err error)
 		err := row.Columns((*int64)(&p.pruned), &read)
 		p.unread = maxPosition
 		if read.Valid {
-			p.unread = refdb.Position(read.Int64)
+			p.unread = driver.Position(read.Int64)
 		}
 		return err
 	})
@@ -90,10 +90,10 @@ SELECT f.name, f.cursor, f.read, f.seen, TIMESTAMP_DIFF(CURRENT_TIMESTAMP(), f.s
 	followerSQL = `SELECT f.name FROM followers AS f WHERE f.name = @name`
 )
 
-// Followers implements refdb.HistoryStore.
-func (d *Driver) Followers(ctx context.Context) ([]refdb.Follower, error) {
+// Followers implements driver.HistoryStore.
+func (d *Driver) Followers(ctx context.Context) ([]driver.Follower, error) {
 	r := request{tag: "refdb.followers", what: "list followers"}
-	return readRows(ctx, d, r, func(row *spanner.Row) (f refdb.Follower, err error) {
+	return readRows(ctx, d, r, func(row *spanner.Row) (f driver.Follower, err error) {
 		var age int64
 		err = row.Columns(&f.Name, &f.Cursor, (*int64)(&f.Read), &f.Seen, &age)
 		f.Seen, f.Age = f.Seen.UTC(), micros(age)
@@ -101,8 +101,8 @@ func (d *Driver) Followers(ctx context.Context) ([]refdb.Follower, error) {
 	}, r.query(spanner.NewStatement(followersSQL)))
 }
 
-// PutFollower implements refdb.HistoryStore.
-func (d *Driver) PutFollower(ctx context.Context, f refdb.Follower) error {
+// PutFollower implements driver.HistoryStore.
+func (d *Driver) PutFollower(ctx context.Context, f driver.Follower) error {
 	r := request{tag: "refdb.putfollower", what: "write a follower"}
 	_, err := d.transact(ctx, r, func(_ context.Context, t *transaction) error {
 		var b batch
@@ -112,7 +112,7 @@ func (d *Driver) PutFollower(ctx context.Context, f refdb.Follower) error {
 	return err
 }
 
-// RemoveFollower implements refdb.HistoryStore.
+// RemoveFollower implements driver.HistoryStore.
 func (d *Driver) RemoveFollower(ctx context.Context, name string) (bool, error) {
 	r := request{tag: "refdb.removefollower", what: "remove a follower"}
 	read := func(ctx context.Context, t *transaction) (there bool, err error) {

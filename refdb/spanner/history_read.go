@@ -9,7 +9,7 @@ import (
 
 	"cloud.google.com/go/spanner"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 const (
@@ -27,9 +27,9 @@ SELECT h.project, h.ref, h.position FROM history@{FORCE_INDEX=history_project} A
 WHERE h.project = @project AND STARTS_WITH(h.ref, @prefix) AND ` + afterSQL + unprunedSQL + ` ORDER BY h.position, h.ref LIMIT @limit`
 )
 
-// Changes implements refdb.HistoryStore. It asks for one change more than the page may have, to
+// Changes implements driver.HistoryStore. It asks for one change more than the page may have, to
 // know whether there is one.
-func (d *Driver) Changes(ctx context.Context, r refdb.ChangesRequest) (p refdb.ChangesPage, _ error) {
+func (d *Driver) Changes(ctx context.Context, r driver.ChangesRequest) (p driver.ChangesPage, _ error) {
 	keys, params := keysOf(afterSQL+unprunedSQL), afterParams(r.After, r.Limit+1)
 	if r.Project != "" {
 		keys = keysOfProjectSQL
@@ -52,8 +52,8 @@ func (d *Driver) Changes(ctx context.Context, r refdb.ChangesRequest) (p refdb.C
 			p.Changes = append(p.Changes, f.Change)
 		}
 	}
-	p.Next = refdb.ChangeKey{Position: p.State.Upto + 1}
-	slices.SortFunc(p.Changes, func(a, b refdb.Change) int { return a.Key().Compare(b.Key()) })
+	p.Next = driver.ChangeKey{Position: p.State.Upto + 1}
+	slices.SortFunc(p.Changes, func(a, b driver.Change) int { return a.Key().Compare(b.Key()) })
 	if len(p.Changes) > r.Limit {
 		p.Changes = p.Changes[:r.Limit]
 		p.Next = p.Changes[r.Limit-1].Key()
@@ -63,7 +63,7 @@ func (d *Driver) Changes(ctx context.Context, r refdb.ChangesRequest) (p refdb.C
 
 // A found change is a row of changesSQL. It may be the one that the reader read last.
 type found struct {
-	refdb.Change
+	driver.Change
 	last bool
 }
 
@@ -82,18 +82,18 @@ FROM UNNEST(GENERATE_ARRAY(0, `+fmt.Sprint(shards-1)+`)) AS s, UNNEST(ARRAY(
   ORDER BY h.position DESC, h.project DESC, h.ref DESC LIMIT 1)) AS k
 ORDER BY k.position DESC, k.project DESC, k.ref DESC LIMIT 1`, 1)
 
-// Newest implements refdb.HistoryStore. It asks again for a longer time while there is no change.
-func (d *Driver) Newest(ctx context.Context) (refdb.Change, refdb.HistoryState, error) {
+// Newest implements driver.HistoryStore. It asks again for a longer time while there is no change.
+func (d *Driver) Newest(ctx context.Context) (driver.Change, driver.HistoryState, error) {
 	for seconds := int64(60); ; seconds *= 60 {
 		s := spanner.Statement{SQL: newestSQL, Params: map[string]any{"seconds": seconds}}
 		rows, state, err := readHistory(ctx, d, request{tag: "refdb.newest", what: "find the newest change"}, 1+changeColumns, s, readFound)
 		switch {
 		case err != nil:
-			return refdb.Change{}, refdb.HistoryState{}, err
+			return driver.Change{}, driver.HistoryState{}, err
 		case len(rows) > 0:
 			return rows[0].Change, state, nil
 		case seconds >= newestLimit || instant(state.Upto).Add(-time.Duration(seconds)*time.Second).Before(instant(state.Pruned)):
-			return refdb.Change{}, state, nil
+			return driver.Change{}, state, nil
 		}
 	}
 }
@@ -107,10 +107,10 @@ SELECT ARRAY(SELECT h.position FROM history@{FORCE_INDEX=history_project} AS h W
   EXISTS (SELECT 1 FROM intents AS i WHERE i.project = @project AND i.decision IS NULL),
   ARRAY(SELECT p.revision FROM projects AS p WHERE p.project = @project)`
 
-// Tip implements refdb.HistoryStore.
-func (d *Driver) Tip(ctx context.Context, project string) (refdb.Tip, error) {
+// Tip implements driver.HistoryStore.
+func (d *Driver) Tip(ctx context.Context, project string) (driver.Tip, error) {
 	s := spanner.Statement{SQL: tipSQL, Params: map[string]any{"project": project}}
-	rows, state, err := readHistory(ctx, d, request{tag: "refdb.tip", what: "find the tip of a project"}, 3, s, func(from columns) (t refdb.Tip, err error) {
+	rows, state, err := readHistory(ctx, d, request{tag: "refdb.tip", what: "find the tip of a project"}, 3, s, func(from columns) (t driver.Tip, err error) {
 		var newest []time.Time
 		var revision []int64
 		err = from(&newest, &t.Pending, &revision)
@@ -123,10 +123,10 @@ func (d *Driver) Tip(ctx context.Context, project string) (refdb.Tip, error) {
 		return t, err
 	})
 	if err != nil {
-		return refdb.Tip{}, err
+		return driver.Tip{}, err
 	}
 	if len(rows) != 1 {
-		return refdb.Tip{}, failed("find the tip of a project", fmt.Errorf("%d rows instead of one", len(rows)))
+		return driver.Tip{}, failed("find the tip of a project", fmt.Errorf("%d rows instead of one", len(rows)))
 	}
 	t := rows[0]
 	t.Server, t.State = d.name, state
@@ -135,15 +135,15 @@ func (d *Driver) Tip(ctx context.Context, project string) (refdb.Tip, error) {
 
 const beforeSQL = ` AND h.position <= @before AND (h.position < @before OR h.project < @before_project OR h.project = @before_project AND h.ref < @before_ref)`
 
-// Log implements refdb.HistoryStore.
-func (d *Driver) Log(ctx context.Context, r refdb.LogRequest) (p refdb.LogPage, _ error) {
+// Log implements driver.HistoryStore.
+func (d *Driver) Log(ctx context.Context, r driver.LogRequest) (p driver.LogPage, _ error) {
 	params := map[string]any{"project": r.Project, "limit": int64(r.Limit) + 1}
 	keys := `SELECT h.project, h.ref, h.position FROM history@{FORCE_INDEX=history_project} AS h WHERE h.project = @project`
 	if r.Ref != "" {
 		keys = `SELECT h.project, h.ref, h.position FROM history AS h WHERE h.project = @project AND h.ref = @ref`
 		params["ref"] = r.Ref
 	}
-	if b := r.Before; b != (refdb.ChangeKey{}) {
+	if b := r.Before; b != (driver.ChangeKey{}) {
 		keys += beforeSQL
 		params["before"], params["before_project"], params["before_ref"] = instant(b.Position), b.Project, b.Ref
 	}
@@ -157,7 +157,7 @@ func (d *Driver) Log(ctx context.Context, r refdb.LogRequest) (p refdb.LogPage, 
 	for _, f := range rows {
 		p.Changes = append(p.Changes, f.Change)
 	}
-	slices.SortFunc(p.Changes, func(a, b refdb.Change) int { return b.Key().Compare(a.Key()) })
+	slices.SortFunc(p.Changes, func(a, b driver.Change) int { return b.Key().Compare(a.Key()) })
 	if len(p.Changes) > r.Limit {
 		p.Changes = p.Changes[:r.Limit]
 		p.Next = p.Changes[r.Limit-1].Key()
@@ -183,8 +183,8 @@ ORDER BY 1 LIMIT @limit`
 	pastColumns = 8
 )
 
-// Past implements refdb.HistoryStore.
-func (d *Driver) Past(ctx context.Context, r refdb.PastRequest) (p refdb.PastPage, _ error) {
+// Past implements driver.HistoryStore.
+func (d *Driver) Past(ctx context.Context, r driver.PastRequest) (p driver.PastPage, _ error) {
 	q := request{tag: "refdb.past", what: "read refs of the past"}
 	s := spanner.Statement{SQL: fmt.Sprintf(pastSQL, pastRangeSQL, pastRangeSQL), Params: map[string]any{
 		"project": r.Project, "after": r.After, "prefix": r.Prefix, "time": instant(r.At), "limit": int64(r.Limit),
@@ -201,10 +201,10 @@ func (d *Driver) Past(ctx context.Context, r refdb.PastRequest) (p refdb.PastPag
 	for _, f := range found {
 		ref, ok := f.at(r.At)
 		if !ok {
-			return refdb.PastPage{}, failed(q.what, fmt.Errorf("%s %s at position %d: %w: ask for a later position, or for other refs",
-				r.Project, f.name, r.At, refdb.ErrUnrecorded))
+			return driver.PastPage{}, failed(q.what, fmt.Errorf("%s %s at position %d: %w: ask for a later position, or for other refs",
+				r.Project, f.name, r.At, driver.ErrUnrecorded))
 		}
-		if ref.Value != refdb.Unknown && (r.Deleted || !ref.Value.IsDeleted()) {
+		if ref.Value != driver.Unknown && (r.Deleted || !ref.Value.IsDeleted()) {
 			p.Refs = append(p.Refs, ref)
 		}
 	}
@@ -230,14 +230,14 @@ func readPast(from columns) (f pastRef, err error) {
 // at returns the ref as it was at a position. ok is false if that can't be told: Gerrit's plugin, or a
 // program of the schema before the history, changed the ref without a record. Such a
 // change shows as a gap between two changes, or between the newest and the row.
-func (f pastRef) at(p refdb.Position) (ref refdb.Ref, ok bool) {
+func (f pastRef) at(p driver.Position) (ref driver.Ref, ok bool) {
 	before, now := f.below.ref(f.name), f.row.ref(f.name)
 	switch {
 	case f.below.value.Valid && f.above.Valid:
 		// A deleted ref loses its row when its tombstone is purged: then the next change finds it unknown.
-		return before, before.Value.Equivalent(refdb.Value(f.above.StringVal))
+		return before, before.Value.Equivalent(driver.Value(f.above.StringVal))
 	case f.above.Valid:
-		return refdb.Ref{Name: f.name, Value: refdb.Value(f.above.StringVal)}, true
+		return driver.Ref{Name: f.name, Value: driver.Value(f.above.StringVal)}, true
 	case f.row.value.Valid: // if it is as old as that, nothing has changed it since
 		return now, f.below.micros() <= f.row.micros() && f.row.micros() <= int64(p)
 	default:

@@ -8,23 +8,23 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/spanner"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
 // logOf returns the changes of project, newest first.
-func logOf(tb testing.TB, d refdb.Driver) []refdb.Change {
+func logOf(tb testing.TB, d driver.Driver) []driver.Change {
 	tb.Helper()
-	page, err := d.Log(tb.Context(), refdb.LogRequest{Project: project, Limit: 1000})
+	page, err := d.Log(tb.Context(), driver.LogRequest{Project: project, Limit: 1000})
 	must(tb, err)
 	return page.Changes
 }
 
 // past returns what refs of project held at a position, as "name=first digit".
-func past(tb testing.TB, d refdb.Driver, at refdb.Position, prefix string) (string, error) {
+func past(tb testing.TB, d driver.Driver, at driver.Position, prefix string) (string, error) {
 	tb.Helper()
-	page, err := d.Past(tb.Context(), refdb.PastRequest{RefQuery: refdb.RefQuery{Project: project, Prefix: prefix, Limit: 10}, At: at})
+	page, err := d.Past(tb.Context(), driver.PastRequest{RefQuery: driver.RefQuery{Project: project, Prefix: prefix, Limit: 10}, At: at})
 	var all []string
 	for _, r := range page.Refs {
 		all = append(all, fmt.Sprintf("%s=%.1s", strings.TrimPrefix(r.Name, "refs/heads/"), r.Value))
@@ -32,7 +32,7 @@ func past(tb testing.TB, d refdb.Driver, at refdb.Position, prefix string) (stri
 	return strings.Join(all, " "), err
 }
 
-func upto(tb testing.TB, d refdb.Driver) refdb.Position {
+func upto(tb testing.TB, d driver.Driver) driver.Position {
 	tb.Helper()
 	s, err := d.HistoryState(tb.Context())
 	must(tb, err)
@@ -54,13 +54,13 @@ func TestLostReplyAboutAChangeLeavesOneRecord(t *testing.T) {
 	w := &wire{}
 	d := openWire(t, dbtest.Spanner(t), w)
 	loseReply(w, codes.Internal)
-	if err := update(t, d, "u", move(branch, "", v1)); !errors.Is(err, refdb.ErrOutcomeUnknown) {
+	if err := update(t, d, "u", move(branch, "", v1)); !errors.Is(err, driver.ErrOutcomeUnknown) {
 		t.Fatal(err)
 	}
 	must(t, update(t, d, "u", move(branch, "", v1)))
 	p := prepare(t, d, "n", "HEAD")
 	loseReply(w, codes.Internal)
-	if err := d.Finish(t.Context(), finishing(p, "HEAD")); !errors.Is(err, refdb.ErrOutcomeUnknown) {
+	if err := d.Finish(t.Context(), finishing(p, "HEAD")); !errors.Is(err, driver.ErrOutcomeUnknown) {
 		t.Fatal(err)
 	}
 	must(t, d.Finish(t.Context(), finishing(p, "HEAD")))
@@ -76,7 +76,7 @@ func TestThePastOfARefThatGerritChangedIsToldOnlyWhereItIsKnown(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		gerrit func(*testing.T, *dbtest.Database) // after the library's change
-		after  func(*testing.T, refdb.Driver)     // unless nil, another change by the library
+		after  func(*testing.T, driver.Driver)    // unless nil, another change by the library
 		want   string                             // at the end
 		before bool                               // the past before what Gerrit did is known, too
 	}{
@@ -91,7 +91,7 @@ func TestThePastOfARefThatGerritChangedIsToldOnlyWhereItIsKnown(t *testing.T) {
 		}, {
 			name:   "a value that was replaced by a recorded one",
 			gerrit: func(t *testing.T, db *dbtest.Database) { db.InsertRef(t, project, branch, v2) },
-			after:  func(t *testing.T, d refdb.Driver) { must(t, update(t, d, "u2", move(branch, v2, v1))) },
+			after:  func(t *testing.T, d driver.Driver) { must(t, update(t, d, "u2", move(branch, v2, v1))) },
 			want:   "main=1 other=1",
 		}, {
 			name:   "a row that is gone",
@@ -100,7 +100,7 @@ func TestThePastOfARefThatGerritChangedIsToldOnlyWhereItIsKnown(t *testing.T) {
 		}, {
 			name:   "a ref of another name",
 			gerrit: func(t *testing.T, db *dbtest.Database) { db.InsertRef(t, project, "refs/heads/z", v2) },
-			after:  func(t *testing.T, d refdb.Driver) { must(t, update(t, d, "u2", move("refs/heads/z", v2, v1))) },
+			after:  func(t *testing.T, d driver.Driver) { must(t, update(t, d, "u2", move("refs/heads/z", v2, v1))) },
 			want:   "main=1 other=1 z=1",
 			before: true,
 		},
@@ -116,11 +116,11 @@ func TestThePastOfARefThatGerritChangedIsToldOnlyWhereItIsKnown(t *testing.T) {
 			if row.after != nil {
 				row.after(t, d)
 			}
-			wantPast := func(at refdb.Position, prefix, want string) {
+			wantPast := func(at driver.Position, prefix, want string) {
 				t.Helper()
 				got, err := past(t, d, at, prefix)
 				if want == "unknown" {
-					if !errors.Is(err, refdb.ErrUnrecorded) || !strings.Contains(err.Error(), branch) || refdb.ClassOf(err) != refdb.Permanent {
+					if !errors.Is(err, driver.ErrUnrecorded) || !strings.Contains(err.Error(), branch) || driver.ClassOf(err) != driver.Permanent {
 						t.Errorf("at %d: %q, %v", at, got, err)
 					}
 				} else if err != nil || got != want {
@@ -150,7 +150,7 @@ func TestThePastOfARefFromBeforeTheHistoryIsItsValue(t *testing.T) {
 	s, err := d.HistoryState(t.Context())
 	must(t, err)
 	must(t, update(t, d, "u", move(branch, v1, v2)))
-	for at, want := range map[refdb.Position]string{s.Pruned - 1: "main=1 old=1", s.Upto: "main=1 old=1", upto(t, d): "main=2 old=1"} {
+	for at, want := range map[driver.Position]string{s.Pruned - 1: "main=1 old=1", s.Upto: "main=1 old=1", upto(t, d): "main=2 old=1"} {
 		if got, err := past(t, d, at, ""); err != nil || got != want {
 			t.Errorf("at %d: %q, %v, want %q", at, got, err, want)
 		}
@@ -162,7 +162,7 @@ func TestTheNewestChangeIsFoundHoweverOldItIs(t *testing.T) {
 	db := dbtest.Spanner(t)
 	d := db.Open(t)
 	db.Exec(t, `UPDATE history_state SET begun = TIMESTAMP '2001-01-01T00:00:00Z', pruned = TIMESTAMP '2001-01-01T00:00:00Z' WHERE true`)
-	if c, _, err := d.Newest(t.Context()); c != (refdb.Change{}) || err != nil {
+	if c, _, err := d.Newest(t.Context()); c != (driver.Change{}) || err != nil {
 		t.Errorf("without a change: %+v, %v", c, err)
 	}
 	for i, hours := range []int{100_000, 3_000, 50, 2} {
@@ -205,7 +205,7 @@ func TestTheHistoryBeginsOnce(t *testing.T) {
 		t.Errorf("first %+v, then %+v", first, again)
 	}
 	db.Exec(t, `DELETE FROM epochs WHERE true`)
-	if _, err := d.HistoryState(t.Context()); !errors.Is(err, refdb.ErrSchema) || !strings.Contains(err.Error(), "migrate force 7") {
+	if _, err := d.HistoryState(t.Context()); !errors.Is(err, driver.ErrSchema) || !strings.Contains(err.Error(), "migrate force 7") {
 		t.Errorf("without an epoch: %v", err)
 	}
 }

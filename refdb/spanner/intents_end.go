@@ -6,13 +6,13 @@ import (
 
 	"cloud.google.com/go/spanner"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
-// Resolve implements refdb.IntentStore.
-func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
+// Resolve implements driver.IntentStore.
+func (d *Driver) Resolve(ctx context.Context, r driver.ResolveRequest) ([]bool, error) {
 	q := request{tag: "refdb.resolve", what: "resolve intents"}
 	ended, _, err := decide(ctx, d, q, intentsOf(r.Intents), func(b *batch, rows []*intentRow) ([]bool, error) {
 		ended := make([]bool, len(r.Intents))
@@ -22,12 +22,12 @@ func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, e
 			if ended[n] = row != nil && rules.Resolvable(&row.IntentRow, r.Decision); !ended[n] {
 				continue
 			}
-			if r.Decision == refdb.TakeNew {
+			if r.Decision == driver.TakeNew {
 				b.putRef(i.Project, i.Ref, row.value, row.New, r.Origin)
 			}
 			if row.Locked {
-				lock := refdb.LockInfo{Project: i.Project, Ref: i.Ref, Owner: i.Owner, Token: i.Token}
-				ends = append(ends, ending{lock, row.queue, row.now}.to(refdb.Waiter{}))
+				lock := driver.LockInfo{Project: i.Project, Ref: i.Ref, Owner: i.Owner, Token: i.Token}
+				ends = append(ends, ending{lock, row.queue, row.now}.to(driver.Waiter{}))
 			}
 			b.decideIntent(i, &r)
 		}
@@ -37,8 +37,8 @@ func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, e
 	return ended, err
 }
 
-// Forget implements refdb.IntentStore.
-func (d *Driver) Forget(ctx context.Context, intents []refdb.LockID) error {
+// Forget implements driver.IntentStore.
+func (d *Driver) Forget(ctx context.Context, intents []driver.LockID) error {
 	q := request{tag: "refdb.forget", what: "forget intents"}
 	_, _, err := decide(ctx, d, q, intentsOf(intents), func(b *batch, rows []*intentRow) (struct{}, error) {
 		for n, i := range intents {
@@ -65,7 +65,7 @@ func (k intentKey) bytes() int { return len(k.Project) + len(k.Ref) + len(k.Owne
 // An intentRow is an intent with the value of its ref and the queue of its lock.
 type intentRow struct {
 	rules.IntentRow
-	value refdb.Value
+	value driver.Value
 	queue queue.Queue
 	now   time.Time
 }
@@ -81,7 +81,7 @@ LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} refs AS r ON r.project = k.project AND r.ref 
 
 // intentsOf returns a function that reads and locks the rows of intents, and those of their
 // locks and refs. A missing intent is nil.
-func intentsOf(intents []refdb.LockID) func(context.Context, *transaction) ([]*intentRow, error) {
+func intentsOf(intents []driver.LockID) func(context.Context, *transaction) ([]*intentRow, error) {
 	keys := make([]intentKey, len(intents))
 	for n, i := range intents {
 		keys[n] = intentKey{Asked: int64(n), Project: i.Project, Ref: i.Ref, Token: i.Token.Time(), Owner: i.Owner}
@@ -101,8 +101,8 @@ func intentsOf(intents []refdb.LockID) func(context.Context, *transaction) ([]*i
 	}
 }
 
-// Finish implements refdb.IntentStore.
-func (d *Driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
+// Finish implements driver.IntentStore.
+func (d *Driver) Finish(ctx context.Context, r driver.FinishRequest) error {
 	const what = "finish intents"
 	if err := d.refuseBarred(what, r.Owner); err != nil {
 		return err
@@ -115,7 +115,7 @@ func (d *Driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 
 // planFinish says what r, which ends the intents in held, writes in view of what it found, or why
 // it is refused.
-func planFinish(b *batch, r *refdb.FinishRequest, held refdb.Fence, states []state) error {
+func planFinish(b *batch, r *driver.FinishRequest, held driver.Fence, states []state) error {
 	if rules.Updated(r.ID, rowsOf(states)) {
 		return nil
 	}
@@ -135,6 +135,6 @@ func planFinish(b *batch, r *refdb.FinishRequest, held refdb.Fence, states []sta
 	for _, ref := range held.Refs {
 		b.deleteIntent(r.Project, ref, r.Token)
 	}
-	b.end(found.ends(held.Refs, refdb.Waiter{}))
+	b.end(found.ends(held.Refs, driver.Waiter{}))
 	return nil
 }

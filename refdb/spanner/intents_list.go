@@ -6,14 +6,14 @@ import (
 
 	"cloud.google.com/go/spanner"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
 )
 
-// Intents implements refdb.IntentStore.
-func (d *Driver) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
+// Intents implements driver.IntentStore.
+func (d *Driver) Intents(ctx context.Context, q driver.IntentQuery) (driver.IntentPage, error) {
 	intents, last, err := page(ctx, d, request{tag: "refdb.intents", what: "list intents"}, intentsStatement(q), q.Limit, readIntent)
-	return refdb.IntentPage{Intents: intents, Next: refdb.IntentCursor{Project: last.Project, Ref: last.Ref, Token: last.Token}}, err
+	return driver.IntentPage{Intents: intents, Next: driver.IntentCursor{Project: last.Project, Ref: last.Ref, Token: last.Token}}, err
 }
 
 const intentsSQL = `
@@ -22,14 +22,14 @@ SELECT i.project, i.ref, i.token, i.owner, i.agent, i.old_value, i.new_value, i.
        i.decision, i.decided_by, i.reason, i.decided_at, i.nonce
 FROM intents AS i WHERE `
 
-func intentsStatement(q refdb.IntentQuery) spanner.Statement {
+func intentsStatement(q driver.IntentQuery) spanner.Statement {
 	s := spanner.Statement{SQL: intentsSQL, Params: make(map[string]any)}
 	if q.Decided {
 		s.SQL += `i.decision IS NOT NULL`
 	} else {
 		s.SQL += `i.decision IS NULL`
 	}
-	if q.After != (refdb.IntentCursor{}) {
+	if q.After != (driver.IntentCursor{}) {
 		// The first part is implied by the second, and bounds the range to read.
 		and(&s, `i.project >= @after_project`, "after_project", q.After.Project)
 		and(&s, `(i.project > @after_project OR i.ref > @after_ref OR i.ref = @after_ref AND i.token > @after_token)`, "after_ref", q.After.Ref)
@@ -40,9 +40,9 @@ func intentsStatement(q refdb.IntentQuery) spanner.Statement {
 	return s
 }
 
-func readIntent(r *spanner.Row) (refdb.Intent, error) {
+func readIntent(r *spanner.Row) (driver.Intent, error) {
 	var (
-		i                    refdb.Intent
+		i                    driver.Intent
 		token                time.Time
 		before, after        string
 		age                  int64
@@ -55,11 +55,11 @@ func readIntent(r *spanner.Row) (refdb.Intent, error) {
 	if err != nil {
 		return i, err
 	}
-	i.Token, i.Time, i.Age = refdb.TokenOf(token), i.Time.UTC(), micros(age)
+	i.Token, i.Time, i.Age = driver.TokenOf(token), i.Time.UTC(), micros(age)
 	o := operation.Parse(asked.StringVal)
 	i.By, i.Op = o.By, o.ID
-	i.Old, i.New = refdb.Value(before), refdb.Value(after)
-	i.Decision, i.DecidedBy, i.Reason = refdb.Decision(decision.StringVal), by.StringVal, reason.StringVal
+	i.Old, i.New = driver.Value(before), driver.Value(after)
+	i.Decision, i.DecidedBy, i.Reason = driver.Decision(decision.StringVal), by.StringVal, reason.StringVal
 	if decidedAt.Valid {
 		i.DecidedAt = decidedAt.Time.UTC()
 	}

@@ -7,18 +7,18 @@ import (
 
 	"cloud.google.com/go/spanner"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
-// Prepare implements refdb.IntentStore.
-func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
+// Prepare implements driver.IntentStore.
+func (d *Driver) Prepare(ctx context.Context, r driver.PrepareRequest) (driver.Prepared, error) {
 	const what = "prepare updates"
 	if err := checkRefs(r.Updates); err != nil {
-		return refdb.Prepared{}, failed(what, err)
+		return driver.Prepared{}, failed(what, err)
 	}
 	if err := d.refuseBarred(what, r.Owner); err != nil {
-		return refdb.Prepared{}, err
+		return driver.Prepared{}, err
 	}
 	var packs []*foundPack
 	names := askNames(r.Updates)
@@ -26,20 +26,20 @@ func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 		func(b *batch, states []state) (acquisition, error) {
 			return planPrepare(b, &r, states, names.around(states), packs)
 		})
-	return refdb.Prepared{Token: a.Token, Time: a.Token.Time(), Reclaimed: a.Reclaimed}, err
+	return driver.Prepared{Token: a.Token, Time: a.Token.Time(), Reclaimed: a.Reclaimed}, err
 }
 
 // moves reports whether r moves a ref.
-func moves(r *refdb.PrepareRequest, ref string) bool {
-	_, found := slices.BinarySearchFunc(r.Updates, ref, func(u refdb.Update, ref string) int { return strings.Compare(u.Ref, ref) })
+func moves(r *driver.PrepareRequest, ref string) bool {
+	_, found := slices.BinarySearchFunc(r.Updates, ref, func(u driver.Update, ref string) int { return strings.Compare(u.Ref, ref) })
 	return found
 }
 
 // planPrepare says what becomes of r in view of what stands on its refs, and around them, and of the packs
 // that there are. There are no states if it was revoked.
-func planPrepare(b *batch, r *refdb.PrepareRequest, states []state, around []rules.Row, packs []*foundPack) (a acquisition, refused error) {
+func planPrepare(b *batch, r *driver.PrepareRequest, states []state, around []rules.Row, packs []*foundPack) (a acquisition, refused error) {
 	if len(states) == 0 {
-		return a, refdb.ErrReleased
+		return a, driver.ErrReleased
 	}
 	all := slices.Clone(states)
 	states = slices.DeleteFunc(states, func(s state) bool { return !moves(r, s.Name) })
@@ -54,13 +54,13 @@ func planPrepare(b *batch, r *refdb.PrepareRequest, states []state, around []rul
 	for _, u := range r.Updates {
 		b.insertIntent(u, r)
 	}
-	a.markers = b.take(claim{rules.PrepareClaim(*r), r.Project, refdb.NeverStale}, states, a.After)
+	a.markers = b.take(claim{rules.PrepareClaim(*r), r.Project, driver.NeverStale}, states, a.After)
 	return a, nil
 }
 
-// Revoke implements refdb.IntentStore. It undoes what r did, and leaves a record that r reads
+// Revoke implements driver.IntentStore. It undoes what r did, and leaves a record that r reads
 // before it does anything.
-func (d *Driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
+func (d *Driver) Revoke(ctx context.Context, r driver.PrepareRequest) error {
 	_, _, err := decide(ctx, d, request{tag: "refdb.revoke", what: "revoke intents"}, statesOf(r.Project, lockKeys(rules.RefsOf(r.Updates))),
 		func(b *batch, states []state) (struct{}, error) {
 			c := rules.PrepareClaim(r)
@@ -68,7 +68,7 @@ func (d *Driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
 			for _, s := range states {
 				if c.Took(s.Row) {
 					b.deleteIntent(r.Project, s.Name, s.Lock.Token)
-					ends = append(ends, ending{*s.Lock, s.Queue, s.now}.to(refdb.Waiter{}))
+					ends = append(ends, ending{*s.Lock, s.Queue, s.now}.to(driver.Waiter{}))
 				}
 			}
 			b.insertRevocation(&r)
@@ -80,11 +80,11 @@ func (d *Driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
 
 // unrevokedSQL selects nothing if a preparation was revoked.
 const unrevokedSQL = `
-WHERE NOT EXISTS (SELECT 1 FROM intents WHERE project = @project AND ref = @first AND nonce = @nonce AND decision = '` + string(refdb.Revoked) + `')`
+WHERE NOT EXISTS (SELECT 1 FROM intents WHERE project = @project AND ref = @first AND nonce = @nonce AND decision = '` + string(driver.Revoked) + `')`
 
 // unrevokedStates returns a function that reads and locks what decides about r: the states, none if r was
 // revoked, and those of its packs that there are.
-func unrevokedStates(r *refdb.PrepareRequest, names nameQuestion, packs *[]*foundPack) func(context.Context, *transaction) ([]state, error) {
+func unrevokedStates(r *driver.PrepareRequest, names nameQuestion, packs *[]*foundPack) func(context.Context, *transaction) ([]state, error) {
 	keys := stateKeys(rules.RefsOf(r.Updates))
 	for _, b := range r.RequiredValues {
 		if !moves(r, b.Ref) {

@@ -7,21 +7,21 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/spanner"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
 // preparing asks for intents to create refs.
-func preparing(nonce string, refs ...string) refdb.PrepareRequest {
-	r := refdb.PrepareRequest{Project: project, Owner: owner, Nonce: nonce, Agent: "boot:1:2"}
+func preparing(nonce string, refs ...string) driver.PrepareRequest {
+	r := driver.PrepareRequest{Project: project, Owner: owner, Nonce: nonce, Agent: "boot:1:2"}
 	for _, ref := range refs {
 		r.Updates = append(r.Updates, move(ref, "", v1))
 	}
 	return r
 }
 
-func prepare(tb testing.TB, d refdb.Driver, nonce string, refs ...string) refdb.Prepared {
+func prepare(tb testing.TB, d driver.Driver, nonce string, refs ...string) driver.Prepared {
 	tb.Helper()
 	p, err := d.Prepare(tb.Context(), preparing(nonce, refs...))
 	if err != nil {
@@ -31,20 +31,20 @@ func prepare(tb testing.TB, d refdb.Driver, nonce string, refs ...string) refdb.
 }
 
 // finishing ends intents of p that were carried out.
-func finishing(p refdb.Prepared, refs ...string) refdb.FinishRequest {
-	return refdb.FinishRequest{Project: project, Origin: refdb.Origin{ID: "finish", Owner: owner}, Token: p.Token, Done: preparing("", refs...).Updates}
+func finishing(p driver.Prepared, refs ...string) driver.FinishRequest {
+	return driver.FinishRequest{Project: project, Origin: driver.Origin{ID: "finish", Owner: owner}, Token: p.Token, Done: preparing("", refs...).Updates}
 }
 
 // dropping ends intents of p that were not carried out.
-func dropping(p refdb.Prepared, refs ...string) refdb.FinishRequest {
-	return refdb.FinishRequest{Project: project, Origin: refdb.Origin{Owner: owner}, Token: p.Token, Dropped: refs}
+func dropping(p driver.Prepared, refs ...string) driver.FinishRequest {
+	return driver.FinishRequest{Project: project, Origin: driver.Origin{Owner: owner}, Token: p.Token, Dropped: refs}
 }
 
-func intents(tb testing.TB, d refdb.Driver) []refdb.Intent {
+func intents(tb testing.TB, d driver.Driver) []driver.Intent {
 	tb.Helper()
-	var all []refdb.Intent
+	var all []driver.Intent
 	for _, decided := range []bool{false, true} {
-		page, err := d.Intents(tb.Context(), refdb.IntentQuery{IntentFilter: refdb.IntentFilter{Decided: decided}, Limit: 10_000})
+		page, err := d.Intents(tb.Context(), driver.IntentQuery{IntentFilter: driver.IntentFilter{Decided: decided}, Limit: 10_000})
 		must(tb, err)
 		all = append(all, page.Intents...)
 	}
@@ -77,7 +77,7 @@ func TestLostReplyAboutIntents(t *testing.T) {
 	d := openWire(t, dbtest.Spanner(t), w)
 	unknown := func(what string, err error) {
 		t.Helper()
-		if !errors.Is(err, refdb.ErrOutcomeUnknown) {
+		if !errors.Is(err, driver.ErrOutcomeUnknown) {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
@@ -99,12 +99,12 @@ func TestLostReplyAboutIntents(t *testing.T) {
 
 	left := lockIDs(a.Token, "HEAD")
 	loseReply(w, codes.Internal)
-	_, err = d.Resolve(t.Context(), refdb.ResolveRequest{Intents: left, Decision: refdb.TakeNew, Origin: refdb.Origin{By: "me"}, Reason: "why"})
+	_, err = d.Resolve(t.Context(), driver.ResolveRequest{Intents: left, Decision: driver.TakeNew, Origin: driver.Origin{By: "me"}, Reason: "why"})
 	unknown("resolve", err)
 	if got := get(t, d, "HEAD"); got.Value != v1 {
 		t.Fatalf("HEAD is %+v", got)
 	}
-	ended, err := d.Resolve(t.Context(), refdb.ResolveRequest{Intents: left, Decision: refdb.KeepOld, Origin: refdb.Origin{By: "you"}, Reason: "why"})
+	ended, err := d.Resolve(t.Context(), driver.ResolveRequest{Intents: left, Decision: driver.KeepOld, Origin: driver.Origin{By: "you"}, Reason: "why"})
 	must(t, err)
 	if all := intents(t, d); ended[0] || len(all) != 1 || all[0].DecidedBy != "me" {
 		t.Fatalf("it was resolved again: %v, %+v", ended, all)
@@ -126,15 +126,15 @@ func TestIntentWhoseLockIsGoneCanOnlyKeepTheOldValue(t *testing.T) {
 	db.Exec(t, `DELETE FROM locks WHERE true`)
 	must(t, update(t, d, "u", move(branch, "", v2)))
 	other := acquire(t, d, "other", branch)
-	resolve := func(decision refdb.Decision) []bool {
-		ended, err := d.Resolve(t.Context(), refdb.ResolveRequest{Intents: left, Decision: decision, Origin: refdb.Origin{By: "me"}, Reason: "why"})
+	resolve := func(decision driver.Decision) []bool {
+		ended, err := d.Resolve(t.Context(), driver.ResolveRequest{Intents: left, Decision: decision, Origin: driver.Origin{By: "me"}, Reason: "why"})
 		must(t, err)
 		return ended
 	}
-	if ended := resolve(refdb.TakeNew); ended[0] || ended[1] {
+	if ended := resolve(driver.TakeNew); ended[0] || ended[1] {
 		t.Errorf("the new value was taken: %v", ended)
 	}
-	if ended := resolve(refdb.KeepOld); !ended[0] || !ended[1] {
+	if ended := resolve(driver.KeepOld); !ended[0] || !ended[1] {
 		t.Errorf("the old value was not kept: %v", ended)
 	}
 	if r := get(t, d, branch); r.Value != v2 {
@@ -168,7 +168,7 @@ func TestLargestPreparationCanBeFinished(t *testing.T) {
 	if all := intents(t, d); len(all) != 0 {
 		t.Fatalf("%d intents are left", len(all))
 	}
-	page, err := d.Log(t.Context(), refdb.LogRequest{Project: project, Limit: 2 * len(refs)})
+	page, err := d.Log(t.Context(), driver.LogRequest{Project: project, Limit: 2 * len(refs)})
 	must(t, err)
 	if len(page.Changes) != len(refs) {
 		t.Errorf("%d changes were recorded", len(page.Changes))
@@ -186,7 +186,7 @@ func TestALargerPreparationIsRefused(t *testing.T) {
 	refs := names(most + 1)
 	a := acquire(t, d, "other", refs...)
 	db.Exec(t, `UPDATE locks SET heartbeat = TIMESTAMP_SUB(heartbeat, INTERVAL 1 HOUR) WHERE true`)
-	if _, err := d.Prepare(t.Context(), preparing("n", refs...)); !errors.Is(err, refdb.ErrTooMany) {
+	if _, err := d.Prepare(t.Context(), preparing("n", refs...)); !errors.Is(err, driver.ErrTooMany) {
 		t.Fatal(err)
 	}
 	if l, ok := db.RowLock(t, project, refs[0]); !ok || l.Token != a.Token || len(intents(t, d)) != 0 {
@@ -228,8 +228,8 @@ func TestAnAdvisoryUpdateStillIgnoresOtherLocks(t *testing.T) {
 	d := db.Open(t)
 	a := acquire(t, d, "other", branch)
 	prepare(t, d, "n", "HEAD")
-	advisory := func(ref string, old, new refdb.Value) error {
-		return d.Update(t.Context(), refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: string(new)}, Locks: refdb.AdvisoryLocks, Updates: []refdb.Update{move(ref, old, new)}})
+	advisory := func(ref string, old, new driver.Value) error {
+		return d.Update(t.Context(), driver.UpdateRequest{Project: project, Origin: driver.Origin{ID: string(new)}, Locks: driver.AdvisoryLocks, Updates: []driver.Update{move(ref, old, new)}})
 	}
 	must(t, advisory(branch, "", v2))
 	db.Age(t, project, branch, time.Hour)
@@ -237,7 +237,7 @@ func TestAnAdvisoryUpdateStillIgnoresOtherLocks(t *testing.T) {
 	if l, ok := db.RowLock(t, project, branch); !ok || l.Token != a.Token {
 		t.Errorf("the stale lock is %+v", l)
 	}
-	if err := advisory("HEAD", "", v2); !errors.Is(err, refdb.ErrLocked) {
+	if err := advisory("HEAD", "", v2); !errors.Is(err, driver.ErrLocked) {
 		t.Error(err)
 	}
 }

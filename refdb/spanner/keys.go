@@ -7,7 +7,7 @@ import (
 
 	"cloud.google.com/go/spanner"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
@@ -56,7 +56,7 @@ func stateKeys(refs []string) []key {
 }
 
 // updateKeys name the rows that decide about updates under a fence on the refs in fenced.
-func updateKeys(updates []refdb.Update, fenced []string) []key {
+func updateKeys(updates []driver.Update, fenced []string) []key {
 	refs := rules.RefsOf(updates)
 	keys := stateKeys(refs)
 	for _, ref := range fenced {
@@ -80,7 +80,7 @@ type lockKey struct {
 	Heartbeat spanner.NullInt64 `spanner:"heartbeat"` // NULL for any
 }
 
-func keyOf(n int, l refdb.LockID) lockKey {
+func keyOf(n int, l driver.LockID) lockKey {
 	return lockKey{N: int64(n), Project: l.Project, Ref: l.Ref, Owner: l.Owner, Token: int64(l.Token)}
 }
 
@@ -100,7 +100,7 @@ WHERE l.owner = k.owner AND IFNULL(UNIX_MICROS(l.token), 0) = k.token AND IFNULL
 )
 
 func matchStatement(sql string) spanner.Statement {
-	return spanner.Statement{SQL: sql, Params: map[string]any{"never_stale": refdb.NeverStale.Microseconds()}}
+	return spanner.Statement{SQL: sql, Params: map[string]any{"never_stale": driver.NeverStale.Microseconds()}}
 }
 
 // matching returns a function that reads and locks the rows of keys, and says which match.

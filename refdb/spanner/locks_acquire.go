@@ -8,7 +8,7 @@ import (
 
 	"cloud.google.com/go/spanner"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
@@ -28,8 +28,8 @@ type claim struct {
 	staleAfter time.Duration
 }
 
-// Acquire implements refdb.LockStore.
-func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
+// Acquire implements driver.LockStore.
+func (d *Driver) Acquire(ctx context.Context, r driver.AcquireRequest) (driver.Acquired, error) {
 	return d.acquire(ctx, request{tag: "refdb.acquire", what: "acquire locks"}, statesOf(r.Project, stateKeys(r.Refs)),
 		func(b *batch, states []state) (acquisition, error) { return planAcquire(b, &r, states) })
 }
@@ -42,20 +42,20 @@ type acquisition struct {
 
 // acquire carries out what plan makes of what read has found.
 func (d *Driver) acquire(ctx context.Context, r request, read func(context.Context, *transaction) ([]state, error),
-	plan func(*batch, []state) (acquisition, error)) (refdb.Acquired, error) {
+	plan func(*batch, []state) (acquisition, error)) (driver.Acquired, error) {
 	a, at, err := decide(ctx, d, r, read, plan)
 	if err != nil {
-		return refdb.Acquired{Place: a.Place}, err
+		return driver.Acquired{Place: a.Place}, err
 	}
 	if !a.Adopted {
-		a.Token = refdb.TokenOf(at)
+		a.Token = driver.TokenOf(at)
 	}
 	d.deleteMarkers(ctx, a.markers)
 	return a.Acquired, nil
 }
 
 // planAcquire says what becomes of r in view of what stands on its refs.
-func planAcquire(b *batch, r *refdb.AcquireRequest, states []state) (a acquisition, refused error) {
+func planAcquire(b *batch, r *driver.AcquireRequest, states []state) (a acquisition, refused error) {
 	sortByRef(states)
 	a.Acquisition, refused = rules.Acquire(*r, rowsOf(states), readAt(states))
 	switch {

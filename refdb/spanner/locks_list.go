@@ -5,36 +5,36 @@ import (
 
 	"cloud.google.com/go/spanner"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// staleSQL is refdb.LockInfo.Stale for a row of locks AS l.
+// staleSQL is driver.LockInfo.Stale for a row of locks AS l.
 const staleSQL = ageSQL + ` > IFNULL(l.stale_after, @default_stale_after)`
 
-// Locks implements refdb.LockStore.
-func (d *Driver) Locks(ctx context.Context, q refdb.LockQuery) (refdb.LockPage, error) {
+// Locks implements driver.LockStore.
+func (d *Driver) Locks(ctx context.Context, q driver.LockQuery) (driver.LockPage, error) {
 	locks, last, err := page(ctx, d, request{tag: "refdb.locks", what: "list locks"}, locksStatement(q), q.Limit, readLock)
-	return refdb.LockPage{Locks: locks, Next: refdb.LockCursor{Project: last.Project, Ref: last.Ref}}, err
+	return driver.LockPage{Locks: locks, Next: driver.LockCursor{Project: last.Project, Ref: last.Ref}}, err
 }
 
-func readLock(r *spanner.Row) (refdb.LockInfo, error) {
+func readLock(r *spanner.Row) (driver.LockInfo, error) {
 	var project, ref string
 	var row lockRow
 	err := r.Columns(append([]any{&project, &ref}, row.columns()...)...)
 	return row.info(project, ref), err
 }
 
-func locksStatement(q refdb.LockQuery) spanner.Statement {
+func locksStatement(q driver.LockQuery) spanner.Statement {
 	s := spanner.Statement{
 		SQL:    `SELECT l.project, l.ref, ` + lockSQL + ` FROM locks AS l WHERE `,
-		Params: map[string]any{"markers": refdb.ReclaimPrefix},
+		Params: map[string]any{"markers": driver.ReclaimPrefix},
 	}
 	if q.Markers {
 		s.SQL += `STARTS_WITH(l.project, @markers)`
 	} else {
 		s.SQL += `NOT STARTS_WITH(l.project, @markers)`
 	}
-	if q.After != (refdb.LockCursor{}) {
+	if q.After != (driver.LockCursor{}) {
 		// The first part is implied by the second, and bounds the range to read.
 		and(&s, `l.project >= @after_project`, "after_project", q.After.Project)
 		and(&s, `(l.project > @after_project OR l.ref > @after_ref)`, "after_ref", q.After.Ref)
@@ -44,7 +44,7 @@ func locksStatement(q refdb.LockQuery) spanner.Statement {
 		and(&s, `STARTS_WITH(l.ref, @prefix)`, "prefix", q.Prefix)
 	}
 	if q.Stale {
-		and(&s, staleSQL, "default_stale_after", refdb.DefaultStaleAfter.Microseconds())
+		and(&s, staleSQL, "default_stale_after", driver.DefaultStaleAfter.Microseconds())
 	}
 	if q.OlderThan > 0 {
 		and(&s, ageSQL+` > @older_than`, "older_than", q.OlderThan.Microseconds())

@@ -6,19 +6,19 @@ import (
 
 	"cloud.google.com/go/spanner"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
 // An ending is a lock that ends, with its waiters.
 type ending struct {
-	lock  refdb.LockInfo // without heartbeat and age
+	lock  driver.LockInfo // without heartbeat and age
 	queue queue.Queue
 	now   time.Time
 }
 
 // to says what becomes of its row: it goes to next, or to the first waiter.
-func (e ending) to(next refdb.Waiter) rowEnd {
+func (e ending) to(next driver.Waiter) rowEnd {
 	return rowEnd{e.lock.Project, e.lock.Ref, queue.End(e.lock, e.queue, next, e.now)}
 }
 
@@ -38,7 +38,7 @@ func endings(sql string, keys []lockKey) func(context.Context, *transaction) ([]
 			var waiting []string
 			err := r.Columns(&n, &waiting, &now)
 			k := keys[n]
-			lock := refdb.LockInfo{Project: k.Project, Ref: k.Ref, Owner: k.Owner, Token: refdb.Token(k.Token)}
+			lock := driver.LockInfo{Project: k.Project, Ref: k.Ref, Owner: k.Owner, Token: driver.Token(k.Token)}
 			found[n] = &ending{lock, queue.Read(waiting), time.UnixMicro(now)}
 			return err
 		})

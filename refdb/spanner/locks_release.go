@@ -5,16 +5,16 @@ import (
 
 	"cloud.google.com/go/spanner"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
-// Release implements refdb.LockStore.
-func (d *Driver) Release(ctx context.Context, r refdb.ReleaseRequest) (released refdb.Released, err error) {
+// Release implements driver.LockStore.
+func (d *Driver) Release(ctx context.Context, r driver.ReleaseRequest) (released driver.Released, err error) {
 	keys := make([]lockKey, len(r.Refs))
 	for i, ref := range r.Refs {
-		keys[i] = keyOf(i, refdb.LockID{Project: r.Project, Ref: ref, Owner: r.Owner, Token: r.Token})
+		keys[i] = keyOf(i, driver.LockID{Project: r.Project, Ref: ref, Owner: r.Owner, Token: r.Token})
 	}
 	ended, err := d.endMatching(ctx, request{tag: "refdb.release", what: "release locks"}, endingSQL, keys, func(e ending) rowEnd { return e.to(r.Next) })
 	for i, ok := range ended {
@@ -25,8 +25,8 @@ func (d *Driver) Release(ctx context.Context, r refdb.ReleaseRequest) (released 
 	return released, err
 }
 
-// Purge implements refdb.LockStore.
-func (d *Driver) Purge(ctx context.Context, locks []refdb.StandingLock) ([]bool, error) {
+// Purge implements driver.LockStore.
+func (d *Driver) Purge(ctx context.Context, locks []driver.StandingLock) ([]bool, error) {
 	keys := make([]lockKey, len(locks))
 	for i, l := range locks {
 		keys[i] = keyOf(i, l.LockID)
@@ -53,8 +53,8 @@ func (d *Driver) endMatching(ctx context.Context, r request, sql string, keys []
 	return ended, err
 }
 
-// Abandon implements refdb.LockStore.
-func (d *Driver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
+// Abandon implements driver.LockStore.
+func (d *Driver) Abandon(ctx context.Context, r driver.AbandonRequest) error {
 	_, _, err := decide(ctx, d, request{tag: "refdb.abandon", what: "abandon locks"}, statesOf(r.Project, lockKeys(r.Refs)),
 		func(b *batch, states []state) (struct{}, error) {
 			for _, s := range states {

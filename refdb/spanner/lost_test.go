@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -73,29 +73,29 @@ func sessionNotFound(tb testing.TB) error {
 
 func TestDatabaseThatWasDroppedAndCreatedAnew(t *testing.T) {
 	t.Parallel()
-	methods := map[string]func(context.Context, refdb.Driver) error{
-		"now": func(ctx context.Context, d refdb.Driver) error { _, err := d.Now(ctx); return err },
-		"get": func(ctx context.Context, d refdb.Driver) error {
+	methods := map[string]func(context.Context, driver.Driver) error{
+		"now": func(ctx context.Context, d driver.Driver) error { _, err := d.Now(ctx); return err },
+		"get": func(ctx context.Context, d driver.Driver) error {
 			_, err := d.Get(ctx, project, []string{branch})
 			return err
 		},
-		"list": func(ctx context.Context, d refdb.Driver) error {
-			_, err := d.List(ctx, refdb.RefQuery{Project: project, Limit: 1})
+		"list": func(ctx context.Context, d driver.Driver) error {
+			_, err := d.List(ctx, driver.RefQuery{Project: project, Limit: 1})
 			return err
 		},
-		"diagnose": func(ctx context.Context, d refdb.Driver) error {
-			_, err := d.(refdb.Diagnoser).Diagnose(ctx)
+		"diagnose": func(ctx context.Context, d driver.Driver) error {
+			_, err := d.(driver.Diagnoser).Diagnose(ctx)
 			return err
 		},
-		"acquire": func(ctx context.Context, d refdb.Driver) error {
+		"acquire": func(ctx context.Context, d driver.Driver) error {
 			_, err := d.Acquire(ctx, request("n", branch))
 			return err
 		},
-		"update": func(ctx context.Context, d refdb.Driver) error {
-			return d.Update(ctx, refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: "u"}, Updates: []refdb.Update{move(branch, "", v1)}})
+		"update": func(ctx context.Context, d driver.Driver) error {
+			return d.Update(ctx, driver.UpdateRequest{Project: project, Origin: driver.Origin{ID: "u"}, Updates: []driver.Update{move(branch, "", v1)}})
 		},
-		"remove": func(ctx context.Context, d refdb.Driver) error {
-			_, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: 1})
+		"remove": func(ctx context.Context, d driver.Driver) error {
+			_, err := d.Remove(ctx, driver.RemoveRequest{Project: project, Limit: 1})
 			return err
 		},
 	}
@@ -185,7 +185,7 @@ func TestDatabaseThatWasDroppedAndCreatedAnew(t *testing.T) {
 		drop(t, db)
 		for name, method := range methods {
 			err := method(t.Context(), d)
-			if err == nil || errors.Is(err, refdb.ErrUnavailable) || !strings.Contains(err.Error(), "no such database: create it") {
+			if err == nil || errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "no such database: create it") {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -214,7 +214,7 @@ func TestSessionThatIsLostAgainAtOnceIsUnavailable(t *testing.T) {
 	} {
 		w.take()
 		err := method()
-		if !errors.Is(err, refdb.ErrUnavailable) || strings.Contains(err.Error(), "no such database") {
+		if !errors.Is(err, driver.ErrUnavailable) || strings.Contains(err.Error(), "no such database") {
 			t.Errorf("%s: %v", name, err)
 		}
 		calls := w.take()
@@ -248,7 +248,7 @@ func TestSessionThatIsLostByACommitSentTwiceIsAnUnknownOutcome(t *testing.T) {
 		}
 	})
 	_, err := d.Acquire(t.Context(), request("n", branch))
-	if !errors.Is(err, refdb.ErrOutcomeUnknown) || errors.Is(err, refdb.ErrUnavailable) {
+	if !errors.Is(err, driver.ErrOutcomeUnknown) || errors.Is(err, driver.ErrUnavailable) {
 		t.Error(err)
 	}
 	if _, ok := db.RowLock(t, project, branch); !ok {

@@ -6,7 +6,7 @@ import (
 
 	"cloud.google.com/go/spanner"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
@@ -77,23 +77,23 @@ func (b *batch) all() []*spanner.Mutation {
 func (b *batch) check() error {
 	if b.cost > maxMutations {
 		return fmt.Errorf("%w: %d changes of columns and index entries, Cloud Spanner accepts %d in one commit",
-			refdb.ErrTooMany, b.cost, maxMutations)
+			driver.ErrTooMany, b.cost, maxMutations)
 	}
 	return nil
 }
 
 // putRef writes a ref that held old. Its entry in the index project_time moves.
-func (b *batch) putRef(project, ref string, old, v refdb.Value, by refdb.Origin) {
+func (b *batch) putRef(project, ref string, old, v driver.Value, by driver.Origin) {
 	b.add(len(refColumns)+2, spanner.InsertOrUpdate("refs", refColumns,
 		[]any{project, ref, string(v), spanner.CommitTimestamp, orNull(by.ID)}))
 	b.record(project, ref, old, v, by)
 }
 
 // removeRef deletes the row of a ref that held old. Of a deleted ref that is no change.
-func (b *batch) removeRef(project, ref string, old refdb.Value, by refdb.Origin) {
+func (b *batch) removeRef(project, ref string, old driver.Value, by driver.Origin) {
 	b.deleteRef(project, ref)
 	if !old.IsDeleted() {
-		b.record(project, ref, old, refdb.Unknown, by)
+		b.record(project, ref, old, driver.Unknown, by)
 	}
 }
 
@@ -103,7 +103,7 @@ func (b *batch) deleteRef(project, ref string) {
 
 // record adds a change to the history. How Spanner counts the entries of indexes that an insert
 // makes is not documented; each of their columns is counted here.
-func (b *batch) record(project, ref string, old, v refdb.Value, by refdb.Origin) {
+func (b *batch) record(project, ref string, old, v driver.Value, by driver.Origin) {
 	if b.unrecorded {
 		return
 	}
@@ -165,27 +165,27 @@ func (b *batch) deleteLocks(project string) {
 }
 
 // insertIntent records u as an intent, with the token of its lock.
-func (b *batch) insertIntent(u refdb.Update, r *refdb.PrepareRequest) {
+func (b *batch) insertIntent(u driver.Update, r *driver.PrepareRequest) {
 	b.add(len(intentColumns), spanner.Insert("intents", intentColumns,
 		[]any{r.Project, u.Ref, spanner.CommitTimestamp, r.Owner, r.Agent, string(u.Old), string(u.New), spanner.CommitTimestamp, operation.OfIntent(*r)}))
 }
 
 // insertRevocation records that r was revoked.
-func (b *batch) insertRevocation(r *refdb.PrepareRequest) {
+func (b *batch) insertRevocation(r *driver.PrepareRequest) {
 	u := r.Updates[0]
 	b.add(len(revocationColumns), spanner.Insert("intents", revocationColumns,
 		[]any{r.Project, u.Ref, spanner.CommitTimestamp, r.Owner, r.Agent, string(u.Old), string(u.New), spanner.CommitTimestamp,
-			r.Nonce, string(refdb.Revoked), r.Owner, spanner.CommitTimestamp}))
+			r.Nonce, string(driver.Revoked), r.Owner, spanner.CommitTimestamp}))
 }
 
-func (b *batch) decideIntent(i refdb.LockID, r *refdb.ResolveRequest) {
+func (b *batch) decideIntent(i driver.LockID, r *driver.ResolveRequest) {
 	b.add(len(decisionColumns), spanner.Update("intents", decisionColumns,
 		[]any{i.Project, i.Ref, i.Token.Time(), string(r.Decision), r.By, r.Reason, spanner.CommitTimestamp}))
 }
 
 // deleteIntent deletes an intent, if there is one of that token. A token is as
 // fine as the column: Spanner's commit timestamps are whole microseconds.
-func (b *batch) deleteIntent(project, ref string, token refdb.Token) {
+func (b *batch) deleteIntent(project, ref string, token driver.Token) {
 	b.delete(1, "intents", spanner.Key{project, ref, token.Time()})
 }
 
@@ -195,7 +195,7 @@ const packEntries = (1 + 2) + (1 + 2)
 
 // putPart stores a part of a pack. It begins the pack if found has no row, and completes it with
 // the last part.
-func (b *batch) putPart(p refdb.PackPart, found packForPart) {
+func (b *batch) putPart(p driver.PackPart, found packForPart) {
 	pack := p.Pack
 	row := map[string]any{"id": pack.ID, "size": found.size + int64(len(p.Data)), "time": spanner.CommitTimestamp}
 	put := spanner.UpdateMap
@@ -232,7 +232,7 @@ func (b *batch) deletePack(id string) {
 func (b *batch) deletePiece(id string, p largePack, next int64) {
 	row := map[string]any{
 		"id": id, "position": spanner.NullTime{}, "kind": unusedPack, "parts": 0, "sum": "",
-		"size": max(0, p.size-(next-p.first.Int64)*refdb.MaxPackPart),
+		"size": max(0, p.size-(next-p.first.Int64)*driver.MaxPackPart),
 	}
 	b.add(len(row)+packEntries, spanner.UpdateMap("packs", row))
 	b.delete(1, "pack_parts", spanner.KeyRange{Start: spanner.Key{id}, End: spanner.Key{id, next}, Kind: spanner.ClosedOpen})
@@ -248,5 +248,5 @@ func marker(project string, token time.Time) string {
 	if token.Nanosecond() == 0 {
 		layout = "2006-01-02T15:04:05Z"
 	}
-	return refdb.ReclaimPrefix + project + "_" + token.UTC().Format(layout)
+	return driver.ReclaimPrefix + project + "_" + token.UTC().Format(layout)
 }

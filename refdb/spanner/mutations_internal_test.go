@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
@@ -18,7 +18,7 @@ func statesOn(n int, locked bool, age time.Duration) []state {
 		ref := fmt.Sprintf("refs/heads/%05d", i)
 		states[i] = state{Row: rules.Row{Name: ref}}
 		if locked {
-			states[i].Lock = &refdb.LockInfo{Project: "p", Ref: ref, Age: age, StaleAfter: 30 * time.Second}
+			states[i].Lock = &driver.LockInfo{Project: "p", Ref: ref, Age: age, StaleAfter: 30 * time.Second}
 			states[i].token = time.Unix(0, 0)
 		}
 	}
@@ -26,8 +26,8 @@ func statesOn(n int, locked bool, age time.Duration) []state {
 }
 
 // fenceOn is the row of a fence on a ref, or of an intent.
-func fenceOn(ref string, staleAfter time.Duration) *refdb.LockInfo {
-	return &refdb.LockInfo{Project: "p", Ref: ref, Owner: "o", Token: 7, StaleAfter: staleAfter}
+func fenceOn(ref string, staleAfter time.Duration) *driver.LockInfo {
+	return &driver.LockInfo{Project: "p", Ref: ref, Owner: "o", Token: 7, StaleAfter: staleAfter}
 }
 
 // queued gives each state a waiter.
@@ -39,10 +39,10 @@ func queued(states []state) []state {
 }
 
 // deletionsOf returns updates that delete the refs of states.
-func deletionsOf(states []state) []refdb.Update {
-	updates := make([]refdb.Update, len(states))
+func deletionsOf(states []state) []driver.Update {
+	updates := make([]driver.Update, len(states))
 	for i, s := range states {
-		updates[i] = refdb.Update{Ref: s.Name, New: refdb.Deleted}
+		updates[i] = driver.Update{Ref: s.Name, New: driver.Deleted}
 	}
 	return updates
 }
@@ -65,23 +65,23 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 		{name: "the largest update", updates: MaxRefs, advisory: true, want: 70_000},
 		{name: "the largest update, past as many stale locks", updates: MaxRefs, want: 73_500},
 		{name: "the same, of locks that are waited for, has room for some reservations", updates: MaxRefs, queued: true, want: 79_998},
-		{name: "the largest update under the largest lock", updates: MaxRefs, fence: refdb.MaxLockRefs, overlap: MaxRefs, want: 70_000},
-		{name: "the same with release", updates: MaxRefs, fence: refdb.MaxLockRefs, overlap: MaxRefs, release: true, want: 73_500},
-		{name: "the same, of refs that are waited for, has room for some reservations", updates: MaxRefs, fence: refdb.MaxLockRefs, overlap: MaxRefs, release: true, queued: true, want: 79_998},
-		{name: "an update that leaves room for all", updates: 2000, fence: refdb.MaxLockRefs, overlap: 2000, release: true, queued: true, want: 64_500},
-		{name: "the largest update, with a lock on other refs", updates: MaxRefs, fence: refdb.MaxLockRefs, release: true, want: 77_000},
+		{name: "the largest update under the largest lock", updates: MaxRefs, fence: driver.MaxLockRefs, overlap: MaxRefs, want: 70_000},
+		{name: "the same with release", updates: MaxRefs, fence: driver.MaxLockRefs, overlap: MaxRefs, release: true, want: 73_500},
+		{name: "the same, of refs that are waited for, has room for some reservations", updates: MaxRefs, fence: driver.MaxLockRefs, overlap: MaxRefs, release: true, queued: true, want: 79_998},
+		{name: "an update that leaves room for all", updates: 2000, fence: driver.MaxLockRefs, overlap: 2000, release: true, queued: true, want: 64_500},
+		{name: "the largest update, with a lock on other refs", updates: MaxRefs, fence: driver.MaxLockRefs, release: true, want: 77_000},
 		{name: "a larger update", updates: 4001, advisory: true, want: 80_020, tooMany: true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			r := refdb.UpdateRequest{Project: "p", Origin: refdb.Origin{ID: "id"}}
+			r := driver.UpdateRequest{Project: "p", Origin: driver.Origin{ID: "id"}}
 			if row.advisory {
-				r.Locks = refdb.AdvisoryLocks
+				r.Locks = driver.AdvisoryLocks
 			}
 			states := statesOn(row.updates, !row.advisory, stale)
 			r.Updates = deletionsOf(states)
 			if row.fence > 0 {
-				r.Fence = &refdb.Fence{Owner: "o", Token: 7}
+				r.Fence = &driver.Fence{Owner: "o", Token: 7}
 			}
 			if row.release {
 				r.Fence.Release = true
@@ -121,7 +121,7 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var b batch
-			r := refdb.PrepareRequest{Project: "p", Nonce: "n", Updates: deletionsOf(row.states)}
+			r := driver.PrepareRequest{Project: "p", Nonce: "n", Updates: deletionsOf(row.states)}
 			var packs []*foundPack
 			for i := range row.packs {
 				packs = append(packs, &foundPack{ID: fmt.Sprint(i), Project: "p", Complete: true})
@@ -137,14 +137,14 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 		states []state
 		want   int
 	}{
-		"the largest acquisition":                 {statesOn(refdb.MaxLockRefs, false, 0), 24_500},
-		"the largest acquisition, of stale locks": {statesOn(refdb.MaxLockRefs, true, stale), 42_000},
-		"the same, of locks that are waited for":  {queued(statesOn(refdb.MaxLockRefs, true, stale)), 52_500},
+		"the largest acquisition":                 {statesOn(driver.MaxLockRefs, false, 0), 24_500},
+		"the largest acquisition, of stale locks": {statesOn(driver.MaxLockRefs, true, stale), 42_000},
+		"the same, of locks that are waited for":  {queued(statesOn(driver.MaxLockRefs, true, stale)), 52_500},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var b batch
-			if _, err := planAcquire(&b, &refdb.AcquireRequest{Project: "p", Nonce: "n"}, row.states); err != nil {
+			if _, err := planAcquire(&b, &driver.AcquireRequest{Project: "p", Nonce: "n"}, row.states); err != nil {
 				t.Fatal(err)
 			}
 			check(t, &b, row.want, false)
@@ -170,11 +170,11 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 				states = queued(states)
 			}
 			for i := range states {
-				states[i].fence = fenceOn(states[i].Name, refdb.NeverStale)
+				states[i].fence = fenceOn(states[i].Name, driver.NeverStale)
 			}
-			r := refdb.FinishRequest{Project: "p", Origin: refdb.Origin{ID: "id", Owner: "o"}, Token: 7, Done: deletionsOf(states[:row.done])}
+			r := driver.FinishRequest{Project: "p", Origin: driver.Origin{ID: "id", Owner: "o"}, Token: 7, Done: deletionsOf(states[:row.done])}
 			var b batch
-			if err := planFinish(&b, &r, refdb.Fence{Refs: rules.RefsOf(deletionsOf(states)), Owner: "o", Token: 7}, states); err != nil {
+			if err := planFinish(&b, &r, driver.Fence{Refs: rules.RefsOf(deletionsOf(states)), Owner: "o", Token: 7}, states); err != nil {
 				t.Fatal(err)
 			}
 			check(t, &b, row.want, false)
@@ -183,15 +183,15 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 	t.Run("the largest refusal", func(t *testing.T) {
 		t.Parallel()
 		var b batch
-		r := refdb.AcquireRequest{Project: "p", Nonce: "n", Waiter: refdb.Waiter{ID: "x"}}
-		if _, err := planAcquire(&b, &r, queued(statesOn(refdb.MaxLockRefs, true, 0))); !errors.Is(err, refdb.ErrLocked) {
+		r := driver.AcquireRequest{Project: "p", Nonce: "n", Waiter: driver.Waiter{ID: "x"}}
+		if _, err := planAcquire(&b, &r, queued(statesOn(driver.MaxLockRefs, true, 0))); !errors.Is(err, driver.ErrLocked) {
 			t.Fatal(err)
 		}
 		check(t, &b, 10_500, false)
 	})
 	t.Run("packs", func(t *testing.T) {
 		t.Parallel()
-		p := refdb.PackPart{Pack: refdb.Pack{ID: "id", Project: "p", Full: true}, Data: []byte("x"), Last: true}
+		p := driver.PackPart{Pack: driver.Pack{ID: "id", Project: "p", Full: true}, Data: []byte("x"), Last: true}
 		var whole, more, drop batch
 		whole.putPart(p, packForPart{})
 		p.Number, p.Last = 1, false
@@ -206,11 +206,11 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 	t.Run("a beat and a release of the largest lock", func(t *testing.T) {
 		t.Parallel()
 		var beat, release, handOver batch
-		free := make([]rowEnd, refdb.MaxLockRefs)
-		for i, s := range queued(statesOn(refdb.MaxLockRefs, true, 0)) {
+		free := make([]rowEnd, driver.MaxLockRefs)
+		for i, s := range queued(statesOn(driver.MaxLockRefs, true, 0)) {
 			beat.beat("p", s.Name)
-			free[i] = ending{lock: *s.Lock}.to(refdb.Waiter{})
-			handOver.end([]rowEnd{ending{lock: *s.Lock, queue: s.Queue}.to(refdb.Waiter{})})
+			free[i] = ending{lock: *s.Lock}.to(driver.Waiter{})
+			handOver.end([]rowEnd{ending{lock: *s.Lock, queue: s.Queue}.to(driver.Waiter{})})
 		}
 		release.end(free)
 		check(t, &beat, 10_500, false)
@@ -225,7 +225,7 @@ func check(t *testing.T, b *batch, want int, tooMany bool) {
 		t.Errorf("it costs %d, want %d", b.cost, want)
 	}
 	err := b.check()
-	if errors.Is(err, refdb.ErrTooMany) != tooMany || (err == nil) == tooMany {
+	if errors.Is(err, driver.ErrTooMany) != tooMany || (err == nil) == tooMany {
 		t.Errorf("check: %v", err)
 	}
 	if tooMany != (want > maxMutations) {

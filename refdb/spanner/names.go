@@ -7,7 +7,7 @@ import (
 
 	"cloud.google.com/go/spanner"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
@@ -16,7 +16,7 @@ import (
 // the gaps: who creates such a ref comes before it or after it.
 const belowSQL = `, ARRAY(
   SELECT AS STRUCT b.ref FROM refs AS b
-  WHERE b.project = @project AND b.ref > k.after AND b.ref < k.before AND b.value NOT IN ('', '` + string(refdb.Deleted) + `', '` + string(refdb.Deleted256) + `')
+  WHERE b.project = @project AND b.ref > k.after AND b.ref < k.before AND b.value NOT IN ('', '` + string(driver.Deleted) + `', '` + string(driver.Deleted256) + `')
     AND b.ref NOT IN UNNEST(k.moved)
   ORDER BY b.ref LIMIT 1), ARRAY(
   SELECT AS STRUCT b.ref, b.owner, IFNULL(UNIX_MICROS(b.token), 0) AS token FROM locks AS b
@@ -29,7 +29,7 @@ type nameQuestion struct {
 	moved          []string // sorted
 }
 
-func askNames(updates []refdb.Update) nameQuestion {
+func askNames(updates []driver.Update) nameQuestion {
 	created := rules.Created(updates)
 	if len(created) == 0 {
 		return nameQuestion{}
@@ -55,7 +55,7 @@ func (q nameQuestion) ask(s *spanner.Statement, keys []key) []key {
 	if q.created == nil {
 		return keys
 	}
-	s.Params["never_stale"] = refdb.NeverStale.Microseconds()
+	s.Params["never_stale"] = driver.NeverStale.Microseconds()
 	for i := range keys {
 		if _, created := slices.BinarySearch(q.created, keys[i].Ref); created {
 			after, before := rules.Below(keys[i].Ref)
@@ -91,17 +91,17 @@ func (c *nameColumns) into(q nameQuestion) []any {
 // below returns the rows that they tell of.
 func (c *nameColumns) below(project string) (rows []rules.Row) {
 	for _, r := range c.refs {
-		rows = append(rows, rules.Row{Name: r.Ref, Ref: &refdb.Ref{Name: r.Ref, Value: refdb.Value(r.Ref)}})
+		rows = append(rows, rules.Row{Name: r.Ref, Ref: &driver.Ref{Name: r.Ref, Value: driver.Value(r.Ref)}})
 	}
 	for _, l := range c.locks {
-		lock := intentLock(refdb.LockInfo{Project: project, Ref: l.Ref, Owner: l.Owner, Token: refdb.Token(l.Token), StaleAfter: refdb.NeverStale}, time.UnixMicro(c.now))
+		lock := intentLock(driver.LockInfo{Project: project, Ref: l.Ref, Owner: l.Owner, Token: driver.Token(l.Token), StaleAfter: driver.NeverStale}, time.UnixMicro(c.now))
 		rows = append(rows, rules.Row{Name: l.Ref, Lock: &lock})
 	}
 	return rows
 }
 
 // intentLock adds the heartbeat of a lock that stands for an intent, and so has no other than its token.
-func intentLock(l refdb.LockInfo, now time.Time) refdb.LockInfo {
+func intentLock(l driver.LockInfo, now time.Time) driver.LockInfo {
 	l.Heartbeat = l.Token.Time()
 	l.Age = now.Sub(l.Heartbeat)
 	return l

@@ -18,7 +18,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/migrations/spannermigrate"
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 const (
@@ -35,9 +35,9 @@ const (
 //
 // with Google's application default credentials, unless opts say otherwise. If
 // SPANNER_EMULATOR_HOST is set it is the emulator at that address; [Emulator]
-// names one explicitly. An error that is refdb.ErrSchema says how to bring the
+// names one explicitly. An error that is driver.ErrSchema says how to bring the
 // schema to the version needed; if no server answers within ten seconds, the
-// error is refdb.ErrUnavailable.
+// error is driver.ErrUnavailable.
 func Open(ctx context.Context, url string, opts ...option.ClientOption) (*Driver, error) {
 	name, err := parseURL(url)
 	if err != nil {
@@ -102,12 +102,12 @@ func parseURL(url string) (name string, err error) {
 		parts[1] == "" || parts[3] == "" || parts[5] == "" || strings.ContainsAny(name, "?#%@ \t\r\n") {
 		// The URL is not repeated here: it may be that of another database, with a password.
 		return "", fmt.Errorf("%w database URL: it has to be spanner://projects/PROJECT/instances/INSTANCE/databases/DATABASE, and nothing else",
-			refdb.ErrInvalid)
+			driver.ErrInvalid)
 	}
 	return name, nil
 }
 
-// CheckSchema implements refdb.SchemaChecker.
+// CheckSchema implements driver.SchemaChecker.
 func (d *Driver) CheckSchema(ctx context.Context) error {
 	var recorded migrations.Record
 	var missing error
@@ -134,7 +134,7 @@ func (d *Driver) CheckSchema(ctx context.Context) error {
 		return err
 	}
 	if err = cmp.Or(missing, migrations.Check(migrations.Spanner, recorded)); err != nil {
-		return fmt.Errorf("%w: %w", refdb.ErrSchema, err)
+		return fmt.Errorf("%w: %w", driver.ErrSchema, err)
 	}
 	d.version.Store(uint64(recorded.Version))
 	return d.checkAdmission(ctx)
@@ -165,7 +165,7 @@ func (c *client) explainMissing(ctx context.Context) error {
 	found, err := spannermigrate.Catalogue(ctx, c.Single)
 	switch {
 	case sessionLost(err):
-		return fmt.Errorf("%w: %w", refdb.ErrUnavailable, oneLine{err})
+		return fmt.Errorf("%w: %w", driver.ErrUnavailable, oneLine{err})
 	case errors.Is(err, spannermigrate.ErrDialect):
 		return err
 	case spanner.ErrCode(err) == codes.NotFound:
@@ -178,7 +178,7 @@ func (c *client) explainMissing(ctx context.Context) error {
 		version = recorded.Version
 	}
 	if detail, ok := found.Examine(version); !ok {
-		return fmt.Errorf("%w: %s", refdb.ErrSchema, detail)
+		return fmt.Errorf("%w: %s", driver.ErrSchema, detail)
 	}
 	return nil
 }

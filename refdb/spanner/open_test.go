@@ -12,7 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/globalrefdb/globalrefdb/internal/testserver"
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/spanner"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -34,7 +34,7 @@ func TestURLThatIsNoDatabaseNameIsRefusedInOneLine(t *testing.T) {
 		_, err := spanner.Open(t.Context(), url)
 		_, migratorErr := spanner.Migrator(t.Context(), url)
 		for _, err := range []error{err, migratorErr} {
-			if !errors.Is(err, refdb.ErrInvalid) || strings.ContainsAny(err.Error(), "\n") || strings.Contains(err.Error(), "secret") {
+			if !errors.Is(err, driver.ErrInvalid) || strings.ContainsAny(err.Error(), "\n") || strings.Contains(err.Error(), "secret") {
 				t.Errorf("%q: %v", url, err)
 			}
 		}
@@ -77,7 +77,7 @@ func TestSchemaIsCheckedAtOpen(t *testing.T) {
 func wantNoSchema(tb testing.TB, url, says string) {
 	tb.Helper()
 	_, err := spanner.Open(tb.Context(), url)
-	if !errors.Is(err, refdb.ErrSchema) || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "\n") {
+	if !errors.Is(err, driver.ErrSchema) || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "\n") {
 		tb.Error(err)
 	}
 }
@@ -87,7 +87,7 @@ func TestDatabaseThatIsMissingIsPermanent(t *testing.T) {
 	url := dbtest.Spanner(t).URL()
 	for _, missing := range []string{url + "x", strings.Replace(url, "/instances/", "/instances/x", 1)} {
 		_, err := spanner.Open(t.Context(), missing)
-		if err == nil || errors.Is(err, refdb.ErrUnavailable) || errors.Is(err, refdb.ErrSchema) || !strings.Contains(err.Error(), "no such database") {
+		if err == nil || errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrSchema) || !strings.Contains(err.Error(), "no such database") {
 			t.Errorf("open: %v", err)
 		}
 	}
@@ -117,7 +117,7 @@ func TestServerThatDoesNotAnswerIsUnavailableInTime(t *testing.T) {
 	for name, address := range map[string]string{"refused": unreachable(t), "silent": silent(t)} {
 		all = append(all, func() {
 			_, err := spanner.Open(t.Context(), url, spanner.Emulator(address))
-			if !errors.Is(err, refdb.ErrUnavailable) {
+			if !errors.Is(err, driver.ErrUnavailable) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}, func() {
@@ -165,7 +165,7 @@ func TestDiagnosis(t *testing.T) {
 	t.Parallel()
 	t.Run("of a sound database is all well", func(t *testing.T) {
 		t.Parallel()
-		found, err := dbtest.Spanner(t).Open(t).(refdb.Diagnoser).Diagnose(t.Context())
+		found, err := dbtest.Spanner(t).Open(t).(driver.Diagnoser).Diagnose(t.Context())
 		must(t, err)
 		var names []string
 		for _, f := range found {
@@ -186,7 +186,7 @@ func TestDiagnosis(t *testing.T) {
 		db.Exec(t, "ALTER TABLE refs DROP COLUMN op")
 		db.Exec(t, "ALTER TABLE locks ALTER COLUMN token SET OPTIONS (allow_commit_timestamp=false)")
 		db.Exec(t, "ALTER TABLE intents DROP COLUMN reason")
-		found, err := d.(refdb.Diagnoser).Diagnose(t.Context())
+		found, err := d.(driver.Diagnoser).Diagnose(t.Context())
 		must(t, err)
 		wrong := map[string]string{
 			"tables":                 "there is no column refs.op, there is no index project_time on refs (project, time), there is no column intents.reason: undo",
@@ -222,11 +222,11 @@ func TestCloseEndsWhatIsUnderWayAndLeavesNothingBehind(t *testing.T) {
 	<-asked
 	closed := make(chan error)
 	go func() { closed <- d.Close() }()
-	if err := <-ended; !errors.Is(err, refdb.ErrClosed) {
+	if err := <-ended; !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("acquire: %v", err)
 	}
 	must(t, <-closed)
-	if _, err := d.Now(t.Context()); !errors.Is(err, refdb.ErrClosed) {
+	if _, err := d.Now(t.Context()); !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("now: %v", err)
 	}
 	if left := dbtest.Leaks(before); left != nil {

@@ -8,11 +8,11 @@ import (
 
 	"cloud.google.com/go/spanner"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
-var _ refdb.PackStore = (*Driver)(nil)
+var _ driver.PackStore = (*Driver)(nil)
 
 // What the column kind says of packs that are looked for among all others.
 const (
@@ -39,8 +39,8 @@ type packForPart struct {
 	below  int64          // how many parts before the last one are there
 }
 
-// StorePart implements refdb.PackStore.
-func (d *Driver) StorePart(ctx context.Context, p refdb.PackPart) error {
+// StorePart implements driver.PackStore.
+func (d *Driver) StorePart(ctx context.Context, p driver.PackPart) error {
 	s := spanner.Statement{SQL: packForPartSQL, Params: map[string]any{"id": p.Pack.ID, "number": int64(p.Number), "below": int64(0)}}
 	if p.Last {
 		s.Params["below"] = int64(p.Number)
@@ -76,7 +76,7 @@ type foundPack struct {
 }
 
 // usePacks marks the packs of r as used, or says why it can't.
-func (b *batch) usePacks(r *refdb.PrepareRequest, found []*foundPack, bases []rules.Row) error {
+func (b *batch) usePacks(r *driver.PrepareRequest, found []*foundPack, bases []rules.Row) error {
 	byID := make(map[string]*foundPack, len(found))
 	for _, p := range found {
 		byID[p.ID] = p
@@ -122,15 +122,15 @@ SELECT COUNTIF(p.position IS NOT NULL), COUNTIF(p.position IS NOT NULL AND p.bas
 FROM packs`
 )
 
-// Packs implements refdb.PackStore. It asks for one pack more than the page may have. Data comes by a second request, for what the
+// Packs implements driver.PackStore. It asks for one pack more than the page may have. Data comes by a second request, for what the
 // database had at the time of the first.
-func (d *Driver) Packs(ctx context.Context, q refdb.PackQuery) (page refdb.PackPage, _ error) {
+func (d *Driver) Packs(ctx context.Context, q driver.PackQuery) (page driver.PackPage, _ error) {
 	r := request{tag: "refdb.packs", what: "list packs"}
 	s := spanner.Statement{SQL: usedPacksSQL, Params: map[string]any{
 		"project": q.Project, "after": instant(q.After.Position), "after_id": q.After.ID, "limit": int64(q.Limit) + 1,
 	}}
 	err := d.read(ctx, r, func(ctx context.Context, c *client) error {
-		page = refdb.PackPage{}
+		page = driver.PackPage{}
 		txn := c.Single()
 		if err := r.query(s)(ctx, txn).Do(collect(&page.Packs, readPack)); err != nil {
 			return err
@@ -146,15 +146,15 @@ func (d *Driver) Packs(ctx context.Context, q refdb.PackQuery) (page refdb.PackP
 		return c.inline(ctx, r, at, page.Packs, q.Inline)
 	})
 	if err != nil {
-		return refdb.PackPage{}, err
+		return driver.PackPage{}, err
 	}
 	return page, nil
 }
 
 // inline reads the data of packs that fit into so many bytes, as of a time.
-func (c *client) inline(ctx context.Context, r request, at time.Time, packs []refdb.Pack, budget int) error {
+func (c *client) inline(ctx context.Context, r request, at time.Time, packs []driver.Pack, budget int) error {
 	var keys []spanner.Key
-	byID := make(map[string]*refdb.Pack)
+	byID := make(map[string]*driver.Pack)
 	for _, i := range rules.Inlined(packs, budget) {
 		keys = append(keys, spanner.Key{packs[i].ID, 0})
 		byID[packs[i].ID] = &packs[i]
@@ -175,7 +175,7 @@ func (c *client) inline(ctx context.Context, r request, at time.Time, packs []re
 	})
 }
 
-func readPack(row *spanner.Row) (p refdb.Pack, err error) {
+func readPack(row *spanner.Row) (p driver.Pack, err error) {
 	var position time.Time
 	var parts, age int64
 	err = row.Columns(&p.ID, &p.Project, &p.Owner, &p.Prerequisites, &p.Tips, &p.Full, &position, &parts, &p.Size, &p.Sum, &age)
@@ -183,7 +183,7 @@ func readPack(row *spanner.Row) (p refdb.Pack, err error) {
 	return p, err
 }
 
-// PackPart implements refdb.PackStore.
+// PackPart implements driver.PackStore.
 func (d *Driver) PackPart(ctx context.Context, id string, number int) ([]byte, error) {
 	r := request{tag: "refdb.packpart", what: "read a part of a pack"}
 	s := spanner.Statement{SQL: partSQL, Params: map[string]any{"id": id, "number": int64(number)}}
@@ -192,26 +192,26 @@ func (d *Driver) PackPart(ctx context.Context, id string, number int) ([]byte, e
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, failed(r.what, fmt.Errorf("part %d of pack %s: %w", number, id, refdb.ErrNoPack))
+		return nil, failed(r.what, fmt.Errorf("part %d of pack %s: %w", number, id, driver.ErrNoPack))
 	}
 	return found[0], nil
 }
 
-// PackUsage implements refdb.PackStore.
-func (d *Driver) PackUsage(ctx context.Context, project string) (refdb.PackUsage, error) {
+// PackUsage implements driver.PackStore.
+func (d *Driver) PackUsage(ctx context.Context, project string) (driver.PackUsage, error) {
 	s := spanner.Statement{SQL: usageSQL + ` AS p`}
 	if project != "" {
 		s = spanner.Statement{SQL: usageSQL + `@{FORCE_INDEX=packs_order} AS p WHERE p.project = @project`, Params: map[string]any{"project": project}}
 	}
 	r := request{tag: "refdb.packusage", what: "count packs"}
-	rows, err := readRows(ctx, d, r, func(row *spanner.Row) (u refdb.PackUsage, err error) {
+	rows, err := readRows(ctx, d, r, func(row *spanner.Row) (u driver.PackUsage, err error) {
 		var packs, bases, unused int64
 		err = row.Columns(&packs, &bases, &u.Size, &unused, &u.UnusedSize)
 		u.Packs, u.FullPacks, u.Unused = int(packs), int(bases), int(unused)
 		return u, err
 	}, r.query(s))
 	if err != nil {
-		return refdb.PackUsage{}, err
+		return driver.PackUsage{}, err
 	}
 	return rows[0], nil
 }
@@ -238,25 +238,25 @@ func (f packFilter) statement(columns, from, name string, value any) spanner.Sta
 	return spanner.Statement{SQL: `SELECT ` + columns + ` FROM ` + from + ` WHERE ` + f.where, Params: params}
 }
 
-// DropPack implements refdb.PackStore.
+// DropPack implements driver.PackStore.
 func (d *Driver) DropPack(ctx context.Context, id string) error {
 	_, err := d.deleteLarge(ctx, request{tag: "refdb.droppack", what: "drop a pack"}, packFilter{where: unusedSQL}, []packSize{{id: id}})
 	return err
 }
 
-// DropAbandonedPacks implements refdb.PackStore.
+// DropAbandonedPacks implements driver.PackStore.
 func (d *Driver) DropAbandonedPacks(ctx context.Context, olderThan time.Duration, limit int) (int, error) {
 	return d.dropPacks(ctx, request{tag: "refdb.dropabandoned", what: "drop abandoned packs"},
 		packFilter{"packs_kind", abandonedSQL, map[string]any{"age": olderThan.Microseconds()}}, limit)
 }
 
-// DropSupersededPacks implements refdb.PackStore.
+// DropSupersededPacks implements driver.PackStore.
 func (d *Driver) DropSupersededPacks(ctx context.Context, project string, limit int) (int, error) {
 	return d.dropPacks(ctx, request{tag: "refdb.dropsuperseded", what: "drop superseded packs"},
 		packFilter{"packs_order", supersededSQL, map[string]any{"project": project}}, limit)
 }
 
-// RemovePacks implements refdb.PackStore.
+// RemovePacks implements driver.PackStore.
 func (d *Driver) RemovePacks(ctx context.Context, project string, limit int) (int, error) {
 	return d.dropPacks(ctx, request{tag: "refdb.removepacks", what: "remove packs"},
 		packFilter{"packs_order", `p.project = @project`, map[string]any{"project": project}}, limit)

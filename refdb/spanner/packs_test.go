@@ -11,14 +11,14 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/spanner"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
 // partOf is one of so many parts of a pack, of a byte each.
-func partOf(id string, number, parts int) refdb.PackPart {
-	p := refdb.PackPart{Number: number, Data: []byte{byte(number)}, Last: number == parts-1, Pack: refdb.Pack{
+func partOf(id string, number, parts int) driver.PackPart {
+	p := driver.PackPart{Number: number, Data: []byte{byte(number)}, Last: number == parts-1, Pack: driver.Pack{
 		ID: id, Project: project, Owner: owner, Tips: []string{string(v1)},
 	}}
 	if p.Last {
@@ -28,7 +28,7 @@ func partOf(id string, number, parts int) refdb.PackPart {
 }
 
 // storePack stores a pack of so many parts.
-func storePack(tb testing.TB, d refdb.PackStore, id string, parts int) {
+func storePack(tb testing.TB, d driver.PackStore, id string, parts int) {
 	tb.Helper()
 	for number := range parts {
 		must(tb, d.StorePart(tb.Context(), partOf(id, number, parts)))
@@ -36,16 +36,16 @@ func storePack(tb testing.TB, d refdb.PackStore, id string, parts int) {
 }
 
 // using asks for an intent to create branch, with packs.
-func using(nonce string, packs ...string) refdb.PrepareRequest {
+func using(nonce string, packs ...string) driver.PrepareRequest {
 	r := preparing(nonce, branch)
 	r.Packs = packs
 	return r
 }
 
 // packs returns all used packs of project, with their data, and up to where they are complete.
-func packs(tb testing.TB, d refdb.PackStore) ([]refdb.Pack, refdb.Position) {
+func packs(tb testing.TB, d driver.PackStore) ([]driver.Pack, driver.Position) {
 	tb.Helper()
-	page, err := d.Packs(tb.Context(), refdb.PackQuery{Project: project, Limit: 1000, Inline: 1000})
+	page, err := d.Packs(tb.Context(), driver.PackQuery{Project: project, Limit: 1000, Inline: 1000})
 	must(tb, err)
 	return page.Packs, page.Upto
 }
@@ -75,7 +75,7 @@ func TestLostReplyAboutPacks(t *testing.T) {
 	twice := func(what string, do func() error) {
 		t.Helper()
 		loseReply(w, codes.Internal)
-		if err := do(); !errors.Is(err, refdb.ErrOutcomeUnknown) {
+		if err := do(); !errors.Is(err, driver.ErrOutcomeUnknown) {
 			t.Fatalf("%s: %v", what, err)
 		}
 		if err := do(); err != nil {
@@ -86,10 +86,10 @@ func TestLostReplyAboutPacks(t *testing.T) {
 		twice("store a part", func() error { return d.StorePart(t.Context(), partOf("a", number, 3)) })
 	}
 	storePack(t, d, "b", 1)
-	if u, err := d.PackUsage(t.Context(), project); err != nil || u != (refdb.PackUsage{Unused: 2, UnusedSize: 4}) {
+	if u, err := d.PackUsage(t.Context(), project); err != nil || u != (driver.PackUsage{Unused: 2, UnusedSize: 4}) {
 		t.Fatalf("stored were %+v, %v", u, err)
 	}
-	var p refdb.Prepared
+	var p driver.Prepared
 	twice("prepare", func() (err error) {
 		p, err = d.Prepare(t.Context(), using("n", "a"))
 		return err
@@ -99,7 +99,7 @@ func TestLostReplyAboutPacks(t *testing.T) {
 	}
 	twice("drop a pack", func() error { return d.DropPack(t.Context(), "b") })
 	twice("remove packs", func() error { _, err := d.RemovePacks(t.Context(), project, 10); return err })
-	if u, err := d.PackUsage(t.Context(), ""); err != nil || u != (refdb.PackUsage{}) {
+	if u, err := d.PackUsage(t.Context(), ""); err != nil || u != (driver.PackUsage{}) {
 		t.Errorf("left are %+v, %v", u, err)
 	}
 }
@@ -148,7 +148,7 @@ func TestPacksAreLookedForAgainIfOthersDropThem(t *testing.T) {
 	if n, err := d.RemovePacks(t.Context(), project, 2); n != 1 || err != nil {
 		t.Errorf("%d packs were removed, %v", n, err)
 	}
-	if u, err := d.PackUsage(t.Context(), ""); err != nil || u != (refdb.PackUsage{}) {
+	if u, err := d.PackUsage(t.Context(), ""); err != nil || u != (driver.PackUsage{}) {
 		t.Errorf("left are %+v, %v", u, err)
 	}
 }
@@ -162,7 +162,7 @@ func TestRoundTripsAboutPacks(t *testing.T) {
 	many := preparing("n", names(1000)...)
 	many.Packs = []string{"a", "b"}
 	carrying := using("m", "c", "d")
-	carrying.Parts = []refdb.PackPart{partOf("c", 0, 1), partOf("d", 0, 1)}
+	carrying.Parts = []driver.PackPart{partOf("c", 0, 1), partOf("d", 0, 1)}
 	for _, step := range []struct {
 		name string
 		do   func() error
@@ -173,9 +173,9 @@ func TestRoundTripsAboutPacks(t *testing.T) {
 		{"storing the last part", func() error { return d.StorePart(ctx, partOf("b", 1, 2)) }, []string{query, commit}},
 		{"preparing a thousand refs with packs", func() error { return errorOf(d.Prepare(ctx, many)) }, []string{query, commit}},
 		{"preparing with packs that come with it", func() error { return errorOf(d.Prepare(ctx, carrying)) }, []string{query, commit}},
-		{"listing packs", func() error { return errorOf(d.Packs(ctx, refdb.PackQuery{Project: project, Limit: 10})) }, []string{query}},
+		{"listing packs", func() error { return errorOf(d.Packs(ctx, driver.PackQuery{Project: project, Limit: 10})) }, []string{query}},
 		{"listing packs with data", func() error {
-			return errorOf(d.Packs(ctx, refdb.PackQuery{Project: project, Limit: 10, Inline: 10}))
+			return errorOf(d.Packs(ctx, driver.PackQuery{Project: project, Limit: 10, Inline: 10}))
 		}, []string{query, read}},
 		{"reading a part", func() error { return errorOf(d.PackPart(ctx, "b", 1)) }, []string{query}},
 		{"counting packs", func() error { return errorOf(d.PackUsage(ctx, project)) }, []string{query}},
@@ -226,17 +226,17 @@ func TestALargePackWhoseDropIsInterrupted(t *testing.T) {
 		"using it":   errorOf(d.Prepare(t.Context(), again)),
 		"ending it":  d.StorePart(t.Context(), partOf("p", parts, parts+1)),
 	} {
-		if !errors.Is(err, refdb.ErrNoPack) {
+		if !errors.Is(err, driver.ErrNoPack) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if u, err := d.PackUsage(t.Context(), project); err != nil || u != (refdb.PackUsage{Unused: 1, UnusedSize: (parts - 64) << 20}) {
+	if u, err := d.PackUsage(t.Context(), project); err != nil || u != (driver.PackUsage{Unused: 1, UnusedSize: (parts - 64) << 20}) {
 		t.Errorf("%+v, %v", u, err)
 	}
 	if n, err := d.DropAbandonedPacks(t.Context(), 0, 10); n != 1 || err != nil {
 		t.Errorf("%d abandoned packs went, %v", n, err)
 	}
-	if u, err := d.PackUsage(t.Context(), ""); err != nil || u != (refdb.PackUsage{}) {
+	if u, err := d.PackUsage(t.Context(), ""); err != nil || u != (driver.PackUsage{}) {
 		t.Errorf("left are %+v, %v", u, err)
 	}
 }

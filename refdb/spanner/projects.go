@@ -7,7 +7,7 @@ import (
 
 	"cloud.google.com/go/spanner"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
@@ -21,8 +21,8 @@ WHERE (@project = '' OR project = @project) AND revision > @after ORDER BY revis
 	lastRevisionSQL = `SELECT IFNULL(MAX(revision), 0) FROM projects`
 )
 
-// Projects implements refdb.ProjectStore.
-func (d *Driver) Projects(ctx context.Context, q refdb.ProjectQuery) ([]refdb.Project, error) {
+// Projects implements driver.ProjectStore.
+func (d *Driver) Projects(ctx context.Context, q driver.ProjectQuery) ([]driver.Project, error) {
 	r := request{tag: "refdb.projects", what: "read projects"}
 	return readRows(ctx, d, r, projectOf, r.query(spanner.Statement{SQL: projectsSQL, Params: map[string]any{
 		"project": q.Project, "after": q.After, "limit": int64(q.Limit),
@@ -31,12 +31,12 @@ func (d *Driver) Projects(ctx context.Context, q refdb.ProjectQuery) ([]refdb.Pr
 
 // registered is what PutProject reads.
 type registered struct {
-	row  refdb.Project
+	row  driver.Project
 	last int64
 }
 
-// PutProject implements refdb.ProjectStore.
-func (d *Driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (refdb.Project, error) {
+// PutProject implements driver.ProjectStore.
+func (d *Driver) PutProject(ctx context.Context, r driver.ProjectRequest) (driver.Project, error) {
 	q := request{tag: "refdb.putproject", what: "write a project"}
 	one := spanner.Statement{SQL: projectRowsSQL + ` WHERE project = @project`, Params: map[string]any{"project": r.Project}}
 	read := func(ctx context.Context, t *transaction) (found registered, err error) {
@@ -49,12 +49,12 @@ func (d *Driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (refdb.
 		}
 		return found, err
 	}
-	p, at, err := decide(ctx, d, q, read, func(b *batch, found registered) (refdb.Project, error) {
+	p, at, err := decide(ctx, d, q, read, func(b *batch, found registered) (driver.Project, error) {
 		written, refused := rules.PutProject(r, found.row)
 		if written || refused != nil {
 			return found.row, refused
 		}
-		p := refdb.Project{Project: r.Project, ID: r.ID, Rules: r.Rules, Mode: r.Mode, Store: r.Store, Revision: found.last + 1, Op: r.Op}
+		p := driver.Project{Project: r.Project, ID: r.ID, Rules: r.Rules, Mode: r.Mode, Store: r.Store, Revision: found.last + 1, Op: r.Op}
 		row := map[string]any{
 			"project": p.Project, "id": p.ID, "rules": p.Rules, "mode": p.Mode, "revision": p.Revision, "time": spanner.CommitTimestamp, "op": p.Op,
 			"store": p.Store,
@@ -63,7 +63,7 @@ func (d *Driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (refdb.
 		return p, nil
 	})
 	if err != nil {
-		return refdb.Project{}, err
+		return driver.Project{}, err
 	}
 	if p.Time.IsZero() { // it was written now
 		p.Time = at.UTC()
@@ -71,7 +71,7 @@ func (d *Driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (refdb.
 	return p, nil
 }
 
-func projectOf(row *spanner.Row) (p refdb.Project, err error) {
+func projectOf(row *spanner.Row) (p driver.Project, err error) {
 	var now time.Time
 	if err := row.Columns(&p.Project, &p.ID, &p.Rules, &p.Mode, &p.Store, &p.Revision, &p.Time, &p.Op, &now); err != nil {
 		return p, fmt.Errorf("read a project: %w", err)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -33,10 +33,10 @@ func race(f ...func()) {
 	wait.Wait()
 }
 
-func clients(tb testing.TB, n int) (*dbtest.Database, []refdb.Driver) {
+func clients(tb testing.TB, n int) (*dbtest.Database, []driver.Driver) {
 	tb.Helper()
 	db := dbtest.Spanner(tb)
-	all := make([]refdb.Driver, n)
+	all := make([]driver.Driver, n)
 	for i := range all {
 		all[i] = patient(tb, db)
 	}
@@ -51,7 +51,7 @@ func TestRaceOfAnAcquisitionAndUpdatesOfARefThatDoesNotExist(t *testing.T) {
 	var updatesFirst int
 	for n := range rounds(200) {
 		ref := fmt.Sprintf("refs/heads/%d", n)
-		var a refdb.Acquired
+		var a driver.Acquired
 		var acquireErr error
 		updateErrs := make([]error, 2)
 		race(
@@ -60,18 +60,18 @@ func TestRaceOfAnAcquisitionAndUpdatesOfARefThatDoesNotExist(t *testing.T) {
 			func() { updateErrs[1] = update(t, d[2], fmt.Sprint("u2/", n), move(ref, "", v2)) },
 		)
 		must(t, acquireErr)
-		var won refdb.Value
+		var won driver.Value
 		for i, err := range updateErrs {
 			switch {
 			case err == nil && won == "":
-				won = []refdb.Value{v1, v2}[i]
+				won = []driver.Value{v1, v2}[i]
 			case err == nil:
 				t.Fatalf("%s was created twice", ref)
-			case !errors.Is(err, refdb.ErrLocked) && !errors.Is(err, refdb.ErrMismatch):
+			case !errors.Is(err, driver.ErrLocked) && !errors.Is(err, driver.ErrMismatch):
 				t.Fatal(err)
 			}
 		}
-		var seen refdb.Value
+		var seen driver.Value
 		if len(a.Refs) > 0 {
 			seen = a.Refs[0].Value
 		}
@@ -89,9 +89,9 @@ func TestRaceOfSetsThatOverlap(t *testing.T) {
 	t.Parallel()
 	_, d := clients(t, 3)
 	sets := [][]string{{"refs/a", "refs/b"}, {"refs/b", "refs/c"}, {"refs/a", "refs/c"}}
-	var last refdb.Token
+	var last driver.Token
 	for n := range rounds(100) {
-		a := make([]refdb.Acquired, 3)
+		a := make([]driver.Acquired, 3)
 		errs := make([]error, 3)
 		var contenders []func()
 		for i := range sets {
@@ -102,7 +102,7 @@ func TestRaceOfSetsThatOverlap(t *testing.T) {
 		race(contenders...)
 		winner := -1
 		for i, err := range errs {
-			var locked *refdb.LockedError
+			var locked *driver.LockedError
 			switch {
 			case err == nil && winner < 0:
 				winner = i
@@ -133,7 +133,7 @@ func TestRaceOfContendersForAStaleLock(t *testing.T) {
 	last := acquire(t, d[0], "first", branch).Token
 	for n := range rounds(60) {
 		db.Age(t, project, branch, time.Hour)
-		a := make([]refdb.Acquired, contenders)
+		a := make([]driver.Acquired, contenders)
 		errs := make([]error, contenders)
 		var all []func()
 		for i := range contenders {
@@ -141,13 +141,13 @@ func TestRaceOfContendersForAStaleLock(t *testing.T) {
 				a[i], errs[i] = d[i%len(d)].Acquire(t.Context(), request(fmt.Sprint(i, "/", n), branch))
 			})
 		}
-		var beat []refdb.BeatResult
+		var beat []driver.BeatResult
 		var beatErr, fencedErr error
 		all = append(all, func() { beat, beatErr = d[0].Beat(t.Context(), lockIDs(last, branch)) },
 			func() {
-				fencedErr = d[1].Update(t.Context(), refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: fmt.Sprint("u", n)},
-					Updates: []refdb.Update{move(fmt.Sprint("refs/heads/", n), "", v1)},
-					Fence:   &refdb.Fence{Refs: []string{branch}, Owner: owner, Token: last}})
+				fencedErr = d[1].Update(t.Context(), driver.UpdateRequest{Project: project, Origin: driver.Origin{ID: fmt.Sprint("u", n)},
+					Updates: []driver.Update{move(fmt.Sprint("refs/heads/", n), "", v1)},
+					Fence:   &driver.Fence{Refs: []string{branch}, Owner: owner, Token: last}})
 			})
 		race(all...)
 		must(t, beatErr)
@@ -158,16 +158,16 @@ func TestRaceOfContendersForAStaleLock(t *testing.T) {
 				winner = i
 			case err == nil:
 				t.Fatalf("contenders %d and %d both won", winner, i)
-			case !errors.Is(err, refdb.ErrLocked):
+			case !errors.Is(err, driver.ErrLocked):
 				t.Fatal(err)
 			}
 		}
-		if fencedErr != nil && !errors.Is(fencedErr, refdb.ErrLockLost) {
+		if fencedErr != nil && !errors.Is(fencedErr, driver.ErrLockLost) {
 			t.Fatal(fencedErr)
 		}
 		if winner < 0 {
 			// The beat came first, and nobody may have the lock then.
-			if beat[0] != refdb.BeatRenewed {
+			if beat[0] != driver.BeatRenewed {
 				t.Fatalf("nobody won, and the beat says %v", beat)
 			}
 			continue

@@ -7,18 +7,18 @@ import (
 
 	"cloud.google.com/go/spanner"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
 // zeros are the values of deleted refs.
-var zeros = []string{string(refdb.Deleted), string(refdb.Deleted256)}
+var zeros = []string{string(driver.Deleted), string(driver.Deleted256)}
 
-// List implements refdb.RefStore.
+// List implements driver.RefStore.
 //
 // Spanner orders STRING by code points, which in UTF-8 is the order of bytes. It
 // reads STARTS_WITH and the other conditions as one range of the primary key.
-func (d *Driver) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, error) {
+func (d *Driver) List(ctx context.Context, q driver.RefQuery) (driver.RefPage, error) {
 	s := spanner.Statement{
 		SQL:    `SELECT ref, value, time, op FROM refs WHERE project = @project AND ref > @after`,
 		Params: map[string]any{"project": q.Project, "after": q.After},
@@ -31,7 +31,7 @@ func (d *Driver) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, err
 	}
 	s.SQL += ` ORDER BY ref`
 	refs, last, err := page(ctx, d, request{tag: "refdb.list", what: "list refs"}, s, q.Limit, readRef)
-	return refdb.RefPage{Refs: refs, Next: last.Name}, err
+	return driver.RefPage{Refs: refs, Next: last.Name}, err
 }
 
 // and adds a condition with a parameter to a query's last clause.
@@ -78,17 +78,17 @@ SELECT project, 0, 0, COUNT(*), CAST(NULL AS TIMESTAMP)
 FROM locks WHERE project > @after AND NOT STARTS_WITH(project, @markers) GROUP BY project ORDER BY project LIMIT @limit`
 )
 
-// Summaries implements refdb.RefStore. It merges the first projects of both tables.
-func (d *Driver) Summaries(ctx context.Context, q refdb.SummaryQuery) (refdb.SummaryPage, error) {
+// Summaries implements driver.RefStore. It merges the first projects of both tables.
+func (d *Driver) Summaries(ctx context.Context, q driver.SummaryQuery) (driver.SummaryPage, error) {
 	r := request{tag: "refdb.projects", what: "list projects"}
-	params := map[string]any{"after": q.After, "limit": int64(q.Limit), "zeros": zeros, "markers": refdb.ReclaimPrefix}
+	params := map[string]any{"after": q.After, "limit": int64(q.Limit), "zeros": zeros, "markers": driver.ReclaimPrefix}
 	found, err := readRows(ctx, d, r, readProject,
 		r.query(spanner.Statement{SQL: projectRefsSQL, Params: params}), r.query(spanner.Statement{SQL: projectLocksSQL, Params: params}))
 	if err != nil {
-		return refdb.SummaryPage{}, err
+		return driver.SummaryPage{}, err
 	}
-	slices.SortStableFunc(found, func(a, b refdb.ProjectSummary) int { return strings.Compare(a.Name, b.Name) })
-	var page refdb.SummaryPage
+	slices.SortStableFunc(found, func(a, b driver.ProjectSummary) int { return strings.Compare(a.Name, b.Name) })
+	var page driver.SummaryPage
 	for _, p := range found {
 		if n := len(page.Summaries); n > 0 && page.Summaries[n-1].Name == p.Name {
 			page.Summaries[n-1].Locks = p.Locks // the summary of its refs came first
@@ -103,8 +103,8 @@ func (d *Driver) Summaries(ctx context.Context, q refdb.SummaryQuery) (refdb.Sum
 	return page, nil
 }
 
-func readProject(r *spanner.Row) (refdb.ProjectSummary, error) {
-	var p refdb.ProjectSummary
+func readProject(r *spanner.Row) (driver.ProjectSummary, error) {
+	var p driver.ProjectSummary
 	var refs, deleted, locks int64
 	var changed spanner.NullTime
 	err := r.Columns(&p.Name, &refs, &deleted, &locks, &changed)
@@ -115,8 +115,8 @@ func readProject(r *spanner.Row) (refdb.ProjectSummary, error) {
 	return p, err
 }
 
-// Get implements refdb.RefStore. It reads by keys.
-func (d *Driver) Get(ctx context.Context, project string, refs []string) ([]refdb.Ref, error) {
+// Get implements driver.RefStore. It reads by keys.
+func (d *Driver) Get(ctx context.Context, project string, refs []string) ([]driver.Ref, error) {
 	var parts []part
 	for chunk := range chunks(refs, func(ref string) int { return len(project) + len(ref) + 32 }) {
 		keys := make([]spanner.Key, len(chunk))
@@ -131,15 +131,15 @@ func (d *Driver) Get(ctx context.Context, project string, refs []string) ([]refd
 	return readRows(ctx, d, request{what: "read refs"}, readRef, parts...)
 }
 
-func readRef(r *spanner.Row) (refdb.Ref, error) {
+func readRef(r *spanner.Row) (driver.Ref, error) {
 	var name string
 	var row refRow
 	err := r.Columns(append([]any{&name}, row.columns()...)...)
 	return row.ref(name), err
 }
 
-// States implements refdb.RefStore. It reads by keys.
-func (d *Driver) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
+// States implements driver.RefStore. It reads by keys.
+func (d *Driver) States(ctx context.Context, project string, refs []string) ([]driver.State, error) {
 	r := request{tag: "refdb.states", what: "read refs and locks"}
 	if err := d.requireAdmission(r); err != nil {
 		return nil, err

@@ -8,12 +8,12 @@ import (
 
 	"cloud.google.com/go/spanner"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
-// Remove implements refdb.RefStore.
-func (d *Driver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error) {
+// Remove implements driver.RefStore.
+func (d *Driver) Remove(ctx context.Context, r driver.RemoveRequest) (int, error) {
 	q := request{tag: "refdb.remove", what: "remove refs"}
 	removed, _, err := decide(ctx, d, q, contentsOf(&r), func(b *batch, found contents) (removed int, refused error) {
 		if refused := rules.Remove(r, found.locks); refused != nil {
@@ -33,12 +33,12 @@ func (d *Driver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error)
 // contents are what the tables hold about a project.
 type contents struct {
 	refs  []refValue // the first ones: one more than the limit, if there are so many
-	locks []refdb.LockInfo
+	locks []driver.LockInfo
 }
 
 type refValue struct {
 	name  string
-	value refdb.Value
+	value driver.Value
 }
 
 const projectSQL = `
@@ -48,7 +48,7 @@ UNION ALL
  FROM refs AS r WHERE r.project = @project ORDER BY r.ref LIMIT @limit)`
 
 // contentsOf returns a function that reads and locks the contents of r's project.
-func contentsOf(r *refdb.RemoveRequest) func(context.Context, *transaction) (contents, error) {
+func contentsOf(r *driver.RemoveRequest) func(context.Context, *transaction) (contents, error) {
 	s := spanner.Statement{SQL: projectSQL, Params: map[string]any{"project": r.Project, "limit": int64(r.Limit) + 1}}
 	return func(ctx context.Context, t *transaction) (found contents, err error) {
 		err = t.query(ctx, s, func(row *spanner.Row) error {
@@ -63,7 +63,7 @@ func contentsOf(r *refdb.RemoveRequest) func(context.Context, *transaction) (con
 			return err
 		})
 		slices.SortFunc(found.refs, func(a, b refValue) int { return strings.Compare(a.name, b.name) })
-		slices.SortFunc(found.locks, func(a, b refdb.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
+		slices.SortFunc(found.locks, func(a, b driver.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
 		return found, err
 	}
 }
@@ -80,9 +80,9 @@ WHERE ` + tombstoneSQL
   AND IFNULL(r.time, TIMESTAMP_SECONDS(0)) <= TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL @age MICROSECOND)`
 )
 
-// PurgeTombstones implements refdb.RefStore. It finds them without locks first: they are few
+// PurgeTombstones implements driver.RefStore. It finds them without locks first: they are few
 // among many refs, and a transaction would lock all rows that it reads.
-func (d *Driver) PurgeTombstones(ctx context.Context, r refdb.TombstoneRequest) (int, error) {
+func (d *Driver) PurgeTombstones(ctx context.Context, r driver.TombstoneRequest) (int, error) {
 	params := map[string]any{"project": r.Project, "zeros": zeros, "age": r.OlderThan.Microseconds()}
 	look := request{tag: "refdb.tombstones", what: "find tombstones"}
 	found, _, err := page(ctx, d, look, spanner.Statement{SQL: tombstonesSQL, Params: maps.Clone(params)}, r.Limit, column[string])

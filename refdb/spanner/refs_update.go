@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
-// Update implements refdb.RefStore.
-func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
+// Update implements driver.RefStore.
+func (d *Driver) Update(ctx context.Context, r driver.UpdateRequest) error {
 	const what = "update refs"
 	if err := checkRefs(r.Updates); err != nil {
 		return failed(what, err)
@@ -30,15 +30,15 @@ func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 }
 
 // checkRefs returns ErrTooMany if a request has more than MaxRefs updates.
-func checkRefs(updates []refdb.Update) error {
+func checkRefs(updates []driver.Update) error {
 	if n := len(updates); n > MaxRefs {
-		return fmt.Errorf("%w: %d refs, Cloud Spanner moves at most %d at once", refdb.ErrTooMany, n, MaxRefs)
+		return fmt.Errorf("%w: %d refs, Cloud Spanner moves at most %d at once", driver.ErrTooMany, n, MaxRefs)
 	}
 	return nil
 }
 
 // planUpdate says what r writes in view of what it found, on its refs and around them, or why it is refused.
-func planUpdate(b *batch, r *refdb.UpdateRequest, states []state, around []rules.Row) error {
+func planUpdate(b *batch, r *driver.UpdateRequest, states []state, around []rules.Row) error {
 	if rules.Updated(r.ID, rowsOf(states)) {
 		return nil
 	}
@@ -84,7 +84,7 @@ func byRef(states []state) refStates {
 }
 
 // rows returns the rows of the refs of updates, in their order.
-func (f refStates) rows(updates []refdb.Update) []rules.Row {
+func (f refStates) rows(updates []driver.Update) []rules.Row {
 	rows := make([]rules.Row, len(updates))
 	for i, u := range updates {
 		rows[i] = f[u.Ref].Row
@@ -92,10 +92,10 @@ func (f refStates) rows(updates []refdb.Update) []rules.Row {
 	return rows
 }
 
-func (f refStates) fence(ref string) *refdb.LockInfo { return f[ref].fence }
+func (f refStates) fence(ref string) *driver.LockInfo { return f[ref].fence }
 
 // ends ends the locks of a fence that stands on refs.
-func (f refStates) ends(refs []string, next refdb.Waiter) []rowEnd {
+func (f refStates) ends(refs []string, next driver.Waiter) []rowEnd {
 	all := make([]rowEnd, len(refs))
 	for i, ref := range refs {
 		all[i] = ending{*f[ref].fence, f[ref].Queue, f[ref].now}.to(next)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/spanner"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -16,17 +16,17 @@ const (
 	project = "proj"
 	branch  = "refs/heads/main"
 
-	v1 refdb.Value = "1111111111111111111111111111111111111111"
-	v2 refdb.Value = "2222222222222222222222222222222222222222"
+	v1 driver.Value = "1111111111111111111111111111111111111111"
+	v2 driver.Value = "2222222222222222222222222222222222222222"
 
 	owner = "site/1"
 )
 
-func request(nonce string, refs ...string) refdb.AcquireRequest {
-	return refdb.AcquireRequest{Project: project, Refs: refs, Owner: owner, Nonce: nonce, StaleAfter: time.Hour}
+func request(nonce string, refs ...string) driver.AcquireRequest {
+	return driver.AcquireRequest{Project: project, Refs: refs, Owner: owner, Nonce: nonce, StaleAfter: time.Hour}
 }
 
-func acquire(tb testing.TB, d refdb.Driver, nonce string, refs ...string) refdb.Acquired {
+func acquire(tb testing.TB, d driver.Driver, nonce string, refs ...string) driver.Acquired {
 	tb.Helper()
 	a, err := d.Acquire(tb.Context(), request(nonce, refs...))
 	if err != nil {
@@ -36,50 +36,50 @@ func acquire(tb testing.TB, d refdb.Driver, nonce string, refs ...string) refdb.
 }
 
 // wait asks for the lock on branch, which must be refused, and returns w with its place.
-func wait(tb testing.TB, d refdb.Driver, w refdb.Waiter) refdb.Waiter {
+func wait(tb testing.TB, d driver.Driver, w driver.Waiter) driver.Waiter {
 	tb.Helper()
 	r := request("waits", branch)
 	r.Waiter = w
 	a, err := d.Acquire(tb.Context(), r)
-	if !errors.Is(err, refdb.ErrLocked) {
+	if !errors.Is(err, driver.ErrLocked) {
 		tb.Fatalf("got %v, want to wait", err)
 	}
 	w.Place = a.Place
 	return w
 }
 
-func move(ref string, old, new refdb.Value) refdb.Update {
-	return refdb.Update{Ref: ref, Old: old, New: new}
+func move(ref string, old, new driver.Value) driver.Update {
+	return driver.Update{Ref: ref, Old: old, New: new}
 }
 
-func update(tb testing.TB, d refdb.Driver, id string, updates ...refdb.Update) error {
+func update(tb testing.TB, d driver.Driver, id string, updates ...driver.Update) error {
 	tb.Helper()
-	return d.Update(tb.Context(), refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: id}, Updates: updates})
+	return d.Update(tb.Context(), driver.UpdateRequest{Project: project, Origin: driver.Origin{ID: id}, Updates: updates})
 }
 
 // fenced creates branch under the lock on it.
-func fenced(tb testing.TB, d refdb.Driver, id string, token refdb.Token, release bool) error {
+func fenced(tb testing.TB, d driver.Driver, id string, token driver.Token, release bool) error {
 	tb.Helper()
-	err := d.Update(tb.Context(), refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: id}, Updates: []refdb.Update{move(branch, "", v1)},
-		Fence: &refdb.Fence{Refs: []string{branch}, Owner: owner, Token: token, Release: release}})
+	err := d.Update(tb.Context(), driver.UpdateRequest{Project: project, Origin: driver.Origin{ID: id}, Updates: []driver.Update{move(branch, "", v1)},
+		Fence: &driver.Fence{Refs: []string{branch}, Owner: owner, Token: token, Release: release}})
 	return err
 }
 
 // lockIDs names the locks on refs that were acquired with that token.
-func lockIDs(token refdb.Token, refs ...string) []refdb.LockID {
-	ids := make([]refdb.LockID, len(refs))
+func lockIDs(token driver.Token, refs ...string) []driver.LockID {
+	ids := make([]driver.LockID, len(refs))
 	for i, ref := range refs {
-		ids[i] = refdb.LockID{Project: project, Ref: ref, Owner: owner, Token: token}
+		ids[i] = driver.LockID{Project: project, Ref: ref, Owner: owner, Token: token}
 	}
 	return ids
 }
 
-func releasing(token refdb.Token, refs ...string) refdb.ReleaseRequest {
-	return refdb.ReleaseRequest{Project: project, Refs: refs, Owner: owner, Token: token}
+func releasing(token driver.Token, refs ...string) driver.ReleaseRequest {
+	return driver.ReleaseRequest{Project: project, Refs: refs, Owner: owner, Token: token}
 }
 
 // release releases all of a lock, or ends the test.
-func release(tb testing.TB, d refdb.Driver, token refdb.Token, refs ...string) {
+func release(tb testing.TB, d driver.Driver, token driver.Token, refs ...string) {
 	tb.Helper()
 	if released, err := d.Release(tb.Context(), releasing(token, refs...)); err != nil || len(released.Missing) > 0 {
 		tb.Fatalf("release %v: %+v, %v", refs, released, err)
@@ -107,9 +107,9 @@ func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	const query, commit, read = "ExecuteStreamingSql", "Commit", "StreamingRead"
 	many := names(1000)
-	var a refdb.Acquired
-	var p refdb.Prepared
-	var waiter refdb.Waiter
+	var a driver.Acquired
+	var p driver.Prepared
+	var waiter driver.Waiter
 	ctx := t.Context()
 	for _, row := range []struct {
 		name  string
@@ -145,7 +145,7 @@ func TestRoundTrips(t *testing.T) {
 			name: "being refused, and in one's place",
 			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) {
 				acquire(tb, d, "other", branch)
-				waiter = wait(tb, d, refdb.Waiter{ID: "w", Turn: time.Minute})
+				waiter = wait(tb, d, driver.Waiter{ID: "w", Turn: time.Minute})
 			},
 			do: func(tb testing.TB, d *spanner.Driver) error {
 				wait(tb, d, waiter)
@@ -156,7 +156,7 @@ func TestRoundTrips(t *testing.T) {
 			name: "releasing what somebody waits for",
 			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) {
 				a = acquire(tb, d, "n", branch)
-				wait(tb, d, refdb.Waiter{ID: "w", Channel: "c", Turn: time.Minute})
+				wait(tb, d, driver.Waiter{ID: "w", Channel: "c", Turn: time.Minute})
 			},
 			do: func(_ testing.TB, d *spanner.Driver) error {
 				_, err := d.Release(ctx, releasing(a.Token, branch))
@@ -167,7 +167,7 @@ func TestRoundTrips(t *testing.T) {
 			name: "acquiring what is kept for one",
 			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) {
 				a = acquire(tb, d, "n", branch)
-				waiter = wait(tb, d, refdb.Waiter{ID: "w", Channel: "c", Turn: 20 * time.Second})
+				waiter = wait(tb, d, driver.Waiter{ID: "w", Channel: "c", Turn: 20 * time.Second})
 				release(tb, d, a.Token, branch)
 			},
 			do: func(tb testing.TB, d *spanner.Driver) error {
@@ -181,7 +181,7 @@ func TestRoundTrips(t *testing.T) {
 			name: "acquiring what is kept for nobody",
 			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) {
 				a = acquire(tb, d, "n", branch)
-				wait(tb, d, refdb.Waiter{ID: "w", Turn: 20 * time.Second})
+				wait(tb, d, driver.Waiter{ID: "w", Turn: 20 * time.Second})
 				release(tb, d, a.Token, branch)
 			},
 			do: func(tb testing.TB, d *spanner.Driver) error {
@@ -192,7 +192,7 @@ func TestRoundTrips(t *testing.T) {
 		}, {
 			name: "reclaiming a stale lock",
 			setup: func(tb testing.TB, db *dbtest.Database, _ *spanner.Driver) {
-				db.InsertLock(tb, refdb.LockInfo{Project: project, Ref: branch, Owner: "gerrit", Age: time.Minute})
+				db.InsertLock(tb, driver.LockInfo{Project: project, Ref: branch, Owner: "gerrit", Age: time.Minute})
 			},
 			do: func(_ testing.TB, d *spanner.Driver) error {
 				_, err := d.Acquire(ctx, request("n", branch))
@@ -233,7 +233,7 @@ func TestRoundTrips(t *testing.T) {
 			name:  "a purge over projects",
 			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) { a = acquire(tb, d, "n", branch) },
 			do: func(_ testing.TB, d *spanner.Driver) error {
-				_, err := d.Purge(ctx, []refdb.StandingLock{{LockID: lockIDs(a.Token, branch)[0]}, {LockID: refdb.LockID{Project: "other", Ref: branch}}})
+				_, err := d.Purge(ctx, []driver.StandingLock{{LockID: lockIDs(a.Token, branch)[0]}, {LockID: driver.LockID{Project: "other", Ref: branch}}})
 				return err
 			},
 			want: []string{query, commit},
@@ -241,7 +241,7 @@ func TestRoundTrips(t *testing.T) {
 			name:  "abandoning a thousand locks",
 			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) { acquire(tb, d, "n", many...) },
 			do: func(_ testing.TB, d *spanner.Driver) error {
-				return d.Abandon(ctx, refdb.AbandonRequest{Project: project, Refs: many, Owner: owner, Nonce: "n"})
+				return d.Abandon(ctx, driver.AbandonRequest{Project: project, Refs: many, Owner: owner, Nonce: "n"})
 			},
 			want: []string{query, commit},
 		}, {
@@ -269,8 +269,8 @@ func TestRoundTrips(t *testing.T) {
 			name:  "resolving an intent",
 			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) { p = prepare(tb, d, "n", branch) },
 			do: func(_ testing.TB, d *spanner.Driver) error {
-				_, err := d.Resolve(ctx, refdb.ResolveRequest{Intents: lockIDs(p.Token, branch),
-					Decision: refdb.TakeNew, Origin: refdb.Origin{By: "me"}, Reason: "why"})
+				_, err := d.Resolve(ctx, driver.ResolveRequest{Intents: lockIDs(p.Token, branch),
+					Decision: driver.TakeNew, Origin: driver.Origin{By: "me"}, Reason: "why"})
 				return err
 			},
 			want: []string{query, commit},
@@ -283,7 +283,7 @@ func TestRoundTrips(t *testing.T) {
 		}, {
 			name: "listing intents",
 			do: func(_ testing.TB, d *spanner.Driver) error {
-				_, err := d.Intents(ctx, refdb.IntentQuery{Limit: 10})
+				_, err := d.Intents(ctx, driver.IntentQuery{Limit: 10})
 				return err
 			},
 			want: []string{query},
@@ -297,14 +297,14 @@ func TestRoundTrips(t *testing.T) {
 				must(tb, update(tb, d, "u", move(branch, "", v1)))
 			},
 			do: func(_ testing.TB, d *spanner.Driver) error {
-				_, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: 10})
+				_, err := d.Remove(ctx, driver.RemoveRequest{Project: project, Limit: 10})
 				return err
 			},
 			want: []string{query, commit},
 		}, {
 			name: "purging tombstones where there are none",
 			do: func(_ testing.TB, d *spanner.Driver) error {
-				_, err := d.PurgeTombstones(ctx, refdb.TombstoneRequest{Project: project, Limit: 10})
+				_, err := d.PurgeTombstones(ctx, driver.TombstoneRequest{Project: project, Limit: 10})
 				return err
 			},
 			want: []string{query},
@@ -315,35 +315,35 @@ func TestRoundTrips(t *testing.T) {
 		}, {
 			name: "listing refs",
 			do: func(_ testing.TB, d *spanner.Driver) error {
-				_, err := d.List(ctx, refdb.RefQuery{Project: project, Prefix: "refs/", Limit: 10})
+				_, err := d.List(ctx, driver.RefQuery{Project: project, Prefix: "refs/", Limit: 10})
 				return err
 			},
 			want: []string{query},
 		}, {
 			name: "listing locks",
 			do: func(_ testing.TB, d *spanner.Driver) error {
-				_, err := d.Locks(ctx, refdb.LockQuery{Limit: 10})
+				_, err := d.Locks(ctx, driver.LockQuery{Limit: 10})
 				return err
 			},
 			want: []string{query},
 		}, {
 			name: "reading changes of all projects",
 			do: func(_ testing.TB, d *spanner.Driver) error {
-				_, err := d.Changes(ctx, refdb.ChangesRequest{Limit: 10})
+				_, err := d.Changes(ctx, driver.ChangesRequest{Limit: 10})
 				return err
 			},
 			want: []string{query},
 		}, {
 			name: "reading a log",
 			do: func(_ testing.TB, d *spanner.Driver) error {
-				_, err := d.Log(ctx, refdb.LogRequest{Project: project, Limit: 10})
+				_, err := d.Log(ctx, driver.LogRequest{Project: project, Limit: 10})
 				return err
 			},
 			want: []string{query},
 		}, {
 			name: "listing refs of the past",
 			do: func(_ testing.TB, d *spanner.Driver) error {
-				_, err := d.Past(ctx, refdb.PastRequest{RefQuery: refdb.RefQuery{Project: project, Limit: 10}})
+				_, err := d.Past(ctx, driver.PastRequest{RefQuery: driver.RefQuery{Project: project, Limit: 10}})
 				return err
 			},
 			want: []string{query},
@@ -365,7 +365,7 @@ func TestRoundTrips(t *testing.T) {
 				must(tb, update(tb, d, "u", move(branch, "", v1)))
 			},
 			do: func(_ testing.TB, d *spanner.Driver) error {
-				_, err := d.Prune(ctx, refdb.PruneRequest{Upto: math.MaxInt64, Limit: 10})
+				_, err := d.Prune(ctx, driver.PruneRequest{Upto: math.MaxInt64, Limit: 10})
 				return err
 			},
 			want: []string{query, query, commit},

@@ -8,24 +8,24 @@ import (
 
 	"cloud.google.com/go/spanner"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
 // A state is what was found for a key. What was not there, or not asked for, is nil.
 type state struct {
-	rules.Row                 // its queue is that of the lock, or of the fence
-	token     time.Time       // of the lock, to the nanosecond
-	fence     *refdb.LockInfo // the lock as far as a fence needs it: without heartbeat and age
-	now       time.Time       // if there is a lock or a fence
-	below     []rules.Row     // refs below that decide about its name
+	rules.Row                  // its queue is that of the lock, or of the fence
+	token     time.Time        // of the lock, to the nanosecond
+	fence     *driver.LockInfo // the lock as far as a fence needs it: without heartbeat and age
+	now       time.Time        // if there is a lock or a fence
+	below     []rules.Row      // refs below that decide about its name
 }
 
 // value is what the ref holds.
-func (s state) value() refdb.Value {
+func (s state) value() driver.Value {
 	if s.Ref == nil {
-		return refdb.Unknown
+		return driver.Unknown
 	}
 	return s.Ref.Value
 }
@@ -74,8 +74,8 @@ func readState(project string, r *spanner.Row, more ...any) (state, error) {
 		return s, err
 	}
 	if owner.Valid {
-		s.fence = &refdb.LockInfo{
-			Project: project, Ref: s.Name, Owner: owner.StringVal, Token: refdb.Token(token), StaleAfter: micros(staleAfter),
+		s.fence = &driver.LockInfo{
+			Project: project, Ref: s.Name, Owner: owner.StringVal, Token: driver.Token(token), StaleAfter: micros(staleAfter),
 		}
 	}
 	if held.owner.Valid {
@@ -115,13 +115,13 @@ func (l *lockRow) exactToken() time.Time {
 	return l.token.Time
 }
 
-func (l *lockRow) info(project, ref string) refdb.LockInfo {
-	info := refdb.LockInfo{
+func (l *lockRow) info(project, ref string) driver.LockInfo {
+	info := driver.LockInfo{
 		Project: project, Ref: ref, Owner: l.owner.StringVal,
-		Heartbeat: time.Unix(0, 0).UTC(), Age: micros(l.age), StaleAfter: refdb.DefaultStaleAfter,
+		Heartbeat: time.Unix(0, 0).UTC(), Age: micros(l.age), StaleAfter: driver.DefaultStaleAfter,
 	}
 	if l.token.Valid {
-		info.Token = refdb.TokenOf(l.token.Time)
+		info.Token = driver.TokenOf(l.token.Time)
 	}
 	if l.heartbeat.Valid {
 		info.Heartbeat = l.heartbeat.Time.UTC()
@@ -140,8 +140,8 @@ type refRow struct {
 
 func (r *refRow) columns() []any { return []any{&r.value, &r.time, &r.op} }
 
-func (r *refRow) ref(name string) refdb.Ref {
-	ref := refdb.Ref{Name: name, Value: refdb.Value(r.value.StringVal), Op: r.op.StringVal}
+func (r *refRow) ref(name string) driver.Ref {
+	ref := driver.Ref{Name: name, Value: driver.Value(r.value.StringVal), Op: r.op.StringVal}
 	if r.time.Valid {
 		ref.Time = r.time.Time.UTC()
 	}

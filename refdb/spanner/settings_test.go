@@ -9,7 +9,7 @@ import (
 
 	"cloud.google.com/go/spanner/apiv1/spannerpb"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -39,14 +39,14 @@ func TestEachTransactionNamesItsIsolation(t *testing.T) {
 	d := openWire(t, dbtest.Spanner(t), &w)
 	ctx := t.Context()
 	const project, ref = "p", "refs/heads/main"
-	a, err := d.Acquire(ctx, refdb.AcquireRequest{Project: project, Refs: []string{ref}, Owner: "site/1", Nonce: "n", StaleAfter: time.Hour})
+	a, err := d.Acquire(ctx, driver.AcquireRequest{Project: project, Refs: []string{ref}, Owner: "site/1", Nonce: "n", StaleAfter: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
-	lock := refdb.LockID{Project: project, Ref: ref, Owner: "site/1", Token: a.Token}
-	_, beat := d.Beat(ctx, []refdb.LockID{lock})
-	_, released := d.Release(ctx, refdb.ReleaseRequest{Project: project, Refs: []string{ref}, Owner: "site/1", Token: a.Token})
-	updated := d.Update(ctx, refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: "id"}, Updates: []refdb.Update{{Ref: ref, New: "1111111111111111111111111111111111111111"}}})
+	lock := driver.LockID{Project: project, Ref: ref, Owner: "site/1", Token: a.Token}
+	_, beat := d.Beat(ctx, []driver.LockID{lock})
+	_, released := d.Release(ctx, driver.ReleaseRequest{Project: project, Refs: []string{ref}, Owner: "site/1", Token: a.Token})
+	updated := d.Update(ctx, driver.UpdateRequest{Project: project, Origin: driver.Origin{ID: "id"}, Updates: []driver.Update{{Ref: ref, New: "1111111111111111111111111111111111111111"}}})
 	_, got := d.Get(ctx, project, []string{ref})
 	if err := errors.Join(beat, released, updated, got); err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/spanner"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -18,30 +18,30 @@ func TestLargestRequestsAreTaken(t *testing.T) {
 		t.Skip("left out by -short: as many refs as a request may have, some seconds on the emulator; make test-all runs it")
 	}
 	d := patient(t, dbtest.Spanner(t))
-	updates := make([]refdb.Update, spanner.MaxRefs)
+	updates := make([]driver.Update, spanner.MaxRefs)
 	for i, ref := range names(len(updates)) {
 		updates[i] = move(ref, "", v1)
 	}
 	must(t, update(t, d, "u", updates...))
-	if err := update(t, d, "u", append(updates, move("HEAD", "", v1))...); !errors.Is(err, refdb.ErrTooMany) {
+	if err := update(t, d, "u", append(updates, move("HEAD", "", v1))...); !errors.Is(err, driver.ErrTooMany) {
 		t.Errorf("one more: %v", err)
 	}
-	refs := names(refdb.MaxLockRefs)
+	refs := names(driver.MaxLockRefs)
 	a := acquire(t, d, "n", refs...)
 	if len(a.Refs) != len(updates) {
 		t.Errorf("%d refs were read with the locks", len(a.Refs))
 	}
 	results, err := d.Beat(t.Context(), lockIDs(a.Token, refs...))
 	must(t, err)
-	if i := slices.IndexFunc(results, func(r refdb.BeatResult) bool { return r != refdb.BeatRenewed }); i >= 0 {
+	if i := slices.IndexFunc(results, func(r driver.BeatResult) bool { return r != driver.BeatRenewed }); i >= 0 {
 		t.Fatalf("the beat of %s says %v", refs[i], results[i])
 	}
 }
 
 // longNames returns n refs of nearly 2 kB each, and updates that create them.
-func longNames(n int) ([]string, []refdb.Update) {
+func longNames(n int) ([]string, []driver.Update) {
 	refs := make([]string, n)
-	updates := make([]refdb.Update, n)
+	updates := make([]driver.Update, n)
 	for i := range refs {
 		refs[i] = fmt.Sprintf("refs/heads/%05d/%s", i, strings.Repeat("x", 1900))
 		updates[i] = move(refs[i], "", v1)

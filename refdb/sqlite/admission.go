@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"strings"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite/internal/filesystem"
 )
@@ -70,11 +70,11 @@ func (t *tx) isAdmitted(server string) (bool, error) {
 	return *t.admitted == server, nil
 }
 
-// refuseBarred returns refdb.ErrNotAdmitted if the owner's site is a witness that is away or was left out of a recovery: it has to
+// refuseBarred returns driver.ErrNotAdmitted if the owner's site is a witness that is away or was left out of a recovery: it has to
 // compare the file first.
 func (t *tx) refuseBarred(owner string) (refused, err error) {
 	site, _, _ := strings.Cut(owner, "/")
-	err = t.query(func(row) { refused = refdb.ErrNotAdmitted }, barredWitness, site)
+	err = t.query(func(row) { refused = driver.ErrNotAdmitted }, barredWitness, site)
 	return refused, err
 }
 
@@ -103,12 +103,12 @@ func (d *Driver) admitFirst(ctx context.Context) error {
 	})
 }
 
-// Admission implements refdb.AdmissionStore.
-func (d *Driver) Admission(ctx context.Context) (refdb.Admission, error) {
-	return snapshot(ctx, d, "read which server is admitted", func(c *conn) (refdb.Admission, error) {
+// Admission implements driver.AdmissionStore.
+func (d *Driver) Admission(ctx context.Context) (driver.Admission, error) {
+	return snapshot(ctx, d, "read which server is admitted", func(c *conn) (driver.Admission, error) {
 		admitted, err := d.isAdmitted(ctx, c)
 		if err != nil {
-			return refdb.Admission{}, err
+			return driver.Admission{}, err
 		}
 		return admissionNow(ctx, c, d.server, admitted)
 	})
@@ -126,15 +126,15 @@ func changeAdmission[T any](ctx context.Context, d *Driver, doing string, rows i
 	}, run)
 }
 
-func admissionNow(ctx context.Context, c *conn, server string, admitted bool) (refdb.Admission, error) {
-	a := refdb.Admission{Server: server, Admitted: admitted}
+func admissionNow(ctx context.Context, c *conn, server string, admitted bool) (driver.Admission, error) {
+	a := driver.Admission{Server: server, Admitted: admitted}
 	err := c.query(ctx, func(r row) { a.Lost = int(r.int(0)) }, countLost)
 	if err != nil {
 		return a, err
 	}
 	a.Halted = a.Lost > 0
 	err = c.query(ctx, func(r row) {
-		w := refdb.Witness{Name: r.text(0), Server: r.text(1), Away: r.int(3) != 0, Without: r.int(4) != 0, Since: timeOf(r.int(5))}
+		w := driver.Witness{Name: r.text(0), Server: r.text(1), Away: r.int(3) != 0, Without: r.int(4) != 0, Since: timeOf(r.int(5))}
 		if !r.null(2) {
 			w.Seen = timeOf(r.int(2))
 		}
@@ -143,19 +143,19 @@ func admissionNow(ctx context.Context, c *conn, server string, admitted bool) (r
 	return a, err
 }
 
-func (t *tx) admissionNow(server string, admitted bool) (refdb.Admission, error) {
+func (t *tx) admissionNow(server string, admitted bool) (driver.Admission, error) {
 	return admissionNow(context.Background(), t.conn, server, admitted)
 }
 
-var errReplaced = fmt.Errorf("%w: the file was replaced meanwhile", refdb.ErrUnavailable)
+var errReplaced = fmt.Errorf("%w: the file was replaced meanwhile", driver.ErrUnavailable)
 
-// Report implements refdb.AdmissionStore.
-func (d *Driver) Report(ctx context.Context, r refdb.Report) (refdb.Admission, error) {
+// Report implements driver.AdmissionStore.
+func (d *Driver) Report(ctx context.Context, r driver.Report) (driver.Admission, error) {
 	const doing = "report a comparison with the file"
 	if r.Server != d.server {
-		return refdb.Admission{}, explain(d.path, doing, errReplaced)
+		return driver.Admission{}, explain(d.path, doing, errReplaced)
 	}
-	return changeAdmission(ctx, d, doing, len(r.Missing)+len(r.Marks)+1, func(t *tx, admitted bool) (refdb.Admission, error) {
+	return changeAdmission(ctx, d, doing, len(r.Missing)+len(r.Marks)+1, func(t *tx, admitted bool) (driver.Admission, error) {
 		a, err := t.admissionNow(d.server, admitted)
 		if err == nil {
 			err = t.report(r, a)

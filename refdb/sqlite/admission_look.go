@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
@@ -45,15 +45,15 @@ const (
 	putWitness = `INSERT OR REPLACE INTO witnesses (name, server, seen, away, without, since) VALUES (?, ?, ?, ?, ?, ?)`
 )
 
-// Look implements refdb.AdmissionStore.
-func (d *Driver) Look(ctx context.Context, witness string, known []refdb.Known) (refdb.Looked, error) {
-	return snapshot(ctx, d, "compare with the file", func(c *conn) (refdb.Looked, error) {
+// Look implements driver.AdmissionStore.
+func (d *Driver) Look(ctx context.Context, witness string, known []driver.Known) (driver.Looked, error) {
+	return snapshot(ctx, d, "compare with the file", func(c *conn) (driver.Looked, error) {
 		missing, err := c.look(ctx, witness, known)
-		return refdb.Looked{Server: d.server, Missing: missing}, err
+		return driver.Looked{Server: d.server, Missing: missing}, err
 	})
 }
 
-func (c *conn) look(ctx context.Context, witness string, known []refdb.Known) (lost []int, err error) {
+func (c *conn) look(ctx context.Context, witness string, known []driver.Known) (lost []int, err error) {
 	list := make([][5]any, len(known))
 	for i, k := range known {
 		list[i] = [5]any{k.Project, k.Ref, k.Op, int64(k.Token), k.At.UnixMicro()}
@@ -67,7 +67,7 @@ func (c *conn) look(ctx context.Context, witness string, known []refdb.Known) (l
 }
 
 // report records a report. What stands before it is a.
-func (t *tx) report(r refdb.Report, a refdb.Admission) error {
+func (t *tx) report(r driver.Report, a driver.Admission) error {
 	changed, fate := rules.ReportWitnesses(a.Witnesses, r, timeOf(t.now))
 	// This goes by when the witness was seen last, so it comes before the witness's new row.
 	lost, err := t.conn.look(context.Background(), r.Witness, r.Missing)
@@ -90,7 +90,7 @@ func (t *tx) report(r refdb.Report, a refdb.Admission) error {
 	return nil
 }
 
-func (t *tx) putWitness(w refdb.Witness) error {
+func (t *tx) putWitness(w driver.Witness) error {
 	var seen any
 	if !w.Seen.IsZero() {
 		seen = w.Seen.UnixMicro()
@@ -99,25 +99,25 @@ func (t *tx) putWitness(w refdb.Witness) error {
 	return err
 }
 
-// LostChanges implements refdb.AdmissionStore.
-func (d *Driver) LostChanges(ctx context.Context, q refdb.LostQuery) (refdb.LostPage, error) {
+// LostChanges implements driver.AdmissionStore.
+func (d *Driver) LostChanges(ctx context.Context, q driver.LostQuery) (driver.LostPage, error) {
 	const doing = "list lost changes"
 	var w where
 	w.add("(project, ref, op) > (?, ?, ?)", q.After.Project, q.After.Ref, q.After.Op)
 	if !q.Decided {
 		w.add("fate = ''")
 	}
-	lost, last, err := page(ctx, d, doing, lostColumns+" FROM lost", w, "project, ref, op", q.Limit, func(_ int64, r row) refdb.LostChange { return lostChangeOf(r) })
-	return refdb.LostPage{Lost: lost, Next: last.Cursor()}, err
+	lost, last, err := page(ctx, d, doing, lostColumns+" FROM lost", w, "project, ref, op", q.Limit, func(_ int64, r row) driver.LostChange { return lostChangeOf(r) })
+	return driver.LostPage{Lost: lost, Next: last.Cursor()}, err
 }
 
 // lostChangeOf reads lostColumns.
-func lostChangeOf(r row) refdb.LostChange {
-	return refdb.LostChange{
-		Known: refdb.Known{
-			Project: r.text(0), Ref: r.text(1), Op: r.text(2), Old: refdb.Value(r.text(3)), New: refdb.Value(r.text(4)),
-			Owner: r.text(5), By: r.text(6), Token: refdb.Token(r.int(7)), Move: refdb.Move(r.text(8)), At: timeOf(r.int(9)),
+func lostChangeOf(r row) driver.LostChange {
+	return driver.LostChange{
+		Known: driver.Known{
+			Project: r.text(0), Ref: r.text(1), Op: r.text(2), Old: driver.Value(r.text(3)), New: driver.Value(r.text(4)),
+			Owner: r.text(5), By: r.text(6), Token: driver.Token(r.int(7)), Move: driver.Move(r.text(8)), At: timeOf(r.int(9)),
 		},
-		Witness: r.text(10), Fate: refdb.Fate(r.text(11)), Reported: timeOf(r.int(12)),
+		Witness: r.text(10), Fate: driver.Fate(r.text(11)), Reported: timeOf(r.int(12)),
 	}
 }

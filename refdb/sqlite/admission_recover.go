@@ -3,7 +3,7 @@ package sqlite
 import (
 	"context"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
@@ -44,14 +44,14 @@ const (
 	reachEpoch = `UPDATE history_state SET position = max(position, (SELECT max(first) FROM epochs) - 1)`
 )
 
-// Recover implements refdb.AdmissionStore.
-func (d *Driver) Recover(ctx context.Context, r refdb.RecoverRequest) (refdb.Recovered, error) {
-	return changeAdmission(ctx, d, "recover", r.Limit, func(t *tx, admitted bool) (refdb.Recovered, error) {
+// Recover implements driver.AdmissionStore.
+func (d *Driver) Recover(ctx context.Context, r driver.RecoverRequest) (driver.Recovered, error) {
+	return changeAdmission(ctx, d, "recover", r.Limit, func(t *tx, admitted bool) (driver.Recovered, error) {
 		return t.recover(d.server, admitted, r)
 	})
 }
 
-func (t *tx) recover(server string, admitted bool, r refdb.RecoverRequest) (answer refdb.Recovered, err error) {
+func (t *tx) recover(server string, admitted bool, r driver.RecoverRequest) (answer driver.Recovered, err error) {
 	answer.Done = admitted
 	answer.Admission, err = t.admissionNow(server, admitted)
 	if err != nil || admitted || !r.MayBegin(answer.Admission) {
@@ -79,8 +79,8 @@ func (t *tx) recover(server string, admitted bool, r refdb.RecoverRequest) (answ
 }
 
 // beginEpoch ends the locks, raises the tokens and admits the server.
-func (t *tx) beginEpoch(server string, r refdb.RecoverRequest) error {
-	if _, err := t.exec(endLocks, microsOf(refdb.NeverStale)); err != nil {
+func (t *tx) beginEpoch(server string, r driver.RecoverRequest) error {
+	if _, err := t.exec(endLocks, microsOf(driver.NeverStale)); err != nil {
 		return err
 	}
 	if err := t.readMark(); err != nil {
@@ -97,10 +97,10 @@ func (t *tx) beginEpoch(server string, r refdb.RecoverRequest) error {
 }
 
 // decideLost decides about lost changes of at most limit refs.
-func (t *tx) decideLost(limit int) (decided []refdb.LostChange, err error) {
+func (t *tx) decideLost(limit int) (decided []driver.LostChange, err error) {
 	var refs rules.LostRefs
 	err = t.query(func(r row) {
-		refs.Add(lostChangeOf(r), rules.LostRef{Value: refdb.Value(r.text(13)), Intent: operation.ID(r.text(14))})
+		refs.Add(lostChangeOf(r), rules.LostRef{Value: driver.Value(r.text(13)), Intent: operation.ID(r.text(14))})
 	}, undecided, int64(limit))
 	if err != nil {
 		return nil, err
@@ -128,9 +128,9 @@ func (t *tx) decideLost(limit int) (decided []refdb.LostChange, err error) {
 }
 
 // rewrite makes a lost change again.
-func (t *tx) rewrite(l refdb.LostChange, by refdb.Origin) error {
-	if l.New != refdb.Unknown {
-		return t.put(l.Project, by, []refdb.Update{{Ref: l.Ref, Old: l.Old, New: l.New}})
+func (t *tx) rewrite(l driver.LostChange, by driver.Origin) error {
+	if l.New != driver.Unknown {
+		return t.put(l.Project, by, []driver.Update{{Ref: l.Ref, Old: l.Old, New: l.New}})
 	}
 	if _, err := t.exec(signRef, l.Project, l.Ref, operation.Text(by), t.now); err != nil {
 		return err
@@ -144,6 +144,6 @@ func (t *tx) endIntent(project, ref string) error {
 	if _, err := t.exec(endIntent, project, ref); err != nil {
 		return err
 	}
-	_, err := t.exec(endIntentLock, project, ref, microsOf(refdb.NeverStale))
+	_, err := t.exec(endIntentLock, project, ref, microsOf(driver.NeverStale))
 	return err
 }

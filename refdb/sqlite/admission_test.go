@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A backup that is put back is another file.
@@ -27,7 +27,7 @@ func TestACopyIsNotAdmitted(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := openAgain(t, "sqlite:"+path)
-	if err := put(t.Context(), again, refA, v1, v2); !errors.Is(err, refdb.ErrNotAdmitted) {
+	if err := put(t.Context(), again, refA, v1, v2); !errors.Is(err, driver.ErrNotAdmitted) {
 		t.Errorf("at the copy: %v", err)
 	}
 	update(t, openAgain(t, url), refA, v1, v2)
@@ -51,7 +51,7 @@ func TestACopyInThePlaceOfARemovedFileIsNotAdmitted(t *testing.T) {
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := put(t.Context(), openAgain(t, url), refA, v1, v2); !errors.Is(err, refdb.ErrNotAdmitted) {
+	if err := put(t.Context(), openAgain(t, url), refA, v1, v2); !errors.Is(err, driver.ErrNotAdmitted) {
 		t.Errorf("at the copy: %v", err)
 	}
 }
@@ -63,18 +63,18 @@ func TestAGroupIsRefusedOneByOne(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 50 {
 		all.Go(func() {
-			if err := put(t.Context(), d, refA, "", v1); !errors.Is(err, refdb.ErrNotAdmitted) {
+			if err := put(t.Context(), d, refA, "", v1); !errors.Is(err, driver.ErrNotAdmitted) {
 				t.Error(err)
 			}
 		})
 		all.Go(func() {
-			if _, err := d.Record(t.Context(), refdb.AuditEntry{ID: string(rune('a' + i)), Action: "look"}); err != nil {
+			if _, err := d.Record(t.Context(), driver.AuditEntry{ID: string(rune('a' + i)), Action: "look"}); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	all.Wait()
-	page, err := d.Audit(t.Context(), refdb.AuditQuery{Limit: 100})
+	page, err := d.Audit(t.Context(), driver.AuditQuery{Limit: 100})
 	if err != nil || len(page.Entries) != 50 {
 		t.Errorf("%d entries, %v", len(page.Entries), err)
 	}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// rules.Stands in SQL, for leases. ?5 is refdb.NeverStale.
+// rules.Stands in SQL, for leases. ?5 is driver.NeverStale.
 const (
 	matches = ` WHERE project = ?1 AND ref = ?2 AND owner = ?3 AND coalesce(token, 0) = ?4` + isLease
 	isLease = ` AND coalesce(stale_after, 0) < ?5`
@@ -16,19 +16,19 @@ const (
 const renew = `UPDATE locks SET heartbeat = ?6` + matches
 
 // matching returns the arguments of matches, followed by others.
-func matching(l refdb.LockID, others ...any) []any {
-	return append([]any{l.Project, l.Ref, l.Owner, int64(l.Token), microsOf(refdb.NeverStale)}, others...)
+func matching(l driver.LockID, others ...any) []any {
+	return append([]any{l.Project, l.Ref, l.Owner, int64(l.Token), microsOf(driver.NeverStale)}, others...)
 }
 
 // beatRows is how many rows a transaction renews at most. They take some 20 ms, for
 // which others wait.
 const beatRows = 5000
 
-// Beat implements refdb.LockStore. As there is no network, a prepared statement for each lock is
+// Beat implements driver.LockStore. As there is no network, a prepared statement for each lock is
 // several times as fast as one statement over a list. If the files were removed or replaced, all
 // locks are lost: other processes don't see them, and this process can no longer renew them.
-func (d *Driver) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
-	results := make([]refdb.BeatResult, len(locks))
+func (d *Driver) Beat(ctx context.Context, locks []driver.LockID) ([]driver.BeatResult, error) {
+	results := make([]driver.BeatResult, len(locks))
 	var failure error
 	failed := 0
 	for first := 0; first < len(locks); first += beatRows {
@@ -36,7 +36,7 @@ func (d *Driver) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatRe
 		err := d.beat(ctx, locks[first:end], results[first:end])
 		if errors.Is(err, errGone) {
 			for i := range results {
-				results[i] = refdb.BeatLost
+				results[i] = driver.BeatLost
 			}
 			return results, nil
 		}
@@ -52,14 +52,14 @@ func (d *Driver) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatRe
 }
 
 // beat renews rows in one transaction.
-func (d *Driver) beat(ctx context.Context, locks []refdb.LockID, results []refdb.BeatResult) error {
+func (d *Driver) beat(ctx context.Context, locks []driver.LockID, results []driver.BeatResult) error {
 	beaten, err := d.writeEach(ctx, "renew locks", len(locks), func(t *tx, i int) (bool, error) {
 		return t.execOne(renew, matching(locks[i], t.now)...)
 	})
 	for i, ok := range beaten {
-		results[i] = refdb.BeatLost
+		results[i] = driver.BeatLost
 		if ok {
-			results[i] = refdb.BeatRenewed
+			results[i] = driver.BeatRenewed
 		}
 	}
 	return err

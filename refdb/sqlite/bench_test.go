@@ -5,16 +5,16 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
 func BenchmarkUpdate(b *testing.B) {
-	for _, n := range []int{1, 1000, refdb.MaxUpdateRefs} {
+	for _, n := range []int{1, 1000, driver.MaxUpdateRefs} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			d, _ := open(b)
 			move(b, d, n, "", v1)
-			values := []refdb.Value{v1, v2}
+			values := []driver.Value{v1, v2}
 			for i := 0; b.Loop(); i++ {
 				move(b, d, n, values[i%2], values[(i+1)%2])
 			}
@@ -22,33 +22,33 @@ func BenchmarkUpdate(b *testing.B) {
 	}
 }
 
-func move(b *testing.B, d *sqlite.Driver, n int, from, to refdb.Value) {
+func move(b *testing.B, d *sqlite.Driver, n int, from, to driver.Value) {
 	b.Helper()
-	updates := make([]refdb.Update, n)
+	updates := make([]driver.Update, n)
 	for i := range updates {
-		updates[i] = refdb.Update{Ref: fmt.Sprintf("refs/heads/feature/%05d", i), Old: from, New: to}
+		updates[i] = driver.Update{Ref: fmt.Sprintf("refs/heads/feature/%05d", i), Old: from, New: to}
 	}
-	if err := change(b.Context(), d, refdb.UpdateRequest{Origin: refdb.Origin{ID: rand.Text(), Owner: owner}, Updates: updates}); err != nil {
+	if err := change(b.Context(), d, driver.UpdateRequest{Origin: driver.Origin{ID: rand.Text(), Owner: owner}, Updates: updates}); err != nil {
 		b.Fatal(err)
 	}
 }
 
 func BenchmarkBeat(b *testing.B) {
-	for _, n := range []int{1, 1000, refdb.MaxLockRefs} {
+	for _, n := range []int{1, 1000, driver.MaxLockRefs} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			d, _ := open(b)
 			refs := make([]string, n)
-			ids := make([]refdb.LockID, n)
+			ids := make([]driver.LockID, n)
 			for i := range refs {
 				refs[i] = fmt.Sprintf("refs/heads/feature/%05d", i)
 			}
 			a := acquire(b, d, refs...)
 			for i, ref := range refs {
-				ids[i] = refdb.LockID{Project: project, Ref: ref, Owner: owner, Token: a.Token}
+				ids[i] = driver.LockID{Project: project, Ref: ref, Owner: owner, Token: a.Token}
 			}
 			for b.Loop() {
 				results, err := d.Beat(b.Context(), ids)
-				if err != nil || results[n-1] != refdb.BeatRenewed {
+				if err != nil || results[n-1] != driver.BeatRenewed {
 					b.Fatal(results[n-1], err)
 				}
 			}
@@ -57,7 +57,7 @@ func BenchmarkBeat(b *testing.B) {
 }
 
 func BenchmarkGet(b *testing.B) {
-	for _, n := range []int{1, 1000, refdb.MaxUpdateRefs} {
+	for _, n := range []int{1, 1000, driver.MaxUpdateRefs} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			d, _ := open(b)
 			move(b, d, n, "", v1)

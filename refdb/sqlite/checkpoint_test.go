@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
@@ -50,7 +50,7 @@ func TestTheLogStaysShortWhileListingsOverlap(t *testing.T) {
 					return
 				default:
 				}
-				if _, err := d.List(t.Context(), refdb.RefQuery{Project: project, Limit: 50}); err != nil {
+				if _, err := d.List(t.Context(), driver.RefQuery{Project: project, Limit: 50}); err != nil {
 					t.Error(err)
 					return
 				}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
@@ -41,33 +41,33 @@ func TestATransactionThatFailsAnywhereDidNothing(t *testing.T) {
 	for _, e := range []struct {
 		where string
 		what  error
-		want  refdb.Class
+		want  driver.Class
 	}{
-		{"BEGIN", full, refdb.Permanent},
-		{"SELECT", corrupt, refdb.Permanent},
-		{"INSERT", full, refdb.Permanent},
-		{"INSERT", ioWrite, refdb.Permanent},
-		{"INSERT", ioRead, refdb.Permanent},
-		{"INSERT", noMemory, refdb.Permanent},
-		{"COMMIT", isBusy, refdb.Retryable},
-		{"COMMIT", full, refdb.Permanent},
-		{"COMMIT", ioWrite, refdb.Permanent},
-		{"COMMIT", ioSync, refdb.OutcomeUnknown},
-		{"COMMIT", corrupt, refdb.OutcomeUnknown},
-		{"COMMIT", noMemory, refdb.OutcomeUnknown},
+		{"BEGIN", full, driver.Permanent},
+		{"SELECT", corrupt, driver.Permanent},
+		{"INSERT", full, driver.Permanent},
+		{"INSERT", ioWrite, driver.Permanent},
+		{"INSERT", ioRead, driver.Permanent},
+		{"INSERT", noMemory, driver.Permanent},
+		{"COMMIT", isBusy, driver.Retryable},
+		{"COMMIT", full, driver.Permanent},
+		{"COMMIT", ioWrite, driver.Permanent},
+		{"COMMIT", ioSync, driver.OutcomeUnknown},
+		{"COMMIT", corrupt, driver.OutcomeUnknown},
+		{"COMMIT", noMemory, driver.OutcomeUnknown},
 	} {
 		t.Run(fmt.Sprintf("%s %v", e.where, e.what), func(t *testing.T) {
 			where, what = e.where, e.what
 			err := put(t.Context(), d, refA, "", v1)
-			if refdb.ClassOf(err) != e.want || !errors.Is(err, e.what) {
-				t.Errorf("the update is %v: %v", refdb.ClassOf(err), err)
+			if driver.ClassOf(err) != e.want || !errors.Is(err, e.what) {
+				t.Errorf("the update is %v: %v", driver.ClassOf(err), err)
 			}
 			_, err = d.Acquire(t.Context(), request(owner, refA))
-			if refdb.ClassOf(err) != e.want || !errors.Is(err, e.what) {
-				t.Errorf("the acquisition is %v: %v", refdb.ClassOf(err), err)
+			if driver.ClassOf(err) != e.want || !errors.Is(err, e.what) {
+				t.Errorf("the acquisition is %v: %v", driver.ClassOf(err), err)
 			}
 			where = ""
-			if got := value(t, observer, refA); got != refdb.Unknown {
+			if got := value(t, observer, refA); got != driver.Unknown {
 				t.Errorf("the ref holds %q", got)
 			}
 			if got := locks(t, observer); len(got) != 0 {
@@ -76,7 +76,7 @@ func TestATransactionThatFailsAnywhereDidNothing(t *testing.T) {
 			// And the driver goes on, as does everybody else.
 			for _, d := range []*sqlite.Driver{d, observer} {
 				update(t, d, refA, "", v1)
-				if n, err := d.Remove(t.Context(), refdb.RemoveRequest{Project: project, Limit: 10}); err != nil || n != 1 {
+				if n, err := d.Remove(t.Context(), driver.RemoveRequest{Project: project, Limit: 10}); err != nil || n != 1 {
 					t.Errorf("removed %d, %v", n, err)
 				}
 			}
@@ -88,17 +88,17 @@ func TestAFullDiskIsAClearErrorAndLeavesNothingHalfDone(t *testing.T) {
 	d, _ := open(t)
 	update(t, d, refA, "", v1)
 	write(t, d, `PRAGMA max_page_count = 1`) // taken for: no more than there are
-	updates := []refdb.Update{{Ref: refA, Old: v1, New: v2}}
-	for i := range refdb.MaxUpdateRefs - 1 {
-		updates = append(updates, refdb.Update{Ref: fmt.Sprintf("refs/heads/x/%05d", i), New: v1})
+	updates := []driver.Update{{Ref: refA, Old: v1, New: v2}}
+	for i := range driver.MaxUpdateRefs - 1 {
+		updates = append(updates, driver.Update{Ref: fmt.Sprintf("refs/heads/x/%05d", i), New: v1})
 	}
-	x := refdb.UpdateRequest{Updates: updates}
+	x := driver.UpdateRequest{Updates: updates}
 	err := change(t.Context(), d, x)
 	if err == nil || !strings.HasSuffix(err.Error(), "update refs: database or disk is full (13): nothing was written; free some space on the file's disk") ||
-		refdb.ClassOf(err) != refdb.Permanent {
+		driver.ClassOf(err) != driver.Permanent {
 		t.Errorf("got %v", err)
 	}
-	if got, err := d.List(t.Context(), refdb.RefQuery{Project: project, Limit: 10}); err != nil || len(got.Refs) != 1 || got.Refs[0].Value != v1 {
+	if got, err := d.List(t.Context(), driver.RefQuery{Project: project, Limit: 10}); err != nil || len(got.Refs) != 1 || got.Refs[0].Value != v1 {
 		t.Errorf("there is %v, %v", got, err)
 	}
 	if err := put(t.Context(), d, refA, v1, v1); err != nil {
@@ -113,7 +113,7 @@ func TestAFullDiskIsAClearErrorAndLeavesNothingHalfDone(t *testing.T) {
 func TestTombstonesThatAFailedTransactionRemovedDoNotCount(t *testing.T) {
 	d, _ := open(t)
 	update(t, d, refA, "", v1)
-	update(t, d, refA, v1, refdb.Deleted)
+	update(t, d, refA, v1, driver.Deleted)
 	var failure error
 	d.Hook(func(query string) error {
 		if query == "COMMIT" {
@@ -121,7 +121,7 @@ func TestTombstonesThatAFailedTransactionRemovedDoNotCount(t *testing.T) {
 		}
 		return nil
 	})
-	r := refdb.TombstoneRequest{Project: project, Limit: 10}
+	r := driver.TombstoneRequest{Project: project, Limit: 10}
 	failure = full
 	if n, err := d.PurgeTombstones(t.Context(), r); n != 0 || err == nil {
 		t.Errorf("removed %d, %v", n, err)

@@ -3,7 +3,7 @@ package sqlite_test
 import (
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
@@ -15,7 +15,7 @@ type database struct{ *local.Database }
 func (database) Rounds() int { return 50 }
 
 // Open opens a driver that is patient with the others on its file.
-func (d database) Open(tb testing.TB) refdb.Driver { return openAgain(tb, d.URL()) }
+func (d database) Open(tb testing.TB) driver.Driver { return openAgain(tb, d.URL()) }
 
 func newDatabase(tb testing.TB) refdbtest.Database { return database{local.SQLite(tb)} }
 

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/globalrefdb/globalrefdb/migrations"
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite/internal/filesystem"
 )
 
@@ -23,8 +23,8 @@ const (
 // finding is the result of one check. With a remedy it is a fault.
 type finding struct{ detail, remedy string }
 
-// Diagnose implements refdb.Diagnoser. It reads the whole file, and changes nothing.
-func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
+// Diagnose implements driver.Diagnoser. It reads the whole file, and changes nothing.
+func (d *Driver) Diagnose(ctx context.Context) ([]driver.Diagnosis, error) {
 	checks := []struct {
 		name string
 		look func(context.Context) (finding, error)
@@ -38,7 +38,7 @@ func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 		{"log", d.checkLog},
 		{"place", d.checkLocation},
 	}
-	var report []refdb.Diagnosis
+	var report []driver.Diagnosis
 	for _, check := range checks {
 		f, err := check.look(ctx)
 		if ctx.Err() != nil {
@@ -55,11 +55,11 @@ func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 	return report, nil
 }
 
-func (f finding) diagnosis(name string) refdb.Diagnosis {
+func (f finding) diagnosis(name string) driver.Diagnosis {
 	if f.remedy == "" {
-		return refdb.Diagnosis{Name: name, OK: true, Detail: f.detail}
+		return driver.Diagnosis{Name: name, OK: true, Detail: f.detail}
 	}
-	return refdb.Diagnosis{Name: name, Detail: f.detail + ": " + f.remedy}
+	return driver.Diagnosis{Name: name, Detail: f.detail + ": " + f.remedy}
 }
 
 func (d *Driver) checkVersion(ctx context.Context) (f finding, err error) {

@@ -7,7 +7,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
@@ -56,11 +56,11 @@ func TestDiagnoseFindsThatCommitsMayBeLost(t *testing.T) {
 func TestDiagnoseFindsADamagedFile(t *testing.T) {
 	path := migrated(t)
 	d := openAgain(t, "sqlite:"+path)
-	var updates []refdb.Update
+	var updates []driver.Update
 	for i := range 2000 {
-		updates = append(updates, refdb.Update{Ref: fmt.Sprintf("refs/heads/%05d", i), New: v1})
+		updates = append(updates, driver.Update{Ref: fmt.Sprintf("refs/heads/%05d", i), New: v1})
 	}
-	if err := change(t.Context(), d, refdb.UpdateRequest{Updates: updates}); err != nil {
+	if err := change(t.Context(), d, driver.UpdateRequest{Updates: updates}); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Close(); err != nil {

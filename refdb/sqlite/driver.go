@@ -1,4 +1,4 @@
-// Package sqlite is the refdb.Driver on one SQLite file, for a single machine: any number of its
+// Package sqlite is the driver.Driver on one SQLite file, for a single machine: any number of its
 // processes share the file, and its wall clock is the database's time.
 //
 // The file must be on a local file system. SQLite's write-ahead log uses memory shared by all
@@ -14,7 +14,7 @@
 // retrying. Writes use group commit: the requests that arrive during one transaction share the
 // next, and so one wait for the disk. A request that finds no other proceeds at once. A process
 // that is stopped, not killed, inside its write transaction blocks all others until it continues or
-// dies: all waiting requests then fail together with refdb.ErrUnavailable.
+// dies: all waiting requests then fail together with driver.ErrUnavailable.
 package sqlite
 
 import (
@@ -25,13 +25,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // readConns is how many reads can run at once. They don't wait for the writer.
 const readConns = 4
 
-// Driver is a refdb.Driver on one SQLite file.
+// Driver is a driver.Driver on one SQLite file.
 type Driver struct {
 	path     string
 	location location
@@ -64,10 +64,10 @@ type Driver struct {
 }
 
 var (
-	_ refdb.Driver        = (*Driver)(nil)
-	_ refdb.Diagnoser     = (*Driver)(nil)
-	_ refdb.SchemaChecker = (*Driver)(nil)
-	_ refdb.Meter         = (*Driver)(nil)
+	_ driver.Driver        = (*Driver)(nil)
+	_ driver.Diagnoser     = (*Driver)(nil)
+	_ driver.SchemaChecker = (*Driver)(nil)
+	_ driver.Meter         = (*Driver)(nil)
 )
 
 func newDriver(a address, l location) (*Driver, error) {
@@ -112,12 +112,12 @@ func (d *Driver) Now(ctx context.Context) (time.Time, error) {
 // now returns the time in microseconds since the epoch.
 func (d *Driver) now() int64 { return d.clock().UnixMicro() }
 
-// Stats implements [refdb.Meter]: its batches are the groups that share a commit. There is no pool
+// Stats implements [driver.Meter]: its batches are the groups that share a commit. There is no pool
 // to wait for.
-func (d *Driver) Stats() refdb.DriverStats { return refdb.DriverStats{Batches: d.groups.stats()} }
+func (d *Driver) Stats() driver.DriverStats { return driver.DriverStats{Batches: d.groups.stats()} }
 
 // Close waits for the calls under way and closes the file. Calls that wait for
-// their turn fail with refdb.ErrClosed, as later ones do.
+// their turn fail with driver.ErrClosed, as later ones do.
 func (d *Driver) Close() error {
 	d.closing.Do(func() {
 		close(d.closed)
@@ -146,7 +146,7 @@ func (d *Driver) Close() error {
 func (d *Driver) checkOpen(ctx context.Context) error {
 	select {
 	case <-d.closed:
-		return refdb.ErrClosed
+		return driver.ErrClosed
 	default:
 		return ctx.Err()
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/migrations"
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
@@ -72,7 +72,7 @@ func TestAWriterWaitsForOthersUntilItsContextEnds(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
 			_, err := d.Acquire(ctx, request(owner, refA))
-			if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, refdb.ErrOutcomeUnknown) {
+			if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, driver.ErrOutcomeUnknown) {
 				t.Errorf("got %v", err)
 			}
 			leave()
@@ -89,7 +89,7 @@ func TestAWriterThatOthersKeepOutGivesUp(t *testing.T) {
 	defer leave()
 	d.SetPatience(10 * time.Millisecond)
 	_, err := d.Acquire(t.Context(), request(owner, refA))
-	if !errors.Is(err, refdb.ErrUnavailable) || !strings.HasSuffix(err.Error(), "other processes keep the file locked; look for one that was stopped") {
+	if !errors.Is(err, driver.ErrUnavailable) || !strings.HasSuffix(err.Error(), "other processes keep the file locked; look for one that was stopped") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -103,7 +103,7 @@ func TestReadersDontWaitForAWriter(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	locks(t, d)
-	if _, err := d.List(t.Context(), refdb.RefQuery{Project: project, Limit: 1}); err != nil {
+	if _, err := d.List(t.Context(), driver.RefQuery{Project: project, Limit: 1}); err != nil {
 		t.Error(err)
 	}
 }
@@ -134,10 +134,10 @@ func TestATransactionWhoseContextEndsBeforeTheCommitDidNothing(t *testing.T) {
 		}
 		return nil
 	})
-	if err := put(ctx, d, refA, "", v1); !errors.Is(err, context.Canceled) || refdb.ClassOf(err) != refdb.Retryable {
+	if err := put(ctx, d, refA, "", v1); !errors.Is(err, context.Canceled) || driver.ClassOf(err) != driver.Retryable {
 		t.Errorf("got %v", err)
 	}
-	if got := value(t, d, refA); got != refdb.Unknown {
+	if got := value(t, d, refA); got != driver.Unknown {
 		t.Errorf("the ref holds %q", got)
 	}
 }
@@ -153,7 +153,7 @@ func TestCloseWaitsForCallsUnderWayAndEndsThoseThatWait(t *testing.T) {
 	}()
 	closed := make(chan error)
 	go func() { closed <- d.Close() }()
-	if err := <-waiting; !errors.Is(err, refdb.ErrClosed) {
+	if err := <-waiting; !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("waiting: %v", err)
 	}
 	select {
@@ -165,7 +165,7 @@ func TestCloseWaitsForCallsUnderWayAndEndsThoseThatWait(t *testing.T) {
 	if err := <-closed; err != nil {
 		t.Error(err)
 	}
-	if _, err := d.Now(t.Context()); !errors.Is(err, refdb.ErrClosed) {
+	if _, err := d.Now(t.Context()); !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("after: %v", err)
 	}
 }
@@ -181,7 +181,7 @@ func TestAClockThatStepsBackNeverYieldsASmallerToken(t *testing.T) {
 	a.SetClock(clock(&behindA))
 	b.SetClock(clock(&behindB))
 
-	var last refdb.Token
+	var last driver.Token
 	steps := []time.Duration{0, 0, time.Hour, 30 * time.Minute, 2 * time.Hour, 0, -time.Minute, 1000 * time.Hour, 0}
 	for i, step := range steps {
 		behindA, behindB = step, steps[len(steps)-1-i]
@@ -220,15 +220,15 @@ func TestAClockThatStepsBackNeverYieldsASmallerToken(t *testing.T) {
 func TestATokenThatCantBeSurpassedIsAnError(t *testing.T) {
 	d, _ := open(t)
 	write(t, d, `INSERT INTO locks (project, ref, token, owner) VALUES (?, ?, 9223372036854775807, 'x')`, project, refA)
-	if _, err := d.Acquire(t.Context(), request(owner, refA)); err == nil || refdb.ClassOf(err) != refdb.Permanent {
+	if _, err := d.Acquire(t.Context(), request(owner, refA)); err == nil || driver.ClassOf(err) != driver.Permanent {
 		t.Errorf("got %v", err)
 	}
 	write(t, d, `UPDATE token_mark SET mark = 9223372036854775807`)
-	if _, err := d.Acquire(t.Context(), request(owner, refB)); err == nil || refdb.ClassOf(err) != refdb.Permanent {
+	if _, err := d.Acquire(t.Context(), request(owner, refB)); err == nil || driver.ClassOf(err) != driver.Permanent {
 		t.Errorf("above the largest mark: %v", err)
 	}
 	write(t, d, `DELETE FROM token_mark`)
-	if _, err := d.Acquire(t.Context(), request(owner, refB)); err == nil || refdb.ClassOf(err) != refdb.Permanent {
+	if _, err := d.Acquire(t.Context(), request(owner, refB)); err == nil || driver.ClassOf(err) != driver.Permanent {
 		t.Errorf("without a mark: %v", err)
 	}
 	if got := locks(t, d); len(got) != 1 {

@@ -7,7 +7,7 @@ import (
 
 	lib "modernc.org/sqlite/lib"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 const needsAccess = "this process needs write access to the file, its directory and its file system"
@@ -32,12 +32,12 @@ func busy(err error) bool {
 	return false
 }
 
-// explain turns an error of SQLite into one of refdb.Driver, and
+// explain turns an error of SQLite into one of driver.Driver, and
 // says what was being done, to which file, and what to do. The request
 // was certainly not carried out.
 func explain(path, doing string, err error) error {
 	if busy(err) {
-		err = fmt.Errorf("%w: %w", refdb.ErrUnavailable, err)
+		err = fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	}
 	if advice := advise(err); advice != "" {
 		err = fmt.Errorf("%w: %s", err, advice)
@@ -49,7 +49,7 @@ func explain(path, doing string, err error) error {
 // then.
 func explainCommit(path, doing string, err error) error {
 	if !certain(err) {
-		err = fmt.Errorf("%w: %w", refdb.ErrOutcomeUnknown, err)
+		err = fmt.Errorf("%w: %w", driver.ErrOutcomeUnknown, err)
 	}
 	return explain(path, doing+": commit", err)
 }

@@ -8,7 +8,7 @@ import (
 
 	lib "modernc.org/sqlite/lib"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // coded is an error of SQLite. Its text must not matter.
@@ -19,14 +19,14 @@ func (c coded) Code() int     { return int(c) }
 
 func TestErrorsAreToldApartByTheirCodes(t *testing.T) {
 	const (
-		permanent   = refdb.Permanent
-		unknown     = refdb.OutcomeUnknown
-		unavailable = refdb.Retryable
+		permanent   = driver.Permanent
+		unknown     = driver.OutcomeUnknown
+		unavailable = driver.Retryable
 	)
 	for _, e := range []struct {
 		name           string
 		code           int
-		before, commit refdb.Class
+		before, commit driver.Class
 	}{
 		{"BUSY", lib.SQLITE_BUSY, unavailable, unavailable},
 		{"BUSY_SNAPSHOT", lib.SQLITE_BUSY_SNAPSHOT, unavailable, unavailable},
@@ -49,14 +49,14 @@ func TestErrorsAreToldApartByTheirCodes(t *testing.T) {
 		{"ERROR", lib.SQLITE_ERROR, permanent, unknown},
 	} {
 		err := explain("/a.db", "beat", coded(e.code))
-		if got := refdb.ClassOf(err); got != e.before {
+		if got := driver.ClassOf(err); got != e.before {
 			t.Errorf("%s is %v, want %v", e.name, got, e.before)
 		}
-		if got := errors.Is(err, refdb.ErrUnavailable); got != (e.before == unavailable) {
+		if got := errors.Is(err, driver.ErrUnavailable); got != (e.before == unavailable) {
 			t.Errorf("%s is ErrUnavailable: %v", e.name, got)
 		}
 		err = explainCommit("/a.db", "beat", coded(e.code))
-		if got := refdb.ClassOf(err); got != e.commit {
+		if got := driver.ClassOf(err); got != e.commit {
 			t.Errorf("%s of a COMMIT is %v, want %v", e.name, got, e.commit)
 		}
 		if !strings.HasPrefix(err.Error(), `sqlite file "/a.db": beat: commit: `) {

@@ -5,7 +5,7 @@ import (
 	"database/sql/driver"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // SetClock gives the driver another clock than the machine's. Call it before others use d.
@@ -127,9 +127,9 @@ func (d *Driver) Plans(ctx context.Context) (map[string]string, error) {
 			projectLocks, removeRefs, removeLocks, findTombstones, purgeTombstones,
 			insertIntents, deleteIntents, rowsAround, decideIntent, takeNew, deleteLock, forget, revokeIntents, revokeLocks, findRevocation,
 			signRefs, newestChange, oneChange, past, firstLater, oldChanges, deleteChanges, removeFollower,
-			changesPlan(refdb.ChangesRequest{}), changesPlan(refdb.ChangesRequest{Project: "p"}), changesPlan(refdb.ChangesRequest{Project: "p", Prefix: "r"}),
-			logPlan(refdb.LogRequest{}), logPlan(refdb.LogRequest{Before: refdb.ChangeKey{Position: 1}}),
-			logPlan(refdb.LogRequest{Ref: "r"}), logPlan(refdb.LogRequest{Ref: "r", Before: refdb.ChangeKey{Position: 1}}),
+			changesPlan(refdbdriver.ChangesRequest{}), changesPlan(refdbdriver.ChangesRequest{Project: "p"}), changesPlan(refdbdriver.ChangesRequest{Project: "p", Prefix: "r"}),
+			logPlan(refdbdriver.LogRequest{}), logPlan(refdbdriver.LogRequest{Before: refdbdriver.ChangeKey{Position: 1}}),
+			logPlan(refdbdriver.LogRequest{Ref: "r"}), logPlan(refdbdriver.LogRequest{Ref: "r", Before: refdbdriver.ChangeKey{Position: 1}}),
 		} {
 			if err := c.query(ctx, func(r row) { plans[query] += r.text(3) + "\n" }, "EXPLAIN QUERY PLAN "+query, make([]any, 8)...); err != nil {
 				return err
@@ -140,6 +140,6 @@ func (d *Driver) Plans(ctx context.Context) (map[string]string, error) {
 	return plans, err
 }
 
-func changesPlan(r refdb.ChangesRequest) string { return changesSQL(changesWhere(r, 1)) }
+func changesPlan(r refdbdriver.ChangesRequest) string { return changesSQL(changesWhere(r, 1)) }
 
-func logPlan(r refdb.LogRequest) string { return changesSQL(logWhere(r)) }
+func logPlan(r refdbdriver.LogRequest) string { return changesSQL(logWhere(r)) }

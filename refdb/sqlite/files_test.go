@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
@@ -36,8 +36,8 @@ func TestAProcessWhoseFilesWereReplacedSaysSoAndLosesItsLocks(t *testing.T) {
 				defer other.Close()
 			}
 
-			beaten, err := d.Beat(t.Context(), []refdb.LockID{{Project: project, Ref: refA, Owner: owner, Token: held.Token}})
-			if err != nil || beaten[0] != refdb.BeatLost {
+			beaten, err := d.Beat(t.Context(), []driver.LockID{{Project: project, Ref: refA, Owner: owner, Token: held.Token}})
+			if err != nil || beaten[0] != driver.BeatLost {
 				t.Errorf("the lock: %v, %v", beaten, err)
 			}
 			for what, err := range map[string]error{
@@ -46,7 +46,7 @@ func TestAProcessWhoseFilesWereReplacedSaysSoAndLosesItsLocks(t *testing.T) {
 				"an update":      put(t.Context(), d, refB, "", v1),
 				"a reading":      func() error { _, err := d.Get(t.Context(), project, []string{refA}); return err }(),
 			} {
-				if refdb.ClassOf(err) != refdb.Permanent || !strings.Contains(err.Error(), "removed or replaced while in use") {
+				if driver.ClassOf(err) != driver.Permanent || !strings.Contains(err.Error(), "removed or replaced while in use") {
 					t.Errorf("%s: %v", what, err)
 				}
 			}
@@ -79,7 +79,7 @@ func TestFilesThatWerePutBackAreStillLost(t *testing.T) {
 	if err := os.Rename(path+"-wal.away", path+"-wal"); err != nil {
 		t.Fatal(err)
 	}
-	if err := put(t.Context(), d, refA, v1, v2); refdb.ClassOf(err) != refdb.Permanent {
+	if err := put(t.Context(), d, refA, v1, v2); driver.ClassOf(err) != driver.Permanent {
 		t.Errorf("it wrote to a log that others may have replaced meanwhile: %v", err)
 	}
 }
@@ -95,7 +95,7 @@ func TestACommitAroundWhichTheLogWasReplacedIsInDoubt(t *testing.T) {
 		}
 		return nil
 	})
-	if err := put(t.Context(), d, refA, "", v1); !errors.Is(err, refdb.ErrOutcomeUnknown) {
+	if err := put(t.Context(), d, refA, "", v1); !errors.Is(err, driver.ErrOutcomeUnknown) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -160,7 +160,7 @@ func TestAFileInUseDoesNotOpenUnderAnotherPath(t *testing.T) {
 				if err == nil {
 					d.Close()
 				}
-				if err == nil || !strings.HasSuffix(err.Error(), usedElsewhere) || refdb.ClassOf(err) != refdb.Permanent {
+				if err == nil || !strings.HasSuffix(err.Error(), usedElsewhere) || driver.ClassOf(err) != driver.Permanent {
 					t.Errorf("got %v", err)
 				}
 			}
@@ -186,7 +186,7 @@ func TestAFileThatNobodyUsesOpensUnderAnyPath(t *testing.T) {
 			t.Parallel()
 			path := migrated(t)
 			again := other(t, path)
-			want := refdb.Unknown
+			want := driver.Unknown
 			for _, at := range []string{path, again, path} {
 				d, err := sqlite.Open(t.Context(), "sqlite:"+at)
 				if err != nil {
@@ -195,7 +195,7 @@ func TestAFileThatNobodyUsesOpensUnderAnyPath(t *testing.T) {
 				if got := value(t, d, refA); got != want {
 					t.Errorf("%s holds %q, want %q", at, got, want)
 				}
-				next := refdb.Value(at)
+				next := driver.Value(at)
 				update(t, d, refA, want, next)
 				want = next
 				if err := d.Close(); err != nil {
@@ -253,7 +253,7 @@ func TestADirectoryThatWasMovedAfterACrashOpensWithAllThatWasCommitted(t *testin
 		}
 	}
 	d := openAgain(t, "sqlite:"+filepath.Join(to, "moved.db"))
-	if got := value(t, d, refA); got == refdb.Unknown {
+	if got := value(t, d, refA); got == driver.Unknown {
 		t.Error("what was committed is gone")
 	}
 	if got := faults(t, d); len(got) != 0 {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
@@ -18,7 +18,7 @@ import (
 // A contender does what the driver does, or only what any program must do.
 type contender struct {
 	lockAndRelease func(ctx context.Context, ref string) error
-	update         func(ctx context.Context, ref string, from, to refdb.Value) error
+	update         func(ctx context.Context, ref string, from, to driver.Value) error
 }
 
 // floor executes the bare statements, each as a transaction of its own, through database/sql
@@ -52,7 +52,7 @@ func floor(b *testing.B, url string) contender {
 			}
 			return one(release.ExecContext(ctx, project, ref, token))
 		},
-		update: func(ctx context.Context, ref string, from, to refdb.Value) error {
+		update: func(ctx context.Context, ref string, from, to driver.Value) error {
 			if from == "" {
 				return one(put.ExecContext(ctx, project, ref, string(to), time.Now().UnixMicro()))
 			}
@@ -82,7 +82,7 @@ func ours(d *sqlite.Driver) contender {
 			}
 			return release(ctx, d, owner, a.Token, ref)
 		},
-		update: func(ctx context.Context, ref string, from, to refdb.Value) error { return put(ctx, d, ref, from, to) },
+		update: func(ctx context.Context, ref string, from, to driver.Value) error { return put(ctx, d, ref, from, to) },
 	}
 }
 
@@ -158,9 +158,9 @@ func lockings(b *testing.B, c contender, workers, n int) {
 // updates creates a ref for each worker in each call, and moves it back and forth.
 func updates(b *testing.B, c contender, workers, n int) {
 	run := time.Now().UnixNano()
-	values := []refdb.Value{v1, v2}
+	values := []driver.Value{v1, v2}
 	share(b, workers, n, func(w, i int) error {
-		from := refdb.Value("")
+		from := driver.Value("")
 		if i > 0 {
 			from = values[(i-1)%2]
 		}

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // maxGroupRows is how many rows a group writes at most, unless it is a single
@@ -39,7 +39,7 @@ type groupCommit struct {
 	led     bool // there is a leader
 	waiting []*request
 	shared  bool // the last group had more than one request
-	sizes   refdb.Batches
+	sizes   driver.Batches
 }
 
 // wait returns when r leads or is answered. The answer is an error if ctx or the
@@ -55,7 +55,7 @@ func (g *groupCommit) wait(r *request, closed <-chan struct{}) {
 	case <-r.ctx.Done():
 		err = r.ctx.Err()
 	case <-closed:
-		err = refdb.ErrClosed
+		err = driver.ErrClosed
 	}
 	if g.leave(r) {
 		r.answer(err)
@@ -144,7 +144,7 @@ func (g *groupCommit) failAll(err error) {
 	g.waiting = nil
 }
 
-func (g *groupCommit) stats() refdb.Batches {
+func (g *groupCommit) stats() driver.Batches {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.sizes

@@ -8,19 +8,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
 // The failure of one request of a group has no effect on the others.
 func TestOfAGroupEachGetsItsOwnAnswer(t *testing.T) {
 	const other = "refs/heads/other"
-	gone := &refdb.Fence{Refs: []string{refB}, Owner: owner, Token: 1}
-	write := func(x refdb.UpdateRequest) func(context.Context, *sqlite.Driver) error {
+	gone := &driver.Fence{Refs: []string{refB}, Owner: owner, Token: 1}
+	write := func(x driver.UpdateRequest) func(context.Context, *sqlite.Driver) error {
 		return func(ctx context.Context, d *sqlite.Driver) error { return change(ctx, d, x) }
 	}
 	remove := func(ctx context.Context, d *sqlite.Driver) error {
-		_, err := d.Remove(ctx, refdb.RemoveRequest{Project: "another", Limit: 10, Locks: refdb.AdvisoryLocks})
+		_, err := d.Remove(ctx, driver.RemoveRequest{Project: "another", Limit: 10, Locks: driver.AdvisoryLocks})
 		return err
 	}
 	failing := func(code error) func(string) error {
@@ -37,18 +37,18 @@ func TestOfAGroupEachGetsItsOwnAnswer(t *testing.T) {
 		hook func(query string) error
 		want error
 	}{
-		{"success", write(refdb.UpdateRequest{Updates: []refdb.Update{{Ref: refB, New: v2}}}), nothing, nil},
-		{"mismatch", write(refdb.UpdateRequest{Updates: []refdb.Update{{Ref: refB, Old: v1, New: v2}}}), nothing, refdb.ErrMismatch},
-		{"locked", write(refdb.UpdateRequest{Updates: []refdb.Update{{Ref: other, New: v2}}}), nothing, refdb.ErrLocked},
-		{"lost", write(refdb.UpdateRequest{Updates: []refdb.Update{{Ref: refB, New: v2}}, Fence: gone}), nothing, refdb.ErrLockLost},
+		{"success", write(driver.UpdateRequest{Updates: []driver.Update{{Ref: refB, New: v2}}}), nothing, nil},
+		{"mismatch", write(driver.UpdateRequest{Updates: []driver.Update{{Ref: refB, Old: v1, New: v2}}}), nothing, driver.ErrMismatch},
+		{"locked", write(driver.UpdateRequest{Updates: []driver.Update{{Ref: other, New: v2}}}), nothing, driver.ErrLocked},
+		{"lost", write(driver.UpdateRequest{Updates: []driver.Update{{Ref: refB, New: v2}}, Fence: gone}), nothing, driver.ErrLockLost},
 		{"acquisition refused", func(ctx context.Context, d *sqlite.Driver) error {
 			_, err := d.Acquire(ctx, request("owner/2", refB, other))
 			return err
-		}, nothing, refdb.ErrLocked},
+		}, nothing, driver.ErrLocked},
 		{"preparation refused", func(ctx context.Context, d *sqlite.Driver) error {
-			_, err := d.Prepare(ctx, preparation(refdb.Update{Ref: refB, Old: v1, New: v2}))
+			_, err := d.Prepare(ctx, preparation(driver.Update{Ref: refB, Old: v1, New: v2}))
 			return err
-		}, nothing, refdb.ErrMismatch},
+		}, nothing, driver.ErrMismatch},
 		{"constraint", func(ctx context.Context, d *sqlite.Driver) error {
 			return d.Write(ctx, func(exec func(string, ...any) error) error {
 				if err := exec(`DELETE FROM refs`); err != nil {
@@ -81,11 +81,11 @@ func TestOfAGroupEachGetsItsOwnAnswer(t *testing.T) {
 				t.Errorf("the others got %v", err)
 			}
 			observer := openAgain(t, url)
-			wantB := refdb.Unknown
+			wantB := driver.Unknown
 			if e.want == nil {
 				wantB = v2
 			}
-			for ref, want := range map[string]refdb.Value{"refs/heads/first": v2, "refs/heads/last": v1, refB: wantB, other: refdb.Unknown} {
+			for ref, want := range map[string]driver.Value{"refs/heads/first": v2, "refs/heads/last": v1, refB: wantB, other: driver.Unknown} {
 				if got := value(t, observer, ref); got != want {
 					t.Errorf("%s holds %q, want %q", ref, got, want)
 				}
@@ -139,7 +139,7 @@ func TestACommitThatFailsIsTriedAgainForEachUnlessItMayHaveHappened(t *testing.T
 				switch {
 				case e.again && (err != nil || got != v1):
 					t.Errorf("%d: %v, and it holds %q", i, err, got)
-				case !e.again && (!errors.Is(err, refdb.ErrOutcomeUnknown) || got != refdb.Unknown):
+				case !e.again && (!errors.Is(err, driver.ErrOutcomeUnknown) || got != driver.Unknown):
 					t.Errorf("%d: %v, and it holds %q", i, err, got)
 				}
 			}
@@ -154,9 +154,9 @@ func TestAFullDiskIsTheErrorOfThoseWhoNeedSpace(t *testing.T) {
 	d, _ := open(t)
 	update(t, d, refA, "", v1)
 	write(t, d, `PRAGMA max_page_count = 1`) // taken for: no more than there are
-	x := refdb.UpdateRequest{}
+	x := driver.UpdateRequest{}
 	for i := range 200 {
-		x.Updates = append(x.Updates, refdb.Update{Ref: fmt.Sprintf("refs/heads/x/%05d/%s", i, strings.Repeat("y", 100)), New: v1})
+		x.Updates = append(x.Updates, driver.Update{Ref: fmt.Sprintf("refs/heads/x/%05d/%s", i, strings.Repeat("y", 100)), New: v1})
 	}
 	errs := together(t, d,
 		func() error { return put(t.Context(), d, refA, v1, v2) },
@@ -166,10 +166,10 @@ func TestAFullDiskIsTheErrorOfThoseWhoNeedSpace(t *testing.T) {
 	if errs[0] != nil || errs[2] != nil {
 		t.Errorf("those who need no space got %v and %v", errs[0], errs[2])
 	}
-	if err := errs[1]; !is(err, full) || refdb.ClassOf(err) != refdb.Permanent {
+	if err := errs[1]; !is(err, full) || driver.ClassOf(err) != driver.Permanent {
 		t.Errorf("who needs space got %v", err)
 	}
-	if got, err := d.List(t.Context(), refdb.RefQuery{Project: project, Limit: 10}); err != nil || len(got.Refs) != 1 || got.Refs[0].Value != v1 {
+	if got, err := d.List(t.Context(), driver.RefQuery{Project: project, Limit: 10}); err != nil || len(got.Refs) != 1 || got.Refs[0].Value != v1 {
 		t.Errorf("there is %v, %v", got, err)
 	}
 }
@@ -195,7 +195,7 @@ func TestOfAGroupThatFailsThoseWhoseContextsEndedDidNothing(t *testing.T) {
 		func() error { return put(t.Context(), d, "refs/heads/4", "", v1) },
 	)
 	for i, err := range errs {
-		want := refdb.Unknown
+		want := driver.Unknown
 		if i%2 == 1 {
 			want = v1
 		}

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
@@ -86,7 +86,7 @@ func TestRequestsThatWaitAreCarriedOutInTheOrderInWhichTheyCameAndShareACommit(t
 	const n = 50
 	var calls []func() error
 	for i := range n {
-		from, to := refdb.Value(fmt.Sprint(i)), refdb.Value(fmt.Sprint(i+1))
+		from, to := driver.Value(fmt.Sprint(i)), driver.Value(fmt.Sprint(i+1))
 		if i == 0 {
 			from = ""
 		}
@@ -95,7 +95,7 @@ func TestRequestsThatWaitAreCarriedOutInTheOrderInWhichTheyCameAndShareACommit(t
 	if err := errors.Join(together(t, d, calls...)...); err != nil {
 		t.Error(err)
 	}
-	if got := value(t, d, refA); got != refdb.Value(fmt.Sprint(n)) {
+	if got := value(t, d, refA); got != driver.Value(fmt.Sprint(n)) {
 		t.Errorf("the ref holds %q", got)
 	}
 	statements := executed()
@@ -154,9 +154,9 @@ func TestAGroupIsBoundedAndNobodyIsOvertaken(t *testing.T) {
 	executed := record(d, nothing)
 	var calls []func() error
 	for i, size := range []int{200, 56, 1, 5000, 1, 255} { // 256 rows at most, or one request
-		x := refdb.UpdateRequest{}
+		x := driver.UpdateRequest{}
 		for j := range size {
-			x.Updates = append(x.Updates, refdb.Update{Ref: fmt.Sprintf("refs/heads/%d/%05d", i, j), New: v1})
+			x.Updates = append(x.Updates, driver.Update{Ref: fmt.Sprintf("refs/heads/%d/%05d", i, j), New: v1})
 		}
 		calls = append(calls, func() error { return change(t.Context(), d, x) })
 	}
@@ -194,14 +194,14 @@ func TestARequestWhoseContextEndsWhileItWaitsDidNothingAndHoldsNobodyUp(t *testi
 		func() error { return put(t.Context(), d, refA, v1, v2) },
 	)
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) || refdb.ClassOf(err) != refdb.Retryable { // while the writer is occupied
+	if err := <-ended; !errors.Is(err, context.Canceled) || driver.ClassOf(err) != driver.Retryable { // while the writer is occupied
 		t.Errorf("got %v", err)
 	}
 	leave()
 	if errs := wait(); errs[0] != nil || errs[2] != nil {
 		t.Errorf("the others got %v and %v", errs[0], errs[2])
 	}
-	if got := value(t, d, refB); got != refdb.Unknown {
+	if got := value(t, d, refB); got != driver.Unknown {
 		t.Errorf("the ref holds %q", got)
 	}
 }
@@ -230,7 +230,7 @@ func TestInAGroupARequestWhoseContextEndsAfterItsWorkIsCarriedOut(t *testing.T) 
 func TestTokensOfAGroupGrowInItsOrder(t *testing.T) {
 	d, _ := open(t)
 	const n = 20
-	acquired := make([]refdb.Acquired, n)
+	acquired := make([]driver.Acquired, n)
 	var calls []func() error
 	for i := range n {
 		calls = append(calls, func() (err error) {
@@ -242,7 +242,7 @@ func TestTokensOfAGroupGrowInItsOrder(t *testing.T) {
 	if err := errors.Join(together(t, d, calls...)...); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.IsSortedFunc(acquired, func(a, b refdb.Acquired) int {
+	if !slices.IsSortedFunc(acquired, func(a, b driver.Acquired) int {
 		if a.Token < b.Token {
 			return -1
 		}
@@ -266,7 +266,7 @@ func TestCloseEndsThoseThatWaitAsAGroup(t *testing.T) {
 	closed := make(chan error)
 	go func() { closed <- d.Close() }()
 	for _, err := range wait() {
-		if !errors.Is(err, refdb.ErrClosed) {
+		if !errors.Is(err, driver.ErrClosed) {
 			t.Errorf("got %v", err)
 		}
 	}

@@ -3,7 +3,7 @@ package sqlite
 import (
 	"context"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 const (
@@ -32,23 +32,23 @@ const (
 	removeFollower = `DELETE FROM followers WHERE name = ?`
 )
 
-// Prune implements refdb.HistoryStore.
-func (d *Driver) Prune(ctx context.Context, r refdb.PruneRequest) (refdb.Pruned, error) {
-	return write(ctx, d, "prune the history", r.Limit, func(t *tx) (refdb.Pruned, error) { return t.prune(r) })
+// Prune implements driver.HistoryStore.
+func (d *Driver) Prune(ctx context.Context, r driver.PruneRequest) (driver.Pruned, error) {
+	return write(ctx, d, "prune the history", r.Limit, func(t *tx) (driver.Pruned, error) { return t.prune(r) })
 }
 
-func (t *tx) prune(r refdb.PruneRequest) (p refdb.Pruned, err error) {
+func (t *tx) prune(r driver.PruneRequest) (p driver.Pruned, err error) {
 	upto, err := t.prunable(r)
 	if err != nil {
 		return p, err
 	}
 	var gone [][3]any
-	var pruned refdb.Position
+	var pruned driver.Position
 	var latest int64
 	looked := 0
 	err = t.query(func(row row) {
 		looked++
-		p.Next = refdb.ChangeKey{Position: refdb.Position(row.int(0)), Project: row.text(1), Ref: row.text(2)}
+		p.Next = driver.ChangeKey{Position: driver.Position(row.int(0)), Project: row.text(1), Ref: row.text(2)}
 		if row.int(4) != 0 {
 			latest = max(row.int(3), latest)
 			gone = append(gone, [3]any{p.Next.Project, p.Next.Ref, p.Next.Position})
@@ -56,7 +56,7 @@ func (t *tx) prune(r refdb.PruneRequest) (p refdb.Pruned, err error) {
 		}
 	}, oldChanges, int64(r.After.Position), r.After.Project, r.After.Ref, int64(upto), int64(r.Keep), int64(r.Limit))
 	if looked < r.Limit {
-		p.Next = refdb.ChangeKey{}
+		p.Next = driver.ChangeKey{}
 	}
 	if err != nil || len(gone) == 0 {
 		return p, err
@@ -70,38 +70,38 @@ func (t *tx) prune(r refdb.PruneRequest) (p refdb.Pruned, err error) {
 }
 
 // prunable returns the last position that r may prune.
-func (t *tx) prunable(r refdb.PruneRequest) (upto refdb.Position, err error) {
+func (t *tx) prunable(r driver.PruneRequest) (upto driver.Position, err error) {
 	upto = r.Upto
 	err = t.query(func(row row) {
 		if !row.null(0) {
-			upto = min(upto, refdb.Position(row.int(0)))
+			upto = min(upto, driver.Position(row.int(0)))
 		}
 	}, leastRead)
 	return max(upto, min(r.Upto, r.EvenUnread)), err
 }
 
-// Followers implements refdb.HistoryStore. The time for the ages is read before the rows.
-func (d *Driver) Followers(ctx context.Context) ([]refdb.Follower, error) {
-	return read(ctx, d, "list followers", func(c *conn) (all []refdb.Follower, err error) {
+// Followers implements driver.HistoryStore. The time for the ages is read before the rows.
+func (d *Driver) Followers(ctx context.Context) ([]driver.Follower, error) {
+	return read(ctx, d, "list followers", func(c *conn) (all []driver.Follower, err error) {
 		now := d.now()
 		err = c.query(ctx, func(r row) {
-			all = append(all, refdb.Follower{
-				Name: r.text(0), Cursor: r.text(1), Read: refdb.Position(r.int(2)), Seen: timeOf(r.int(3)), Age: durationOf(now - r.int(3)),
+			all = append(all, driver.Follower{
+				Name: r.text(0), Cursor: r.text(1), Read: driver.Position(r.int(2)), Seen: timeOf(r.int(3)), Age: durationOf(now - r.int(3)),
 			})
 		}, followers)
 		return all, err
 	})
 }
 
-// PutFollower implements refdb.HistoryStore.
-func (d *Driver) PutFollower(ctx context.Context, f refdb.Follower) error {
+// PutFollower implements driver.HistoryStore.
+func (d *Driver) PutFollower(ctx context.Context, f driver.Follower) error {
 	return d.writeAnyway(ctx, "write a follower", 1, func(t *tx) error {
 		_, err := t.exec(putFollower, f.Name, f.Cursor, int64(f.Read), t.now)
 		return err
 	})
 }
 
-// RemoveFollower implements refdb.HistoryStore.
+// RemoveFollower implements driver.HistoryStore.
 func (d *Driver) RemoveFollower(ctx context.Context, name string) (bool, error) {
 	return writeAnyway(ctx, d, "remove a follower", func(t *tx) (bool, error) { return t.execOne(removeFollower, name) })
 }

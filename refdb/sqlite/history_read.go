@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
 )
 
@@ -30,26 +30,26 @@ const (
 	oneChange = `SELECT op FROM history WHERE project = ? AND ref = ? AND position = ?`
 )
 
-// HistoryState implements refdb.HistoryStore.
-func (d *Driver) HistoryState(ctx context.Context) (refdb.HistoryState, error) {
-	_, s, err := readHistory(ctx, d, "read the history", func(*conn, refdb.HistoryState) (struct{}, error) { return struct{}{}, nil })
+// HistoryState implements driver.HistoryStore.
+func (d *Driver) HistoryState(ctx context.Context) (driver.HistoryState, error) {
+	_, s, err := readHistory(ctx, d, "read the history", func(*conn, driver.HistoryState) (struct{}, error) { return struct{}{}, nil })
 	return s, err
 }
 
-// Newest implements refdb.HistoryStore.
-func (d *Driver) Newest(ctx context.Context) (refdb.Change, refdb.HistoryState, error) {
-	return readHistory(ctx, d, "find the newest change", func(c *conn, s refdb.HistoryState) (newest refdb.Change, err error) {
+// Newest implements driver.HistoryStore.
+func (d *Driver) Newest(ctx context.Context) (driver.Change, driver.HistoryState, error) {
+	return readHistory(ctx, d, "find the newest change", func(c *conn, s driver.HistoryState) (newest driver.Change, err error) {
 		err = c.query(ctx, func(r row) { newest = changeOf(r) }, newestChange, int64(s.Pruned))
 		return newest, err
 	})
 }
 
-// Tip implements refdb.HistoryStore.
-func (d *Driver) Tip(ctx context.Context, project string) (refdb.Tip, error) {
-	t, _, err := readHistory(ctx, d, "find the tip of a project", func(c *conn, s refdb.HistoryState) (refdb.Tip, error) {
-		t := refdb.Tip{Server: d.server, State: s}
+// Tip implements driver.HistoryStore.
+func (d *Driver) Tip(ctx context.Context, project string) (driver.Tip, error) {
+	t, _, err := readHistory(ctx, d, "find the tip of a project", func(c *conn, s driver.HistoryState) (driver.Tip, error) {
+		t := driver.Tip{Server: d.server, State: s}
 		err := c.query(ctx, func(r row) {
-			t.Newest, t.Pending, t.Revision = refdb.Position(r.int(0)), r.int(1) != 0, r.int(2)
+			t.Newest, t.Pending, t.Revision = driver.Position(r.int(0)), r.int(1) != 0, r.int(2)
 		}, tipOfProject, project)
 		return t, err
 	})
@@ -57,10 +57,10 @@ func (d *Driver) Tip(ctx context.Context, project string) (refdb.Tip, error) {
 }
 
 // readHistory runs do in one snapshot, with the history's state of that.
-func readHistory[T any](ctx context.Context, d *Driver, doing string, do func(*conn, refdb.HistoryState) (T, error)) (T, refdb.HistoryState, error) {
+func readHistory[T any](ctx context.Context, d *Driver, doing string, do func(*conn, driver.HistoryState) (T, error)) (T, driver.HistoryState, error) {
 	type answer struct {
 		T     T
-		state refdb.HistoryState
+		state driver.HistoryState
 	}
 	a, err := snapshot(ctx, d, doing, func(c *conn) (a answer, err error) {
 		if a.state, err = historyState(ctx, c); err != nil {
@@ -86,15 +86,15 @@ func (d *Driver) snapshot(ctx context.Context, doing string, do func(*conn) erro
 	})
 }
 
-func historyState(ctx context.Context, c *conn) (s refdb.HistoryState, err error) {
+func historyState(ctx context.Context, c *conn) (s driver.HistoryState, err error) {
 	err = c.query(ctx, func(r row) {
-		s.Upto, s.Pruned = refdb.Position(r.int(0)), refdb.Position(r.int(1))
+		s.Upto, s.Pruned = driver.Position(r.int(0)), driver.Position(r.int(1))
 		s.Ended = s.Upto
 		if !r.null(2) {
 			s.PrunedTime = timeOf(r.int(2))
 		}
-		s.Epochs = append(s.Epochs, refdb.Epoch{
-			ID: r.text(3), First: refdb.Position(r.int(4)), Began: timeOf(r.int(5)), By: r.text(6), Reason: r.text(7),
+		s.Epochs = append(s.Epochs, driver.Epoch{
+			ID: r.text(3), First: driver.Position(r.int(4)), Began: timeOf(r.int(5)), By: r.text(6), Reason: r.text(7),
 		})
 	}, readState)
 	if err == nil && len(s.Epochs) == 0 {
@@ -103,10 +103,10 @@ func historyState(ctx context.Context, c *conn) (s refdb.HistoryState, err error
 	return s, err
 }
 
-// Changes implements refdb.HistoryStore.
-func (d *Driver) Changes(ctx context.Context, r refdb.ChangesRequest) (refdb.ChangesPage, error) {
-	p, _, err := readHistory(ctx, d, "read changes", func(c *conn, s refdb.HistoryState) (refdb.ChangesPage, error) {
-		p := refdb.ChangesPage{State: s}
+// Changes implements driver.HistoryStore.
+func (d *Driver) Changes(ctx context.Context, r driver.ChangesRequest) (driver.ChangesPage, error) {
+	p, _, err := readHistory(ctx, d, "read changes", func(c *conn, s driver.HistoryState) (driver.ChangesPage, error) {
+		p := driver.ChangesPage{State: s}
 		if r.Last.Ref != "" {
 			last := func(row row) { p.LastOp, p.LastFound = operation.ID(row.text(0)), true }
 			if err := c.query(ctx, last, oneChange, r.Last.Project, r.Last.Ref, int64(r.Last.Position)); err != nil {
@@ -115,16 +115,16 @@ func (d *Driver) Changes(ctx context.Context, r refdb.ChangesRequest) (refdb.Cha
 		}
 		w, order := changesWhere(r, s.Pruned)
 		changes, next, err := c.changes(ctx, w, order, r.Limit)
-		p.Changes, p.Next = changes, cmp.Or(next, refdb.ChangeKey{Position: s.Upto + 1})
+		p.Changes, p.Next = changes, cmp.Or(next, driver.ChangeKey{Position: s.Upto + 1})
 		return p, err
 	})
 	return p, err
 }
 
-func changesWhere(r refdb.ChangesRequest, pruned refdb.Position) (w where, order string) {
+func changesWhere(r driver.ChangesRequest, pruned driver.Position) (w where, order string) {
 	after := r.After
 	if after.Position < pruned {
-		after = refdb.ChangeKey{Position: pruned}
+		after = driver.ChangeKey{Position: pruned}
 	}
 	if r.Project == "" {
 		w.add("(position, project, ref) > (?, ?, ?)", int64(after.Position), after.Project, after.Ref)
@@ -137,7 +137,7 @@ func changesWhere(r refdb.ChangesRequest, pruned refdb.Position) (w where, order
 }
 
 // refIn returns k's place among the refs of a project that have changes at k's position.
-func refIn(project string, k refdb.ChangeKey) string {
+func refIn(project string, k driver.ChangeKey) string {
 	switch strings.Compare(k.Project, project) {
 	case -1:
 		return ""
@@ -149,7 +149,7 @@ func refIn(project string, k refdb.ChangeKey) string {
 }
 
 // changes reads at most limit changes. If there are more, it returns the last one's key.
-func (c *conn) changes(ctx context.Context, w where, order string, limit int) (all []refdb.Change, next refdb.ChangeKey, err error) {
+func (c *conn) changes(ctx context.Context, w where, order string, limit int) (all []driver.Change, next driver.ChangeKey, err error) {
 	err = c.query(ctx, func(r row) { all = append(all, changeOf(r)) },
 		changesSQL(w, order), append(w.args, int64(limit)+1)...)
 	if len(all) > limit {
@@ -164,11 +164,11 @@ func changesSQL(w where, order string) string {
 }
 
 // changeOf reads changeColumns.
-func changeOf(r row) refdb.Change {
+func changeOf(r row) driver.Change {
 	by := operation.Parse(r.text(6))
-	return refdb.Change{
-		Project: r.text(0), Ref: r.text(1), Position: refdb.Position(r.int(2)),
-		Old: refdb.Value(r.text(3)), New: refdb.Value(r.text(4)), Time: timeOf(r.int(5)),
+	return driver.Change{
+		Project: r.text(0), Ref: r.text(1), Position: driver.Position(r.int(2)),
+		Old: driver.Value(r.text(3)), New: driver.Value(r.text(4)), Time: timeOf(r.int(5)),
 		Op: by.ID, Owner: by.Owner, By: by.By,
 	}
 }
@@ -205,34 +205,34 @@ WHERE name.ref IS NOT NULL ORDER BY name.ref`
 
 const firstLater = `SELECT position FROM history WHERE latest > ? ORDER BY latest, position LIMIT 1`
 
-// Log implements refdb.HistoryStore.
-func (d *Driver) Log(ctx context.Context, r refdb.LogRequest) (refdb.LogPage, error) {
-	p, _, err := readHistory(ctx, d, "read a log", func(c *conn, s refdb.HistoryState) (refdb.LogPage, error) {
+// Log implements driver.HistoryStore.
+func (d *Driver) Log(ctx context.Context, r driver.LogRequest) (driver.LogPage, error) {
+	p, _, err := readHistory(ctx, d, "read a log", func(c *conn, s driver.HistoryState) (driver.LogPage, error) {
 		w, order := logWhere(r)
 		changes, next, err := c.changes(ctx, w, order, r.Limit)
-		return refdb.LogPage{Changes: changes, Next: next, State: s}, err
+		return driver.LogPage{Changes: changes, Next: next, State: s}, err
 	})
 	return p, err
 }
 
-func logWhere(r refdb.LogRequest) (w where, order string) {
+func logWhere(r driver.LogRequest) (w where, order string) {
 	w.add("project = ?", r.Project)
 	if r.Ref != "" {
 		w.add("ref = ?", r.Ref)
 	}
-	if r.Before != (refdb.ChangeKey{}) {
+	if r.Before != (driver.ChangeKey{}) {
 		w.add("(position, ref) < (?, ?)", int64(r.Before.Position), refIn(r.Project, r.Before))
 	}
 	return w, "position DESC, ref DESC"
 }
 
-// Past implements refdb.HistoryStore.
-func (d *Driver) Past(ctx context.Context, r refdb.PastRequest) (refdb.PastPage, error) {
-	p, _, err := readHistory(ctx, d, "read refs of the past", func(c *conn, s refdb.HistoryState) (refdb.PastPage, error) {
-		p, names := refdb.PastPage{State: s}, 0
+// Past implements driver.HistoryStore.
+func (d *Driver) Past(ctx context.Context, r driver.PastRequest) (driver.PastPage, error) {
+	p, _, err := readHistory(ctx, d, "read refs of the past", func(c *conn, s driver.HistoryState) (driver.PastPage, error) {
+		p, names := driver.PastPage{State: s}, 0
 		err := c.query(ctx, func(row row) {
 			ref := refOf(row.text(0), row.text(1), row.int(2), row.text(3))
-			if ref.Value != refdb.Unknown && (r.Deleted || !ref.Value.IsDeleted()) {
+			if ref.Value != driver.Unknown && (r.Deleted || !ref.Value.IsDeleted()) {
 				p.Refs = append(p.Refs, ref)
 			}
 			if names++; names == r.Limit {
@@ -244,11 +244,11 @@ func (d *Driver) Past(ctx context.Context, r refdb.PastRequest) (refdb.PastPage,
 	return p, err
 }
 
-// PositionAt implements refdb.HistoryStore.
-func (d *Driver) PositionAt(ctx context.Context, t time.Time) (refdb.Position, refdb.HistoryState, error) {
-	return readHistory(ctx, d, "find a position", func(c *conn, s refdb.HistoryState) (refdb.Position, error) {
+// PositionAt implements driver.HistoryStore.
+func (d *Driver) PositionAt(ctx context.Context, t time.Time) (driver.Position, driver.HistoryState, error) {
+	return readHistory(ctx, d, "find a position", func(c *conn, s driver.HistoryState) (driver.Position, error) {
 		p := s.Upto
-		err := c.query(ctx, func(r row) { p = refdb.Position(r.int(0)) - 1 }, firstLater, t.UnixMicro())
+		err := c.query(ctx, func(r row) { p = driver.Position(r.int(0)) - 1 }, firstLater, t.UnixMicro())
 		return p, err
 	})
 }

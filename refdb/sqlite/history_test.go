@@ -8,14 +8,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
 // said returns all changes of the project, oldest first: "ref old>new op", "-" for no row and no operation.
 func said(t *testing.T, d *sqlite.Driver) string {
 	t.Helper()
-	page, err := d.Log(t.Context(), refdb.LogRequest{Project: project, Limit: 1000})
+	page, err := d.Log(t.Context(), driver.LogRequest{Project: project, Limit: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestWhateverWritesTheTableIsRecordedWithWhatTheRowHeld(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, _ := open(t)
-			if err := change(t.Context(), d, refdb.UpdateRequest{Origin: refdb.Origin{ID: "one"}, Updates: []refdb.Update{{Ref: refA, New: "X"}}}); err != nil {
+			if err := change(t.Context(), d, driver.UpdateRequest{Origin: driver.Origin{ID: "one"}, Updates: []driver.Update{{Ref: refA, New: "X"}}}); err != nil {
 				t.Fatal(err)
 			}
 			before, err := d.Now(t.Context())
@@ -101,11 +101,11 @@ func TestWhateverWritesTheTableIsRecordedWithWhatTheRowHeld(t *testing.T) {
 			if got := said(t, d); got != want {
 				t.Errorf("recorded %s\nwant     %s", got, want)
 			}
-			page, err := d.Changes(t.Context(), refdb.ChangesRequest{Limit: 100})
+			page, err := d.Changes(t.Context(), driver.ChangesRequest{Limit: 100})
 			if err != nil {
 				t.Fatal(err)
 			}
-			var last refdb.Position
+			var last driver.Position
 			for i, c := range page.Changes {
 				if c.Op != "two" && c.Position <= last {
 					t.Errorf("%d follows position %d: %+v", i, last, c)
@@ -141,28 +141,28 @@ func TestTheNameOfARowCannotBeChanged(t *testing.T) {
 // A ref may change several times in one commit.
 func TestRequestsThatShareACommitHavePositionsOfTheirOwn(t *testing.T) {
 	d, _ := open(t)
-	both := func(id string, from, to refdb.Value) func() error {
+	both := func(id string, from, to driver.Value) func() error {
 		return func() error {
-			return change(t.Context(), d, refdb.UpdateRequest{
-				Origin: refdb.Origin{ID: id}, Updates: []refdb.Update{{Ref: refA, Old: from, New: to}, {Ref: refB, Old: from, New: to}},
+			return change(t.Context(), d, driver.UpdateRequest{
+				Origin: driver.Origin{ID: id}, Updates: []driver.Update{{Ref: refA, Old: from, New: to}, {Ref: refB, Old: from, New: to}},
 			})
 		}
 	}
 	executed := record(d, nothing)
 	refused := both("refused", v1, v2)
-	if errs := together(t, d, both("one", "", v1), both("two", v1, v2), refused, both("three", v2, v1)); errors.Join(errs[0], errs[1], errs[3]) != nil || !errors.Is(errs[2], refdb.ErrMismatch) {
+	if errs := together(t, d, both("one", "", v1), both("two", v1, v2), refused, both("three", v2, v1)); errors.Join(errs[0], errs[1], errs[3]) != nil || !errors.Is(errs[2], driver.ErrMismatch) {
 		t.Fatal(errs)
 	}
 	if n := times(executed(), "COMMIT"); n != 2 { // the one that was waited for, and one more
 		t.Fatalf("%d commits", n)
 	}
-	page, err := d.Changes(t.Context(), refdb.ChangesRequest{Project: project, Limit: 10})
+	page, err := d.Changes(t.Context(), driver.ChangesRequest{Project: project, Limit: 10})
 	if err != nil || len(page.Changes) != 6 {
 		t.Fatalf("%+v, %v", page, err)
 	}
 	first := page.Changes[0].Position
 	for i, c := range page.Changes {
-		if want := first + refdb.Position(i/2); c.Position != want || c.Op != []string{"one", "two", "three"}[i/2] || c.Ref != []string{refA, refB}[i%2] {
+		if want := first + driver.Position(i/2); c.Position != want || c.Op != []string{"one", "two", "three"}[i/2] || c.Ref != []string{refA, refB}[i%2] {
 			t.Errorf("change %d: %+v, want position %d", i, c, want)
 		}
 	}
@@ -181,16 +181,16 @@ func TestTheChunksOfARemovalHavePositionsOfTheirOwn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n, err := d.Remove(t.Context(), refdb.RemoveRequest{Origin: refdb.Origin{ID: "remove", By: "x"}, Project: project, Limit: 2})
+		n, err := d.Remove(t.Context(), driver.RemoveRequest{Origin: driver.Origin{ID: "remove", By: "x"}, Project: project, Limit: 2})
 		if n != want || err != nil {
 			t.Fatalf("removed %d, %v", n, err)
 		}
-		page, err := d.Changes(t.Context(), refdb.ChangesRequest{After: refdb.ChangeKey{Position: before.Upto + 1}, Limit: 10})
+		page, err := d.Changes(t.Context(), driver.ChangesRequest{After: driver.ChangeKey{Position: before.Upto + 1}, Limit: 10})
 		if err != nil || len(page.Changes) != want {
 			t.Fatalf("chunk %d: %+v, %v", i, page, err)
 		}
 		for _, c := range page.Changes {
-			if c.Position != before.Upto+1 || c.Op != "remove" || c.By != "x" || c.New != refdb.Unknown || c.Time.UnixMicro() != now.UnixMicro() {
+			if c.Position != before.Upto+1 || c.Op != "remove" || c.By != "x" || c.New != driver.Unknown || c.Time.UnixMicro() != now.UnixMicro() {
 				t.Errorf("chunk %d: %+v", i, c)
 			}
 		}
@@ -206,7 +206,7 @@ func TestNothingIsWrittenIfItCannotBeRecorded(t *testing.T) {
 		for _, err := range []error{
 			put(t.Context(), d, refA, v1, v2), put(t.Context(), d, refB, "", v1),
 			func() error {
-				_, err := d.Remove(t.Context(), refdb.RemoveRequest{Project: project, Limit: 10})
+				_, err := d.Remove(t.Context(), driver.RemoveRequest{Project: project, Limit: 10})
 				return err
 			}(),
 		} {

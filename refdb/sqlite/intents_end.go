@@ -3,7 +3,7 @@ package sqlite
 import (
 	"context"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
@@ -12,13 +12,13 @@ const deleteIntents = `
 	DELETE FROM intents
 	WHERE project = ?1 AND ref IN (SELECT value FROM json_each(?2)) AND token = ?3 AND decision IS NULL`
 
-// Finish implements refdb.IntentStore.
-func (d *Driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
+// Finish implements driver.IntentStore.
+func (d *Driver) Finish(ctx context.Context, r driver.FinishRequest) error {
 	return d.decide(ctx, "finish intents", 2*len(r.Done)+len(r.Dropped), func(t *tx) (refused, err error) { return t.finish(r) })
 }
 
 // finish writes nothing if it is refused.
-func (t *tx) finish(r refdb.FinishRequest) (refused, err error) {
+func (t *tx) finish(r driver.FinishRequest) (refused, err error) {
 	if refused, err := t.refuseBarred(r.Owner); refused != nil || err != nil {
 		return refused, err
 	}
@@ -37,7 +37,7 @@ func (t *tx) finish(r refdb.FinishRequest) (refused, err error) {
 	if err := t.put(r.Project, r.Origin, r.Done); err != nil {
 		return nil, err
 	}
-	if err := t.end(r.Project, held.Refs, refdb.Waiter{}); err != nil {
+	if err := t.end(r.Project, held.Refs, driver.Waiter{}); err != nil {
 		return nil, err
 	}
 	_, err = t.exec(deleteIntents, r.Project, asJSON(held.Refs), int64(r.Token))
@@ -51,7 +51,7 @@ const (
 	// rules.Resolvable in SQL.
 	decideIntent = `
 		UPDATE intents SET decision = ?5, decided_by = ?6, reason = ?7, decided_at = ?8` + oneIntent + ` AND decision IS NULL
-		AND (?5 = '` + string(refdb.KeepOld) + `' OR EXISTS (SELECT 1 FROM locks` + oneIntent + `))`
+		AND (?5 = '` + string(driver.KeepOld) + `' OR EXISTS (SELECT 1 FROM locks` + oneIntent + `))`
 
 	takeNew = `
 		INSERT INTO refs (project, ref, value, time, op)
@@ -63,15 +63,15 @@ const (
 )
 
 // keyOf returns the arguments of oneIntent.
-func keyOf(i refdb.LockID) []any { return []any{i.Project, i.Ref, int64(i.Token), i.Owner} }
+func keyOf(i driver.LockID) []any { return []any{i.Project, i.Ref, int64(i.Token), i.Owner} }
 
-// Resolve implements refdb.IntentStore.
-func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
+// Resolve implements driver.IntentStore.
+func (d *Driver) Resolve(ctx context.Context, r driver.ResolveRequest) ([]bool, error) {
 	return d.writeEach(ctx, "resolve intents", len(r.Intents), func(t *tx, i int) (bool, error) {
 		id := r.Intents[i]
 		key := keyOf(id)
 		ended, err := t.execOne(decideIntent, append(key, string(r.Decision), r.By, r.Reason, t.now)...)
-		if err == nil && ended && r.Decision == refdb.TakeNew {
+		if err == nil && ended && r.Decision == driver.TakeNew {
 			_, err = t.exec(takeNew, append(key, t.now, opOf(r.Origin))...)
 		}
 		if err == nil && ended {
@@ -82,7 +82,7 @@ func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, e
 }
 
 // endResolved ends the lock that an intent was recorded with, if it stands.
-func (t *tx) endResolved(id refdb.LockID) error {
+func (t *tx) endResolved(id driver.LockID) error {
 	if deleted, err := t.execOne(deleteLock, keyOf(id)...); deleted || err != nil {
 		return err
 	}
@@ -90,12 +90,12 @@ func (t *tx) endResolved(id refdb.LockID) error {
 		if !rules.Stands(row.Lock, id, rules.Intent) {
 			return queue.RowUpdate{}
 		}
-		return queue.End(*row.Lock, row.Queue, refdb.Waiter{}, timeOf(t.now))
+		return queue.End(*row.Lock, row.Queue, driver.Waiter{}, timeOf(t.now))
 	})
 }
 
-// Forget implements refdb.IntentStore.
-func (d *Driver) Forget(ctx context.Context, intents []refdb.LockID) error {
+// Forget implements driver.IntentStore.
+func (d *Driver) Forget(ctx context.Context, intents []driver.LockID) error {
 	_, err := d.writeEach(ctx, "forget intents", len(intents), func(t *tx, i int) (bool, error) {
 		return t.execOne(forget, keyOf(intents[i])...)
 	})

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
@@ -25,13 +25,13 @@ const (
 		INSERT INTO intents (project, ref, token, owner, agent, old_value, new_value, time, decision, decided_by, decided_at, nonce)
 		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?4, ?8, ?10)`
 
-	findRevocation = `SELECT 1 FROM intents WHERE project = ? AND ref = ? AND nonce = ? AND decision = '` + string(refdb.Revoked) + `'`
+	findRevocation = `SELECT 1 FROM intents WHERE project = ? AND ref = ? AND nonce = ? AND decision = '` + string(driver.Revoked) + `'`
 )
 
-// Prepare implements refdb.IntentStore.
-func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
+// Prepare implements driver.IntentStore.
+func (d *Driver) Prepare(ctx context.Context, r driver.PrepareRequest) (driver.Prepared, error) {
 	refs := rules.RefsOf(r.Updates)
-	var prepared refdb.Prepared
+	var prepared driver.Prepared
 	look := func() error {
 		return d.lookFirst(ctx, r.Project, refs, r.Updates, rules.PrepareClaim(r), func(rows, around []rules.Row, _ time.Time) error {
 			return rules.RefusePreparation(r, rows, around)
@@ -41,50 +41,50 @@ func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 	for _, p := range r.Parts {
 		n += rowsOfPart(p)
 	}
-	err := d.contend(refdb.Waiter{}, look, func() (err error) {
-		prepared, err = decide(ctx, d, "prepare updates", n, func(t *tx) (refdb.Prepared, error, error) { return t.prepare(r, refs) })
+	err := d.contend(driver.Waiter{}, look, func() (err error) {
+		prepared, err = decide(ctx, d, "prepare updates", n, func(t *tx) (driver.Prepared, error, error) { return t.prepare(r, refs) })
 		return err
 	})
 	return prepared, err
 }
 
 // prepare writes nothing if it is refused.
-func (t *tx) prepare(r refdb.PrepareRequest, refs []string) (prepared refdb.Prepared, refused, err error) {
+func (t *tx) prepare(r driver.PrepareRequest, refs []string) (prepared driver.Prepared, refused, err error) {
 	if refused, err := t.refuseBarred(r.Owner); refused != nil || err != nil {
-		return refdb.Prepared{}, refused, err
+		return driver.Prepared{}, refused, err
 	}
 	rows, err := t.rows(r.Project, refs)
 	if err != nil {
-		return refdb.Prepared{}, nil, err
+		return driver.Prepared{}, nil, err
 	}
 	around, err := t.around(r.Project, r.Updates)
 	if err != nil {
-		return refdb.Prepared{}, nil, err
+		return driver.Prepared{}, nil, err
 	}
 	a, refused := rules.Prepare(r, rows, around)
 	if refused != nil || a.Adopted {
-		return refdb.Prepared{Token: a.Token, Time: time.UnixMicro(t.now)}, refused, nil
+		return driver.Prepared{Token: a.Token, Time: time.UnixMicro(t.now)}, refused, nil
 	}
 	if refused, err = t.revoked(r); refused != nil || err != nil {
-		return refdb.Prepared{}, refused, err
+		return driver.Prepared{}, refused, err
 	}
 	if refused, err = t.usePacks(r); refused != nil || err != nil {
-		return refdb.Prepared{}, refused, err
+		return driver.Prepared{}, refused, err
 	}
-	token, err := t.take(rules.PrepareClaim(r), r.Project, refdb.NeverStale, rows, a.After)
+	token, err := t.take(rules.PrepareClaim(r), r.Project, driver.NeverStale, rows, a.After)
 	if err != nil {
-		return refdb.Prepared{}, nil, err
+		return driver.Prepared{}, nil, err
 	}
 	moves := make([][3]string, len(r.Updates))
 	for i, u := range r.Updates {
 		moves[i] = [3]string{u.Ref, string(u.Old), string(u.New)}
 	}
 	_, err = t.exec(insertIntents, r.Project, asJSON(moves), int64(token), r.Owner, r.Agent, t.now, operation.OfIntent(r))
-	return refdb.Prepared{Token: token, Time: time.UnixMicro(t.now), Reclaimed: a.Reclaimed}, nil, err
+	return driver.Prepared{Token: token, Time: time.UnixMicro(t.now), Reclaimed: a.Reclaimed}, nil, err
 }
 
-// Revoke implements refdb.IntentStore.
-func (d *Driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
+// Revoke implements driver.IntentStore.
+func (d *Driver) Revoke(ctx context.Context, r driver.PrepareRequest) error {
 	refs := rules.RefsOf(r.Updates)
 	return d.write(ctx, "revoke intents", len(refs), func(t *tx) error {
 		if _, err := t.exec(revokeIntents, r.Project, asJSON(refs), r.Owner, r.Nonce); err != nil {
@@ -96,7 +96,7 @@ func (d *Driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
 				if !rules.PrepareClaim(r).Took(row) {
 					return queue.RowUpdate{}
 				}
-				return queue.End(*row.Lock, row.Queue, refdb.Waiter{}, timeOf(t.now))
+				return queue.End(*row.Lock, row.Queue, driver.Waiter{}, timeOf(t.now))
 			})
 		}
 		if err != nil {
@@ -108,13 +108,13 @@ func (d *Driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
 		}
 		u := r.Updates[0]
 		_, err = t.exec(insertRevocation, r.Project, u.Ref, int64(token), r.Owner, r.Agent, string(u.Old), string(u.New), t.now,
-			string(refdb.Revoked), r.Nonce)
+			string(driver.Revoked), r.Nonce)
 		return err
 	})
 }
 
-// revoked returns refdb.ErrReleased if r was revoked.
-func (t *tx) revoked(r refdb.PrepareRequest) (refused, err error) {
-	err = t.query(func(row) { refused = refdb.ErrReleased }, findRevocation, r.Project, r.Updates[0].Ref, r.Nonce)
+// revoked returns driver.ErrReleased if r was revoked.
+func (t *tx) revoked(r driver.PrepareRequest) (refused, err error) {
+	err = t.query(func(row) { refused = driver.ErrReleased }, findRevocation, r.Project, r.Updates[0].Ref, r.Nonce)
 	return refused, err
 }

@@ -6,7 +6,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
@@ -23,8 +23,8 @@ const (
 	deleteLocks = `DELETE FROM locks WHERE project = ?1 AND ref IN (SELECT value FROM json_each(?2))`
 )
 
-// Acquire implements refdb.LockStore.
-func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (answer refdb.Acquired, err error) {
+// Acquire implements driver.LockStore.
+func (d *Driver) Acquire(ctx context.Context, r driver.AcquireRequest) (answer driver.Acquired, err error) {
 	look := func() error {
 		return d.lookFirst(ctx, r.Project, r.Refs, nil, rules.AcquireClaim(r), func(rows, _ []rules.Row, now time.Time) error {
 			a, refused := rules.Acquire(r, rows, now)
@@ -36,7 +36,7 @@ func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (answer re
 		})
 	}
 	err = d.contend(r.Waiter, look, func() (err error) {
-		answer, err = decide(ctx, d, "acquire locks", len(r.Refs), func(t *tx) (refdb.Acquired, error, error) { return t.acquire(r) })
+		answer, err = decide(ctx, d, "acquire locks", len(r.Refs), func(t *tx) (driver.Acquired, error, error) { return t.acquire(r) })
 		return err
 	})
 	return answer, err
@@ -45,25 +45,25 @@ func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (answer re
 // contend takes locks. If it is likely that they are refused, it looks first: after a refusal of
 // any request, or of this waiter. Contenders for a stale lock exclude each other by the write
 // transaction: there is no marker row.
-func (d *Driver) contend(waiter refdb.Waiter, look, take func() error) (err error) {
+func (d *Driver) contend(waiter driver.Waiter, look, take func() error) (err error) {
 	if d.contended.Load() || !waiter.Place.Ticket.IsZero() {
 		err = look()
 	}
 	if err == nil {
 		err = take()
 	}
-	d.contended.Store(errors.Is(err, refdb.ErrLocked))
+	d.contended.Store(errors.Is(err, driver.ErrLocked))
 	return err
 }
 
 // lookFirst reads the rows of refs without a write transaction, and returns the result of decide: a
-// *refdb.LockedError if the claim is to be refused without any change. Most requests after a
+// *driver.LockedError if the claim is to be refused without any change. Most requests after a
 // refusal end here. Waiters ask repeatedly; if each request used a write transaction, they would
 // delay the lock's holder. If an earlier request for the claim took some of the locks, there is
 // something to write.
 //
 // If updates create refs, decide also gets the rows that decide about their names.
-func (d *Driver) lookFirst(ctx context.Context, project string, refs []string, updates []refdb.Update, c rules.Claim,
+func (d *Driver) lookFirst(ctx context.Context, project string, refs []string, updates []driver.Update, c rules.Claim,
 	decide func(rows, around []rules.Row, now time.Time) error) error {
 	var rows, around []rules.Row
 	var now int64
@@ -82,10 +82,10 @@ func (d *Driver) lookFirst(ctx context.Context, project string, refs []string, u
 	return decide(rows, around, timeOf(now))
 }
 
-func (t *tx) acquire(r refdb.AcquireRequest) (answer refdb.Acquired, refused, err error) {
+func (t *tx) acquire(r driver.AcquireRequest) (answer driver.Acquired, refused, err error) {
 	rows, err := t.rows(r.Project, r.Refs)
 	if err != nil {
-		return refdb.Acquired{}, nil, err
+		return driver.Acquired{}, nil, err
 	}
 	a, refused := rules.Acquire(r, rows, timeOf(t.now))
 	switch {
@@ -98,7 +98,7 @@ func (t *tx) acquire(r refdb.AcquireRequest) (answer refdb.Acquired, refused, er
 }
 
 // take takes the locks on all rows, and leaves the rows with the queues of after.
-func (t *tx) take(c rules.Claim, project string, staleAfter time.Duration, rows []rules.Row, after []queue.RowUpdate) (refdb.Token, error) {
+func (t *tx) take(c rules.Claim, project string, staleAfter time.Duration, rows []rules.Row, after []queue.RowUpdate) (driver.Token, error) {
 	token, err := t.newToken(rows)
 	if err != nil {
 		return 0, err
@@ -127,8 +127,8 @@ const (
 
 // newToken returns a token larger than those of the locks in rows and than all that were given
 // out, even if the clock was set back.
-func (t *tx) newToken(rows []rules.Row) (refdb.Token, error) {
-	var newest refdb.Token
+func (t *tx) newToken(rows []rules.Row) (driver.Token, error) {
+	var newest driver.Token
 	for _, l := range rules.Locks(rows) {
 		newest = max(newest, l.Token)
 	}
@@ -142,7 +142,7 @@ func (t *tx) newToken(rows []rules.Row) (refdb.Token, error) {
 		return 0, errors.New("the table token_mark holds the largest possible token: restore the file from a backup")
 	}
 	*t.mark = max(t.now, *t.mark+1, int64(newest)+1)
-	return refdb.Token(*t.mark), nil
+	return driver.Token(*t.mark), nil
 }
 
 // readMark reads the mark, unless the transaction has done so.

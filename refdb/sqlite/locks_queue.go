@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
@@ -77,7 +77,7 @@ func (t *tx) apply(project string, refs []string, after []queue.RowUpdate) error
 
 // end ends the locks on refs, all of which stand: they go to next, or to the first
 // waiter.
-func (t *tx) end(project string, refs []string, next refdb.Waiter) error {
+func (t *tx) end(project string, refs []string, next driver.Waiter) error {
 	n, err := t.exec(deleteUnqueued, project, asJSON(refs))
 	if err != nil || int(n) == len(refs) {
 		return err

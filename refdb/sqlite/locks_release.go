@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
@@ -20,15 +20,15 @@ const (
 	abandon = `DELETE FROM locks` + claimed + isLease + ` AND waiting IS NULL`
 )
 
-// Release implements refdb.LockStore.
-func (d *Driver) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Released, error) {
+// Release implements driver.LockStore.
+func (d *Driver) Release(ctx context.Context, r driver.ReleaseRequest) (driver.Released, error) {
 	missing, err := write(ctx, d, "release locks", len(r.Refs), func(t *tx) ([]string, error) { return t.release(r) })
-	return refdb.Released{Missing: missing}, err
+	return driver.Released{Missing: missing}, err
 }
 
 // release returns the refs whose rows did not match.
-func (t *tx) release(r refdb.ReleaseRequest) (missing []string, err error) {
-	id := refdb.LockID{Project: r.Project, Owner: r.Owner, Token: r.Token}
+func (t *tx) release(r driver.ReleaseRequest) (missing []string, err error) {
+	id := driver.LockID{Project: r.Project, Owner: r.Owner, Token: r.Token}
 	var rest []string
 	for _, id.Ref = range r.Refs {
 		deleted, err := t.execOne(release, matching(id)...)
@@ -56,13 +56,13 @@ func (t *tx) release(r refdb.ReleaseRequest) (missing []string, err error) {
 	}), err
 }
 
-// Purge implements refdb.LockStore.
-func (d *Driver) Purge(ctx context.Context, locks []refdb.StandingLock) ([]bool, error) {
+// Purge implements driver.LockStore.
+func (d *Driver) Purge(ctx context.Context, locks []driver.StandingLock) ([]bool, error) {
 	return d.writeEach(ctx, "purge locks", len(locks), func(t *tx, i int) (bool, error) { return t.purge(locks[i]) })
 }
 
 // purge reports whether the row matched.
-func (t *tx) purge(l refdb.StandingLock) (matched bool, err error) {
+func (t *tx) purge(l driver.StandingLock) (matched bool, err error) {
 	var heartbeat any
 	if !l.Heartbeat.IsZero() {
 		heartbeat = l.Heartbeat.UnixMicro()
@@ -79,10 +79,10 @@ func (t *tx) purge(l refdb.StandingLock) (matched bool, err error) {
 	return matched, err
 }
 
-// Abandon implements refdb.LockStore. An Acquire that is under way writes before it.
-func (d *Driver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
+// Abandon implements driver.LockStore. An Acquire that is under way writes before it.
+func (d *Driver) Abandon(ctx context.Context, r driver.AbandonRequest) error {
 	return d.write(ctx, "abandon locks", len(r.Refs), func(t *tx) error {
-		n, err := t.exec(abandon, r.Project, asJSON(r.Refs), r.Owner, orNull(r.Nonce), microsOf(refdb.NeverStale))
+		n, err := t.exec(abandon, r.Project, asJSON(r.Refs), r.Owner, orNull(r.Nonce), microsOf(driver.NeverStale))
 		if err != nil || int(n) == len(r.Refs) {
 			return err
 		}

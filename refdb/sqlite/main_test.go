@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
@@ -33,8 +33,8 @@ const (
 	refB    = "refs/heads/b"
 	owner   = "owner/1"
 
-	v1 refdb.Value = "1111111111111111111111111111111111111111"
-	v2 refdb.Value = "2222222222222222222222222222222222222222"
+	v1 driver.Value = "1111111111111111111111111111111111111111"
+	v2 driver.Value = "2222222222222222222222222222222222222222"
 )
 
 // open returns a driver on a new migrated file, and the file's address.
@@ -71,17 +71,17 @@ func openWithLimits(t testing.TB, url string) *sqlite.Driver {
 }
 
 // request asks for locks that nobody may reclaim during a test.
-func request(owner string, refs ...string) refdb.AcquireRequest {
-	return refdb.AcquireRequest{Project: project, Refs: refs, Owner: owner, StaleAfter: time.Hour}
+func request(owner string, refs ...string) driver.AcquireRequest {
+	return driver.AcquireRequest{Project: project, Refs: refs, Owner: owner, StaleAfter: time.Hour}
 }
 
 // preparation asks to record intents.
-func preparation(updates ...refdb.Update) refdb.PrepareRequest {
-	return refdb.PrepareRequest{Project: project, Owner: owner, Updates: updates, Agent: "agent"}
+func preparation(updates ...driver.Update) driver.PrepareRequest {
+	return driver.PrepareRequest{Project: project, Owner: owner, Updates: updates, Agent: "agent"}
 }
 
 // acquire takes locks, or ends the test.
-func acquire(t testing.TB, d *sqlite.Driver, refs ...string) refdb.Acquired {
+func acquire(t testing.TB, d *sqlite.Driver, refs ...string) driver.Acquired {
 	t.Helper()
 	a, err := d.Acquire(t.Context(), request(owner, refs...))
 	if err != nil {
@@ -91,26 +91,26 @@ func acquire(t testing.TB, d *sqlite.Driver, refs ...string) refdb.Acquired {
 }
 
 // update moves a ref, or ends the test.
-func update(t testing.TB, d *sqlite.Driver, ref string, from, to refdb.Value) {
+func update(t testing.TB, d *sqlite.Driver, ref string, from, to driver.Value) {
 	t.Helper()
 	if err := put(t.Context(), d, ref, from, to); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func put(ctx context.Context, d *sqlite.Driver, ref string, from, to refdb.Value) error {
-	return change(ctx, d, refdb.UpdateRequest{Origin: refdb.Origin{ID: "op"}, Updates: []refdb.Update{{Ref: ref, Old: from, New: to}}})
+func put(ctx context.Context, d *sqlite.Driver, ref string, from, to driver.Value) error {
+	return change(ctx, d, driver.UpdateRequest{Origin: driver.Origin{ID: "op"}, Updates: []driver.Update{{Ref: ref, Old: from, New: to}}})
 }
 
 // change carries out an update of the project.
-func change(ctx context.Context, d *sqlite.Driver, r refdb.UpdateRequest) error {
+func change(ctx context.Context, d *sqlite.Driver, r driver.UpdateRequest) error {
 	r.Project = project
 	return d.Update(ctx, r)
 }
 
 // release releases a lock that was acquired with that token, all of it.
-func release(ctx context.Context, d *sqlite.Driver, owner string, token refdb.Token, refs ...string) error {
-	released, err := d.Release(ctx, refdb.ReleaseRequest{Project: project, Refs: refs, Owner: owner, Token: token})
+func release(ctx context.Context, d *sqlite.Driver, owner string, token driver.Token, refs ...string) error {
+	released, err := d.Release(ctx, driver.ReleaseRequest{Project: project, Refs: refs, Owner: owner, Token: token})
 	if err == nil && len(released.Missing) > 0 {
 		err = fmt.Errorf("%s were not released", released.Missing)
 	}
@@ -118,22 +118,22 @@ func release(ctx context.Context, d *sqlite.Driver, owner string, token refdb.To
 }
 
 // value returns what a ref holds.
-func value(t testing.TB, d *sqlite.Driver, ref string) refdb.Value {
+func value(t testing.TB, d *sqlite.Driver, ref string) driver.Value {
 	t.Helper()
 	rows, err := d.Get(context.WithoutCancel(t.Context()), project, []string{ref})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(rows) == 0 {
-		return refdb.Unknown
+		return driver.Unknown
 	}
 	return rows[0].Value
 }
 
 // locks returns all locks.
-func locks(t testing.TB, d *sqlite.Driver) []refdb.LockInfo {
+func locks(t testing.TB, d *sqlite.Driver) []driver.LockInfo {
 	t.Helper()
-	page, err := d.Locks(context.WithoutCancel(t.Context()), refdb.LockQuery{Limit: 10_000})
+	page, err := d.Locks(context.WithoutCancel(t.Context()), driver.LockQuery{Limit: 10_000})
 	if err != nil {
 		t.Fatal(err)
 	}

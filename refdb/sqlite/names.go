@@ -3,7 +3,7 @@ package sqlite
 import (
 	"context"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
@@ -17,7 +17,7 @@ const (
 	FROM (
 		SELECT above.value AS ref FROM json_each(?2) AS above
 		UNION SELECT (
-			SELECT ref FROM refs WHERE project = ?1` + below + ` AND value NOT IN ('', '` + string(refdb.Deleted) + `', '` + string(refdb.Deleted256) + `') ORDER BY ref LIMIT 1
+			SELECT ref FROM refs WHERE project = ?1` + below + ` AND value NOT IN ('', '` + string(driver.Deleted) + `', '` + string(driver.Deleted256) + `') ORDER BY ref LIMIT 1
 		) FROM json_each(?3) AS created
 		UNION SELECT (
 			SELECT ref FROM locks WHERE project = ?1` + below + ` AND coalesce(stale_after, 0) >= ?5 ORDER BY ref LIMIT 1
@@ -32,12 +32,12 @@ const (
 )
 
 // around returns the rows that decide about the names of the refs that updates create.
-func (t *tx) around(project string, updates []refdb.Update) ([]rules.Row, error) {
+func (t *tx) around(project string, updates []driver.Update) ([]rules.Row, error) {
 	return readRowsAround(context.Background(), t.conn, t.now, project, updates)
 }
 
 // readRowsAround is around with ages up to now.
-func readRowsAround(ctx context.Context, c *conn, now int64, project string, updates []refdb.Update) (rows []rules.Row, err error) {
+func readRowsAround(ctx context.Context, c *conn, now int64, project string, updates []driver.Update) (rows []rules.Row, err error) {
 	created := rules.Created(updates)
 	if len(created) == 0 {
 		return nil, nil
@@ -46,6 +46,6 @@ func readRowsAround(ctx context.Context, c *conn, now int64, project string, upd
 		found := rules.Row{Name: r.text(0)}
 		readRow(&found, now, project, r[1:])
 		rows = append(rows, found)
-	}, rowsAround, project, asJSON(rules.Above(created)), asJSON(created), asJSON(rules.RefsOf(updates)), microsOf(refdb.NeverStale))
+	}, rowsAround, project, asJSON(rules.Above(created)), asJSON(created), asJSON(rules.RefsOf(updates)), microsOf(driver.NeverStale))
 	return rows, err
 }

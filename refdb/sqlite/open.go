@@ -17,7 +17,7 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/globalrefdb/globalrefdb/migrations"
-	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite/internal/filesystem"
 )
 
@@ -39,7 +39,7 @@ const (
 // one too. With synchronous=normal a power failure may undo the last
 // transactions, locks among them; full is the default.
 //
-// The error wraps refdb.ErrSchema if there is no such file, or if its schema is
+// The error wraps driver.ErrSchema if there is no such file, or if its schema is
 // missing, older or newer than this program's.
 func Open(ctx context.Context, rawURL string) (*Driver, error) {
 	a, err := parse(rawURL)
@@ -53,7 +53,7 @@ func Open(ctx context.Context, rawURL string) (*Driver, error) {
 func open(ctx context.Context, a address, patience time.Duration) (*Driver, error) {
 	err := stat(a.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, explain(a.path, "open", fmt.Errorf("%w: there is no such file: run `refdbctl migrate up`", refdb.ErrSchema))
+		return nil, explain(a.path, "open", fmt.Errorf("%w: there is no such file: run `refdbctl migrate up`", refdbdriver.ErrSchema))
 	}
 	if err == nil {
 		err = checkAccess(a.path)
@@ -152,7 +152,7 @@ func (d *Driver) openAnchor(ctx context.Context) error {
 	return err
 }
 
-// CheckSchema implements refdb.SchemaChecker.
+// CheckSchema implements driver.SchemaChecker.
 func (d *Driver) CheckSchema(ctx context.Context) error {
 	return d.read(ctx, "check the schema", func(c *conn) error { return checkSchema(ctx, c) })
 }
@@ -178,7 +178,7 @@ func schemaVersion(ctx context.Context, c *conn) (uint, error) {
 		table, missing = found.VersionTable(), found.Missing()
 	}
 	if table == "" {
-		return 0, fmt.Errorf("%w: %w", refdb.ErrSchema, missing)
+		return 0, fmt.Errorf("%w: %w", refdbdriver.ErrSchema, missing)
 	}
 	oldest := "0"
 	if table == migrations.Table {
@@ -196,7 +196,7 @@ func schemaVersion(ctx context.Context, c *conn) (uint, error) {
 	}
 	recorded.Guards = guards
 	if err := migrations.Check(migrations.SQLite, recorded); err != nil {
-		return 0, fmt.Errorf("%w: %w", refdb.ErrSchema, err)
+		return 0, fmt.Errorf("%w: %w", refdbdriver.ErrSchema, err)
 	}
 	return recorded.Version, nil
 }
@@ -309,16 +309,16 @@ type address struct {
 func parse(rawURL string) (address, error) {
 	rest, ok := cutScheme(rawURL)
 	if !ok {
-		return address{}, fmt.Errorf("%w address %q: want %s:FILE", refdb.ErrInvalid, rawURL, scheme)
+		return address{}, fmt.Errorf("%w address %q: want %s:FILE", refdbdriver.ErrInvalid, rawURL, scheme)
 	}
 	escaped, query, _ := strings.Cut(rest, "?")
 	path, err := parsePath(escaped)
 	if err != nil {
-		return address{}, fmt.Errorf("%w address %q: %w", refdb.ErrInvalid, rawURL, err)
+		return address{}, fmt.Errorf("%w address %q: %w", refdbdriver.ErrInvalid, rawURL, err)
 	}
 	a := address{path: path}
 	if a.synchronous, err = parseQuery(query); err != nil {
-		return address{}, fmt.Errorf("%w address %q: %w", refdb.ErrInvalid, rawURL, err)
+		return address{}, fmt.Errorf("%w address %q: %w", refdbdriver.ErrInvalid, rawURL, err)
 	}
 	return a, nil
 }

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/migrations"
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
@@ -89,7 +89,7 @@ func TestOpenFailsWithOneLineThatSaysWhatToDo(t *testing.T) {
 				!strings.HasSuffix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("got  %v\nwant … %s", err, want)
 			}
-			if errors.Is(err, refdb.ErrSchema) != e.schema {
+			if errors.Is(err, driver.ErrSchema) != e.schema {
 				t.Errorf("ErrSchema: want %v: %v", e.schema, err)
 			}
 			if after, _ := os.ReadDir(filepath.Dir(path)); len(after) != len(before) && filepath.Dir(path) != "/dev" {

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
-var _ refdb.PackStore = (*Driver)(nil)
+var _ driver.PackStore = (*Driver)(nil)
 
 const (
 	// findPack says of a pack whether it is complete, whether a part of it is there and, if ?3, how many before that are.
@@ -40,10 +40,10 @@ const (
 )
 
 // rowsOfPart is about how many rows of a few bytes take as long as a part.
-func rowsOfPart(p refdb.PackPart) int { return 1 + len(p.Data)/4096 }
+func rowsOfPart(p driver.PackPart) int { return 1 + len(p.Data)/4096 }
 
-// StorePart implements refdb.PackStore.
-func (d *Driver) StorePart(ctx context.Context, p refdb.PackPart) error {
+// StorePart implements driver.PackStore.
+func (d *Driver) StorePart(ctx context.Context, p driver.PackPart) error {
 	const doing = "store a part of a pack"
 	return d.decide(ctx, doing, rowsOfPart(p), func(t *tx) (refused, err error) {
 		refused, err = t.storePart(p)
@@ -54,7 +54,7 @@ func (d *Driver) StorePart(ctx context.Context, p refdb.PackPart) error {
 	})
 }
 
-func (t *tx) storePart(p refdb.PackPart) (refused, err error) {
+func (t *tx) storePart(p driver.PackPart) (refused, err error) {
 	var found *rules.PackRow
 	var stored bool
 	var below int64
@@ -86,7 +86,7 @@ func (t *tx) storePart(p refdb.PackPart) (refused, err error) {
 }
 
 // usePacks marks the packs of r as used. It writes nothing if it refuses.
-func (t *tx) usePacks(r refdb.PrepareRequest) (refused, err error) {
+func (t *tx) usePacks(r driver.PrepareRequest) (refused, err error) {
 	if len(r.Packs) == 0 {
 		return nil, nil
 	}
@@ -142,10 +142,10 @@ const (
 		FROM packs WHERE ?1 = '' OR project = ?1`
 )
 
-// Packs implements refdb.PackStore.
-func (d *Driver) Packs(ctx context.Context, q refdb.PackQuery) (refdb.PackPage, error) {
-	return snapshot(ctx, d, "list packs", func(c *conn) (page refdb.PackPage, err error) {
-		if err := c.query(ctx, func(r row) { page.Upto = refdb.Position(r.int(0)) }, readPosition); err != nil {
+// Packs implements driver.PackStore.
+func (d *Driver) Packs(ctx context.Context, q driver.PackQuery) (driver.PackPage, error) {
+	return snapshot(ctx, d, "list packs", func(c *conn) (page driver.PackPage, err error) {
+		if err := c.query(ctx, func(r row) { page.Upto = driver.Position(r.int(0)) }, readPosition); err != nil {
 			return page, err
 		}
 		now := d.now()
@@ -168,14 +168,14 @@ func (d *Driver) Packs(ctx context.Context, q refdb.PackQuery) (refdb.PackPage, 
 }
 
 // packOf reads the columns of listPacks.
-func packOf(project string, now int64, r row) refdb.Pack {
-	return refdb.Pack{
+func packOf(project string, now int64, r row) driver.Pack {
+	return driver.Pack{
 		ID: r.text(0), Project: project, Owner: r.text(1), Prerequisites: rules.SplitIDs(r.text(2)), Tips: rules.SplitIDs(r.text(3)), Full: r.int(4) != 0,
-		Position: refdb.Position(r.int(5)), Parts: int(r.int(6)), Size: r.int(7), Sum: r.text(8), Age: durationOf(now - r.int(9)),
+		Position: driver.Position(r.int(5)), Parts: int(r.int(6)), Size: r.int(7), Sum: r.text(8), Age: durationOf(now - r.int(9)),
 	}
 }
 
-// PackPart implements refdb.PackStore.
+// PackPart implements driver.PackStore.
 func (d *Driver) PackPart(ctx context.Context, id string, number int) ([]byte, error) {
 	const doing = "read a part of a pack"
 	data, err := read(ctx, d, doing, func(c *conn) (data []byte, err error) {
@@ -183,16 +183,16 @@ func (d *Driver) PackPart(ctx context.Context, id string, number int) ([]byte, e
 		return data, err
 	})
 	if err == nil && data == nil {
-		err = fmt.Errorf("%s: part %d of pack %s: %w", doing, number, id, refdb.ErrNoPack)
+		err = fmt.Errorf("%s: part %d of pack %s: %w", doing, number, id, driver.ErrNoPack)
 	}
 	return data, err
 }
 
-// PackUsage implements refdb.PackStore.
-func (d *Driver) PackUsage(ctx context.Context, project string) (refdb.PackUsage, error) {
-	return read(ctx, d, "count packs", func(c *conn) (u refdb.PackUsage, err error) {
+// PackUsage implements driver.PackStore.
+func (d *Driver) PackUsage(ctx context.Context, project string) (driver.PackUsage, error) {
+	return read(ctx, d, "count packs", func(c *conn) (u driver.PackUsage, err error) {
 		err = c.query(ctx, func(r row) {
-			u = refdb.PackUsage{Packs: int(r.int(0)), FullPacks: int(r.int(1)), Size: r.int(2), Unused: int(r.int(3)), UnusedSize: r.int(4)}
+			u = driver.PackUsage{Packs: int(r.int(0)), FullPacks: int(r.int(1)), Size: r.int(2), Unused: int(r.int(3)), UnusedSize: r.int(4)}
 		}, packUsage, project)
 		return u, err
 	})
@@ -222,23 +222,23 @@ const (
 	deletePacks = `DELETE FROM packs WHERE id IN (SELECT value FROM json_each(?))`
 )
 
-// DropPack implements refdb.PackStore.
+// DropPack implements driver.PackStore.
 func (d *Driver) DropPack(ctx context.Context, id string) error {
 	_, err := d.dropPacks(ctx, "drop a pack", 1, unusedPack, func(*tx) any { return id })
 	return err
 }
 
-// DropAbandonedPacks implements refdb.PackStore.
+// DropAbandonedPacks implements driver.PackStore.
 func (d *Driver) DropAbandonedPacks(ctx context.Context, olderThan time.Duration, limit int) (int, error) {
 	return d.dropPacks(ctx, "drop abandoned packs", limit, abandonedPacks, func(t *tx) any { return t.now - microsOf(olderThan) })
 }
 
-// DropSupersededPacks implements refdb.PackStore.
+// DropSupersededPacks implements driver.PackStore.
 func (d *Driver) DropSupersededPacks(ctx context.Context, project string, limit int) (int, error) {
 	return d.dropPacks(ctx, "drop superseded packs", limit, supersededPacks, func(*tx) any { return project })
 }
 
-// RemovePacks implements refdb.PackStore.
+// RemovePacks implements driver.PackStore.
 func (d *Driver) RemovePacks(ctx context.Context, project string, limit int) (int, error) {
 	return d.dropPacks(ctx, "remove packs", limit, packsOfProject, func(*tx) any { return project })
 }

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
@@ -15,7 +15,7 @@ func TestALargePackWhoseDropIsInterrupted(t *testing.T) {
 	d := db.Open(t).(*sqlite.Driver)
 	ctx := t.Context()
 	const parts = 130
-	part := func(number int) refdb.PackPart {
+	part := func(number int) driver.PackPart {
 		p := packOf("p") // that says how large it is
 		p.Number, p.Last, p.Pack.Size = number, number == parts-1, parts<<20
 		return p
@@ -36,24 +36,24 @@ func TestALargePackWhoseDropIsInterrupted(t *testing.T) {
 	again := usingPack("p")
 	again.Nonce, again.Updates[0].Ref = "again", "refs/heads/again"
 	_, using := d.Prepare(ctx, again)
-	for what, err := range map[string]error{"reading it": reading, "using it": using, "ending it": d.StorePart(ctx, refdb.PackPart{
+	for what, err := range map[string]error{"reading it": reading, "using it": using, "ending it": d.StorePart(ctx, driver.PackPart{
 		Pack: part(0).Pack, Number: parts, Data: []byte("x"), Last: true,
 	})} {
-		if !errors.Is(err, refdb.ErrNoPack) {
+		if !errors.Is(err, driver.ErrNoPack) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if page, err := d.Packs(ctx, refdb.PackQuery{Project: project, Limit: 10}); err != nil || len(page.Packs) > 0 {
+	if page, err := d.Packs(ctx, driver.PackQuery{Project: project, Limit: 10}); err != nil || len(page.Packs) > 0 {
 		t.Errorf("listed are %+v, %v", page.Packs, err)
 	}
-	if u, err := d.PackUsage(ctx, project); err != nil || u != (refdb.PackUsage{Unused: 1, UnusedSize: parts<<20 - 64}) {
+	if u, err := d.PackUsage(ctx, project); err != nil || u != (driver.PackUsage{Unused: 1, UnusedSize: parts<<20 - 64}) {
 		t.Errorf("%+v, %v", u, err)
 	}
 	db.Exec(t, `DROP TRIGGER stop`)
 	if n, err := d.DropAbandonedPacks(ctx, 0, 10); n != 1 || err != nil {
 		t.Errorf("%d abandoned packs went, %v", n, err)
 	}
-	if u, err := d.PackUsage(ctx, ""); err != nil || u != (refdb.PackUsage{}) {
+	if u, err := d.PackUsage(ctx, ""); err != nil || u != (driver.PackUsage{}) {
 		t.Errorf("left are %+v, %v", u, err)
 	}
 }

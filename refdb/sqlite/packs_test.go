@@ -3,17 +3,17 @@ package sqlite_test
 import (
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // packOf is a pack of a byte.
-func packOf(id string) refdb.PackPart {
-	return refdb.PackPart{Pack: refdb.Pack{ID: id, Project: project, Owner: owner, Tips: []string{string(v1)}, Size: 1}, Data: []byte("x"), Last: true}
+func packOf(id string) driver.PackPart {
+	return driver.PackPart{Pack: driver.Pack{ID: id, Project: project, Owner: owner, Tips: []string{string(v1)}, Size: 1}, Data: []byte("x"), Last: true}
 }
 
 // usingPack prepares a ref of its own.
-func usingPack(id string) refdb.PrepareRequest {
-	r := preparation(refdb.Update{Ref: "refs/heads/" + id, New: v1})
+func usingPack(id string) driver.PrepareRequest {
+	r := preparation(driver.Update{Ref: "refs/heads/" + id, New: v1})
 	r.Packs = []string{id}
 	return r
 }
@@ -27,15 +27,15 @@ func TestPositionsOfPacksAndOfChangesAreOneCount(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var last refdb.Position
-	next := func(what string, p refdb.Position) {
+	var last driver.Position
+	next := func(what string, p driver.Position) {
 		t.Helper()
 		if p != last+1 {
 			t.Errorf("%s has position %d, the last one was %d", what, p, last)
 		}
 		last = p
 	}
-	state := func() refdb.Position {
+	state := func() driver.Position {
 		t.Helper()
 		s, err := d.HistoryState(ctx)
 		if err != nil {
@@ -49,21 +49,21 @@ func TestPositionsOfPacksAndOfChangesAreOneCount(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		page, err := d.Packs(ctx, refdb.PackQuery{Project: project, Limit: 10})
+		page, err := d.Packs(ctx, driver.PackQuery{Project: project, Limit: 10})
 		if err != nil || len(page.Packs) != n+1 || page.Upto != page.Packs[n].Position {
 			t.Fatalf("%+v, %v", page, err)
 		}
 		next("the pack", page.Packs[n].Position)
-		err = d.Finish(ctx, refdb.FinishRequest{
-			Project: project, Origin: refdb.Origin{ID: "finish", Owner: owner}, Token: p.Token, Done: []refdb.Update{{Ref: "refs/heads/" + id, New: v1}},
+		err = d.Finish(ctx, driver.FinishRequest{
+			Project: project, Origin: driver.Origin{ID: "finish", Owner: owner}, Token: p.Token, Done: []driver.Update{{Ref: "refs/heads/" + id, New: v1}},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		next("the change", state())
 		// Used again, it needs no position.
-		if _, err := d.Prepare(ctx, refdb.PrepareRequest{
-			Project: project, Updates: []refdb.Update{{Ref: "refs/heads/again-" + id, New: v1}}, Owner: owner, Nonce: "again-" + id, Packs: []string{id},
+		if _, err := d.Prepare(ctx, driver.PrepareRequest{
+			Project: project, Updates: []driver.Update{{Ref: "refs/heads/again-" + id, New: v1}}, Owner: owner, Nonce: "again-" + id, Packs: []string{id},
 		}); err != nil {
 			t.Fatal(err)
 		}

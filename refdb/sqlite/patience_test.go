@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 func TestAllThatWaitForAStuckWriterFailTogether(t *testing.T) {
@@ -25,7 +25,7 @@ func TestAllThatWaitForAStuckWriterFailTogether(t *testing.T) {
 			callers.Go(func() {
 				time.Sleep(time.Duration(i) * 100 * time.Millisecond)
 				err := put(t.Context(), d, fmt.Sprintf("refs/heads/%d", i), "", v1)
-				if !errors.Is(err, refdb.ErrUnavailable) {
+				if !errors.Is(err, driver.ErrUnavailable) {
 					t.Errorf("caller %d: %v", i, err)
 				}
 				// 5 s of the first of them, and the time until it looks for the last time.
@@ -47,7 +47,7 @@ func TestTriesThatFollowDontWaitForAStuckWriterAllOver(t *testing.T) {
 		leave := occupy(t, openWithLimits(t, "sqlite:"+path))
 		start := time.Now()
 		for range 4 {
-			if err := put(t.Context(), d, refA, "", v1); !errors.Is(err, refdb.ErrUnavailable) {
+			if err := put(t.Context(), d, refA, "", v1); !errors.Is(err, driver.ErrUnavailable) {
 				t.Errorf("got %v", err)
 			}
 		}
@@ -61,7 +61,7 @@ func TestTriesThatFollowDontWaitForAStuckWriterAllOver(t *testing.T) {
 		leave = occupy(t, openWithLimits(t, "sqlite:"+path))
 		defer leave()
 		start = time.Now()
-		if err := put(t.Context(), d, refA, v1, v2); !errors.Is(err, refdb.ErrUnavailable) || time.Since(start) < 5*time.Second {
+		if err := put(t.Context(), d, refA, v1, v2); !errors.Is(err, driver.ErrUnavailable) || time.Since(start) < 5*time.Second {
 			t.Errorf("gave up after %v: %v", time.Since(start), err)
 		}
 	})

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
@@ -111,7 +111,7 @@ func TestP1ProcessesNeverOverlapUnderALock(t *testing.T) {
 	for _, p := range all {
 		p.end(t)
 	}
-	if got := value(t, openAgain(t, url), refA); got != refdb.Value(strconv.Itoa(n*each)) {
+	if got := value(t, openAgain(t, url), refA); got != driver.Value(strconv.Itoa(n*each)) {
 		t.Errorf("they counted to %s, want %d", got, n*each)
 	}
 }
@@ -130,10 +130,10 @@ func count(args []string) error {
 	}
 	defer d.Close()
 	name := fmt.Sprintf("site/%d", os.Getpid())
-	var last refdb.Token
+	var last driver.Token
 	for n > 0 {
 		a, err := d.Acquire(ctx, request(name, refA, refB))
-		if errors.Is(err, refdb.ErrLocked) {
+		if errors.Is(err, driver.ErrLocked) {
 			continue
 		}
 		if err != nil {
@@ -146,7 +146,7 @@ func count(args []string) error {
 		if err := os.Mkdir(inside, 0o777); err != nil {
 			return fmt.Errorf("another process is inside: %w", err)
 		}
-		var old refdb.Value
+		var old driver.Value
 		if len(a.Refs) > 0 {
 			old = a.Refs[0].Value
 		}
@@ -154,9 +154,9 @@ func count(args []string) error {
 		if err := os.Remove(inside); err != nil {
 			return err
 		}
-		if err := change(ctx, d, refdb.UpdateRequest{
-			Updates: []refdb.Update{{Ref: refA, Old: old, New: refdb.Value(strconv.Itoa(number + 1))}},
-			Fence:   &refdb.Fence{Refs: []string{refA, refB}, Owner: name, Token: a.Token, Release: true},
+		if err := change(ctx, d, driver.UpdateRequest{
+			Updates: []driver.Update{{Ref: refA, Old: old, New: driver.Value(strconv.Itoa(number + 1))}},
+			Fence:   &driver.Fence{Refs: []string{refA, refB}, Owner: name, Token: a.Token, Release: true},
 		}); err != nil {
 			return err
 		}
@@ -207,22 +207,22 @@ func pairs(args []string) error {
 		r := request(fmt.Sprintf("site/%d", os.Getpid()), refA, refB)
 		r.StaleAfter = time.Millisecond // for whoever comes after us
 		a, err := d.Acquire(ctx, r)
-		if errors.Is(err, refdb.ErrLocked) {
+		if errors.Is(err, driver.ErrLocked) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		var old refdb.Value
+		var old driver.Value
 		if len(a.Refs) > 0 {
 			old = a.Refs[0].Value
 		}
-		next := refdb.Value(fmt.Sprint(a.Token))
-		for i, u := range []refdb.UpdateRequest{
-			{Updates: []refdb.Update{{Ref: refA, Old: old, New: v1}, {Ref: refB, Old: old, New: v1}}},
-			{Updates: []refdb.Update{{Ref: refA, Old: v1, New: next}, {Ref: refB, Old: v1, New: next}}},
+		next := driver.Value(fmt.Sprint(a.Token))
+		for i, u := range []driver.UpdateRequest{
+			{Updates: []driver.Update{{Ref: refA, Old: old, New: v1}, {Ref: refB, Old: old, New: v1}}},
+			{Updates: []driver.Update{{Ref: refA, Old: v1, New: next}, {Ref: refB, Old: v1, New: next}}},
 		} {
-			u.ID, u.Fence = fmt.Sprint(i, next), &refdb.Fence{Refs: r.Refs, Owner: r.Owner, Token: a.Token}
+			u.ID, u.Fence = fmt.Sprint(i, next), &driver.Fence{Refs: r.Refs, Owner: r.Owner, Token: a.Token}
 			if i == 1 {
 				u.Fence.Release = true
 			}
@@ -242,7 +242,7 @@ func TestAProcessInsideItsTransactionKeepsWritersOutUntilItDies(t *testing.T) {
 	p.line(t)
 
 	d.SetPatience(20 * time.Millisecond)
-	if err := put(t.Context(), d, refA, v1, v2); !errors.Is(err, refdb.ErrUnavailable) {
+	if err := put(t.Context(), d, refA, v1, v2); !errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("while it is inside: %v", err)
 	}
 	if got := value(t, d, refA); got != v1 {
@@ -342,22 +342,22 @@ func limited(args []string) error {
 	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &unlimited); err != nil {
 		return err
 	}
-	for _, size := range []int{10, refdb.MaxUpdateRefs} {
-		updates := []refdb.Update{{Ref: refA, Old: v1, New: v2}}
+	for _, size := range []int{10, driver.MaxUpdateRefs} {
+		updates := []driver.Update{{Ref: refA, Old: v1, New: v2}}
 		for i := range size - 1 {
-			updates = append(updates, refdb.Update{Ref: fmt.Sprintf("refs/heads/x/%05d/%s", i, strings.Repeat("y", 100)), New: v1})
+			updates = append(updates, driver.Update{Ref: fmt.Sprintf("refs/heads/x/%05d/%s", i, strings.Repeat("y", 100)), New: v1})
 		}
-		x := refdb.UpdateRequest{Updates: updates}
+		x := driver.UpdateRequest{Updates: updates}
 		limit := unlimited
 		limit.Cur = 4096 // less than the log needs for one page
 		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
 			return err
 		}
 		err := change(ctx, d, x)
-		if refdb.ClassOf(err) != refdb.Permanent || !strings.Contains(fmt.Sprint(err), ": check the file's disk, its space and quota") {
+		if driver.ClassOf(err) != driver.Permanent || !strings.Contains(fmt.Sprint(err), ": check the file's disk, its space and quota") {
 			return fmt.Errorf("%d updates on a full disk: %v", size, err)
 		}
-		page, err := d.List(ctx, refdb.RefQuery{Project: project, Limit: 10})
+		page, err := d.List(ctx, driver.RefQuery{Project: project, Limit: 10})
 		if err != nil || len(page.Refs) != 1 || page.Refs[0].Value != v1 {
 			return fmt.Errorf("%d updates on a full disk left %v, %v", size, page, err)
 		}
@@ -367,7 +367,7 @@ func limited(args []string) error {
 		if err := change(ctx, d, x); err != nil {
 			return fmt.Errorf("%d updates when there was space again: %w", size, err)
 		}
-		if n, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: 2 * size}); err != nil || n != size {
+		if n, err := d.Remove(ctx, driver.RemoveRequest{Project: project, Limit: 2 * size}); err != nil || n != size {
 			return fmt.Errorf("removed %d of %d: %w", n, size, err)
 		}
 		if err := put(ctx, d, refA, "", v1); err != nil {

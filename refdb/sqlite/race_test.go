@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
@@ -52,7 +52,7 @@ func TestOfAnAcquisitionAndAnUpdateTheUpdateIsRefusedOrItsValueAcquired(t *testi
 	var refused int
 	for i := range rounds(1000) {
 		ref := fmt.Sprintf("refs/heads/%d", i)
-		var acquired refdb.Acquired
+		var acquired driver.Acquired
 		var lockErr, updateErr error
 		race(
 			func() { acquired, lockErr = d[0].Acquire(t.Context(), request(owner, ref)) },
@@ -68,9 +68,9 @@ func TestOfAnAcquisitionAndAnUpdateTheUpdateIsRefusedOrItsValueAcquired(t *testi
 			t.Fatal(lockErr)
 		}
 		switch {
-		case errors.Is(updateErr, refdb.ErrLocked):
+		case errors.Is(updateErr, driver.ErrLocked):
 			refused++
-			if len(acquired.Refs) != 0 || value(t, d[0], ref) != refdb.Unknown {
+			if len(acquired.Refs) != 0 || value(t, d[0], ref) != driver.Unknown {
 				t.Fatalf("round %d: acquired %v, but the update was refused", i, acquired.Refs)
 			}
 		case updateErr == nil:
@@ -88,9 +88,9 @@ func TestOfTwoAcquisitionsThatOverlapOneWinsAndTheOtherLeavesNothing(t *testing.
 	t.Parallel()
 	d := drivers(t, 2)
 	sets := [][]string{{"refs/a", "refs/b"}, {"refs/b", "refs/c"}}
-	var last refdb.Token
+	var last driver.Token
 	for i := range rounds(1000) {
-		var acquired [2]refdb.Acquired
+		var acquired [2]driver.Acquired
 		var errs [2]error
 		try := func(n int) func() {
 			return func() {
@@ -102,7 +102,7 @@ func TestOfTwoAcquisitionsThatOverlapOneWinsAndTheOtherLeavesNothing(t *testing.
 		if winner < 0 {
 			t.Fatalf("round %d: both failed: %v", i, errs)
 		}
-		var locked *refdb.LockedError
+		var locked *driver.LockedError
 		if !errors.As(errs[1-winner], &locked) || len(locked.Holders) != 1 || locked.Holders[0].Ref != "refs/b" ||
 			locked.Holders[0].Token != acquired[winner].Token {
 			t.Fatalf("round %d: the other got %v", i, errs[1-winner])
@@ -126,10 +126,10 @@ func TestOfManyContendersForAStaleLockOneWins(t *testing.T) {
 	d := drivers(t, 4)
 	for i := range rounds(250) {
 		ref := fmt.Sprintf("refs/heads/%d", i)
-		old := refdb.Token(1000 + i)
+		old := driver.Token(1000 + i)
 		write(t, d[0], `INSERT INTO locks (project, ref, heartbeat, token, owner) VALUES (?, ?, 1, ?, 'gone')`, project, ref, int64(old))
 		var mu sync.Mutex
-		var won []refdb.Acquired
+		var won []driver.Acquired
 		var runners []func()
 		for n := range d {
 			runners = append(runners, func() {
@@ -138,7 +138,7 @@ func TestOfManyContendersForAStaleLockOneWins(t *testing.T) {
 				defer mu.Unlock()
 				if err == nil {
 					won = append(won, a)
-				} else if !errors.Is(err, refdb.ErrLocked) {
+				} else if !errors.Is(err, driver.ErrLocked) {
 					t.Error(err)
 				}
 			})
@@ -157,20 +157,20 @@ func TestOfAFencedUpdateAndAReclaimTheUpdateIsLostOrItsValueAcquired(t *testing.
 		ref := fmt.Sprintf("refs/heads/%d", i)
 		old := acquire(t, d[0], ref)
 		write(t, d[0], `UPDATE locks SET heartbeat = 1 WHERE ref = ?`, ref)
-		var reclaimed refdb.Acquired
+		var reclaimed driver.Acquired
 		var lockErr, updateErr error
 		race(
 			func() { reclaimed, lockErr = d[1].Acquire(t.Context(), request("owner/2", ref)) },
 			func() {
-				updateErr = change(t.Context(), d[0], refdb.UpdateRequest{Updates: []refdb.Update{{Ref: ref, New: v1}},
-					Fence: &refdb.Fence{Refs: []string{ref}, Owner: owner, Token: old.Token}})
+				updateErr = change(t.Context(), d[0], driver.UpdateRequest{Updates: []driver.Update{{Ref: ref, New: v1}},
+					Fence: &driver.Fence{Refs: []string{ref}, Owner: owner, Token: old.Token}})
 			},
 		)
 		if lockErr != nil {
 			t.Fatal(lockErr)
 		}
 		switch wrote := updateErr == nil; {
-		case !wrote && !errors.Is(updateErr, refdb.ErrLockLost):
+		case !wrote && !errors.Is(updateErr, driver.ErrLockLost):
 			t.Fatal(updateErr)
 		case wrote != (len(reclaimed.Refs) == 1):
 			t.Fatalf("round %d: the update: %v, reclaimed with %v", i, updateErr, reclaimed.Refs)

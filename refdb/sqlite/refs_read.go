@@ -7,12 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
-// List implements refdb.RefStore.
-func (d *Driver) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, error) {
+// List implements driver.RefStore.
+func (d *Driver) List(ctx context.Context, q driver.RefQuery) (driver.RefPage, error) {
 	var w where
 	w.add("project = ?", q.Project)
 	w.prefix("ref", q.Prefix)
@@ -20,12 +20,12 @@ func (d *Driver) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, err
 		w.add("ref > ?", q.After)
 	}
 	if !q.Deleted {
-		w.add("value NOT IN (?, ?)", string(refdb.Deleted), string(refdb.Deleted256))
+		w.add("value NOT IN (?, ?)", string(driver.Deleted), string(driver.Deleted256))
 	}
-	refs, last, err := page(ctx, d, "list refs", "ref, value, time, op FROM refs", w, "ref", q.Limit, func(_ int64, r row) refdb.Ref {
+	refs, last, err := page(ctx, d, "list refs", "ref, value, time, op FROM refs", w, "ref", q.Limit, func(_ int64, r row) driver.Ref {
 		return refOf(r.text(0), r.text(1), r.int(2), r.text(3))
 	})
-	return refdb.RefPage{Refs: refs, Next: last.Name}, err
+	return driver.RefPage{Refs: refs, Next: last.Name}, err
 }
 
 // page reads at most limit rows. If there are as many, it also returns the last of
@@ -96,9 +96,9 @@ const get = `
 	FROM json_each(?2) AS name
 	CROSS JOIN refs AS r ON r.project = ?1 AND r.ref = name.value`
 
-// Get implements refdb.RefStore.
-func (d *Driver) Get(ctx context.Context, project string, refs []string) ([]refdb.Ref, error) {
-	return read(ctx, d, "read refs", func(c *conn) (found []refdb.Ref, err error) {
+// Get implements driver.RefStore.
+func (d *Driver) Get(ctx context.Context, project string, refs []string) ([]driver.Ref, error) {
+	return read(ctx, d, "read refs", func(c *conn) (found []driver.Ref, err error) {
 		err = c.query(ctx, func(r row) {
 			found = append(found, refOf(r.text(0), r.text(1), r.int(2), r.text(3)))
 		}, get, project, asJSON(refs))
@@ -106,13 +106,13 @@ func (d *Driver) Get(ctx context.Context, project string, refs []string) ([]refd
 	})
 }
 
-// States implements refdb.RefStore. Values and locks come from one statement, and
+// States implements driver.RefStore. Values and locks come from one statement, and
 // so from one snapshot, in which the file is admitted. The time for the ages is read before.
-func (d *Driver) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
-	return snapshot(ctx, d, "read refs and locks", func(c *conn) ([]refdb.State, error) {
+func (d *Driver) States(ctx context.Context, project string, refs []string) ([]driver.State, error) {
+	return snapshot(ctx, d, "read refs and locks", func(c *conn) ([]driver.State, error) {
 		now := d.now()
 		if admitted, err := d.isAdmitted(ctx, c); err != nil || !admitted {
-			return nil, cmp.Or(err, refdb.ErrNotAdmitted)
+			return nil, cmp.Or(err, driver.ErrNotAdmitted)
 		}
 		rows, err := readRows(ctx, c, now, project, refs)
 		return rules.States(rows), err
@@ -138,16 +138,16 @@ FROM name WHERE project IS NOT NULL ORDER BY project`
 
 const afterMarkers = `locks WHERE substr(project, 1, length(?3)) <> ?3 AND project > `
 
-// Summaries implements refdb.RefStore.
-func (d *Driver) Summaries(ctx context.Context, q refdb.SummaryQuery) (refdb.SummaryPage, error) {
-	return read(ctx, d, "list projects", func(c *conn) (page refdb.SummaryPage, err error) {
+// Summaries implements driver.RefStore.
+func (d *Driver) Summaries(ctx context.Context, q driver.SummaryQuery) (driver.SummaryPage, error) {
+	return read(ctx, d, "list projects", func(c *conn) (page driver.SummaryPage, err error) {
 		err = c.query(ctx, func(r row) {
-			p := refdb.ProjectSummary{Name: r.text(0), Refs: int(r.int(1)), Deleted: int(r.int(2)), Locks: int(r.int(3))}
+			p := driver.ProjectSummary{Name: r.text(0), Refs: int(r.int(1)), Deleted: int(r.int(2)), Locks: int(r.int(3))}
 			if at := r.int(4); at != 0 {
 				p.Changed = time.UnixMicro(at).UTC()
 			}
 			page.Summaries = append(page.Summaries, p)
-		}, summariesSQL, q.After, int64(q.Limit), refdb.ReclaimPrefix, string(refdb.Deleted), string(refdb.Deleted256))
+		}, summariesSQL, q.After, int64(q.Limit), driver.ReclaimPrefix, string(driver.Deleted), string(driver.Deleted256))
 		if n := len(page.Summaries); n > 0 && n == q.Limit {
 			page.Next = page.Summaries[n-1].Name
 		}

@@ -3,7 +3,7 @@ package sqlite
 import (
 	"context"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
@@ -30,12 +30,12 @@ const (
 	purgeTombstones = `DELETE FROM refs WHERE ref IN (SELECT value FROM json_each(?5)) AND` + oldTombstone
 )
 
-// Remove implements refdb.RefStore.
-func (d *Driver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error) {
+// Remove implements driver.RefStore.
+func (d *Driver) Remove(ctx context.Context, r driver.RemoveRequest) (int, error) {
 	return decide(ctx, d, "remove refs", r.Limit, func(t *tx) (int, error, error) { return t.remove(r) })
 }
 
-func (t *tx) remove(r refdb.RemoveRequest) (removed int, refused, err error) {
+func (t *tx) remove(r driver.RemoveRequest) (removed int, refused, err error) {
 	if refused, err := t.checkRemove(r); err != nil || refused != nil {
 		return 0, refused, err
 	}
@@ -50,9 +50,9 @@ func (t *tx) remove(r refdb.RemoveRequest) (removed int, refused, err error) {
 	return int(n), nil, err
 }
 
-// checkRemove returns a *refdb.LockedError if the locks of the project keep r from it.
-func (t *tx) checkRemove(r refdb.RemoveRequest) (refused, err error) {
-	var locks []refdb.LockInfo
+// checkRemove returns a *driver.LockedError if the locks of the project keep r from it.
+func (t *tx) checkRemove(r driver.RemoveRequest) (refused, err error) {
+	var locks []driver.LockInfo
 	err = t.query(func(columns row) {
 		locks = append(locks, lockOf(t.now, r.Project, columns.text(0), columns[1:]))
 	}, projectLocks, r.Project)
@@ -62,12 +62,12 @@ func (t *tx) checkRemove(r refdb.RemoveRequest) (refused, err error) {
 	return rules.Remove(r, locks), nil
 }
 
-// PurgeTombstones implements refdb.RefStore. It finds them before the write
+// PurgeTombstones implements driver.RefStore. It finds them before the write
 // transaction, because that reads the whole project, and checks them again in
 // it: a ref may have been set meanwhile. Then it finds others, up to the limit.
-func (d *Driver) PurgeTombstones(ctx context.Context, r refdb.TombstoneRequest) (removed int, err error) {
+func (d *Driver) PurgeTombstones(ctx context.Context, r driver.TombstoneRequest) (removed int, err error) {
 	args := func(now int64, last any) []any {
-		return []any{r.Project, string(refdb.Deleted), string(refdb.Deleted256), now - microsOf(r.OlderThan), last}
+		return []any{r.Project, string(driver.Deleted), string(driver.Deleted256), now - microsOf(r.OlderThan), last}
 	}
 	for removed < r.Limit {
 		var refs []string

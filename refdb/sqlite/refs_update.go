@@ -3,7 +3,7 @@ package sqlite
 import (
 	"context"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
@@ -26,8 +26,8 @@ const (
 		SELECT ?1, pair.value ->> 0, pair.value ->> 1, ?3, ?4 FROM json_each(?2) AS pair WHERE true` + overwrite
 )
 
-// Update implements refdb.RefStore.
-func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
+// Update implements driver.RefStore.
+func (d *Driver) Update(ctx context.Context, r driver.UpdateRequest) error {
 	rows := len(r.Updates)
 	if r.Fence != nil {
 		rows += len(r.Fence.Refs)
@@ -36,7 +36,7 @@ func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 }
 
 // update writes nothing if it is refused.
-func (t *tx) update(r refdb.UpdateRequest) (refused, err error) {
+func (t *tx) update(r driver.UpdateRequest) (refused, err error) {
 	refs := rules.RefsOf(r.Updates)
 	var missing []string
 	var rows, around []rules.Row
@@ -70,7 +70,7 @@ func (t *tx) update(r refdb.UpdateRequest) (refused, err error) {
 }
 
 // put writes the new values. Triggers record the changes in the history.
-func (t *tx) put(project string, by refdb.Origin, updates []refdb.Update) (err error) {
+func (t *tx) put(project string, by driver.Origin, updates []driver.Update) (err error) {
 	switch len(updates) {
 	case 0:
 	case 1:
@@ -86,8 +86,8 @@ func (t *tx) put(project string, by refdb.Origin, updates []refdb.Update) (err e
 }
 
 // missing is rules.Missing in SQL: it returns no rows unless some are missing.
-func (t *tx) missing(project string, f refdb.Fence, k rules.Kind) (refs []string, err error) {
+func (t *tx) missing(project string, f driver.Fence, k rules.Kind) (refs []string, err error) {
 	err = t.query(func(r row) { refs = append(refs, r.text(0)) }, lostOf, project, asJSON(f.Refs), f.Owner, int64(f.Token),
-		microsOf(refdb.NeverStale), k == rules.Intent)
+		microsOf(driver.NeverStale), k == rules.Intent)
 	return refs, err
 }

@@ -6,7 +6,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
@@ -66,8 +66,8 @@ func oneOrMany(single, many string, refs []string) (statement, names string) {
 	return many, asJSON(refs)
 }
 
-func refOf(name, value string, micros int64, op string) refdb.Ref {
-	ref := refdb.Ref{Name: name, Value: refdb.Value(value), Op: operation.ID(op)}
+func refOf(name, value string, micros int64, op string) driver.Ref {
+	ref := driver.Ref{Name: name, Value: driver.Value(value), Op: operation.ID(op)}
 	if micros != 0 {
 		ref.Time = timeOf(micros)
 	}
@@ -75,15 +75,15 @@ func refOf(name, value string, micros int64, op string) refdb.Ref {
 }
 
 // lockOf reads owner, token, heartbeat and stale_after, any of the last three of which may be NULL.
-func lockOf(now int64, project, ref string, r row) refdb.LockInfo {
-	l := refdb.LockInfo{
+func lockOf(now int64, project, ref string, r row) driver.LockInfo {
+	l := driver.LockInfo{
 		Project:    project,
 		Ref:        ref,
 		Owner:      r.text(0),
-		Token:      refdb.Token(r.int(1)),
+		Token:      driver.Token(r.int(1)),
 		Heartbeat:  timeOf(r.int(2)),
 		Age:        durationOf(now - r.int(2)),
-		StaleAfter: refdb.DefaultStaleAfter,
+		StaleAfter: driver.DefaultStaleAfter,
 	}
 	if !r.null(3) {
 		l.StaleAfter = durationOf(r.int(3))
@@ -105,7 +105,7 @@ func microsOf(d time.Duration) int64 {
 }
 
 // opOf returns what a row of a ref has in its column op.
-func opOf(by refdb.Origin) any {
+func opOf(by driver.Origin) any {
 	if by.ID == "" {
 		return nil
 	}

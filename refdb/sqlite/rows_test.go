@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 func TestMicrosecondsBecomeDurations(t *testing.T) {
@@ -39,9 +39,9 @@ func TestALockIsNotStaleForOthersBeforeItIsForItsHolder(t *testing.T) {
 func TestALockWithoutTimesReadsAsTheOldestThereCanBe(t *testing.T) {
 	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	got := lockOf(now.UnixMicro(), "p", "r", row{"owner", nil, nil, nil})
-	want := refdb.LockInfo{
+	want := driver.LockInfo{
 		Project: "p", Ref: "r", Owner: "owner", Heartbeat: time.Unix(0, 0).UTC(),
-		Age: now.Sub(time.Unix(0, 0)), StaleAfter: refdb.DefaultStaleAfter,
+		Age: now.Sub(time.Unix(0, 0)), StaleAfter: driver.DefaultStaleAfter,
 	}
 	if got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)

@@ -4,7 +4,7 @@ import (
 	"database/sql"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A PRAGMA and a temporary table are a connection's own, and what the file keeps can't change while it is open.
@@ -31,7 +31,7 @@ func TestWhatAnotherConnectionSetsChangesNothing(t *testing.T) {
 	if err := db.QueryRowContext(t.Context(), `PRAGMA journal_mode = delete`).Scan(&mode); err == nil && mode != "wal" {
 		t.Errorf("the journal's mode became %s while the file was open", mode)
 	}
-	two := refdb.UpdateRequest{Origin: refdb.Origin{ID: "two"}, Updates: []refdb.Update{{Ref: refA, Old: v1, New: v2}}}
+	two := driver.UpdateRequest{Origin: driver.Origin{ID: "two"}, Updates: []driver.Update{{Ref: refA, Old: v1, New: v2}}}
 	if err := change(t.Context(), d, two); err != nil {
 		t.Fatal(err)
 	}

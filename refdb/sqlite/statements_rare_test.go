@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // These requests come between those of pushes and locks: each step continues with what the steps
@@ -15,41 +15,41 @@ func TestStatementsOfIntentsProjectsPacksAndAdmission(t *testing.T) {
 	statements := recordStatements(d)
 	ctx := t.Context()
 	const main, other = "refs/heads/main", "refs/heads/other"
-	var p refdb.Prepared
-	preparing := func(nonce string) refdb.PrepareRequest {
-		r := preparation(refdb.Update{Ref: main, New: v1}, refdb.Update{Ref: other, New: v1})
+	var p driver.Prepared
+	preparing := func(nonce string) driver.PrepareRequest {
+		r := preparation(driver.Update{Ref: main, New: v1}, driver.Update{Ref: other, New: v1})
 		r.Nonce = nonce
 		return r
 	}
-	prepare := func(r refdb.PrepareRequest) (err error) {
+	prepare := func(r driver.PrepareRequest) (err error) {
 		p, err = d.Prepare(ctx, r)
 		return err
 	}
-	intents := func() []refdb.LockID {
-		return []refdb.LockID{{Project: project, Ref: main, Owner: owner, Token: p.Token}, {Project: project, Ref: other, Owner: owner, Token: p.Token}}
+	intents := func() []driver.LockID {
+		return []driver.LockID{{Project: project, Ref: main, Owner: owner, Token: p.Token}, {Project: project, Ref: other, Owner: owner, Token: p.Token}}
 	}
-	resolve := func(decision refdb.Decision) error {
-		_, err := d.Resolve(ctx, refdb.ResolveRequest{Intents: intents(), Decision: decision, Reason: "why", Origin: refdb.Origin{By: "me"}})
+	resolve := func(decision driver.Decision) error {
+		_, err := d.Resolve(ctx, driver.ResolveRequest{Intents: intents(), Decision: decision, Reason: "why", Origin: driver.Origin{By: "me"}})
 		return err
 	}
-	part := func(id string, number, parts int, full bool) refdb.PackPart {
-		return refdb.PackPart{Number: number, Data: []byte{1}, Last: number == parts-1, Pack: refdb.Pack{
+	part := func(id string, number, parts int, full bool) driver.PackPart {
+		return driver.PackPart{Number: number, Data: []byte{1}, Last: number == parts-1, Pack: driver.Pack{
 			ID: id, Project: project, Owner: owner, Tips: []string{string(v1)}, Full: full, Position: 1 << 40, Size: int64(parts), Sum: "sum",
 		}}
 	}
 	using := preparing("uses")
-	using.Packs, using.Parts = []string{"a", "b"}, []refdb.PackPart{part("b", 0, 1, false)}
-	var entry refdb.AuditCursor
+	using.Packs, using.Parts = []string{"a", "b"}, []driver.PackPart{part("b", 0, 1, false)}
+	var entry driver.AuditCursor
 	var server string
-	lost := func(op string) refdb.Known {
-		return refdb.Known{Project: project, Ref: "refs/heads/lost", New: v1, Op: op, Owner: owner, At: time.Now()}
+	lost := func(op string) driver.Known {
+		return driver.Known{Project: project, Ref: "refs/heads/lost", New: v1, Op: op, Owner: owner, At: time.Now()}
 	}
-	report := func(missing ...refdb.Known) error {
-		_, err := d.Report(ctx, refdb.Report{Witness: "eu-1", Owner: owner, Server: server, Missing: missing})
+	report := func(missing ...driver.Known) error {
+		_, err := d.Report(ctx, driver.Report{Witness: "eu-1", Owner: owner, Server: server, Missing: missing})
 		return err
 	}
 	recover := func() error {
-		_, err := d.Recover(ctx, refdb.RecoverRequest{Epoch: "epoch", By: "me", Reason: "why", Limit: 10})
+		_, err := d.Recover(ctx, driver.RecoverRequest{Epoch: "epoch", By: "me", Reason: "why", Limit: 10})
 		return err
 	}
 	for _, step := range []struct {
@@ -60,34 +60,34 @@ func TestStatementsOfIntentsProjectsPacksAndAdmission(t *testing.T) {
 		{"Prepare", 11, func() error { return prepare(preparing("n")) }},
 		{"Revoke", 8, func() error { return d.Revoke(ctx, preparing("n")) }},
 		{"Prepare for KeepOld", 11, func() error { return prepare(preparing("n2")) }},
-		{"Resolve, KeepOld", 7, func() error { return resolve(refdb.KeepOld) }},
+		{"Resolve, KeepOld", 7, func() error { return resolve(driver.KeepOld) }},
 		{"Forget", 5, func() error { return d.Forget(ctx, intents()) }},
 		{"Prepare for TakeNew", 11, func() error { return prepare(preparing("n3")) }},
-		{"Resolve, TakeNew", 9, func() error { return resolve(refdb.TakeNew) }},
-		{"Summaries", 1, func() error { _, err := d.Summaries(ctx, refdb.SummaryQuery{Limit: 10}); return err }},
-		{"Remove", 7, func() error { _, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: 10}); return err }},
-		{"Projects", 3, func() error { _, err := d.Projects(ctx, refdb.ProjectQuery{Limit: 10}); return err }},
+		{"Resolve, TakeNew", 9, func() error { return resolve(driver.TakeNew) }},
+		{"Summaries", 1, func() error { _, err := d.Summaries(ctx, driver.SummaryQuery{Limit: 10}); return err }},
+		{"Remove", 7, func() error { _, err := d.Remove(ctx, driver.RemoveRequest{Project: project, Limit: 10}); return err }},
+		{"Projects", 3, func() error { _, err := d.Projects(ctx, driver.ProjectQuery{Limit: 10}); return err }},
 		{"PutProject", 6, func() error {
-			_, err := d.PutProject(ctx, refdb.ProjectRequest{Project: project, ID: "id", Rules: "r", Mode: "log", Op: "1"})
+			_, err := d.PutProject(ctx, driver.ProjectRequest{Project: project, ID: "id", Rules: "r", Mode: "log", Op: "1"})
 			return err
 		}},
 		{"Record", 3, func() error {
-			at, err := d.Record(ctx, refdb.AuditEntry{ID: "id", Who: "me", Action: "purge"})
-			entry = refdb.AuditCursor{Time: at, ID: "id"}
+			at, err := d.Record(ctx, driver.AuditEntry{ID: "id", Who: "me", Action: "purge"})
+			entry = driver.AuditCursor{Time: at, ID: "id"}
 			return err
 		}},
 		{"Conclude", 3, func() error { _, err := d.Conclude(ctx, entry, "done"); return err }},
-		{"Audit", 1, func() error { _, err := d.Audit(ctx, refdb.AuditQuery{Limit: 10}); return err }},
+		{"Audit", 1, func() error { _, err := d.Audit(ctx, driver.AuditQuery{Limit: 10}); return err }},
 		{"HistoryState", 4, func() error { _, err := d.HistoryState(ctx); return err }},
-		{"PutFollower", 3, func() error { return d.PutFollower(ctx, refdb.Follower{Name: "f", Cursor: "c", Read: 1}) }},
+		{"PutFollower", 3, func() error { return d.PutFollower(ctx, driver.Follower{Name: "f", Cursor: "c", Read: 1}) }},
 		{"Followers", 1, func() error { _, err := d.Followers(ctx); return err }},
 		{"RemoveFollower", 3, func() error { _, err := d.RemoveFollower(ctx, "f"); return err }},
 		{"StorePart", 7, func() error { return d.StorePart(ctx, part("a", 0, 2, false)) }},
 		{"StorePart, the last", 6, func() error { return d.StorePart(ctx, part("a", 1, 2, false)) }},
 		{"Prepare with packs", 18, func() error { return prepare(using) }},
-		{"Packs", 4, func() error { _, err := d.Packs(ctx, refdb.PackQuery{Project: project, Limit: 10}); return err }},
+		{"Packs", 4, func() error { _, err := d.Packs(ctx, driver.PackQuery{Project: project, Limit: 10}); return err }},
 		{"Packs with data", 5, func() error {
-			_, err := d.Packs(ctx, refdb.PackQuery{Project: project, Limit: 10, Inline: 100})
+			_, err := d.Packs(ctx, driver.PackQuery{Project: project, Limit: 10, Inline: 100})
 			return err
 		}},
 		{"PackPart", 1, func() error { _, err := d.PackPart(ctx, "a", 0); return err }},
@@ -102,11 +102,11 @@ func TestStatementsOfIntentsProjectsPacksAndAdmission(t *testing.T) {
 			server = a.Server
 			return err
 		}},
-		{"Look", 4, func() error { _, err := d.Look(ctx, "eu-1", []refdb.Known{lost("x")}); return err }},
+		{"Look", 4, func() error { _, err := d.Look(ctx, "eu-1", []driver.Known{lost("x")}); return err }},
 		{"Report of nothing", 10, func() error { return report() }},
 		{"Report of two lost changes", 13, func() error { return report(lost("x"), lost("y")) }},
 		{"Report of the same", 12, func() error { return report(lost("x"), lost("y")) }},
-		{"LostChanges", 1, func() error { _, err := d.LostChanges(ctx, refdb.LostQuery{Limit: 10}); return err }},
+		{"LostChanges", 1, func() error { _, err := d.LostChanges(ctx, driver.LostQuery{Limit: 10}); return err }},
 		{"Recover", 10, recover},
 		{"Recover, the next step", 17, recover},
 		{"Recover, after the last", 5, recover},

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
@@ -42,16 +42,16 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 	ctx := t.Context()
 	for _, n := range []int{1, 1000} {
 		refs := make([]string, n)
-		updates := make([]refdb.Update, n)
+		updates := make([]driver.Update, n)
 		for i := range refs {
 			refs[i] = fmt.Sprintf("refs/%d/%04d", n, i)
-			updates[i] = refdb.Update{Ref: refs[i], New: v1}
+			updates[i] = driver.Update{Ref: refs[i], New: v1}
 		}
-		var token refdb.Token
-		held := func() []refdb.LockID {
-			var all []refdb.LockID
+		var token driver.Token
+		held := func() []driver.LockID {
+			var all []driver.LockID
 			for _, ref := range refs {
-				all = append(all, refdb.LockID{Project: project, Ref: ref, Owner: owner, Token: token})
+				all = append(all, driver.LockID{Project: project, Ref: ref, Owner: owner, Token: token})
 			}
 			return all
 		}
@@ -69,18 +69,18 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 			return err
 		}
 		refused := func() error {
-			if _, err := d.Acquire(ctx, request(owner, refs...)); !errors.Is(err, refdb.ErrLocked) {
+			if _, err := d.Acquire(ctx, request(owner, refs...)); !errors.Is(err, driver.ErrLocked) {
 				return fmt.Errorf("got %w", err)
 			}
 			return nil
 		}
-		waiter := refdb.Waiter{ID: "w", Channel: "c", Turn: time.Minute}
+		waiter := driver.Waiter{ID: "w", Channel: "c", Turn: time.Minute}
 		wait := func() error {
 			r := request("waiter", refs...)
 			r.Waiter = waiter
 			a, err := d.Acquire(ctx, r)
 			waiter.Place = a.Place
-			if !errors.Is(err, refdb.ErrLocked) {
+			if !errors.Is(err, driver.ErrLocked) {
 				return fmt.Errorf("got %w", err)
 			}
 			return nil
@@ -98,25 +98,25 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 			{"Acquire, refused and given a place", 5 + n, wait}, // look, BEGIN, look, the places, COMMIT
 			{"Acquire, refused and in its place", 1, wait},
 			{"Abandon what waits", 5 + n, func() error { // BEGIN, delete, look, the places, COMMIT
-				return d.Abandon(ctx, refdb.AbandonRequest{Project: project, Refs: refs, Owner: "waiter", Waiter: waiter.ID})
+				return d.Abandon(ctx, driver.AbandonRequest{Project: project, Refs: refs, Owner: "waiter", Waiter: waiter.ID})
 			}},
 			{"Get", 1, func() error { _, err := d.Get(ctx, project, refs); return err }},
-			{"List", 1, func() error { _, err := d.List(ctx, refdb.RefQuery{Project: project, Limit: n}); return err }},
-			{"Locks", 1, func() error { _, err := d.Locks(ctx, refdb.LockQuery{Limit: n}); return err }},
+			{"List", 1, func() error { _, err := d.List(ctx, driver.RefQuery{Project: project, Limit: n}); return err }},
+			{"Locks", 1, func() error { _, err := d.Locks(ctx, driver.LockQuery{Limit: n}); return err }},
 			{"Update under a fence", 6, func() error { // BEGIN, fence, look, put, COMMIT
-				return change(ctx, d, refdb.UpdateRequest{Updates: updates, Fence: &refdb.Fence{Refs: refs, Owner: owner, Token: token}})
+				return change(ctx, d, driver.UpdateRequest{Updates: updates, Fence: &driver.Fence{Refs: refs, Owner: owner, Token: token}})
 			}},
 			{"Beat", 3 + n, func() error { _, err := d.Beat(ctx, held()); return err }},
 			{"Release", 3 + n, unlock},
 			{"Acquire, after a refusal", 8, lock}, // look, and as above
 			{"Abandon", 4, func() error {
-				return d.Abandon(ctx, refdb.AbandonRequest{Project: project, Refs: refs, Owner: owner, Nonce: "nonce"})
+				return d.Abandon(ctx, driver.AbandonRequest{Project: project, Refs: refs, Owner: owner, Nonce: "nonce"})
 			}},
 			{"Acquire again", 7, lock},
 			{"Purge", 3 + n, func() error {
-				var all []refdb.StandingLock
+				var all []driver.StandingLock
 				for _, l := range held() {
-					all = append(all, refdb.StandingLock{LockID: l})
+					all = append(all, driver.StandingLock{LockID: l})
 				}
 				purged, err := d.Purge(ctx, all)
 				if slices.Contains(purged, false) {
@@ -125,23 +125,23 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 				return err
 			}},
 			{"Remove", 7, func() error { // BEGIN, locks, sign refs, delete refs, delete locks, COMMIT
-				_, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: n})
+				_, err := d.Remove(ctx, driver.RemoveRequest{Project: project, Limit: n})
 				return err
 			}},
 			{"PurgeTombstones", 1, func() error {
-				_, err := d.PurgeTombstones(ctx, refdb.TombstoneRequest{Project: project, Limit: n, OlderThan: time.Hour})
+				_, err := d.PurgeTombstones(ctx, driver.TombstoneRequest{Project: project, Limit: n, OlderThan: time.Hour})
 				return err
 			}},
 			{"Prepare", 11, prepare}, // BEGIN, look, look at names, was it revoked, read the mark, insert locks, insert intents, set the mark, COMMIT
 			{"Finish, nothing done", 7, func() error { // BEGIN, fence, drop locks, drop intents, COMMIT
-				return d.Finish(ctx, refdb.FinishRequest{Project: project, Origin: refdb.Origin{Owner: owner}, Token: token, Dropped: refs})
+				return d.Finish(ctx, driver.FinishRequest{Project: project, Origin: driver.Origin{Owner: owner}, Token: token, Dropped: refs})
 			}},
 			{"Prepare again", 11, prepare},
-			{"Intents", 1, func() error { _, err := d.Intents(ctx, refdb.IntentQuery{Limit: n}); return err }},
+			{"Intents", 1, func() error { _, err := d.Intents(ctx, driver.IntentQuery{Limit: n}); return err }},
 			// BEGIN, which file is admitted, look, ROLLBACK
 			{"States", 4, func() error { _, err := d.States(ctx, project, refs); return err }},
 			{"Finish", 9, func() error { // BEGIN, fence, look, put, drop locks, drop intents, COMMIT
-				return d.Finish(ctx, refdb.FinishRequest{Project: project, Origin: refdb.Origin{Owner: owner}, Token: token, Done: updates})
+				return d.Finish(ctx, driver.FinishRequest{Project: project, Origin: driver.Origin{Owner: owner}, Token: token, Done: updates})
 			}},
 			{"Prepare moves", 10, func() error { // nothing is created: no look at names
 				moves := slices.Clone(updates)
@@ -153,34 +153,34 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 				return err
 			}},
 			{"Finish, nothing done again", 7, func() error {
-				return d.Finish(ctx, refdb.FinishRequest{Project: project, Origin: refdb.Origin{Owner: owner}, Token: token, Dropped: refs})
+				return d.Finish(ctx, driver.FinishRequest{Project: project, Origin: driver.Origin{Owner: owner}, Token: token, Dropped: refs})
 			}},
 			{"Prepare what is not so", 6, func() error { // BEGIN, look, look at names, COMMIT
-				if _, err := d.Prepare(ctx, preparation(updates...)); !errors.Is(err, refdb.ErrMismatch) {
+				if _, err := d.Prepare(ctx, preparation(updates...)); !errors.Is(err, driver.ErrMismatch) {
 					return fmt.Errorf("got %w", err)
 				}
 				return nil
 			}},
 			{"Remove again", 7, func() error {
-				_, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: n, Locks: refdb.AdvisoryLocks})
+				_, err := d.Remove(ctx, driver.RemoveRequest{Project: project, Limit: n, Locks: driver.AdvisoryLocks})
 				return err
 			}},
 			// BEGIN, the state, the rows, ROLLBACK
-			{"Changes", 5, func() error { _, err := d.Changes(ctx, refdb.ChangesRequest{Limit: n}); return err }},
+			{"Changes", 5, func() error { _, err := d.Changes(ctx, driver.ChangesRequest{Limit: n}); return err }},
 			{"Changes, from where one ended", 6, func() error {
-				_, err := d.Changes(ctx, refdb.ChangesRequest{Limit: n, Last: refdb.ChangeKey{Position: 1, Project: project, Ref: refs[0]}})
+				_, err := d.Changes(ctx, driver.ChangesRequest{Limit: n, Last: driver.ChangeKey{Position: 1, Project: project, Ref: refs[0]}})
 				return err
 			}},
-			{"Log", 5, func() error { _, err := d.Log(ctx, refdb.LogRequest{Project: project, Limit: n}); return err }},
+			{"Log", 5, func() error { _, err := d.Log(ctx, driver.LogRequest{Project: project, Limit: n}); return err }},
 			{"Past", 5, func() error {
-				_, err := d.Past(ctx, refdb.PastRequest{RefQuery: refdb.RefQuery{Project: project, Limit: n}, At: 1})
+				_, err := d.Past(ctx, driver.PastRequest{RefQuery: driver.RefQuery{Project: project, Limit: n}, At: 1})
 				return err
 			}},
 			{"Tip", 5, func() error { _, err := d.Tip(ctx, project); return err }},
 			{"Newest", 5, func() error { _, _, err := d.Newest(ctx); return err }},
 			{"PositionAt", 5, func() error { _, _, err := d.PositionAt(ctx, time.Now()); return err }},
 			{"Prune", 7, func() error { // BEGIN, what followers have read, look, delete, raise the mark, COMMIT
-				p, err := d.Prune(ctx, refdb.PruneRequest{Upto: math.MaxInt64, EvenUnread: math.MinInt64, Limit: n})
+				p, err := d.Prune(ctx, driver.PruneRequest{Upto: math.MaxInt64, EvenUnread: math.MinInt64, Limit: n})
 				if p.Deleted != n {
 					err = fmt.Errorf("pruned %d, %w", p.Deleted, err)
 				}

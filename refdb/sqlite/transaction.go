@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 const (
@@ -66,7 +66,7 @@ func (d *Driver) borrowReader(ctx context.Context) (*conn, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-d.closed:
-		return nil, refdb.ErrClosed
+		return nil, driver.ErrClosed
 	}
 }
 
@@ -95,7 +95,7 @@ func (t *tx) query(each func(row), query string, args ...any) error {
 }
 
 // write is writeAnyway for what changes refs, locks, intents, projects or the history. If the file
-// is not the one that is admitted, it does nothing and returns refdb.ErrNotAdmitted; others in the
+// is not the one that is admitted, it does nothing and returns driver.ErrNotAdmitted; others in the
 // group go on.
 func (d *Driver) write(ctx context.Context, doing string, rows int, do func(*tx) error) error {
 	admitted := false
@@ -106,7 +106,7 @@ func (d *Driver) write(ctx context.Context, doing string, rows int, do func(*tx)
 		return do(t)
 	})
 	if err == nil && !admitted {
-		err = explain(d.path, doing, refdb.ErrNotAdmitted)
+		err = explain(d.path, doing, driver.ErrNotAdmitted)
 	}
 	return err
 }
@@ -217,7 +217,7 @@ func (d *Driver) begin(ctx context.Context, arrived time.Time) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-d.closed:
-			return refdb.ErrClosed
+			return driver.ErrClosed
 		}
 	}
 	since, patience := arrived, d.patience
@@ -262,7 +262,7 @@ func retryBusy(ctx context.Context, closed <-chan struct{}, until time.Time, try
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-closed:
-			return refdb.ErrClosed
+			return driver.ErrClosed
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 	"github.com/globalrefdb/globalrefdb/site/afterboot"
 	"github.com/globalrefdb/globalrefdb/site/follow"
@@ -24,7 +25,7 @@ type watched struct {
 	reads func(project string)
 }
 
-func (w watched) Projects(ctx context.Context, q refdb.ProjectQuery) ([]refdb.Project, error) {
+func (w watched) Projects(ctx context.Context, q driver.ProjectQuery) ([]driver.Project, error) {
 	w.reads(q.Project)
 	return w.Driver.Projects(ctx, q)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/filelock"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
@@ -36,7 +37,7 @@ func newSource(from, name string) (source, error) {
 		name = nameOf(from)
 	}
 	f := source{from, name}
-	if strings.Contains(name, "/") || refdb.CheckRef(f.ref("refs/x")) != nil {
+	if strings.Contains(name, "/") || driver.CheckRef(f.ref("refs/x")) != nil {
 		return source{}, fmt.Errorf("%w peer %q: give the peer a name that could be a branch's, without %q", refdb.ErrInvalid, name, "/")
 	}
 	return f, nil

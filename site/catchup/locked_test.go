@@ -20,7 +20,7 @@ func TestSyncMovesWhatOtherSitesHaveLocked(t *testing.T) {
 	r.Both(t, "refs/heads/other", next)
 	r.InsertLock(t, refdb.LockInfo{Project: sitetest.Project, Ref: sitetest.MainRef, Owner: "a/1"})
 	u := refdb.Update{Ref: "refs/heads/other", Old: refdb.Value(next), New: refdb.Value(r.A.Commit(t, "later", next))}
-	if _, err := r.DB.Prepare(t.Context(), sitetest.Project, []refdb.Update{u}, "x"); err != nil {
+	if _, err := r.DB.Intents().Prepare(t.Context(), sitetest.Project, []refdb.Update{u}, "x"); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.Sync(t).Summary(); got != "updated heads/main, updated heads/other" {

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/catchup"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
@@ -112,7 +113,7 @@ func TestSyncLeavesAlone(t *testing.T) {
 				tb.Fatal(err)
 			}
 			defer db.Close()
-			if _, err := db.Prepare(tb.Context(), sitetest.Project, []refdb.Update{u}, "x"); err != nil {
+			if _, err := db.Intents().Prepare(tb.Context(), sitetest.Project, []refdb.Update{u}, "x"); err != nil {
 				tb.Fatal(err)
 			}
 			r.Both(tb, "refs/heads/other", next)
@@ -176,7 +177,7 @@ type between struct {
 	n             int
 }
 
-func (d *between) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
+func (d *between) States(ctx context.Context, project string, refs []string) ([]driver.State, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.n++

@@ -17,6 +17,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/hookdir"
@@ -187,7 +188,7 @@ type siteCheck struct {
 	db      *refdb.DB
 	program []byte
 	intents siteIntents
-	rules   map[string]refdb.Project // by project, where a row exists
+	rules   map[string]driver.Project // by project, where a row exists
 	// obstructed are the projects that can't be cloned because their paths are taken.
 	obstructed map[string]bool
 	looked     map[string]bool // directories of objects of the repositories

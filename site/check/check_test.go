@@ -16,6 +16,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/check"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
@@ -37,8 +38,8 @@ func age(tb testing.TB, path string) {
 // stored lets the database keep the objects of the rig's project from now on.
 func stored(tb testing.TB, r *sitetest.Replicas) {
 	tb.Helper()
-	row := refdb.Project{Project: sitetest.Project, ID: "1", Rules: r.Config.Rules().String(), Mode: config.Enforce, Store: config.StoreAll}
-	if _, err := r.DB.PutProject(tb.Context(), row); err != nil {
+	row := driver.Project{Project: sitetest.Project, ID: "1", Rules: r.Config.Rules().String(), Mode: config.Enforce, Store: config.StoreAll}
+	if _, err := r.DB.Projects().Put(tb.Context(), row); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -47,7 +48,7 @@ func stored(tb testing.TB, r *sitetest.Replicas) {
 func mirrored(tb testing.TB, r *sitetest.Replicas, site string) {
 	tb.Helper()
 	sitetest.GitIn(tb, r.B.Dir, "remote", "add", "--mirror=fetch", "upstream", r.A.Dir)
-	row, err := r.DB.PutProject(tb.Context(), refdb.Project{Project: sitetest.Project, ID: "1", Rules: r.Config.Rules().String(), Mode: config.Enforce})
+	row, err := r.DB.Projects().Put(tb.Context(), driver.Project{Project: sitetest.Project, ID: "1", Rules: r.Config.Rules().String(), Mode: config.Enforce})
 	if err == nil {
 		err = projects.SetMirror(tb.Context(), r.DB, row, "", site)
 	}
@@ -194,7 +195,7 @@ func TestCheckFindsAndRepairMends(t *testing.T) {
 		{"a push under way", func(tb testing.TB, r *sitetest.Replicas) {
 			next := r.B.Commit(tb, "x")
 			u := refdb.Update{Ref: sitetest.MainRef, Old: r.Get(tb, sitetest.MainRef), New: refdb.Value(next)}
-			if _, err := r.DB.Prepare(tb.Context(), sitetest.Project, []refdb.Update{u}, "x"); err != nil {
+			if _, err := r.DB.Intents().Prepare(tb.Context(), sitetest.Project, []refdb.Update{u}, "x"); err != nil {
 				tb.Fatal(err)
 			}
 			r.Exec(tb, `UPDATE intents SET time = time + 3600000000`) // it stays young
@@ -202,7 +203,7 @@ func TestCheckFindsAndRepairMends(t *testing.T) {
 		}, "", ""},
 		{"an intent that stays", func(tb testing.TB, r *sitetest.Replicas) {
 			u := refdb.Update{Ref: sitetest.MainRef, Old: r.Get(tb, sitetest.MainRef), New: "1"}
-			if _, err := r.DB.Prepare(tb.Context(), sitetest.Project, []refdb.Update{u}, "x"); err != nil {
+			if _, err := r.DB.Intents().Prepare(tb.Context(), sitetest.Project, []refdb.Update{u}, "x"); err != nil {
 				tb.Fatal(err)
 			}
 			r.Exec(tb, `UPDATE intents SET time = time - 60000000`)
@@ -484,7 +485,7 @@ func guardsIntent(tb testing.TB, r *sitetest.Replicas) {
 	}
 	tb.Cleanup(func() { db.Close() })
 	new := []refdb.Update{{Ref: "refs/heads/guards", New: refdb.Value(r.B.Commit(tb, "x"))}}
-	if _, err := db.Prepare(tb.Context(), sitetest.Project, new, thisGuard(tb)+":7"); err != nil {
+	if _, err := db.Intents().Prepare(tb.Context(), sitetest.Project, new, thisGuard(tb)+":7"); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -502,14 +503,14 @@ func TestAnOperatorsDecisionThatNobodyHeedsIsAFinding(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	if _, err := b.Prepare(t.Context(), sitetest.Project, []refdb.Update{{Ref: sitetest.MainRef, New: refdb.Value(r.B.Commit(t, "x"))}}, "x"); err != nil {
+	if _, err := b.Intents().Prepare(t.Context(), sitetest.Project, []refdb.Update{{Ref: sitetest.MainRef, New: refdb.Value(r.B.Commit(t, "x"))}}, "x"); err != nil {
 		t.Fatal(err)
 	}
-	for i, err := range b.Intents(t.Context(), refdb.IntentFilter{}) {
+	for i, err := range b.Intents().All(t.Context(), driver.IntentFilter{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.DB.Resolve(t.Context(), []refdb.Intent{i}, refdb.TakeNew, "me", "it is gone"); err != nil {
+		if _, err := r.DB.Intents().Resolve(t.Context(), []driver.Intent{i}, driver.TakeNew, "me", "it is gone"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/check"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
@@ -57,23 +58,23 @@ type fleetDriver struct {
 	waitFrom string
 }
 
-func (d *fleetDriver) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, error) {
+func (d *fleetDriver) List(ctx context.Context, q driver.RefQuery) (driver.RefPage, error) {
 	if n := d.lists.Add(1); d.failAfter > 0 && n > d.failAfter {
-		return refdb.RefPage{}, fmt.Errorf("gone: %w", context.DeadlineExceeded)
+		return driver.RefPage{}, fmt.Errorf("gone: %w", context.DeadlineExceeded)
 	}
 	if d.waitFrom != "" && q.Project >= d.waitFrom {
 		<-ctx.Done()
-		return refdb.RefPage{}, context.Cause(ctx)
+		return driver.RefPage{}, context.Cause(ctx)
 	}
 	return d.Driver.List(ctx, q)
 }
 
-func (d *fleetDriver) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
+func (d *fleetDriver) Intents(ctx context.Context, q driver.IntentQuery) (driver.IntentPage, error) {
 	d.intents.Add(1)
 	return d.Driver.Intents(ctx, q)
 }
 
-func (d *fleetDriver) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
+func (d *fleetDriver) States(ctx context.Context, project string, refs []string) ([]driver.State, error) {
 	d.others.Add(1)
 	return d.Driver.States(ctx, project, refs)
 }

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
@@ -57,7 +57,7 @@ func (f *siteCheck) uncloned(ctx context.Context, found func(Finding)) error {
 	if !f.AutoClone {
 		return nil
 	}
-	rows, err := f.db.ProjectsAfter(ctx, 0)
+	rows, err := f.db.Projects().After(ctx, 0)
 	for _, row := range rows {
 		if row.Mode == config.Removed || !packs.Stored(row) || !f.GuardsProject(row.Project) || f.Names(row.Project) {
 			continue
@@ -82,7 +82,7 @@ func (f *siteCheck) uncloned(ctx context.Context, found func(Finding)) error {
 
 // unused finds that the database has many packs that no push has used.
 func (f *siteCheck) unused(ctx context.Context, found func(Finding)) error {
-	usage, err := f.db.PackUsage(ctx, "")
+	usage, err := f.db.Packs().Usage(ctx, "")
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil
 	}
@@ -99,7 +99,7 @@ func (k *repositoryCheck) packs(ctx context.Context) error {
 		return nil
 	}
 	compact := fmt.Sprintf("run `refdbctl site store compact %s` at a site that has all objects", k.Project)
-	page, err := k.db.Packs(ctx, refdb.PackQuery{Project: k.Project, Limit: 1})
+	page, err := k.db.Packs().Page(ctx, driver.PackQuery{Project: k.Project, Limit: 1})
 	switch {
 	case err != nil:
 		return err

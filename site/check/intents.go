@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
 // siteIntents are the intents that are findings, by project.
 type siteIntents struct {
-	pending map[string][]refdb.Intent // too old
-	decided map[string][]refdb.Intent // of this site, and not applied for too long
+	pending map[string][]driver.Intent // too old
+	decided map[string][]driver.Intent // of this site, and not applied for too long
 }
 
 // readIntents reads the intents of all repositories in one request: there are few intents, and a
@@ -22,12 +22,12 @@ func (f *siteCheck) readIntents(ctx context.Context, repositories []config.Repos
 	for _, r := range repositories {
 		here[r.Project] = true
 	}
-	read := func(filter refdb.IntentFilter) (map[string][]refdb.Intent, error) {
+	read := func(filter driver.IntentFilter) (map[string][]driver.Intent, error) {
 		if len(repositories) == 1 {
 			filter.Project = repositories[0].Project
 		}
-		late := map[string][]refdb.Intent{}
-		for i, err := range f.db.Intents(ctx, filter) {
+		late := map[string][]driver.Intent{}
+		for i, err := range f.db.Intents().All(ctx, filter) {
 			if err != nil {
 				return nil, err
 			}
@@ -38,8 +38,8 @@ func (f *siteCheck) readIntents(ctx context.Context, repositories []config.Repos
 		return late, nil
 	}
 	var err error
-	if f.intents.pending, err = read(refdb.IntentFilter{}); err == nil {
-		f.intents.decided, err = read(refdb.IntentFilter{Owner: f.Site, Decided: true})
+	if f.intents.pending, err = read(driver.IntentFilter{}); err == nil {
+		f.intents.decided, err = read(driver.IntentFilter{Owner: f.Site, Decided: true})
 	}
 	return err
 }
@@ -53,7 +53,7 @@ func (k *repositoryCheck) pending() {
 			i.Owner, i.Old.Abbrev(), i.New.Abbrev(), i.Age.Round(time.Second), i.Project, i.Ref), nil)
 	}
 	for _, i := range k.intents.decided[k.Project] {
-		if i.Decision != refdb.Revoked {
+		if i.Decision != driver.Revoked {
 			k.find(IntentDecided, i.Ref, fmt.Sprintf("%s decided %s (%s): this site has not applied the decision yet; its daemon does so, or, if the daemon does not run, `refdbctl site repair`",
 				i.DecidedBy, i.Decision, i.Reason), nil)
 		}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/internal/lockfiles"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
@@ -95,7 +95,7 @@ func (k *repositoryCheck) guardsMayWork(ctx context.Context) (bool, error) {
 	if k.db == nil {
 		return false, nil
 	}
-	for i, err := range k.db.Intents(ctx, refdb.IntentFilter{Project: k.Project, Owner: k.Site}) {
+	for i, err := range k.db.Intents().All(ctx, driver.IntentFilter{Project: k.Project, Owner: k.Site}) {
 		if err != nil {
 			return false, err
 		}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"strings"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/compare"
 )
 
@@ -25,7 +25,7 @@ func (n *namePairs) see(ref string) {
 		n.above = n.above[:len(n.above)-1]
 	}
 	for _, with := range n.above {
-		if refdb.Excludes(ref, with) {
+		if driver.Excludes(ref, with) {
 			n.found = append(n.found, namePair{ref, with})
 			break
 		}

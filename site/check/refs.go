@@ -14,6 +14,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/catchup"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/compare"
@@ -193,7 +194,7 @@ func (k *repositoryCheck) storable(p compare.Pair) bool {
 		k.symref(p.Ref, target)
 		return false
 	}
-	if err := refdb.CheckKey(k.Project, p.Ref); err != nil {
+	if err := driver.CheckKey(k.Project, p.Ref); err != nil {
 		k.find(RefBroken, p.Ref, fmt.Sprintf("%s: pushes to it are refused; `%s` removes it", err, wire.PastTheHook(k.Path, "update-ref", "-d", p.Ref)), nil)
 		return false
 	}

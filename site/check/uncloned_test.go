@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/check"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
@@ -18,7 +18,7 @@ func TestADirectoryInTheWayOfACloneIsAFinding(t *testing.T) {
 	r := sitetest.NewReplicas(t)
 	c := *r.Config
 	for _, project := range []string{"forge/app", "missing"} {
-		if _, err := r.DB.PutProject(t.Context(), refdb.Project{Project: project, ID: project, Rules: "ref *", Mode: config.Enforce, Store: config.StoreAll}); err != nil {
+		if _, err := r.DB.Projects().Put(t.Context(), driver.Project{Project: project, ID: project, Rules: "ref *", Mode: config.Enforce, Store: config.StoreAll}); err != nil {
 			t.Fatal(err)
 		}
 	}

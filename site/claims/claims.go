@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/intents"
 	"github.com/globalrefdb/globalrefdb/site/internal/broadcast"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
@@ -49,7 +51,7 @@ type Claim struct {
 	Refs    []string
 	since   time.Time
 	// Unknown is what to revoke, if the reply was lost; nil while the request runs. Guarded by the lock of claims.
-	Unknown *refdb.Preparation
+	Unknown *intents.Preparation
 }
 
 func newClaim(by Claimant, project string, moves []refdb.Update) *Claim {
@@ -262,12 +264,12 @@ func (s *Claims) Release(c *Claim) {
 }
 
 // SetDecided records which decisions of operators are not heeded.
-func (s *Claims) SetDecided(intents []refdb.Intent) {
+func (s *Claims) SetDecided(intents []driver.Intent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.decided = make(map[refOf]bool, len(intents))
 	for _, i := range intents {
-		if i.Decision != refdb.Revoked {
+		if i.Decision != driver.Revoked {
 			s.decided[refOf{i.Project, i.Ref}] = true
 		}
 	}
@@ -275,7 +277,7 @@ func (s *Claims) SetDecided(intents []refdb.Intent) {
 }
 
 // MarkUnknown says that the reply to p, the request of c, was lost.
-func (s *Claims) MarkUnknown(c *Claim, p refdb.Preparation) {
+func (s *Claims) MarkUnknown(c *Claim, p intents.Preparation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.Unknown = &p

@@ -8,6 +8,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // ErrUndecidable: the database lacks the objects that an intent's new value needs, so that somebody must decide about it.
@@ -42,9 +43,9 @@ func (a AbandonedIntents) Resolve(ctx context.Context, db *refdb.DB) (resolved [
 // resolve ends the intents. A push is acknowledged while its intent may still stand, so the new value counts; repo, which
 // has what the database has, can't tell.
 func (a AbandonedIntents) resolve(ctx context.Context, db *refdb.DB, repo *gitrepo.Repo) (resolved []string, err error) {
-	var pending []refdb.Intent
+	var pending []driver.Intent
 	var ids []string
-	for i, err := range db.Intents(ctx, refdb.IntentFilter{Project: a.Project, Owner: a.Site}) {
+	for i, err := range db.Intents().All(ctx, driver.IntentFilter{Project: a.Project, Owner: a.Site}) {
 		if err != nil {
 			return nil, err
 		}
@@ -65,7 +66,7 @@ func (a AbandonedIntents) resolve(ctx context.Context, db *refdb.DB, repo *gitre
 			return nil, fmt.Errorf("%w: %s to %s", ErrUndecidable, i.Ref, i.New.Abbrev())
 		}
 	}
-	done, err := db.Resolve(ctx, pending, refdb.TakeNew, a.By, a.Why)
+	done, err := db.Intents().Resolve(ctx, pending, driver.TakeNew, a.By, a.Why)
 	for _, i := range done {
 		resolved = append(resolved, i.Ref)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/head"
 	"github.com/globalrefdb/globalrefdb/site/install"
@@ -38,9 +39,9 @@ type Options struct {
 	// At, unless 0, is the position as of which the refs are.
 	At refdb.Position
 	// Each, unless nil, is called with each pack that was unpacked.
-	Each func(refdb.Pack)
+	Each func(driver.Pack)
 	// Malformed is that of [packs.Receiver].
-	Malformed func(p refdb.Pack, objection string)
+	Malformed func(p driver.Pack, objection string)
 }
 
 // A Report says what a clone has.
@@ -78,7 +79,7 @@ func Clone(ctx context.Context, c *config.Config, db *refdb.DB, o Options) (rep 
 
 // build makes a repository, calls complete with its directory, and brings it to its path.
 func build(ctx context.Context, c *config.Config, db *refdb.DB, o Options, m *maker.Maker, complete func(dir string) error) (rep Report, err error) {
-	row, ok, err := db.Project(ctx, o.Project)
+	row, ok, err := db.Projects().Get(ctx, o.Project)
 	switch {
 	case err != nil:
 		return rep, err
@@ -107,7 +108,7 @@ func build(ctx context.Context, c *config.Config, db *refdb.DB, o Options, m *ma
 }
 
 // fill makes the repository in dir, which is empty.
-func fill(ctx context.Context, c *config.Config, db *refdb.DB, row refdb.Project, dir string, o Options) (rep Report, err error) {
+func fill(ctx context.Context, c *config.Config, db *refdb.DB, row driver.Project, dir string, o Options) (rep Report, err error) {
 	global, err := db.Get(ctx, o.Project, head.Ref)
 	if err != nil {
 		return rep, err
@@ -118,7 +119,7 @@ func fill(ctx context.Context, c *config.Config, db *refdb.DB, row refdb.Project
 	}
 	repo := receiver.Repo
 	receiver.Malformed = o.Malformed
-	receiver.Each = func(p refdb.Pack) {
+	receiver.Each = func(p driver.Pack) {
 		rep.Packs++
 		if o.Each != nil {
 			o.Each(p)
@@ -248,7 +249,7 @@ func initialise(ctx context.Context, dir, format string) error {
 }
 
 // refs returns the guarded refs with an object.
-func refs(ctx context.Context, c *config.Config, db *refdb.DB, row refdb.Project, o Options) (values []refdb.Ref, err error) {
+func refs(ctx context.Context, c *config.Config, db *refdb.DB, row driver.Project, o Options) (values []refdb.Ref, err error) {
 	ruled, err := projects.WithRulesOf(c, row)
 	if err != nil {
 		return nil, err

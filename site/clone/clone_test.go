@@ -8,6 +8,8 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/intents"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 	"github.com/globalrefdb/globalrefdb/site/clone"
 	"github.com/globalrefdb/globalrefdb/site/config"
@@ -30,7 +32,7 @@ func newSource(t *testing.T, store string) *source {
 	t.Helper()
 	s := &source{TB: t, database: memory.New(), Bare: sitetest.Bare{Dir: filepath.Join(t.TempDir(), "a.git")}}
 	s.db = s.open("a")
-	if _, err := s.db.PutProject(t.Context(), refdb.Project{Project: project, ID: "id", Rules: "ref *", Mode: "enforce", Store: store}); err != nil {
+	if _, err := s.db.Projects().Put(t.Context(), driver.Project{Project: project, ID: "id", Rules: "ref *", Mode: "enforce", Store: store}); err != nil {
 		t.Fatal(err)
 	}
 	sitetest.GitIn(t, t.TempDir(), "init", "--quiet", "--bare", s.Dir)
@@ -53,7 +55,7 @@ func (s *source) open(site string) *refdb.DB {
 }
 
 // prepare prepares a push of main, with its objects unless withoutPack.
-func (s *source) prepare(old, new string, withoutPack bool) refdb.Preparation {
+func (s *source) prepare(old, new string, withoutPack bool) intents.Preparation {
 	s.Helper()
 	moves := []refdb.Update{{Ref: "refs/heads/main", Old: refdb.Value(old), New: refdb.Value(new)}}
 	var ids []string
@@ -64,7 +66,7 @@ func (s *source) prepare(old, new string, withoutPack bool) refdb.Preparation {
 		}
 		ids = append(ids, made.ID)
 	}
-	p, err := s.db.Prepare(s.Context(), project, moves, "git", refdb.WithPacks(ids...))
+	p, err := s.db.Intents().Prepare(s.Context(), project, moves, "git", intents.WithPacks(ids...))
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -73,7 +75,7 @@ func (s *source) prepare(old, new string, withoutPack bool) refdb.Preparation {
 
 func (s *source) push(old, new string) {
 	s.Helper()
-	if err := s.db.Finish(s.Context(), s.prepare(old, new, false), []string{"refs/heads/main"}, nil); err != nil {
+	if err := s.db.Intents().Finish(s.Context(), s.prepare(old, new, false), []string{"refs/heads/main"}, nil); err != nil {
 		s.Fatal(err)
 	}
 	s.Set(s, "refs/heads/main", new)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/check"
 	"github.com/globalrefdb/globalrefdb/site/client"
@@ -70,16 +71,16 @@ func (g *target) autoClone() {
 	if err := g.daemon.Reload(&c); err != nil {
 		g.Error(err)
 	}
-	row, _, err := g.db.Project(g.Context(), project)
+	row, _, err := g.db.Projects().Get(g.Context(), project)
 	if err == nil {
-		_, err = g.db.PutProject(g.Context(), row)
+		_, err = g.db.Projects().Put(g.Context(), row)
 	}
 	if err != nil {
 		g.Error(err)
 	}
 }
 
-func (g *target) clone(each func(refdb.Pack)) (clone.Report, error) {
+func (g *target) clone(each func(driver.Pack)) (clone.Report, error) {
 	return clone.CloneAndGuard(g.Context(), g.config, g.db, clone.Options{Project: project, Site: "b", By: "alice@host", Each: each, Hook: sitetest.Hook()})
 }
 
@@ -144,7 +145,7 @@ exec %[3]s "$@"
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	packs := 0
-	_, err = g.clone(func(refdb.Pack) {
+	_, err = g.clone(func(driver.Pack) {
 		packs++
 		if _, err := os.Lstat(g.path); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("it is there before it has all objects: %v", err)
@@ -178,7 +179,7 @@ func TestAnErrorAfterTheRenameLeavesAGuardedRepository(t *testing.T) {
 	g.serve()
 	c := *g.config
 	g.config = &c
-	if _, err := g.clone(func(refdb.Pack) { c.Socket += ".gone" }); err == nil || !strings.Contains(err.Error(), "was cloned, and is under guard, but the site daemon does not answer") {
+	if _, err := g.clone(func(driver.Pack) { c.Socket += ".gone" }); err == nil || !strings.Contains(err.Error(), "was cloned, and is under guard, but the site daemon does not answer") {
 		t.Errorf("cloned: %v", err)
 	}
 	if r, err := c.Repository(project); err != nil || !install.IsGuardedBy(&c, r) {
@@ -212,10 +213,10 @@ func TestOneMakerAtATime(t *testing.T) {
 	const others = 3
 	ended := make(chan error, others)
 	made := 0
-	_, err := g.clone(func(refdb.Pack) {
+	_, err := g.clone(func(driver.Pack) {
 		for range others {
 			go func() {
-				_, err := g.clone(func(refdb.Pack) { made++ })
+				_, err := g.clone(func(driver.Pack) { made++ })
 				ended <- err
 			}()
 		}
@@ -246,7 +247,7 @@ func TestACloneByHandBesideTheDaemons(t *testing.T) {
 			var err error
 			switch first {
 			case "by hand":
-				if _, err = g.clone(func(refdb.Pack) {
+				if _, err = g.clone(func(driver.Pack) {
 					g.autoClone()
 					sitetest.Eventually(t, "the daemon waits", func() bool { return g.waiters() == 2 })
 				}); err != nil {
@@ -280,7 +281,7 @@ func TestTheNextMakerRemovesWhatADeadOneHasLeft(t *testing.T) {
 	g := newTarget(t)
 	g.serve()
 	var made, lock string
-	g.clone(func(refdb.Pack) {
+	g.clone(func(driver.Pack) {
 		left, err := filepath.Glob(filepath.Join(g.unfinished(), "*"))
 		if err != nil || len(left) != 2 {
 			t.Fatalf("in the directory for that: %v, %v", left, err)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/clone"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 )
@@ -51,7 +51,7 @@ func TestACopyTakesNoPushWhileItIsMade(t *testing.T) {
 					t.Errorf("pushed: %v, %s", ok, says)
 				}
 			}
-			if _, err := g.clone(func(refdb.Pack) { refuses(filepath.Join(g.unfinished(), "*", "HEAD")) }); err != nil {
+			if _, err := g.clone(func(driver.Pack) { refuses(filepath.Join(g.unfinished(), "*", "HEAD")) }); err != nil {
 				t.Fatal(err)
 			}
 			g.isGuarded()

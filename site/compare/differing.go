@@ -5,6 +5,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
@@ -30,7 +31,7 @@ func Differing(ctx context.Context, c *config.Config, db *refdb.DB, r config.Rep
 		if err != nil {
 			return refs, err
 		}
-		if p.Agree() || refdb.CheckKey(r.Project, p.Ref) != nil {
+		if p.Agree() || driver.CheckKey(r.Project, p.Ref) != nil {
 			continue
 		}
 		if differ = append(differ, p.Ref); len(differ) == Chunk {

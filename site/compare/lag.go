@@ -6,6 +6,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
@@ -42,7 +43,7 @@ func LagOf(ctx context.Context, c *config.Config, db *refdb.DB, r config.Reposit
 		if err != nil {
 			return l, err
 		}
-		if p.Agree() || p.Global == refdb.Unknown || refdb.CheckKey(r.Project, p.Ref) != nil {
+		if p.Agree() || p.Global == refdb.Unknown || driver.CheckKey(r.Project, p.Ref) != nil {
 			continue
 		}
 		if differ = append(differ, p.Ref); len(differ) == Chunk {

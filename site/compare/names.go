@@ -6,12 +6,13 @@ import (
 	"slices"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // Excluding returns a ref that holds a value in the database and whose name excludes that of ref: git can't place both. It returns "" if
 // there is none.
 func Excluding(ctx context.Context, db *refdb.DB, project, ref string) (with string, err error) {
-	if above := slices.Collect(refdb.RefsAbove(ref)); len(above) > 0 {
+	if above := slices.Collect(driver.RefsAbove(ref)); len(above) > 0 {
 		rows, err := db.GetAll(ctx, project, above...)
 		if err != nil {
 			return "", err

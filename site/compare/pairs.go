@@ -99,7 +99,7 @@ func LookAgain(ctx context.Context, db *refdb.DB, repo *gitrepo.Repo, project st
 	if err != nil {
 		return nil, err
 	}
-	states, err := db.States(ctx, project, refs)
+	states, err := db.Intents().States(ctx, project, refs)
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 )
 
@@ -99,7 +100,7 @@ func settledAt(dir string, wanted func(ref []byte) bool) (map[string]Settled, er
 			continue
 		}
 		fields := strings.SplitN(string(line), " ", 3)
-		if len(fields) < 3 || !refdb.Value(fields[1]).IsObjectID() || refdb.CheckRef(fields[2]) != nil {
+		if len(fields) < 3 || !refdb.Value(fields[1]).IsObjectID() || driver.CheckRef(fields[2]) != nil {
 			continue
 		}
 		if micros, err := strconv.ParseInt(fields[0], 10, 64); err == nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
@@ -23,13 +24,13 @@ const (
 // behind.
 func Wait(ctx context.Context, c *config.Config, db *refdb.DB, repo *gitrepo.Repo, project string, limit time.Duration) (behind []string, err error) {
 	// Intents first: what ends after they were listed shows in the values.
-	w := waiting{db, repo, project, map[refdb.LockID]bool{}, map[string]*awaitedRef{}}
-	for i, err := range db.Intents(ctx, refdb.IntentFilter{Project: project}) {
+	w := waiting{db, repo, project, map[driver.LockID]bool{}, map[string]*awaitedRef{}}
+	for i, err := range db.Intents().All(ctx, driver.IntentFilter{Project: project}) {
 		if err != nil {
 			return nil, err
 		}
 		if c.Guards(project, i.Ref) {
-			w.pending[refdb.LockID{Project: project, Ref: i.Ref, Owner: i.Owner, Token: i.Token}] = true
+			w.pending[driver.LockID{Project: project, Ref: i.Ref, Owner: i.Owner, Token: i.Token}] = true
 			behind = append(behind, i.Ref)
 		}
 	}
@@ -62,7 +63,7 @@ type waiting struct {
 	db      *refdb.DB
 	repo    *gitrepo.Repo
 	project string
-	pending map[refdb.LockID]bool
+	pending map[driver.LockID]bool
 	awaited map[string]*awaitedRef // of those whose value is known
 }
 

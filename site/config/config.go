@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // What must be durable before a push to a project whose objects the database keeps is acknowledged.
@@ -25,7 +25,7 @@ const (
 	OnDisk     = "local"    // its refs in the database, its objects at this site only
 )
 
-// The [refdb.Project] Store of a project whose objects the database keeps. "" is for those of which it keeps none.
+// The [driver.Project] Store of a project whose objects the database keeps. "" is for those of which it keeps none.
 const (
 	StoreAll     = "all"     // for ever: a site can be made from the database alone
 	StoreTransit = "transit" // until the sites have had time to unpack them
@@ -158,7 +158,7 @@ func (c *Config) set(e Entry) error {
 	switch e.Name() {
 	case "site.name":
 		c.Site = e.Value
-		if strings.Contains(e.Value, "/") || refdb.CheckRef("refs/sites/"+e.Value) != nil {
+		if strings.Contains(e.Value, "/") || driver.CheckRef("refs/sites/"+e.Value) != nil {
 			return fmt.Errorf("%q can't be a site's name: give one that could be a branch's, without %q", e.Value, "/")
 		}
 	case "site.database":

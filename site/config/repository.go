@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // ErrNotConfigured says that a repository or project is not one of the site's. The
@@ -26,7 +26,7 @@ type Repository struct {
 }
 
 func (c *Config) addRepository(project, path string) error {
-	if err := refdb.CheckProject(project); err != nil {
+	if err := driver.CheckProject(project); err != nil {
 		return err
 	}
 	if project == SitesProject {
@@ -97,7 +97,7 @@ func (c *Config) Repository(project string) (Repository, error) {
 // below returns the repository of a project whose path follows from its name. The path may
 // lead through symbolic links.
 func (c *Config) below(project string) (Repository, error) {
-	if err := refdb.CheckProject(project); err != nil {
+	if err := driver.CheckProject(project); err != nil {
 		return Repository{}, err
 	}
 	if path, ok := c.paths[project]; ok {
@@ -210,7 +210,7 @@ func (c *Config) NewPath(project string) (string, error) {
 	switch r, err := c.below(project); {
 	case err == nil:
 		return "", fmt.Errorf("project %q %w: %s: move it away first, or put it under guard with `refdbctl site enable`", project, ErrExists, r.Path)
-	case c.root == "" || refdb.CheckProject(project) != nil || !isLocalName(project):
+	case c.root == "" || driver.CheckProject(project) != nil || !isLocalName(project):
 		return "", err
 	}
 	path := filepath.Join(c.root, project+".git")

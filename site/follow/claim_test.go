@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/moves"
 	"github.com/globalrefdb/globalrefdb/site/wire"
@@ -35,7 +35,7 @@ func TestAFollowerMovesNothingThatHooksWouldRefuse(t *testing.T) {
 			list.Open(t.Context(), t.TempDir(), "boot", filepath.Join(t.TempDir(), "note"), slog.New(slog.DiscardHandler))
 			defer list.Close()
 			marks := moves.NewMarks()
-			f := newFollower(t, refdb.Project{Project: project, ID: "AN-ID", Mode: c.mode}, Options{
+			f := newFollower(t, driver.Project{Project: project, ID: "AN-ID", Mode: c.mode}, Options{
 				Moves: list, Marks: &marks, Killed: func(string, []string) { t.Error("git was killed") },
 			})
 			check := func(what string, err error) {

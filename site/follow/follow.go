@@ -17,6 +17,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/catchup"
 	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/config"
@@ -93,7 +94,7 @@ type Follower struct {
 	malformed map[string]Malformed
 	unpack    gitrepo.UnpackLimits
 	lockWait  time.Duration
-	epochs    []refdb.Epoch
+	epochs    []driver.Epoch
 	cursor    refdb.Cursor
 	saved     state         // what the state file has
 	loaded    chan struct{} // closed once that was read
@@ -114,7 +115,7 @@ type Failure struct {
 // Malformed says what git's fsck objects to in an object of a pack, which was unpacked all the same.
 type Malformed struct {
 	Project   string
-	Pack      refdb.Pack
+	Pack      driver.Pack
 	Objection string
 	At        time.Time
 }
@@ -230,7 +231,7 @@ func (f *Follower) Failures() (all []Failure) {
 }
 
 // FoundMalformed records that git's fsck objects to an object of a pack that another site stored.
-func (f *Follower) FoundMalformed(ctx context.Context, project string, p refdb.Pack, objection string) {
+func (f *Follower) FoundMalformed(ctx context.Context, project string, p driver.Pack, objection string) {
 	f.objections.Add(1)
 	f.o.Logger.WarnContext(ctx, "git objects to the form of an object that another site accepted; it is stored: see `refdbctl site status`", "project", f.o.Digest(project, ""), "pack", p.ID)
 	f.mu.Lock()
@@ -476,8 +477,8 @@ func (f *Follower) receive(ctx context.Context, project string, repo *gitrepo.Re
 
 func (f *Follower) receiver(ctx context.Context, project string, repo *gitrepo.Repo, mark *packs.Mark, refs []string) packs.Receiver {
 	return packs.Receiver{DB: f.db, Repo: repo, Project: project, Mark: mark, Refs: refs, Limits: f.unpack,
-		Each:      func(p refdb.Pack) { f.received.Add(1); f.bytes.Add(uint64(p.Size)) },
-		Malformed: func(p refdb.Pack, objection string) { f.FoundMalformed(ctx, project, p, objection) }}
+		Each:      func(p driver.Pack) { f.received.Add(1); f.bytes.Add(uint64(p.Size)) },
+		Malformed: func(p driver.Pack, objection string) { f.FoundMalformed(ctx, project, p, objection) }}
 }
 
 // markOf returns the mark of a repository, as the present epoch allows.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/moves"
 )
@@ -31,7 +31,7 @@ func TestAFollowerThatMetALockFileOfAllRefsWaitsForIt(t *testing.T) {
 			list.Open(t.Context(), t.TempDir(), "boot", filepath.Join(t.TempDir(), "note"), slog.New(slog.DiscardHandler))
 			defer list.Close()
 			marks := moves.NewMarks()
-			f := newFollower(t, refdb.Project{Project: project, ID: "AN-ID", Mode: config.Enforce}, Options{
+			f := newFollower(t, driver.Project{Project: project, ID: "AN-ID", Mode: config.Enforce}, Options{
 				Moves: list, Marks: &marks, Killed: func(string, []string) { t.Error("git was killed") },
 			})
 			f.lockWait = 10 * time.Minute

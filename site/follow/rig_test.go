@@ -9,6 +9,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/config"
@@ -46,7 +47,7 @@ func newRepository(t *testing.T, project, id string) (config.Repository, *gitrep
 }
 
 // newFollower returns a follower of a site whose database has one project.
-func newFollower(t *testing.T, row refdb.Project, o Options) *Follower {
+func newFollower(t *testing.T, row driver.Project, o Options) *Follower {
 	t.Helper()
 	db, err := refdb.New(memory.New().Open(), refdb.Options{Site: "b"})
 	if err != nil {
@@ -54,7 +55,7 @@ func newFollower(t *testing.T, row refdb.Project, o Options) *Follower {
 	}
 	t.Cleanup(func() { db.Close() })
 	row.Rules = "ref *"
-	if _, err := db.PutProject(t.Context(), row); err != nil {
+	if _, err := db.Projects().Put(t.Context(), row); err != nil {
 		t.Fatal(err)
 	}
 	o.State = serving.New(&config.Config{Site: "b", Timeout: time.Minute}, nil)

@@ -68,5 +68,5 @@ func (f *Follower) save(ctx context.Context) {
 	if len(s.Known) == 0 {
 		return // nothing here waits for changes
 	}
-	f.log(ctx, "how far the site has followed can't be recorded in the database", f.db.PutFollower(ctx, f.o.Name, cursor))
+	f.log(ctx, "how far the site has followed can't be recorded in the database", f.db.Followers().Put(ctx, f.o.Name, cursor))
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/moving"
@@ -228,7 +229,7 @@ func (h *Hooks) Unsettled(project string) bool {
 }
 
 // MayMove reports whether the git process that announced a move may still make it.
-func (h *Hooks) MayMove(k refdb.Known) bool {
+func (h *Hooks) MayMove(k driver.Known) bool {
 	if !pusher.Running(k.Agent, h.State.Boot) {
 		return false
 	}
@@ -242,7 +243,7 @@ func (h *Hooks) MayMove(k refdb.Known) bool {
 }
 
 // DropResolved drops the move of a push whose intent an operator has resolved.
-func (h *Hooks) DropResolved(i refdb.Intent) {
+func (h *Hooks) DropResolved(i driver.Intent) {
 	a, _ := pusher.ParseAgent(i.Agent)
 	p := h.pushes.get(a)
 	if p == nil || !p.pending.TryEnter() {
@@ -273,7 +274,7 @@ func (h *Hooks) Status() []client.Push {
 }
 
 // Reconcile resolves or adopts the intents of one git process, which name identifies.
-func (h *Hooks) Reconcile(ctx context.Context, name string, intents []refdb.Intent) error {
+func (h *Hooks) Reconcile(ctx context.Context, name string, intents []driver.Intent) error {
 	a, ok := pusher.ParseAgent(name)
 	if !ok || a.Boot != h.State.Boot {
 		return h.resolveAbandoned(ctx, intents)
@@ -296,7 +297,7 @@ func (h *Hooks) Reconcile(ctx context.Context, name string, intents []refdb.Inte
 }
 
 // resolveAbandoned resolves the intents of a process that has ended.
-func (h *Hooks) resolveAbandoned(ctx context.Context, intents []refdb.Intent) error {
+func (h *Hooks) resolveAbandoned(ctx context.Context, intents []driver.Intent) error {
 	moves := moving.MovesOfIntents(intents)
 	// Once the intents have ended, others may lock those refs.
 	leftovers := h.Moving.LockFiles(moves)

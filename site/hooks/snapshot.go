@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/policy"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
@@ -58,7 +59,7 @@ func (s *snapshot) others(project string, these []refdb.Update) (others []refdb.
 }
 
 // note records what the database has of refs now.
-func (s *snapshot) note(states []refdb.State) {
+func (s *snapshot) note(states []driver.State) {
 	for _, state := range states {
 		if state.Lock == nil || state.Lock.Stale() {
 			s.values[state.Ref] = state.Value

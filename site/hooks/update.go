@@ -5,6 +5,7 @@ import (
 	"net"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/keepalive"
 	"github.com/globalrefdb/globalrefdb/site/objects"
@@ -81,7 +82,7 @@ func placeable(moves []refdb.Update) error {
 		if !u.Old.IsAbsent() || u.New.IsAbsent() {
 			continue
 		}
-		if err := refdb.CheckPlaceable(u.Ref); err != nil {
+		if err := driver.CheckPlaceable(u.Ref); err != nil {
 			why = append(why, wire.UnguardableName(u.Ref, err.Error()))
 		}
 	}

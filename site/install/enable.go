@@ -15,6 +15,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/hookdir"
@@ -246,7 +247,7 @@ func Disable(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repos
 		return err
 	}
 	if db != nil {
-		for i, err := range db.Intents(ctx, refdb.IntentFilter{Project: r.Project, Owner: c.Site}) {
+		for i, err := range db.Intents().All(ctx, driver.IntentFilter{Project: r.Project, Owner: c.Site}) {
 			if err != nil {
 				return err
 			}

@@ -190,7 +190,7 @@ func TestDisableWaitsForPushes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	if _, err := b.Prepare(t.Context(), sitetest.Project, []refdb.Update{{Ref: sitetest.MainRef, New: "1"}}, "x"); err != nil {
+	if _, err := b.Intents().Prepare(t.Context(), sitetest.Project, []refdb.Update{{Ref: sitetest.MainRef, New: "1"}}, "x"); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Disable(t); err == nil || !strings.Contains(err.Error(), sitetest.MainRef) {

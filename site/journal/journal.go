@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 	"github.com/globalrefdb/globalrefdb/site/internal/segments"
 )
@@ -30,24 +31,24 @@ const (
 	recentChanges = 4096
 )
 
-// A Journal implements [refdb.Journal] in a directory of the daemon's state. It reads that when it
+// A Journal implements [driver.Journal] in a directory of the daemon's state. It reads that when it
 // is first used. One process uses the directory at a time: see presence.LockState.
 type Journal struct {
 	dir string
 
 	mu      sync.Mutex
-	log     *segments.Log // nil until it is loaded
-	segment int64         // segmentBytes
-	recent  []refdb.Known // the newest changes, oldest first
-	noted   map[name]bool // of recent
-	pending map[name]refdb.Known
-	settle  func(context.Context, []refdb.Known) ([]refdb.Known, bool, error)
+	log     *segments.Log  // nil until it is loaded
+	segment int64          // segmentBytes
+	recent  []driver.Known // the newest changes, oldest first
+	noted   map[name]bool  // of recent
+	pending map[name]driver.Known
+	settle  func(context.Context, []driver.Known) ([]driver.Known, bool, error)
 }
 
 // A name is that of a change or an intent. The op of an intent is the one that recorded it.
 type name struct{ project, ref, op string }
 
-func nameOf(k refdb.Known) name { return name{k.Project, k.Ref, k.Op} }
+func nameOf(k driver.Known) name { return name{k.Project, k.Ref, k.Op} }
 
 // New returns the journal of a state directory.
 func New(state string) *Journal {
@@ -55,7 +56,7 @@ func New(state string) *Journal {
 }
 
 // SettleWith sets how [Journal.Settle] finds out what became of moves.
-func (j *Journal) SettleWith(settle func(context.Context, []refdb.Known) ([]refdb.Known, bool, error)) {
+func (j *Journal) SettleWith(settle func(context.Context, []driver.Known) ([]driver.Known, bool, error)) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.settle = settle
@@ -74,7 +75,7 @@ type line struct {
 	Token   refdb.Token `json:"t,omitempty"`
 	Agent   string      `json:"a,omitempty"`
 	At      int64       `json:"at,omitempty"` // microseconds
-	Move    refdb.Move  `json:"m,omitempty"`
+	Move    driver.Move `json:"m,omitempty"`
 }
 
 type kind string
@@ -85,7 +86,7 @@ const (
 	end    kind = "e" // of an intent, without a change
 )
 
-func lineOf(k refdb.Known) line {
+func lineOf(k driver.Known) line {
 	l := line{change, k.Project, k.Ref, k.Op, k.Old, k.New, k.Owner, k.By, k.Token, k.Agent, k.At.UnixMicro(), k.Move}
 	if k.Token != 0 {
 		l.Kind = intent
@@ -93,15 +94,15 @@ func lineOf(k refdb.Known) line {
 	return l
 }
 
-func (l line) known() refdb.Known {
-	return refdb.Known{
+func (l line) known() driver.Known {
+	return driver.Known{
 		Project: l.Project, Ref: l.Ref, Old: l.Old, New: l.New, Op: l.Op, Owner: l.Owner, By: l.By, Token: l.Token,
 		Agent: l.Agent, At: time.UnixMicro(l.At).UTC(), Move: l.Move,
 	}
 }
 
-// Note implements [refdb.Journal].
-func (j *Journal) Note(known []refdb.Known) error {
+// Note implements [driver.Journal].
+func (j *Journal) Note(known []driver.Known) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if err := j.load(); err != nil {
@@ -119,8 +120,8 @@ func (j *Journal) Note(known []refdb.Known) error {
 	return j.append(lines)
 }
 
-// End implements [refdb.Journal].
-func (j *Journal) End(project string, refs []string, op string) (ended []refdb.Known, err error) {
+// End implements [driver.Journal].
+func (j *Journal) End(project string, refs []string, op string) (ended []driver.Known, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if err := j.load(); err != nil {
@@ -136,16 +137,16 @@ func (j *Journal) End(project string, refs []string, op string) (ended []refdb.K
 	return ended, j.append(lines)
 }
 
-// Pending implements [refdb.Journal].
-func (j *Journal) Pending() ([]refdb.Known, error) {
+// Pending implements [driver.Journal].
+func (j *Journal) Pending() ([]driver.Known, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	err := j.load()
 	return slices.Collect(maps.Values(j.pending)), err
 }
 
-// Newest implements [refdb.Journal]. It reads the files for what is not in memory.
-func (j *Journal) Newest(skip, limit int) ([]refdb.Known, error) {
+// Newest implements [driver.Journal]. It reads the files for what is not in memory.
+func (j *Journal) Newest(skip, limit int) ([]driver.Known, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if err := j.load(); err != nil {
@@ -172,8 +173,8 @@ func (j *Journal) Newest(skip, limit int) ([]refdb.Known, error) {
 	return found, nil
 }
 
-// Settle implements [refdb.Journal].
-func (j *Journal) Settle(ctx context.Context, lost []refdb.Known) ([]refdb.Known, bool, error) {
+// Settle implements [driver.Journal].
+func (j *Journal) Settle(ctx context.Context, lost []driver.Known) ([]driver.Known, bool, error) {
 	j.mu.Lock()
 	settle := j.settle
 	j.mu.Unlock()
@@ -189,7 +190,7 @@ func (j *Journal) Settle(ctx context.Context, lost []refdb.Known) ([]refdb.Known
 
 // noteMade notes the moves that were found to have been made. Later the repository has moved on,
 // and can't tell: the database may go back twice.
-func (j *Journal) noteMade(settled []refdb.Known) error {
+func (j *Journal) noteMade(settled []driver.Known) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if err := j.load(); err != nil {
@@ -197,21 +198,21 @@ func (j *Journal) noteMade(settled []refdb.Known) error {
 	}
 	var lines []line
 	for _, k := range settled {
-		if was, pending := j.pending[nameOf(k)]; pending && k.Move == refdb.MoveMade && was.Move != refdb.MoveMade {
+		if was, pending := j.pending[nameOf(k)]; pending && k.Move == driver.MoveMade && was.Move != driver.MoveMade {
 			lines = append(lines, lineOf(k))
 		}
 	}
 	return j.append(lines)
 }
 
-// Marks implements [refdb.Journal].
-func (j *Journal) Marks() (marks []refdb.WitnessMark, err error) {
+// Marks implements [driver.Journal].
+func (j *Journal) Marks() (marks []driver.WitnessMark, err error) {
 	_, err = durable.In(j.dir, "witnesses").Load(&marks)
 	return marks, err
 }
 
-// SetMarks implements [refdb.Journal].
-func (j *Journal) SetMarks(marks []refdb.WitnessMark) error {
+// SetMarks implements [driver.Journal].
+func (j *Journal) SetMarks(marks []driver.WitnessMark) error {
 	if err := os.MkdirAll(j.dir, 0o700); err != nil {
 		return err
 	}
@@ -250,7 +251,7 @@ func (j *Journal) load() error {
 	if err := os.MkdirAll(j.dir, 0o700); err != nil {
 		return err
 	}
-	j.recent, j.noted, j.pending = nil, map[name]bool{}, map[name]refdb.Known{}
+	j.recent, j.noted, j.pending = nil, map[name]bool{}, map[name]driver.Known{}
 	log, err := segments.Open(segments.Pair{Older: j.path(older), Newer: j.path(newer)}, j.segment, j.replay)
 	if err != nil {
 		return fmt.Errorf("reading the daemon's state: %w", err)
@@ -292,7 +293,7 @@ func (j *Journal) remember(l line) {
 	case end:
 		delete(j.pending, nameOf(k))
 	case change:
-		delete(j.pending, name{k.Project, k.Ref, refdb.IntentOp(k.Op)})
+		delete(j.pending, name{k.Project, k.Ref, driver.IntentOp(k.Op)})
 		if j.noted[nameOf(k)] {
 			return
 		}

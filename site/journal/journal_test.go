@@ -15,29 +15,30 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-func made(n int) refdb.Known {
-	return refdb.Known{
+func made(n int) driver.Known {
+	return driver.Known{
 		Project: "p", Ref: "refs/heads/é", Old: refdb.Value(fmt.Sprint(n - 1)), New: refdb.Value(fmt.Sprint(n)), Op: fmt.Sprintf("OP%d-x", n),
 		Owner: "a/1", By: "alice", At: time.UnixMicro(int64(n)).UTC(),
 	}
 }
 
-func announced(n int) refdb.Known {
+func announced(n int) driver.Known {
 	k := made(n)
 	k.Op, k.Token, k.Agent = fmt.Sprintf("OP%d", n), refdb.Token(n), "boot:1:2"
 	return k
 }
 
-func (j *Journal) mustNote(t *testing.T, known ...refdb.Known) {
+func (j *Journal) mustNote(t *testing.T, known ...driver.Known) {
 	t.Helper()
 	if err := j.Note(known); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (j *Journal) wantPending(t *testing.T, want ...refdb.Known) {
+func (j *Journal) wantPending(t *testing.T, want ...driver.Known) {
 	t.Helper()
 	got, err := j.Pending()
 	if err != nil || len(got) != len(want) {
@@ -61,7 +62,7 @@ func TestWhatWasNotedIsThereAfterAStart(t *testing.T) {
 	if ended, err := j.End("p", []string{made(5).Ref}, "OP5"); err != nil || len(ended) != 0 {
 		t.Fatalf("ended again: %+v, %v", ended, err)
 	}
-	marks := []refdb.WitnessMark{{Name: "a", Since: time.UnixMicro(7).UTC()}}
+	marks := []driver.WitnessMark{{Name: "a", Since: time.UnixMicro(7).UTC()}}
 	if err := j.SetMarks(marks); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +176,7 @@ func TestAJournalGoesOnOnceItCanBeginANewFile(t *testing.T) {
 			end := obstruct(t, j)
 			failed := 0
 			for range 5 {
-				if j.Note([]refdb.Known{made(3)}) != nil {
+				if j.Note([]driver.Known{made(3)}) != nil {
 					failed++
 				}
 			}
@@ -214,7 +215,7 @@ func TestOfWhatCouldNotBeWrittenNothingIsThereAfterAStart(t *testing.T) {
 	j.mustNote(t, announced(1))
 	j.mustNote(t, announced(2))
 	lift := limit(t, unix.RLIMIT_FSIZE, uint64(j.sizeOf(t, newer)*5/2)) // in the middle of a line
-	err := j.Note([]refdb.Known{announced(3), announced(4), announced(5), announced(6)})
+	err := j.Note([]driver.Known{announced(3), announced(4), announced(5), announced(6)})
 	lift()
 	if err == nil {
 		t.Fatal("there was room")
@@ -230,15 +231,15 @@ func TestOfWhatCouldNotBeWrittenNothingIsThereAfterAStart(t *testing.T) {
 
 func TestNobodyKnowsOfMovesBeforeTheDaemonSaysHow(t *testing.T) {
 	j := New(t.TempDir())
-	lost := []refdb.Known{announced(1)}
+	lost := []driver.Known{announced(1)}
 	if _, open, err := j.Settle(t.Context(), lost); !open || err != nil {
 		t.Errorf("open: %t, %v", open, err)
 	}
-	j.SettleWith(func(_ context.Context, lost []refdb.Known) ([]refdb.Known, bool, error) {
-		lost[0].Move = refdb.MoveMade
+	j.SettleWith(func(_ context.Context, lost []driver.Known) ([]driver.Known, bool, error) {
+		lost[0].Move = driver.MoveMade
 		return lost, false, nil
 	})
-	if got, open, err := j.Settle(t.Context(), lost); open || err != nil || got[0].Move != refdb.MoveMade {
+	if got, open, err := j.Settle(t.Context(), lost); open || err != nil || got[0].Move != driver.MoveMade {
 		t.Errorf("%+v, open: %t, %v", got, open, err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/clone"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/install"
@@ -97,7 +98,7 @@ func (k *Lifecycle) Clone(ctx context.Context, c *config.Config, project string)
 	if k.Follower.Knows(project) {
 		return rep, errors.New(wire.ProjectVanished(project))
 	}
-	for i, err := range k.DB.Intents(ctx, refdb.IntentFilter{Project: project, Owner: c.Site}) {
+	for i, err := range k.DB.Intents().All(ctx, driver.IntentFilter{Project: project, Owner: c.Site}) {
 		if err != nil {
 			return rep, err
 		}
@@ -110,7 +111,7 @@ func (k *Lifecycle) Clone(ctx context.Context, c *config.Config, project string)
 		return rep, errNoRef
 	}
 	return clone.CloneAndGuard(ctx, c, k.DB, clone.Options{Project: project, Site: c.Site, By: k.DB.Owner(), Hook: k.Hook,
-		Malformed: func(p refdb.Pack, objection string) { k.Follower.FoundMalformed(ctx, project, p, objection) }})
+		Malformed: func(p driver.Pack, objection string) { k.Follower.FoundMalformed(ctx, project, p, objection) }})
 }
 
 // hasRef reports whether the database has a value for any ref of a project.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
@@ -176,7 +177,7 @@ func (k *Lifecycle) removeProject(ctx context.Context, one deletion) error {
 		return err
 	}
 	which := k.State.Digest(one.Project, "")
-	row, ok, err := k.DB.Project(ctx, one.Project)
+	row, ok, err := k.DB.Projects().Get(ctx, one.Project)
 	switch {
 	case err != nil:
 		return err
@@ -211,11 +212,11 @@ func (k *Lifecycle) removeProject(ctx context.Context, one deletion) error {
 }
 
 // removeAudited removes a project, and records the removal in the audit log.
-func (k *Lifecycle) removeAudited(ctx context.Context, row refdb.Project) error {
+func (k *Lifecycle) removeAudited(ctx context.Context, row driver.Project) error {
 	c := k.State.Config()
 	recording, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	entry, err := k.DB.Record(recording, refdb.AuditEntry{
+	entry, err := k.DB.Audit().Record(recording, driver.AuditEntry{
 		Who: k.DB.Owner(), Action: "project remove", Project: row.Project, Detail: "all refs and locks", Reason: "its repository was deleted at " + c.Site,
 	})
 	if err != nil {
@@ -228,7 +229,7 @@ func (k *Lifecycle) removeAudited(ctx context.Context, row refdb.Project) error 
 	}
 	concluding, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	k.logFailure(ctx, "the outcome of a removal could not be recorded", k.DB.Conclude(concluding, entry, outcome))
+	k.logFailure(ctx, "the outcome of a removal could not be recorded", k.DB.Audit().Conclude(concluding, entry, outcome))
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
@@ -183,7 +184,7 @@ func (k *Lifecycle) moveAside(ctx context.Context, c *config.Config, r config.Re
 		return err
 	}
 	// The last check before the move: the project may have been brought back meanwhile.
-	switch row, ok, err := k.DB.Project(ctx, r.Project); {
+	switch row, ok, err := k.DB.Projects().Get(ctx, r.Project); {
 	case err != nil:
 		return err
 	case !ok || row.Op != p.Op:
@@ -204,7 +205,7 @@ func (k *Lifecycle) moveAside(ctx context.Context, c *config.Config, r config.Re
 // settled, or a ref with a value that is not in the project's history. If the repository belongs to
 // an earlier project with this name, its rules are unknown, so all refs that rules may guard count.
 func (k *Lifecycle) isAllKnown(ctx context.Context, c *config.Config, r config.Repository, p projects.Known) error {
-	for i, err := range k.DB.Intents(ctx, refdb.IntentFilter{Project: r.Project, Owner: c.Site}) {
+	for i, err := range k.DB.Intents().All(ctx, driver.IntentFilter{Project: r.Project, Owner: c.Site}) {
 		if err != nil {
 			return err
 		}

@@ -57,7 +57,7 @@ func (m *Maintainer) compact(ctx context.Context, r config.Repository, repo *git
 	}
 	if why == "" {
 		// Who stored the latest base may have ended before this.
-		dropped, err := m.DB.DropSupersededPacks(ctx, r.Project)
+		dropped, err := m.DB.Packs().DropSuperseded(ctx, r.Project)
 		if dropped > 0 {
 			did = client.CompactedDropped
 		}
@@ -135,6 +135,6 @@ func (m *Maintainer) endLeftLocks(ctx context.Context) (left bool, err error) {
 			left = true
 		}
 	}
-	_, err = m.DB.Purge(ctx, stale)
+	_, err = m.DB.Operator().Purge(ctx, stale)
 	return left, err
 }

@@ -70,7 +70,7 @@ func (k *Keeper) grant(ctx context.Context, c *config.Config, granting []project
 		ref := projects.RecordRef(p.ID, c.Site)
 		refs, want[ref] = append(refs, ref), projects.Record{Revision: p.Revision}.Value()
 	}
-	have, err := k.DB.States(ctx, presence.Project, refs)
+	have, err := k.DB.Intents().States(ctx, presence.Project, refs)
 	if err != nil {
 		return err
 	}

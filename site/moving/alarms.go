@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/client"
 )
 
@@ -45,7 +45,7 @@ func (as *Alarms) Clear(moves []*Move) {
 }
 
 // Keep removes the alarms about intents that are not among these.
-func (as *Alarms) Keep(intents []refdb.Intent) {
+func (as *Alarms) Keep(intents []driver.Intent) {
 	still := make(map[Key]bool, len(intents))
 	for _, i := range intents {
 		still[KeyOf(i)] = true

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/intents"
 	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/objects"
@@ -85,7 +86,7 @@ func (co *Coordinator) take(ctx context.Context, c *config.Config, a Announcemen
 // prepare records the moves of an announcement as intents. For a git process it waits for a short
 // time while others have locked the refs: git holds its lock files meanwhile. It is refused at once
 // if whoever has the lock can't leave the ref at the expected value.
-func (co *Coordinator) prepare(ctx context.Context, c *config.Config, a Announcement) (p refdb.Preparation, packs []string, err error) {
+func (co *Coordinator) prepare(ctx context.Context, c *config.Config, a Announcement) (p intents.Preparation, packs []string, err error) {
 	prepare := func() error {
 		p, packs, err = co.Storage.Prepare(ctx, c, a.Objects, a.Announcement)
 		return err

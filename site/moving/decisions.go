@@ -9,6 +9,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/pause"
@@ -27,7 +28,7 @@ const (
 // reports whether the ref has it. Under is the claim of the transaction that announced the intent,
 // which does not prevent that; nil if there is none. The caller must know that no process makes the
 // move any more.
-func (co *Coordinator) ApplyDecision(ctx context.Context, c *config.Config, i refdb.Intent, under *claims.Claim) (bool, error) {
+func (co *Coordinator) ApplyDecision(ctx context.Context, c *config.Config, i driver.Intent, under *claims.Claim) (bool, error) {
 	r, err := c.Repository(i.Project)
 	var repo *gitrepo.Repo
 	if err == nil {

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/internal/filelock"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
@@ -65,7 +66,7 @@ func TestARefFollowsAnOperatorsDecision(t *testing.T) {
 			if c.prepare != nil {
 				c.prepare(g)
 			}
-			i := refdb.Intent{Project: project, Ref: ref, Old: commits["old"], New: commits["new"], Agent: agent}
+			i := driver.Intent{Project: project, Ref: ref, Old: commits["old"], New: commits["new"], Agent: agent}
 			applied, err := g.ApplyDecision(t.Context(), g.config, i, g.under)
 			if err != nil || applied != c.applied {
 				t.Errorf("applied: %t, %v", applied, err)
@@ -100,7 +101,7 @@ func TestADecisionReadsTheRefAfterItHasTheClaim(t *testing.T) {
 		}
 		applied := make(chan bool)
 		go func() {
-			ok, err := g.ApplyDecision(t.Context(), g.config, refdb.Intent{Project: project, Ref: ref, Old: before, New: after, Agent: agent}, nil)
+			ok, err := g.ApplyDecision(t.Context(), g.config, driver.Intent{Project: project, Ref: ref, Old: before, New: after, Agent: agent}, nil)
 			if err != nil {
 				t.Error(err)
 			}
@@ -131,7 +132,7 @@ func TestNothingIsAnnouncedOrDecidedBesideAGitOfAnEarlierDaemon(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		i := refdb.Intent{Project: project, Ref: ref, Old: before, New: after, Agent: agent}
+		i := driver.Intent{Project: project, Ref: ref, Old: before, New: after, Agent: agent}
 		if applied, err := g.ApplyDecision(t.Context(), g.config, i, nil); applied || err != nil || g.bare.Refs(t)[ref] != string(after) {
 			t.Errorf("while it runs, a decision is applied: %t, %v", applied, err)
 		}

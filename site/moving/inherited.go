@@ -1,7 +1,7 @@
 package moving
 
 import (
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 )
 
@@ -39,18 +39,18 @@ type Inherited struct {
 // Separate separates the intents that came late from those on which a push may have been let
 // through. Owner is this daemon, state its directory. After the first call that succeeds, the
 // daemon knows what its predecessors left.
-func (in *Inherited) Separate(state, owner string, pending []refdb.Intent) (late, others []refdb.Intent, err error) {
+func (in *Inherited) Separate(state, owner string, pending []driver.Intent) (late, others []driver.Intent, err error) {
 	first := in.intents == nil
-	var answered func(refdb.Intent) bool
+	var answered func(driver.Intent) bool
 	if first {
 		h, err := readInheritance(state)
 		if err != nil {
 			return nil, nil, err
 		}
 		stood := h.stood()
-		answered = func(i refdb.Intent) bool { return h == nil || i.Owner == h.Owner || stood[KeyOf(i)] }
+		answered = func(i driver.Intent) bool { return h == nil || i.Owner == h.Owner || stood[KeyOf(i)] }
 	} else {
-		answered = func(i refdb.Intent) bool { return i.Owner == owner || in.intents[KeyOf(i)] }
+		answered = func(i driver.Intent) bool { return i.Owner == owner || in.intents[KeyOf(i)] }
 	}
 	for _, i := range pending {
 		if answered(i) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 )
@@ -31,7 +32,7 @@ func (co *Coordinator) compare(ctx context.Context, c *config.Config, project st
 	}
 	locked := refdb.LockedError{}
 	differ := refdb.MismatchError{Project: project}
-	var announced map[Key]refdb.Intent // of locks on refs with another value
+	var announced map[Key]driver.Intent // of locks on refs with another value
 	for i, s := range states {
 		u := moves[i]
 		holds := u.Old.Equivalent(s.Value)
@@ -60,13 +61,13 @@ func (co *Coordinator) compare(ctx context.Context, c *config.Config, project st
 }
 
 // announced returns the pending intents of refs; none if the database does not answer.
-func (co *Coordinator) announced(ctx context.Context, project string, refs []string) map[Key]refdb.Intent {
-	f := refdb.IntentFilter{Project: project}
+func (co *Coordinator) announced(ctx context.Context, project string, refs []string) map[Key]driver.Intent {
+	f := driver.IntentFilter{Project: project}
 	if len(refs) == 1 {
 		f.Ref = refs[0]
 	}
-	all := map[Key]refdb.Intent{}
-	for i, err := range co.DB.Intents(ctx, f) {
+	all := map[Key]driver.Intent{}
+	for i, err := range co.DB.Intents().All(ctx, f) {
 		if err != nil {
 			break
 		}

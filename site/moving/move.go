@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/intents"
 )
 
 // A Move is a move of a ref that the database has as an intent.
@@ -34,7 +36,7 @@ type Move struct {
 }
 
 // MovesOf returns the moves that p announces in the repository at path.
-func MovesOf(p refdb.Preparation, path string, since time.Time) (moves []*Move) {
+func MovesOf(p intents.Preparation, path string, since time.Time) (moves []*Move) {
 	for _, u := range p.Updates {
 		moves = append(moves, &Move{
 			Project: p.Project, Path: path, Owner: p.Owner, Token: p.Token, By: p.By, Op: p.Op, Update: u, Recorded: p.Time, Since: since,
@@ -44,7 +46,7 @@ func MovesOf(p refdb.Preparation, path string, since time.Time) (moves []*Move) 
 }
 
 // MoveOf returns the move that an intent found in the database announces.
-func MoveOf(i refdb.Intent) *Move {
+func MoveOf(i driver.Intent) *Move {
 	return &Move{
 		Project: i.Project, Owner: i.Owner, Token: i.Token, By: i.By, Op: i.Op, Update: refdb.Update{Ref: i.Ref, Old: i.Old, New: i.New},
 		Recorded: i.Time, Since: time.Now().Add(-i.Age), Adopted: true,
@@ -52,7 +54,7 @@ func MoveOf(i refdb.Intent) *Move {
 }
 
 // MovesOfIntents returns the moves of intents that were found in the database.
-func MovesOfIntents(intents []refdb.Intent) []*Move {
+func MovesOfIntents(intents []driver.Intent) []*Move {
 	moves := make([]*Move, len(intents))
 	for i, one := range intents {
 		moves[i] = MoveOf(one)
@@ -68,7 +70,7 @@ type Key struct {
 }
 
 // KeyOf returns the name of an intent.
-func KeyOf(i refdb.Intent) Key { return Key{i.Project, i.Ref, i.Token} }
+func KeyOf(i driver.Intent) Key { return Key{i.Project, i.Ref, i.Token} }
 
 // Key returns the name of the intent that announces m.
 func (m *Move) Key() Key { return Key{m.Project, m.Ref, m.Token} }

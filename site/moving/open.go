@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // Open holds the site's intents in the database, as far as the daemon knows: those that it recorded
@@ -37,7 +37,7 @@ func (o *Open) End(moves []*Move) {
 
 // Found replaces the intents by those that the database had at the time start. Intents that were
 // recorded later stay.
-func (o *Open) Found(start time.Time, intents []refdb.Intent) {
+func (o *Open) Found(start time.Time, intents []driver.Intent) {
 	now := time.Now()
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 )
@@ -134,7 +135,7 @@ func (co *Coordinator) UnderWay(project string, moves []refdb.Update) error {
 // Adopt adds to p the intents of its process that this daemon does not know: an earlier daemon
 // recorded them, or the reply to the request was lost. It resolves those whose transaction has
 // ended. The caller has the turn.
-func (co *Coordinator) Adopt(ctx context.Context, p *Pending, intents []refdb.Intent) error {
+func (co *Coordinator) Adopt(ctx context.Context, p *Pending, intents []driver.Intent) error {
 	var unknown, over []*Move
 	for _, i := range intents {
 		m := p.Find(i.Project, i.Ref)
@@ -167,7 +168,7 @@ func (co *Coordinator) Adopt(ctx context.Context, p *Pending, intents []refdb.In
 
 // ForgetEnded drops moves that have ended by a request whose reply was lost: the database did not
 // list them among its intents when it was asked, after start.
-func (co *Coordinator) ForgetEnded(start time.Time, intents []refdb.Intent) {
+func (co *Coordinator) ForgetEnded(start time.Time, intents []driver.Intent) {
 	still := make(map[Key]bool, len(intents))
 	for _, i := range intents {
 		still[KeyOf(i)] = true

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/intents"
 	"github.com/globalrefdb/globalrefdb/site/claims"
 )
 
@@ -13,11 +15,11 @@ import (
 const requestLimit = 10 * time.Second
 
 // DropLate ends intents that came too late: no push relies on them.
-func (co *Coordinator) DropLate(ctx context.Context, late []refdb.Intent) error {
+func (co *Coordinator) DropLate(ctx context.Context, late []driver.Intent) error {
 	var failures []error
 	for _, i := range late {
-		p := refdb.Preparation{Project: i.Project, Owner: i.Owner, Token: i.Token, Time: i.Time, Updates: []refdb.Update{{Ref: i.Ref, Old: i.Old, New: i.New}}}
-		err := co.DB.Finish(ctx, p, nil, []string{i.Ref})
+		p := intents.Preparation{Project: i.Project, Owner: i.Owner, Token: i.Token, Time: i.Time, Updates: []refdb.Update{{Ref: i.Ref, Old: i.Old, New: i.New}}}
+		err := co.DB.Intents().Finish(ctx, p, nil, []string{i.Ref})
 		co.State.RecordHealth(err)
 		if !errors.Is(err, refdb.ErrLockLost) {
 			failures = append(failures, err)
@@ -31,7 +33,7 @@ func (co *Coordinator) Revoke(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
 	for _, c := range co.Claims.Revocable() {
-		err := co.DB.Revoke(ctx, *c.Unknown)
+		err := co.DB.Intents().Revoke(ctx, *c.Unknown)
 		co.State.RecordHealth(err)
 		if err != nil {
 			return err
@@ -49,10 +51,10 @@ func (co *Coordinator) Revoke(ctx context.Context) error {
 }
 
 // Intents returns the intents that f selects.
-func (co *Coordinator) Intents(ctx context.Context, f refdb.IntentFilter) (all []refdb.Intent, err error) {
+func (co *Coordinator) Intents(ctx context.Context, f driver.IntentFilter) (all []driver.Intent, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
-	for i, err := range co.DB.Intents(ctx, f) {
+	for i, err := range co.DB.Intents().All(ctx, f) {
 		if err != nil {
 			co.State.RecordHealth(err)
 			return nil, err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/config"
@@ -39,17 +40,17 @@ type flaky struct {
 	asked atomic.Int64
 }
 
-func (f *flaky) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
+func (f *flaky) States(ctx context.Context, project string, refs []string) ([]driver.State, error) {
 	f.asked.Add(1)
 	return f.Driver.States(ctx, project, refs)
 }
 
-func (f *flaky) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
+func (f *flaky) Intents(ctx context.Context, q driver.IntentQuery) (driver.IntentPage, error) {
 	f.asked.Add(1)
 	return f.Driver.Intents(ctx, q)
 }
 
-func (f *flaky) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
+func (f *flaky) Prepare(ctx context.Context, r driver.PrepareRequest) (driver.Prepared, error) {
 	f.asked.Add(1)
 	reply, err := f.Driver.Prepare(ctx, r)
 	if err == nil && f.lost.Load() {
@@ -130,7 +131,7 @@ func (g *rig) announce(value refdb.Value, refs ...string) []*moving.Move {
 // pending returns the refs that have pending intents.
 func (g *rig) pending() (refs []string) {
 	g.t.Helper()
-	for i, err := range g.DB.Intents(g.t.Context(), refdb.IntentFilter{Project: project}) {
+	for i, err := range g.DB.Intents().All(g.t.Context(), driver.IntentFilter{Project: project}) {
 		if err != nil {
 			g.t.Fatal(err)
 		}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/intents"
 	"github.com/globalrefdb/globalrefdb/site/compare"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -85,7 +87,7 @@ func (co *Coordinator) resolveTogether(ctx context.Context, of announcement, mov
 		if err != nil {
 			return ended, err
 		}
-		p := refdb.Preparation{Project: of.project, Owner: of.owner, Token: of.token, By: moves[0].By, Op: moves[0].Op, Time: moves[0].Recorded}
+		p := intents.Preparation{Project: of.project, Owner: of.owner, Token: of.token, By: moves[0].By, Op: moves[0].Op, Time: moves[0].Recorded}
 		_, logs := co.Projects.Logs(of.project)
 		var done, dropped, moved []string
 		var these, odd []*Move
@@ -118,7 +120,7 @@ func (co *Coordinator) resolveTogether(ctx context.Context, of announcement, mov
 		if err := repo.Sync(done); err != nil {
 			return ended, err
 		}
-		err = co.DB.Finish(ctx, p, done, dropped)
+		err = co.DB.Intents().Finish(ctx, p, done, dropped)
 		co.State.RecordHealth(err)
 		if err == nil {
 			co.State.Counts.Updated.Add(uint64(len(done)))
@@ -220,12 +222,12 @@ func (co *Coordinator) ClearAlarms(moves []*Move) {
 // StillPending returns the moves that the database still has as pending intents.
 func (co *Coordinator) StillPending(ctx context.Context, moves []*Move) ([]*Move, error) {
 	site := co.State.Config().Site
-	f := refdb.IntentFilter{Project: moves[0].Project, Owner: site}
+	f := driver.IntentFilter{Project: moves[0].Project, Owner: site}
 	if len(moves) == 1 {
 		f.Ref = moves[0].Ref
 	}
 	tokens := map[string]refdb.Token{}
-	for i, err := range co.DB.Intents(ctx, f) {
+	for i, err := range co.DB.Intents().All(ctx, f) {
 		if err != nil {
 			co.State.RecordHealth(err)
 			return nil, err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/moving"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 )
@@ -92,14 +93,14 @@ func TestAnIntentThatAnOperatorHasResolvedHasEnded(t *testing.T) {
 	moves := g.announce(one, ref, "refs/heads/b")
 	g.bare.Set(t, ref, string(one))
 	g.bare.Set(t, "refs/heads/b", string(one))
-	var intents []refdb.Intent
-	for i, err := range g.DB.Intents(t.Context(), refdb.IntentFilter{Project: project, Ref: ref}) {
+	var intents []driver.Intent
+	for i, err := range g.DB.Intents().All(t.Context(), driver.IntentFilter{Project: project, Ref: ref}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		intents = append(intents, i)
 	}
-	if _, err := g.DB.Resolve(t.Context(), intents, refdb.KeepOld, "an operator", "a reason"); err != nil {
+	if _, err := g.DB.Intents().Resolve(t.Context(), intents, driver.KeepOld, "an operator", "a reason"); err != nil {
 		t.Fatal(err)
 	}
 	if ended := g.resolve(moves); !slices.Equal(ended, []string{ref, "refs/heads/b"}) {
@@ -145,9 +146,9 @@ func TestGitAnnouncesTheMovesOfAnInnerTransactionOnce(t *testing.T) {
 	}
 	// So does its end by an operator.
 	p.Add(g.announce(one, ref)...)
-	for i, err := range g.DB.Intents(t.Context(), refdb.IntentFilter{Project: project}) {
+	for i, err := range g.DB.Intents().All(t.Context(), driver.IntentFilter{Project: project}) {
 		if err == nil {
-			_, err = g.DB.Resolve(t.Context(), []refdb.Intent{i}, refdb.KeepOld, "an operator", "a reason")
+			_, err = g.DB.Intents().Resolve(t.Context(), []driver.Intent{i}, driver.KeepOld, "an operator", "a reason")
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -184,8 +185,8 @@ func TestADaemonAdoptsWhatAnEarlierOneRecorded(t *testing.T) {
 	g := newRig(t)
 	g.announce(value, ref)
 	ended := g.announce(value, "refs/heads/ended")
-	var intents []refdb.Intent
-	for i, err := range g.DB.Intents(t.Context(), refdb.IntentFilter{Project: project}) {
+	var intents []driver.Intent
+	for i, err := range g.DB.Intents().All(t.Context(), driver.IntentFilter{Project: project}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,7 +216,7 @@ func TestMovesThatTheDatabaseNoLongerHasAreForgotten(t *testing.T) {
 	for _, m := range p.All() {
 		m.Over.Store(m.Ref != "refs/heads/goes-on")
 	}
-	listed := []refdb.Intent{{Project: project, Ref: "refs/heads/listed", Token: p.Find(project, ref).Token}}
+	listed := []driver.Intent{{Project: project, Ref: "refs/heads/listed", Token: p.Find(project, ref).Token}}
 	if !p.TryEnter() {
 		t.Fatal("it has no turn")
 	}

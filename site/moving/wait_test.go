@@ -166,7 +166,7 @@ const (
 func TestAMoveThatCanNotMatchAnyMoreIsRefusedAtOnce(t *testing.T) {
 	// The database has second, and another site is about to move the ref to third.
 	intent := func(t *testing.T, g *rig) {
-		if _, err := g.other().Prepare(t.Context(), project, []refdb.Update{{Ref: ref, Old: second, New: third}}, agent); err != nil {
+		if _, err := g.other().Intents().Prepare(t.Context(), project, []refdb.Update{{Ref: ref, Old: second, New: third}}, agent); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -185,7 +185,7 @@ func TestAMoveThatCanNotMatchAnyMoreIsRefusedAtOnce(t *testing.T) {
 	}{
 		"neither value of an intent": {intent, value, refusal.Behind, false},
 		"neither value of an intent of this site": {func(t *testing.T, g *rig) {
-			if _, err := g.DB.Prepare(t.Context(), project, []refdb.Update{{Ref: ref, Old: second, New: third}}, agent); err != nil {
+			if _, err := g.DB.Intents().Prepare(t.Context(), project, []refdb.Update{{Ref: ref, Old: second, New: third}}, agent); err != nil {
 				t.Fatal(err)
 			}
 		}, value, refusal.Locked, true},
@@ -243,7 +243,7 @@ func TestWhatAWaitingPushAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newRig(t)
 		west := g.other()
-		p, err := west.Prepare(t.Context(), project, []refdb.Update{{Ref: ref, New: value}}, agent)
+		p, err := west.Intents().Prepare(t.Context(), project, []refdb.Update{{Ref: ref, New: value}}, agent)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -262,13 +262,13 @@ func TestWhatAWaitingPushAsks(t *testing.T) {
 		if n := g.driver.asked.Load(); n > 12 {
 			t.Errorf("in %s it has asked %d times", long, n)
 		}
-		if err := west.Finish(t.Context(), p, nil, []string{ref}); err != nil {
+		if err := west.Intents().Finish(t.Context(), p, nil, []string{ref}); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		if p, err = west.Prepare(t.Context(), project, []refdb.Update{{Ref: "refs/heads/b", New: value}}, agent); err != nil {
+		if p, err = west.Intents().Prepare(t.Context(), project, []refdb.Update{{Ref: "refs/heads/b", New: value}}, agent); err != nil {
 			t.Fatal(err)
 		}
 		go func() {
@@ -276,7 +276,7 @@ func TestWhatAWaitingPushAsks(t *testing.T) {
 			ended <- g.AwaitMovable(t.Context(), g.config, project, []refdb.Update{{Ref: "refs/heads/b", New: second}}, nil)
 		}()
 		synctest.Wait()
-		if err := west.Finish(t.Context(), p, []string{"refs/heads/b"}, nil); err != nil {
+		if err := west.Intents().Finish(t.Context(), p, []string{"refs/heads/b"}, nil); err != nil {
 			t.Fatal(err)
 		}
 		g.Wake(project, "refs/heads/b")
@@ -339,12 +339,12 @@ func TestAnAnnouncementWaitsForARefThatExcludesItsName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newRig(t)
 		west := g.other()
-		p, err := west.Prepare(t.Context(), project, []refdb.Update{{Ref: ref + "/x", New: value}}, agent)
+		p, err := west.Intents().Prepare(t.Context(), project, []refdb.Update{{Ref: ref + "/x", New: value}}, agent)
 		if err != nil {
 			t.Fatal(err)
 		}
 		dropped := make(chan error, 1)
-		time.AfterFunc(time.Second, func() { dropped <- west.Finish(t.Context(), p, nil, []string{ref + "/x"}) })
+		time.AfterFunc(time.Second, func() { dropped <- west.Intents().Finish(t.Context(), p, nil, []string{ref + "/x"}) })
 		start := time.Now()
 		if moves := g.announce(value, ref); len(moves) != 1 || time.Since(start) < time.Second || time.Since(start) > long {
 			t.Errorf("after %s: %v", time.Since(start), moves)

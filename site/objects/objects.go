@@ -13,6 +13,8 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/intents"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/failure"
 	"github.com/globalrefdb/globalrefdb/site/internal/pause"
@@ -69,7 +71,7 @@ type unusedPack struct {
 
 // packsOf returns the IDs of the packs that the new values of moves need, the options by which a
 // preparation uses them, and whether the preparation carries any of them.
-func (o *Pushed) packsOf(moves []refdb.Update) (ids []string, how []refdb.PrepareOption, carries bool) {
+func (o *Pushed) packsOf(moves []refdb.Update) (ids []string, how []intents.Option, carries bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, m := range moves {
@@ -81,9 +83,9 @@ func (o *Pushed) packsOf(moves []refdb.Update) (ids []string, how []refdb.Prepar
 		if p := o.unused[id]; p.Part != nil {
 			p.tried, carries = true, true
 			o.unused[id] = p
-			how = append(how, refdb.WithPack(*p.Part, p.Bases...))
+			how = append(how, intents.WithPack(*p.Part, p.Bases...))
 		} else {
-			how = append(how, refdb.WithPacks(id))
+			how = append(how, intents.WithPacks(id))
 		}
 	}
 	return ids, how, carries
@@ -176,7 +178,7 @@ func (o *Pushed) stored(id string) bool {
 }
 
 // giveUp removes and returns the packs that were stored before a time. A preparation that names one
-// of them fails with refdb.ErrNoPack.
+// of them fails with driver.ErrNoPack.
 func (o *Pushed) giveUp(before time.Time) (given map[string]unusedPack) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -261,7 +263,7 @@ func (s *Storage) StoreIncoming(ctx context.Context, c *config.Config, o *Pushed
 	if !s.Keeps(c, r.Project) {
 		return nil
 	}
-	if s.carried.Load() < carriedPackQuota && o.waiting() <= refdb.MaxPackPart-carriedPack {
+	if s.carried.Load() < carriedPackQuota && o.waiting() <= driver.MaxPackPart-carriedPack {
 		limits.Carried = carriedPack
 	}
 	return s.store(ctx, c, o, r, repo, moves, limits)
@@ -371,7 +373,7 @@ func notStored(c *config.Config, r config.Repository, limits packs.Limits, err e
 		return refusal.Because(refusal.Objects, errors.New(wire.RepositoryIsShallow(r.Path)))
 	case errors.Is(err, errQuota):
 		return refusal.Because(refusal.Objects, errors.New(wire.TooManyUnusedPacks))
-	case errors.Is(err, packs.ErrDatabase), refdb.ClassOf(err) != refdb.Permanent, errors.Is(err, refdb.ErrNoPack):
+	case errors.Is(err, packs.ErrDatabase), refdb.ClassOf(err) != refdb.Permanent, errors.Is(err, driver.ErrNoPack):
 		return refusal.DatabaseFailed(err)
 	}
 	return refusal.Because(refusal.Objects, err)
@@ -407,7 +409,7 @@ func (s *Storage) dropPack(id string) {
 	s.State.Go(func(work context.Context) {
 		ctx, cancel := context.WithTimeout(work, s.State.Config().Timeout)
 		defer cancel()
-		s.logFailure(ctx, "a pack that was not used could not be dropped yet", s.DB.DropPack(ctx, id))
+		s.logFailure(ctx, "a pack that was not used could not be dropped yet", s.DB.Packs().Drop(ctx, id))
 	})
 }
 
@@ -415,7 +417,7 @@ func (s *Storage) dropPack(id string) {
 func (s *Storage) DropAbandoned(ctx context.Context) {
 	for pause.For(ctx, dropPacksEvery) {
 		limited, cancel := context.WithTimeout(ctx, dropPacksEvery)
-		_, err := s.DB.DropAbandonedPacks(limited, packAbandoned)
+		_, err := s.DB.Packs().DropAbandoned(limited, packAbandoned)
 		cancel()
 		if !errors.Is(err, errors.ErrUnsupported) {
 			s.logFailure(ctx, "abandoned packs could not be dropped yet", err)

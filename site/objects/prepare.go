@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/intents"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
@@ -33,21 +35,21 @@ type Announcement struct {
 // If a pack that the preparation carries builds on a value that its ref no longer has, the pack is
 // stored separately. If the history does not show that the ref had the value recently, the pack is
 // made anew.
-func (s *Storage) Prepare(ctx context.Context, c *config.Config, o *Pushed, a Announcement) (p refdb.Preparation, ids []string, err error) {
+func (s *Storage) Prepare(ctx context.Context, c *config.Config, o *Pushed, a Announcement) (p intents.Preparation, ids []string, err error) {
 	carries := false
 	prepare := func() error {
-		var lost *refdb.Preparation // a preparation whose reply was lost, and which is not revoked yet
+		var lost *intents.Preparation // a preparation whose reply was lost, and which is not revoked yet
 		err := s.State.Retry(ctx, c, func(ctx context.Context) error {
 			if lost != nil {
-				if err := s.DB.Revoke(ctx, *lost); err != nil {
+				if err := s.DB.Intents().Revoke(ctx, *lost); err != nil {
 					return asUnavailable(err)
 				}
 				lost = nil
 			}
-			var how []refdb.PrepareOption
+			var how []intents.Option
 			ids, how, carries = o.packsOf(a.Moves)
 			var err error
-			p, err = s.DB.Prepare(ctx, a.Repo.Project, a.Moves, a.Agent, append(how, refdb.AskedBy(a.By))...)
+			p, err = s.DB.Intents().Prepare(ctx, a.Repo.Project, a.Moves, a.Agent, append(how, intents.AskedBy(a.By))...)
 			if errors.Is(err, refdb.ErrOutcomeUnknown) && !errors.Is(err, refdb.ErrUnconfirmed) {
 				asked := p
 				lost = &asked
@@ -59,9 +61,9 @@ func (s *Storage) Prepare(ctx context.Context, c *config.Config, o *Pushed, a An
 		}
 		return err
 	}
-	if err = prepare(); errors.Is(err, refdb.ErrNoPack) && carries {
+	if err = prepare(); errors.Is(err, driver.ErrNoPack) && carries {
 		if err := s.storeCarried(ctx, c, o, a, ids); err != nil {
-			return refdb.Preparation{}, nil, err
+			return intents.Preparation{}, nil, err
 		}
 		err = prepare()
 	}
@@ -73,11 +75,11 @@ func (s *Storage) Prepare(ctx context.Context, c *config.Config, o *Pushed, a An
 		return p, ids, nil
 	case errors.Is(err, refdb.ErrOutcomeUnknown):
 		return p, nil, err
-	case errors.Is(err, refdb.ErrNoPack):
+	case errors.Is(err, driver.ErrNoPack):
 		o.forget()
-		return refdb.Preparation{}, nil, refusal.Because(refusal.Objects, errors.New(wire.ObjectsGone))
+		return intents.Preparation{}, nil, refusal.Because(refusal.Objects, errors.New(wire.ObjectsGone))
 	}
-	return refdb.Preparation{}, nil, refusal.NotPrepared(c.Site, err)
+	return intents.Preparation{}, nil, refusal.NotPrepared(c.Site, err)
 }
 
 // asUnavailable converts the error of a request that may be repeated, or is revoked first: an
@@ -102,7 +104,7 @@ func (s *Storage) storeCarried(ctx context.Context, c *config.Config, o *Pushed,
 			return s.store(ctx, c, o, a.Repo, nil, a.Moves, packs.Limits{Bytes: min(c.PackLimit, LockedPackLimit)})
 		}
 		if err == nil {
-			err = s.State.Retry(ctx, c, func(ctx context.Context) error { return asUnavailable(s.DB.StorePackPart(ctx, *p.Part)) })
+			err = s.State.Retry(ctx, c, func(ctx context.Context) error { return asUnavailable(s.DB.Packs().Store(ctx, *p.Part)) })
 		}
 		if err != nil {
 			s.State.RecordHealth(err)
@@ -122,7 +124,7 @@ func (s *Storage) storeCarried(ctx context.Context, c *config.Config, o *Pushed,
 // heldLately reports whether each of the bases is, or was within the last day according to the
 // history, the value of its ref, or is compared with the ref by the preparation of a. Maintenance
 // keeps the objects of values from the last 14 days, so the two clocks may differ by several days.
-func (s *Storage) heldLately(ctx context.Context, a Announcement, bases []refdb.RefValue) (bool, error) {
+func (s *Storage) heldLately(ctx context.Context, a Announcement, bases []driver.RefValue) (bool, error) {
 	since := time.Now().Add(-24 * time.Hour)
 	for _, b := range bases {
 		if slices.ContainsFunc(a.Moves, func(m refdb.Update) bool { return m.Ref == b.Ref && m.Old == b.Value }) {
@@ -135,7 +137,7 @@ func (s *Storage) heldLately(ctx context.Context, a Announcement, bases []refdb.
 	return true, nil
 }
 
-func (s *Storage) refHeldLately(ctx context.Context, project string, b refdb.RefValue, since time.Time) (bool, error) {
+func (s *Storage) refHeldLately(ctx context.Context, project string, b driver.RefValue, since time.Time) (bool, error) {
 	for change, err := range s.DB.History(ctx, project, b.Ref) { // newest first
 		switch {
 		case err != nil:

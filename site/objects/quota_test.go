@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/packs"
@@ -18,7 +19,7 @@ import (
 // A droppings counts the packs that are dropped.
 type droppings struct {
 	refdb.Driver
-	refdb.PackStore
+	refdbdriver.PackStore
 	n atomic.Int64
 }
 
@@ -30,7 +31,7 @@ func (d *droppings) DropPack(ctx context.Context, id string) error {
 func TestAPushThatStallsHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		driver := memory.New().Open()
-		dropped := &droppings{Driver: driver, PackStore: driver.(refdb.PackStore)}
+		dropped := &droppings{Driver: driver, PackStore: driver.(refdbdriver.PackStore)}
 		db, err := refdb.New(dropped, refdb.Options{Site: "a"})
 		if err != nil {
 			t.Fatal(err)

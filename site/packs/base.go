@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // KeptFor is for how long what no ref reaches any more is kept: a pack that is being made may build on it.
@@ -15,7 +16,7 @@ const KeptFor = 14 * 24 * time.Hour
 
 // A Base says what [Source.StoreBase] stored.
 type Base struct {
-	Pack    refdb.Pack
+	Pack    driver.Pack
 	Dropped int // packs that it took the place of
 }
 
@@ -50,17 +51,17 @@ func (s Source) StoreBase(ctx context.Context, receive func(ctx context.Context)
 	if err != nil {
 		return b, err
 	}
-	b.Pack = refdb.Pack{ID: id, Project: s.Project, Owner: s.DB.Owner(), Full: true, Position: at}
+	b.Pack = driver.Pack{ID: id, Project: s.Project, Owner: s.DB.Owner(), Full: true, Position: at}
 	w := &writer{db: s.DB, limits: l, pack: b.Pack}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	from := s.packed(ctx, tips, nil)
 	defer from.Close()
 	if err := w.copy(ctx, nil, from); err != nil {
-		return b, errors.Join(fmt.Errorf("storing a base of %s: %w", s.Project, err), s.DB.DropPack(context.WithoutCancel(ctx), b.Pack.ID))
+		return b, errors.Join(fmt.Errorf("storing a base of %s: %w", s.Project, err), s.DB.Packs().Drop(context.WithoutCancel(ctx), b.Pack.ID))
 	}
 	b.Pack.Size, b.Pack.Parts = w.pack.Size, w.parts
-	b.Dropped, err = s.DB.DropSupersededPacks(ctx, s.Project)
+	b.Dropped, err = s.DB.Packs().DropSuperseded(ctx, s.Project)
 	return b, err
 }
 
@@ -78,7 +79,7 @@ func (s Source) baseID(ctx context.Context, kind string) (string, error) {
 
 // pending returns the new values of the project's intents.
 func (s Source) pending(ctx context.Context) (ids []string, err error) {
-	for i, err := range s.DB.Intents(ctx, refdb.IntentFilter{Project: s.Project}) {
+	for i, err := range s.DB.Intents().All(ctx, driver.IntentFilter{Project: s.Project}) {
 		if err != nil {
 			return nil, err
 		}
@@ -162,7 +163,7 @@ func KeptValues(ctx context.Context, db *refdb.DB, project string) (ids []string
 		}
 		add(c.Old, c.New)
 	}
-	for i, err := range db.Intents(ctx, refdb.IntentFilter{Project: project}) {
+	for i, err := range db.Intents().All(ctx, driver.IntentFilter{Project: project}) {
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/intents"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 )
 
@@ -33,7 +34,7 @@ func TestWhatIsMissingIsInTheBase(t *testing.T) {
 	b.git("fetch", "--quiet", a.Dir, left) // all that refs hold, and no more
 	b.git("update-ref", "refs/heads/main", left)
 	b.received(0)
-	if _, err := a.db.Prepare(t.Context(), project, []refdb.Update{topic}, "test", refdb.WithPacks(pack)); err != nil {
+	if _, err := a.db.Intents().Prepare(t.Context(), project, []refdb.Update{topic}, "test", intents.WithPacks(pack)); err != nil {
 		t.Fatal(err)
 	}
 	b.received(2)
@@ -112,7 +113,7 @@ func TestABaseStandsForWhatComesBefore(t *testing.T) {
 	}
 	// A push may build on what a ref held a moment ago.
 	a.git("update-ref", "refs/heads/main", pending)
-	if err := a.db.Finish(t.Context(), intents, []string{"refs/heads/main"}, nil); err != nil {
+	if err := a.db.Intents().Finish(t.Context(), intents, []string{"refs/heads/main"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	a.push(move("old", "", a.commit("on second", second)))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // largeStep is the number of objects above which all refs are looked at for what the database has already.
@@ -35,17 +36,17 @@ func newsOf(moves []refdb.Update) (ids []string) {
 }
 
 // left returns the values that moves leave, and the refs that hold them.
-func left(moves []refdb.Update) (bases []refdb.RefValue) {
+func left(moves []refdb.Update) (bases []driver.RefValue) {
 	for _, m := range moves {
 		if m.Old.IsObjectID() && !m.Old.IsDeleted() {
-			bases = append(bases, refdb.RefValue{Ref: m.Ref, Value: m.Old})
+			bases = append(bases, driver.RefValue{Ref: m.Ref, Value: m.Old})
 		}
 	}
 	return bases
 }
 
 // valuesOf returns the values of bases, each once.
-func valuesOf(bases []refdb.RefValue) (ids []string) {
+func valuesOf(bases []driver.RefValue) (ids []string) {
 	for _, b := range bases {
 		ids = append(ids, string(b.Value))
 	}
@@ -54,7 +55,7 @@ func valuesOf(bases []refdb.RefValue) (ids []string) {
 
 // likelyBases returns bases that cost little to find: the values that the refs leave, which the preparation compares with the
 // database's, and then what HEAD points to if a ref is new.
-func (s Source) likelyBases(ctx context.Context, moves []refdb.Update) (bases []refdb.RefValue, err error) {
+func (s Source) likelyBases(ctx context.Context, moves []refdb.Update) (bases []driver.RefValue, err error) {
 	bases = left(moves)
 	if !slices.ContainsFunc(moves, func(m refdb.Update) bool { return m.Old.IsAbsent() }) {
 		return bases, nil
@@ -69,14 +70,14 @@ func (s Source) likelyBases(ctx context.Context, moves []refdb.Update) (bases []
 	}
 	local, err := s.Repo.Values(ctx, []string{branch})
 	v := refdb.Value(local[branch])
-	if err == nil && v.IsObjectID() && !v.IsDeleted() && !slices.ContainsFunc(bases, func(b refdb.RefValue) bool { return b.Value == v }) {
-		bases = append(bases, refdb.RefValue{Ref: branch, Value: v})
+	if err == nil && v.IsObjectID() && !v.IsDeleted() && !slices.ContainsFunc(bases, func(b driver.RefValue) bool { return b.Value == v }) {
+		bases = append(bases, driver.RefValue{Ref: branch, Value: v})
 	}
 	return bases, err
 }
 
 // certify reads whether the database has a base. If not, the error is errUncertain.
-func (s Source) certify(ctx context.Context, base refdb.RefValue) error {
+func (s Source) certify(ctx context.Context, base driver.RefValue) error {
 	began := time.Now()
 	certified, err := s.certified(ctx, []string{base.Ref})
 	if err == nil && !slices.Contains(certified, string(base.Value)) {
@@ -123,7 +124,7 @@ func (s Source) certified(ctx context.Context, refs []string) (ids []string, err
 	if err != nil {
 		return nil, err
 	}
-	states, err := s.DB.States(ctx, s.Project, refs)
+	states, err := s.DB.Intents().States(ctx, s.Project, refs)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDatabase, err)
 	}

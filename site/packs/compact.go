@@ -8,6 +8,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 const (
@@ -30,7 +31,7 @@ func (s Source) WhyCompact(ctx context.Context) (string, error) {
 			values = append(values, string(ref.Value))
 		}
 	}
-	var base refdb.Pack
+	var base driver.Pack
 	var known []string
 	later, size := 0, int64(0)
 	for p, err := range List(ctx, s.DB, s.Project) {
@@ -55,7 +56,7 @@ func (s Source) WhyCompact(ctx context.Context) (string, error) {
 	}
 	if base.ID != "" {
 		held, err := s.valuesAt(ctx, base.Position)
-		if errors.Is(err, refdb.ErrPruned) || errors.Is(err, refdb.ErrUnrecorded) {
+		if errors.Is(err, refdb.ErrPruned) || errors.Is(err, driver.ErrUnrecorded) {
 			return "", nil // a base that is as old has been looked at often
 		}
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -31,12 +32,12 @@ func TestAFollowerMissesNoPackAfterACrashThatLostNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		ended = state.Ended
-		olders.mark.Key = refdb.PackKey{Position: ended + 1} // as a program of version 10 of the schema would have it
+		olders.mark.Key = driver.PackKey{Position: ended + 1} // as a program of version 10 of the schema would have it
 	})
 	olders.received(0)
 	second := a.commit("second", first)
 	a.push(move("main", first, second))
-	page, err := a.db.Packs(t.Context(), refdb.PackQuery{Project: project, Limit: 10})
+	page, err := a.db.Packs().Page(t.Context(), driver.PackQuery{Project: project, Limit: 10})
 	if err != nil || len(page.Packs) != 2 || page.Packs[1].Position > ended {
 		t.Fatalf("the second pack was to have a position up to %d, that had ended before the crash: %+v, %v", ended, page, err)
 	}

@@ -5,16 +5,17 @@ import (
 	"iter"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // List iterates over the used packs of a project, in their order. An error ends it.
-func List(ctx context.Context, db *refdb.DB, project string) iter.Seq2[refdb.Pack, error] {
-	return func(yield func(refdb.Pack, error) bool) {
-		q := refdb.PackQuery{Project: project, Limit: listLimit}
+func List(ctx context.Context, db *refdb.DB, project string) iter.Seq2[driver.Pack, error] {
+	return func(yield func(driver.Pack, error) bool) {
+		q := driver.PackQuery{Project: project, Limit: listLimit}
 		for {
-			page, err := db.Packs(ctx, q)
+			page, err := db.Packs().Page(ctx, q)
 			if err != nil {
-				yield(refdb.Pack{}, err)
+				yield(driver.Pack{}, err)
 				return
 			}
 			for _, p := range page.Packs {

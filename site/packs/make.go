@@ -9,6 +9,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // Limits bound what [Source.Store] does.
@@ -32,9 +33,9 @@ func (l Limits) ask(ctx context.Context, request func(context.Context) error) er
 // A Made pack is one that a preparation may use.
 type Made struct {
 	ID string // "" if the database has all objects
-	// Part is all of the pack if it was not stored, and Bases what it builds on, for [refdb.WithPack].
-	Part  *refdb.PackPart
-	Bases []refdb.RefValue
+	// Part is all of the pack if it was not stored, and Bases what it builds on, for [intents.WithPack].
+	Part  *driver.PackPart
+	Bases []driver.RefValue
 }
 
 // Store makes a pack of all objects that the new values of moves reach and the database does not have yet, and stores
@@ -142,7 +143,7 @@ func (s Source) store(ctx context.Context, tips, bases []string, atMost int, l L
 		cancel(errLarge)
 		return Made{}, errLarge
 	}
-	w := &writer{db: s.DB, limits: l, certify: certify, pack: refdb.Pack{ID: rand.Text(), Project: s.Project, Owner: s.DB.Owner(), Prerequisites: bases, Tips: tips}}
+	w := &writer{db: s.DB, limits: l, certify: certify, pack: driver.Pack{ID: rand.Text(), Project: s.Project, Owner: s.DB.Owner(), Prerequisites: bases, Tips: tips}}
 	if err := w.copy(ctx, header[:], from); err != nil {
 		cancel(err)
 		return Made{ID: w.pack.ID}, fmt.Errorf("storing the objects of %s: %w", s.Project, err)

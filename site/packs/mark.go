@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 )
 
@@ -21,14 +22,14 @@ type Mark struct {
 	// ID tells the repository's mark from that of one that took its place.
 	ID string `json:"id"`
 	// Epoch is the one in which Key was read: after a database went back, positions are used again.
-	Epoch string        `json:"epoch"`
-	Key   refdb.PackKey `json:"key"`
+	Epoch string         `json:"epoch"`
+	Key   driver.PackKey `json:"key"`
 
 	mu   sync.Mutex
 	made map[string]bool // packs that were made here, and have not been listed yet
 
 	// later are packs after Key that are here, too. They are not written: after a restart they are unpacked again.
-	later map[string]refdb.PackKey
+	later map[string]driver.PackKey
 	// whole are object IDs of which all that they reach was found here, since then.
 	whole map[string]bool
 	since time.Time
@@ -76,9 +77,9 @@ func ReadMark(dir string) (*Mark, error) {
 // Write records the mark. A crash of the machine may bring back an earlier one: packs are then unpacked again.
 func (m *Mark) Write(dir string) error {
 	text, err := json.Marshal(struct {
-		ID    string        `json:"id"`
-		Epoch string        `json:"epoch"`
-		Key   refdb.PackKey `json:"key"`
+		ID    string         `json:"id"`
+		Epoch string         `json:"epoch"`
+		Key   driver.PackKey `json:"key"`
 	}{m.ID, m.Epoch, m.Key})
 	if err != nil {
 		return err
@@ -123,18 +124,18 @@ func (m *Mark) Pruned() { m.whole = nil }
 
 // Enter makes the mark one of the present epoch, the last of these. What came after the beginning of an epoch since the mark's
 // own may have been gone since, and its positions used again.
-func (m *Mark) Enter(epochs []refdb.Epoch) {
+func (m *Mark) Enter(epochs []driver.Epoch) {
 	present := epochs[len(epochs)-1].ID
 	if m.Epoch == present {
 		return
 	}
-	i := slices.IndexFunc(epochs, func(e refdb.Epoch) bool { return e.ID == m.Epoch })
+	i := slices.IndexFunc(epochs, func(e driver.Epoch) bool { return e.ID == m.Epoch })
 	if i < 0 {
-		m.Key = refdb.PackKey{} // of another database, or new
+		m.Key = driver.PackKey{} // of another database, or new
 	}
 	for _, e := range epochs[i+1:] {
 		if m.Key.Position > e.First {
-			m.Key = refdb.PackKey{Position: e.First}
+			m.Key = driver.PackKey{Position: e.First}
 		}
 	}
 	m.Epoch, m.later, m.whole = present, nil, nil
@@ -143,7 +144,7 @@ func (m *Mark) Enter(epochs []refdb.Epoch) {
 // lower moves Key back to what is complete, and reports whether it stood beyond that. An older program's mark may: other packs can have
 // got the positions in between, after a crash of the database.
 func (m *Mark) lower(complete refdb.Position) bool {
-	end := refdb.PackKey{Position: complete + 1}
+	end := driver.PackKey{Position: complete + 1}
 	if m.Key.Compare(end) <= 0 {
 		return false
 	}
@@ -158,7 +159,7 @@ func (m *Mark) startOver(base string) bool {
 		return false
 	}
 	m.restarted, m.from, m.baseNeeded = time.Now(), base, true
-	m.Key, m.later, m.whole = refdb.PackKey{}, nil, nil
+	m.Key, m.later, m.whole = driver.PackKey{}, nil, nil
 	return true
 }
 
@@ -197,7 +198,7 @@ func (m *Mark) Made(ids []string) {
 }
 
 // has reports whether the pack is here.
-func (m *Mark) has(p refdb.Pack) bool {
+func (m *Mark) has(p driver.Pack) bool {
 	m.mu.Lock()
 	made := m.made[p.ID]
 	delete(m.made, p.ID)
@@ -210,9 +211,9 @@ func (m *Mark) has(p refdb.Pack) bool {
 }
 
 // add records that the pack is here. It comes after all that were added before.
-func (m *Mark) add(p refdb.Pack) {
+func (m *Mark) add(p driver.Pack) {
 	if m.later == nil {
-		m.later = map[string]refdb.PackKey{}
+		m.later = map[string]driver.PackKey{}
 	}
 	m.later[p.ID] = p.Key()
 	m.know(p.Tips)
@@ -232,9 +233,9 @@ func (m *Mark) IsWhole(id string) bool { return m.whole[id] && time.Since(m.sinc
 
 // listed moves Key on after all used packs up to last were seen, of which those up to complete are all there
 // will ever be. It reports whether Key has moved.
-func (m *Mark) listed(last refdb.PackKey, complete refdb.Position) bool {
+func (m *Mark) listed(last driver.PackKey, complete refdb.Position) bool {
 	to := last
-	if end := (refdb.PackKey{Position: complete + 1}); end.Compare(to) < 0 {
+	if end := (driver.PackKey{Position: complete + 1}); end.Compare(to) < 0 {
 		to = end
 	}
 	if to.Compare(m.Key) <= 0 {

@@ -8,15 +8,15 @@ import (
 	"fmt"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
 // Stored reports whether the database keeps the objects of a project, all of them or in transit.
-func Stored(p refdb.Project) bool { return p.Store != "" }
+func Stored(p driver.Project) bool { return p.Store != "" }
 
 // InTransit reports whether it keeps them for [TransitFor] only.
-func InTransit(p refdb.Project) bool { return p.Store == config.StoreTransit }
+func InTransit(p driver.Project) bool { return p.Store == config.StoreTransit }
 
 var (
 	// ErrTooLarge: a pack would exceed the limit.

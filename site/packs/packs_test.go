@@ -11,6 +11,8 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/intents"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/packs"
@@ -42,7 +44,7 @@ func newWorldOn(t *testing.T, d refdb.Driver) *world {
 	t.Helper()
 	w := &world{TB: t, driver: d}
 	db := w.open("test")
-	if _, err := db.PutProject(t.Context(), refdb.Project{Project: project, ID: "id", Rules: "ref *", Mode: "enforce", Store: "all"}); err != nil {
+	if _, err := db.Projects().Put(t.Context(), driver.Project{Project: project, ID: "id", Rules: "ref *", Mode: "enforce", Store: "all"}); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -95,13 +97,13 @@ func (s *site) store(moves ...refdb.Update) string {
 }
 
 // prepare stores what the moves need and prepares them.
-func (s *site) prepare(moves ...refdb.Update) refdb.Preparation {
+func (s *site) prepare(moves ...refdb.Update) intents.Preparation {
 	s.Helper()
 	var ids []string
 	if id := s.store(moves...); id != "" {
 		ids = append(ids, id)
 	}
-	p, err := s.db.Prepare(s.Context(), project, moves, "test", refdb.WithPacks(ids...))
+	p, err := s.db.Intents().Prepare(s.Context(), project, moves, "test", intents.WithPacks(ids...))
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -121,7 +123,7 @@ func (s *site) push(moves ...refdb.Update) {
 		}
 		done = append(done, m.Ref)
 	}
-	if err := s.db.Finish(s.Context(), p, done, nil); err != nil {
+	if err := s.db.Intents().Finish(s.Context(), p, done, nil); err != nil {
 		s.Fatal(err)
 	}
 }
@@ -133,7 +135,7 @@ func (s *site) receive() (unpacked []string, err error) {
 		s.Fatal(err)
 	}
 	s.mark.Enter(state.Epochs)
-	err = packs.Receiver{DB: s.db, Repo: s.repo, Project: project, Mark: s.mark, Each: func(p refdb.Pack) { unpacked = append(unpacked, p.ID) }}.Receive(s.Context())
+	err = packs.Receiver{DB: s.db, Repo: s.repo, Project: project, Mark: s.mark, Each: func(p driver.Pack) { unpacked = append(unpacked, p.ID) }}.Receive(s.Context())
 	return unpacked, err
 }
 
@@ -180,7 +182,7 @@ func TestWhatIsPushedAtOneSiteIsWholeAtTheOther(t *testing.T) {
 	b.git("update-ref", "refs/heads/main", second)
 	third := b.commit("third", second)
 	b.push(move("main", second, third))
-	page, err := a.db.Packs(t.Context(), refdb.PackQuery{Project: project, Limit: 10})
+	page, err := a.db.Packs().Page(t.Context(), driver.PackQuery{Project: project, Limit: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +244,7 @@ func TestALargeStepBuildsOnAllThatTheDatabaseHas(t *testing.T) {
 	topic := a.commit("topic", long)
 	a.push(move("topic", "", topic))
 	b.received(3)
-	page, err := a.db.Packs(t.Context(), refdb.PackQuery{Project: project, Limit: 10})
+	page, err := a.db.Packs().Page(t.Context(), driver.PackQuery{Project: project, Limit: 10})
 	if err != nil || len(page.Packs) != 3 || page.Packs[2].Size > 2000 {
 		t.Errorf("%+v, %v", page.Packs, err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 const (
@@ -34,15 +35,15 @@ type Receiver struct {
 	// Limits are those of git; the zero value stands for the default ones.
 	Limits gitrepo.UnpackLimits
 	// Each, unless nil, is called with each pack that was unpacked.
-	Each func(refdb.Pack)
+	Each func(driver.Pack)
 	// Malformed, unless nil, is called with each pack in which git's fsck objects to the form of an object, and with its words. The pack is unpacked
 	// all the same.
-	Malformed func(p refdb.Pack, objection string)
+	Malformed func(p driver.Pack, objection string)
 }
 
 // A HeldError says that a pack can't be unpacked, and with it nothing that comes after it in its project.
 type HeldError struct {
-	Pack refdb.Pack
+	Pack driver.Pack
 	Err  error
 }
 
@@ -84,7 +85,7 @@ func (r Receiver) Receive(ctx context.Context) error {
 // StartOver puts the mark before all packs, because objects are missing, so that the latest base is unpacked. It reports false if that
 // was done with this base within the last hour. A base that came since may have what is missing, and stand before the mark.
 func (r Receiver) StartOver(ctx context.Context) (bool, error) {
-	page, err := r.DB.Packs(ctx, refdb.PackQuery{Project: r.Project, Limit: 1}) // it begins with the latest base
+	page, err := r.DB.Packs().Page(ctx, driver.PackQuery{Project: r.Project, Limit: 1}) // it begins with the latest base
 	if err != nil {
 		return false, err
 	}
@@ -101,7 +102,7 @@ func (r Receiver) pass(ctx context.Context) (paged bool, err error) {
 	// What was complete when the pass began: a pack that is used while later pages are read may stand in an earlier one.
 	var complete refdb.Position
 	for first := true; ; first = false {
-		page, err := r.DB.Packs(ctx, refdb.PackQuery{Project: r.Project, After: after, Limit: listLimit, Inline: inlineLimit})
+		page, err := r.DB.Packs().Page(ctx, driver.PackQuery{Project: r.Project, After: after, Limit: listLimit, Inline: inlineLimit})
 		if err != nil {
 			return !first, err
 		}
@@ -119,7 +120,7 @@ func (r Receiver) pass(ctx context.Context) (paged bool, err error) {
 		}
 		if !page.More {
 			// There is none up to the complete position that was not listed.
-			if end := (refdb.PackKey{Position: complete + 1}); end.Compare(after) > 0 {
+			if end := (driver.PackKey{Position: complete + 1}); end.Compare(after) > 0 {
 				after = end
 			}
 		}
@@ -135,7 +136,7 @@ func (r Receiver) pass(ctx context.Context) (paged bool, err error) {
 }
 
 // take unpacks one pack unless it is here.
-func (r Receiver) take(ctx context.Context, p refdb.Pack) error {
+func (r Receiver) take(ctx context.Context, p driver.Pack) error {
 	if r.Mark.has(p) {
 		return nil
 	}
@@ -167,7 +168,7 @@ func (r Receiver) take(ctx context.Context, p refdb.Pack) error {
 }
 
 // bring unpacks a pack, and looks whether all that its tips reach is here then.
-func (r Receiver) bring(ctx context.Context, p refdb.Pack) error {
+func (r Receiver) bring(ctx context.Context, p driver.Pack) error {
 	if err := r.basesWhole(ctx, p); err != nil {
 		return err
 	}
@@ -185,7 +186,7 @@ func (r Receiver) bring(ctx context.Context, p refdb.Pack) error {
 }
 
 // held returns the error of a pack that can't be unpacked, which says what to do. What is the fault of the database, the disk or a signal holds up no pack.
-func (r Receiver) held(p refdb.Pack, err error) error {
+func (r Receiver) held(p driver.Pack, err error) error {
 	switch {
 	case errors.Is(err, gitrepo.ErrUnpackLimit):
 		err = fmt.Errorf("%w: if the project should have the value, fetch its objects from a site that has them: `refdbctl site sync %s --from URL`", err, r.Project)
@@ -199,10 +200,10 @@ func (r Receiver) held(p refdb.Pack, err error) error {
 
 // hasBase reports whether all is here that refs held at the position of a base. What else is in the base may be needed by packs that
 // come later, or by pushes that were under way: if it then turns out to be missing, the base is unpacked ([Receiver.StartOver]).
-func (r Receiver) hasBase(ctx context.Context, p refdb.Pack) (bool, error) {
+func (r Receiver) hasBase(ctx context.Context, p driver.Pack) (bool, error) {
 	var ids []string
 	for ref, err := range r.DB.RefsAt(ctx, r.Project, "refs/", p.Position) {
-		if errors.Is(err, refdb.ErrPruned) || errors.Is(err, refdb.ErrUnrecorded) {
+		if errors.Is(err, refdb.ErrPruned) || errors.Is(err, driver.ErrUnrecorded) {
 			return false, nil
 		}
 		if err != nil {
@@ -225,7 +226,7 @@ func (r Receiver) hasBase(ctx context.Context, p refdb.Pack) (bool, error) {
 }
 
 // basesWhole returns nil if all that the pack builds on is here: what refs point to, and what was found to be whole.
-func (r Receiver) basesWhole(ctx context.Context, p refdb.Pack) error {
+func (r Receiver) basesWhole(ctx context.Context, p driver.Pack) error {
 	unsure := slices.DeleteFunc(slices.Clone(p.Prerequisites), func(id string) bool { return r.Mark.IsWhole(id) })
 	if len(unsure) > 0 && len(r.Refs) > 0 {
 		values, err := r.Repo.Values(ctx, r.Refs)
@@ -260,7 +261,7 @@ func (r Receiver) basesWhole(ctx context.Context, p refdb.Pack) error {
 }
 
 // unpack stores the pack's objects in the repository, while it reads them from the database. One that was too much for git is tried again after an hour.
-func (r Receiver) unpack(ctx context.Context, p refdb.Pack) error {
+func (r Receiver) unpack(ctx context.Context, p driver.Pack) error {
 	if err := r.Mark.exceeded(p.ID); err != nil {
 		return err
 	}
@@ -283,14 +284,14 @@ func (r Receiver) unpack(ctx context.Context, p refdb.Pack) error {
 }
 
 // NewReader returns a reader of a pack's bytes. At the end it is an error that wraps [ErrDamaged] if they are not those that were stored.
-func NewReader(ctx context.Context, db *refdb.DB, p refdb.Pack) io.Reader {
+func NewReader(ctx context.Context, db *refdb.DB, p driver.Pack) io.Reader {
 	return &reader{ctx: ctx, db: db, pack: p}
 }
 
 type reader struct {
 	ctx    context.Context
 	db     *refdb.DB
-	pack   refdb.Pack
+	pack   driver.Pack
 	number int
 	left   []byte
 	sum    hash.Hash
@@ -307,7 +308,7 @@ func (r *reader) Read(b []byte) (int, error) {
 			}
 			return 0, io.EOF
 		}
-		data, err := r.db.PackPart(r.ctx, r.pack.ID, r.number)
+		data, err := r.db.Packs().Part(r.ctx, r.pack.ID, r.number)
 		if err != nil {
 			return 0, err
 		}

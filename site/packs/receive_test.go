@@ -15,6 +15,8 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/intents"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 )
 
@@ -28,12 +30,12 @@ func TestAPackCountsOnlyIfItIsWhole(t *testing.T) {
 	third := a.commit("third", second)
 	a.push(move("main", "", first))
 	for name, c := range map[string]struct {
-		part func(*refdb.PackPart)
+		part func(*driver.PackPart)
 		want error
 	}{
-		"without what it builds on": {func(p *refdb.PackPart) { p.Pack.Prerequisites = []string{second} }, packs.ErrIncomplete},
-		"without some of it":        {func(p *refdb.PackPart) { p.Pack.Prerequisites = []string{first} }, packs.ErrIncomplete},
-		"with another checksum":     {func(p *refdb.PackPart) { p.Pack.Sum = strings.Repeat("0", 64) }, packs.ErrDamaged},
+		"without what it builds on": {func(p *driver.PackPart) { p.Pack.Prerequisites = []string{second} }, packs.ErrIncomplete},
+		"without some of it":        {func(p *driver.PackPart) { p.Pack.Prerequisites = []string{first} }, packs.ErrIncomplete},
+		"with another checksum":     {func(p *driver.PackPart) { p.Pack.Sum = strings.Repeat("0", 64) }, packs.ErrDamaged},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -44,13 +46,13 @@ func TestAPackCountsOnlyIfItIsWhole(t *testing.T) {
 			if err := a2.repo.Pack(t.Context(), &data, []string{third}, []string{second}); err != nil {
 				t.Fatal(err)
 			}
-			part := refdb.PackPart{Pack: refdb.Pack{ID: "bad", Project: project, Owner: a2.db.Owner(), Tips: []string{third}, Size: int64(data.Len()),
+			part := driver.PackPart{Pack: driver.Pack{ID: "bad", Project: project, Owner: a2.db.Owner(), Tips: []string{third}, Size: int64(data.Len()),
 				Sum: sum(data.String())}, Data: []byte(data.String()), Last: true}
 			c.part(&part)
-			if err := a2.db.StorePackPart(t.Context(), part); err != nil {
+			if err := a2.db.Packs().Store(t.Context(), part); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := a2.db.Prepare(t.Context(), project, []refdb.Update{move("bad", "", third)}, "test", refdb.WithPacks("bad")); err != nil {
+			if _, err := a2.db.Intents().Prepare(t.Context(), project, []refdb.Update{move("bad", "", third)}, "test", intents.WithPacks("bad")); err != nil {
 				t.Fatal(err)
 			}
 			_, err := b.receive()
@@ -71,13 +73,13 @@ func TestADamagedPackCountsWhereAllItsObjectsAre(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.site("a"), w.site("b")
 	first := a.commit("first")
-	part := refdb.PackPart{Pack: refdb.Pack{ID: "bad", Project: project, Owner: a.db.Owner(), Tips: []string{first}, Size: 3, Sum: strings.Repeat("0", 64)}, Data: []byte("bad"), Last: true}
-	if err := a.db.StorePackPart(t.Context(), part); err != nil {
+	part := driver.PackPart{Pack: driver.Pack{ID: "bad", Project: project, Owner: a.db.Owner(), Tips: []string{first}, Size: 3, Sum: strings.Repeat("0", 64)}, Data: []byte("bad"), Last: true}
+	if err := a.db.Packs().Store(t.Context(), part); err != nil {
 		t.Fatal(err)
 	}
-	p, err := a.db.Prepare(t.Context(), project, []refdb.Update{move("main", "", first)}, "test", refdb.WithPacks("bad"))
+	p, err := a.db.Intents().Prepare(t.Context(), project, []refdb.Update{move("main", "", first)}, "test", intents.WithPacks("bad"))
 	if err == nil {
-		err = a.db.Finish(t.Context(), p, []string{"refs/heads/main"}, nil)
+		err = a.db.Intents().Finish(t.Context(), p, []string{"refs/heads/main"}, nil)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +131,7 @@ func TestALargePackIsComparedWithItsChecksum(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.site("a"), w.site("b")
-	random := make([]byte, 3*refdb.MaxPackPart/2)
+	random := make([]byte, 3*driver.MaxPackPart/2)
 	rand.Read(random)
 	file := filepath.Join(t.TempDir(), "large")
 	if err := os.WriteFile(file, random, 0o644); err != nil {
@@ -140,16 +142,16 @@ func TestALargePackIsComparedWithItsChecksum(t *testing.T) {
 	if err := a.repo.Pack(t.Context(), &data, []string{commit}, nil); err != nil {
 		t.Fatal(err)
 	}
-	for i, part := range slices.Collect(slices.Chunk([]byte(data.String()), refdb.MaxPackPart)) {
-		p := refdb.PackPart{Pack: refdb.Pack{ID: "large", Project: project, Owner: a.db.Owner(), Tips: []string{commit}}, Number: i, Data: part}
-		if p.Last = (i+1)*refdb.MaxPackPart >= data.Len(); p.Last {
+	for i, part := range slices.Collect(slices.Chunk([]byte(data.String()), driver.MaxPackPart)) {
+		p := driver.PackPart{Pack: driver.Pack{ID: "large", Project: project, Owner: a.db.Owner(), Tips: []string{commit}}, Number: i, Data: part}
+		if p.Last = (i+1)*driver.MaxPackPart >= data.Len(); p.Last {
 			p.Pack.Size, p.Pack.Sum = int64(data.Len()), sum("something else")
 		}
-		if err := a.db.StorePackPart(t.Context(), p); err != nil {
+		if err := a.db.Packs().Store(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := a.db.Prepare(t.Context(), project, []refdb.Update{move("main", "", commit)}, "test", refdb.WithPacks("large")); err != nil {
+	if _, err := a.db.Intents().Prepare(t.Context(), project, []refdb.Update{move("main", "", commit)}, "test", intents.WithPacks("large")); err != nil {
 		t.Fatal(err)
 	}
 	if unpacked, err := b.receive(); !errors.Is(err, packs.ErrDamaged) || len(unpacked) > 0 {
@@ -162,7 +164,7 @@ func TestNoPackIsMissedBetweenPages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.site("a"), w.site("b")
-	late := &lateDriver{Driver: w.driver, PackStore: w.driver.(refdb.PackStore)}
+	late := &lateDriver{Driver: w.driver, PackStore: w.driver.(driver.PackStore)}
 	b.db = must(refdb.New(late, refdb.Options{Site: "b"}))
 	last := ""
 	var ids []string
@@ -187,7 +189,7 @@ func TestWhatIsCompleteWhenAPassBeginsCounts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.site("a"), w.site("b")
-	late := &lateDriver{Driver: w.driver, PackStore: w.driver.(refdb.PackStore), page: 2}
+	late := &lateDriver{Driver: w.driver, PackStore: w.driver.(driver.PackStore), page: 2}
 	b.db = must(refdb.New(late, refdb.Options{Site: "b"}))
 	var ids []string
 	for i := range 5 {
@@ -210,18 +212,18 @@ func TestWhatIsCompleteWhenAPassBeginsCounts(t *testing.T) {
 
 func TestAMarkOfAnEarlierEpochGoesBack(t *testing.T) {
 	t.Parallel()
-	m := &packs.Mark{Epoch: "one", Key: refdb.PackKey{Position: 100}}
-	one, two, three := refdb.Epoch{ID: "one"}, refdb.Epoch{ID: "two", First: 50}, refdb.Epoch{ID: "three", First: 70}
-	m.Enter([]refdb.Epoch{one, two, three})
+	m := &packs.Mark{Epoch: "one", Key: driver.PackKey{Position: 100}}
+	one, two, three := driver.Epoch{ID: "one"}, driver.Epoch{ID: "two", First: 50}, driver.Epoch{ID: "three", First: 70}
+	m.Enter([]driver.Epoch{one, two, three})
 	if m.Epoch != "three" || m.Key.Position != 50 {
 		t.Errorf("%+v", m)
 	}
-	m.Enter([]refdb.Epoch{one, two, three})
+	m.Enter([]driver.Epoch{one, two, three})
 	if m.Key.Position != 50 {
 		t.Errorf("%+v", m)
 	}
-	m.Enter([]refdb.Epoch{{ID: "another database"}})
-	if m.Key != (refdb.PackKey{}) {
+	m.Enter([]driver.Epoch{{ID: "another database"}})
+	if m.Key != (driver.PackKey{}) {
 		t.Errorf("%+v", m)
 	}
 }
@@ -229,14 +231,14 @@ func TestAMarkOfAnEarlierEpochGoesBack(t *testing.T) {
 // lateDriver hides the pack of a number, counted from 1, as if its transaction had not ended.
 type lateDriver struct {
 	refdb.Driver
-	refdb.PackStore
+	driver.PackStore
 	hide      int
 	showAfter int // so many lists; 0 for never
 	page      int // how many packs a list has at most; 0 for as many as asked for
 }
 
-func (d *lateDriver) Packs(ctx context.Context, q refdb.PackQuery) (refdb.PackPage, error) {
-	all, err := d.PackStore.Packs(ctx, refdb.PackQuery{Project: q.Project, Limit: 1000, Inline: q.Inline})
+func (d *lateDriver) Packs(ctx context.Context, q driver.PackQuery) (driver.PackPage, error) {
+	all, err := d.PackStore.Packs(ctx, driver.PackQuery{Project: q.Project, Limit: 1000, Inline: q.Inline})
 	if err != nil {
 		return all, err
 	}
@@ -247,7 +249,7 @@ func (d *lateDriver) Packs(ctx context.Context, q refdb.PackQuery) (refdb.PackPa
 	if d.showAfter--; d.showAfter == 0 {
 		d.hide = 0
 	}
-	all.Packs = slices.DeleteFunc(all.Packs, func(p refdb.Pack) bool { return p.Key().Compare(q.After) <= 0 })
+	all.Packs = slices.DeleteFunc(all.Packs, func(p driver.Pack) bool { return p.Key().Compare(q.After) <= 0 })
 	if d.page > 0 && len(all.Packs) > d.page {
 		all.Packs, all.More = all.Packs[:d.page], true
 	}

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // recentFor is how long a base need not be read again for a pack that its preparation carries. It is well within the hour for which
@@ -18,11 +18,11 @@ type Recent struct {
 }
 
 type recentBase struct {
-	refdb.RefValue
+	driver.RefValue
 	read time.Time
 }
 
-func (r *Recent) has(project string, b refdb.RefValue) bool {
+func (r *Recent) has(project string, b driver.RefValue) bool {
 	if r == nil {
 		return false
 	}
@@ -32,7 +32,7 @@ func (r *Recent) has(project string, b refdb.RefValue) bool {
 	return ok && have.RefValue == b && time.Since(have.read) < recentFor
 }
 
-func (r *Recent) note(project string, b refdb.RefValue, read time.Time) {
+func (r *Recent) note(project string, b driver.RefValue, read time.Time) {
 	if r == nil {
 		return
 	}

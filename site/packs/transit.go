@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // TransitFor is for how long the database keeps the objects of a project in transit: a site that was away for longer needs
@@ -43,15 +44,15 @@ func (s Source) Trim(ctx context.Context, projectID, site string) (dropped int, 
 	if err != nil {
 		return 0, err
 	}
-	w := &writer{db: s.DB, pack: refdb.Pack{ID: id, Project: s.Project, Owner: s.DB.Owner(), Full: true, Position: at, Prerequisites: bounds}}
+	w := &writer{db: s.DB, pack: driver.Pack{ID: id, Project: s.Project, Owner: s.DB.Owner(), Full: true, Position: at, Prerequisites: bounds}}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	empty := s.packed(ctx, nil, nil)
 	defer empty.Close()
 	if err := w.copy(ctx, nil, empty); err != nil {
-		return 0, errors.Join(fmt.Errorf("storing the end of what %s has in transit: %w", s.Project, err), s.DB.DropPack(context.WithoutCancel(ctx), w.pack.ID))
+		return 0, errors.Join(fmt.Errorf("storing the end of what %s has in transit: %w", s.Project, err), s.DB.Packs().Drop(context.WithoutCancel(ctx), w.pack.ID))
 	}
-	return s.DB.DropSupersededPacks(ctx, s.Project)
+	return s.DB.Packs().DropSuperseded(ctx, s.Project)
 }
 
 // trimAt returns the position up to which packs are to go; 0 if none are. The first one that stays is younger, or was not unpacked by two
@@ -75,7 +76,7 @@ func (s Source) trimAt(ctx context.Context, passed refdb.Position) (refdb.Positi
 }
 
 // isBound reports whether a pack is a base without objects.
-func isBound(p refdb.Pack) bool { return p.Full && strings.HasPrefix(p.ID, withoutObjects) }
+func isBound(p driver.Pack) bool { return p.Full && strings.HasPrefix(p.ID, withoutObjects) }
 
 // valuesAt returns the object IDs that refs held at a position.
 func (s Source) valuesAt(ctx context.Context, at refdb.Position) (ids []string, err error) {

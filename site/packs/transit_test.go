@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 )
@@ -79,7 +79,7 @@ func TestWhatNoOtherSiteHasUnpackedIsNotDropped(t *testing.T) {
 		if got := a.trimmed("a"); got != 1 {
 			t.Errorf("%d packs were dropped, want the one that b has", got)
 		}
-		if err := a.db.Finish(t.Context(), long, []string{"refs/heads/long"}, nil); err != nil {
+		if err := a.db.Intents().Finish(t.Context(), long, []string{"refs/heads/long"}, nil); err != nil {
 			t.Fatal(err)
 		}
 		if got := a.trimmed("a"); got != 0 {
@@ -176,7 +176,7 @@ func TestTheLatestBaseStandsForThoseOfItsPosition(t *testing.T) {
 			if _, err := c.receive(); err != nil || !c.whole(first) {
 				t.Errorf("base %d: %v", n, err)
 			}
-			var listed []refdb.Pack
+			var listed []driver.Pack
 			for p, err := range packs.List(t.Context(), a.db, project) {
 				if err != nil {
 					t.Fatal(err)

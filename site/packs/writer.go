@@ -10,19 +10,20 @@ import (
 	"io"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A writer stores one pack in parts.
 type writer struct {
 	db     *refdb.DB
 	limits Limits
-	pack   refdb.Pack
+	pack   driver.Pack
 	sum    hash.Hash
 	parts  int
 
 	certify func(context.Context) error // unless nil, is called before the first part is stored
 
-	carried *refdb.PackPart // the only one, if it is not to be stored
+	carried *driver.PackPart // the only one, if it is not to be stored
 }
 
 // copy stores what comes from in, after head. It reads one part ahead, because the last part completes the pack.
@@ -31,7 +32,7 @@ func (w *writer) copy(ctx context.Context, head []byte, in io.Reader) error {
 	in = io.MultiReader(bytes.NewReader(head), in)
 	var waiting []byte
 	for {
-		part := make([]byte, refdb.MaxPackPart)
+		part := make([]byte, driver.MaxPackPart)
 		n, err := io.ReadFull(in, part)
 		last := err == io.EOF || err == io.ErrUnexpectedEOF
 		if err != nil && !last {
@@ -57,7 +58,7 @@ func (w *writer) part(ctx context.Context, data []byte, last bool) error {
 		return fmt.Errorf("%w: more than %d MiB", ErrTooLarge, w.limits.Bytes>>20)
 	}
 	w.sum.Write(data)
-	p := refdb.PackPart{Pack: w.pack, Number: w.parts, Data: data, Last: last}
+	p := driver.PackPart{Pack: w.pack, Number: w.parts, Data: data, Last: last}
 	if last {
 		p.Pack.Sum = hex.EncodeToString(w.sum.Sum(nil))
 	} else {
@@ -73,7 +74,7 @@ func (w *writer) part(ctx context.Context, data []byte, last bool) error {
 			return err
 		}
 	}
-	if err := w.limits.ask(ctx, func(ctx context.Context) error { return w.db.StorePackPart(ctx, p) }); err != nil {
+	if err := w.limits.ask(ctx, func(ctx context.Context) error { return w.db.Packs().Store(ctx, p) }); err != nil {
 		return fmt.Errorf("%w: %w", ErrDatabase, err)
 	}
 	if w.parts++; w.limits.Stored != nil {

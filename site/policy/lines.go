@@ -9,6 +9,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
@@ -66,7 +67,7 @@ func parseGuarded(c *config.Config, project string, body []byte) ([]wire.Line, e
 
 // Unfit returns why a line can't be guarded, or "".
 func Unfit(project string, l wire.Line) string {
-	if err := refdb.CheckKey(project, l.Ref); err != nil {
+	if err := driver.CheckKey(project, l.Ref); err != nil {
 		return wire.UnguardableName(l.Ref, err.Error())
 	}
 	if l.Symbolic() {

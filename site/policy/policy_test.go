@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
@@ -37,7 +38,7 @@ type counter struct {
 	n atomic.Int64
 }
 
-func (c *counter) Projects(ctx context.Context, q refdb.ProjectQuery) ([]refdb.Project, error) {
+func (c *counter) Projects(ctx context.Context, q driver.ProjectQuery) ([]driver.Project, error) {
 	c.n.Add(1)
 	return c.Driver.Projects(ctx, q)
 }
@@ -75,13 +76,13 @@ func newRig(t *testing.T) *rig {
 }
 
 // put writes the project's row, and has the repository record its ID.
-func (g *rig) put(row refdb.Project) refdb.Project {
+func (g *rig) put(row driver.Project) driver.Project {
 	g.t.Helper()
 	if row.ID == "" {
 		row.ID = "AN-ID"
 	}
 	row.Project, row.Mode, row.Rules = project, cmp.Or(row.Mode, config.Enforce), cmp.Or(row.Rules, "ref *")
-	row, err := g.DB.PutProject(g.t.Context(), row)
+	row, err := g.DB.Projects().Put(g.t.Context(), row)
 	if err == nil {
 		err = projects.RecordID(g.t.Context(), g.repo, row.ID)
 	}
@@ -111,7 +112,7 @@ func anHourLater() (time.Duration, error) {
 func TestTheDatabasesRulesSayWhatIsGuarded(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
-	g.put(refdb.Project{Rules: "ref refs/tags/*"})
+	g.put(driver.Project{Rules: "ref refs/tags/*"})
 	if got, err := g.guarded(body); err != nil || !slices.Equal(got, []string{"refs/tags/v1"}) {
 		t.Errorf("guarded: %v, %v", got, err)
 	}
@@ -128,14 +129,14 @@ func TestTheDatabasesRulesSayWhatIsGuarded(t *testing.T) {
 func TestNothingIsDecidedWithoutRules(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		row  refdb.Project
+		row  driver.Project
 		want string
 	}{
-		"a removed project":             {refdb.Project{Mode: config.Removed}, wire.RemovedProject(project)},
-		"one that is compared":          {refdb.Project{Mode: config.Comparing}, wire.Comparing(project)},
-		"rules of a later program":      {refdb.Project{Rules: "later x"}, wire.NothingWasChanged},
-		"a repository of another's":     {refdb.Project{}, "not a copy of the project " + project},
-		"rules that others may not use": {refdb.Project{}, "rules"},
+		"a removed project":             {driver.Project{Mode: config.Removed}, wire.RemovedProject(project)},
+		"one that is compared":          {driver.Project{Mode: config.Comparing}, wire.Comparing(project)},
+		"rules of a later program":      {driver.Project{Rules: "later x"}, wire.NothingWasChanged},
+		"a repository of another's":     {driver.Project{}, "not a copy of the project " + project},
+		"rules that others may not use": {driver.Project{}, "rules"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -161,7 +162,7 @@ func TestRulesAreReadAgainOnceALookHasExpired(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
 	g.Projects.Settle = -time.Hour // all sites know a change at once
-	row := g.put(refdb.Project{})
+	row := g.put(driver.Project{})
 	_, lines, err := g.GuardedLines(t.Context(), g.config, g.repo, []byte(body))
 	if err != nil {
 		t.Fatal(err)
@@ -205,7 +206,7 @@ func TestModeLogLetsThroughWhatIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := newRig(t)
-			g.put(refdb.Project{Mode: c.mode, Rules: "ref refs/heads/*"})
+			g.put(driver.Project{Mode: c.mode, Rules: "ref refs/heads/*"})
 			g.Refresh(t.Context())
 			if c.adopted {
 				g.Projects.Adopted(g.Projects.All())
@@ -232,7 +233,7 @@ func TestOfSeveralFirstPushesOneMakesTheProject(t *testing.T) {
 		})
 	}
 	pushes.Wait()
-	row, ok, err := g.DB.Project(t.Context(), project)
+	row, ok, err := g.DB.Projects().Get(t.Context(), project)
 	recorded := sitetest.GitIn(t, g.repo.Path, "config", "refdb.projectid")
 	if err != nil || !ok || row.ID != recorded || !row.IsNew() {
 		t.Errorf("the database has %+v, %v; the repository records %q", row, err, recorded)

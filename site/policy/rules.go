@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/failure"
 	"github.com/globalrefdb/globalrefdb/site/modes"
@@ -120,7 +121,7 @@ func (p *Policy) Ruled(ctx context.Context, c *config.Config, r config.Repositor
 
 // register finds or creates the project of a repository that no command has registered: its hooks
 // are from before there were projects, or came with git's template.
-func (p *Policy) register(ctx context.Context, c *config.Config, r config.Repository, id string) (row refdb.Project, err error) {
+func (p *Policy) register(ctx context.Context, c *config.Config, r config.Repository, id string) (row driver.Project, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	// One of several first pushes makes the project. The others find its ID in the repository.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/pause"
 )
@@ -38,7 +39,7 @@ func Tell(ctx context.Context, db *refdb.DB, site string, a About) error {
 		if err != nil {
 			return err
 		}
-		if len(text) <= refdb.MaxValueBytes || len(a.Projects) == 0 {
+		if len(text) <= driver.MaxValueBytes || len(a.Projects) == 0 {
 			_, err = db.Put(ctx, Project, aboutPrefix+site, refdb.Value(text))
 			return err
 		}

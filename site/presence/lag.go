@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // MostChanges is how many unread changes of a site are counted.
@@ -20,7 +21,7 @@ type Lag struct {
 }
 
 // LagOf returns what a follower has not read of what is complete now, as far as it has recorded that.
-func LagOf(ctx context.Context, db *refdb.DB, f refdb.Follower, now time.Time) (*Lag, error) {
+func LagOf(ctx context.Context, db *refdb.DB, f driver.Follower, now time.Time) (*Lag, error) {
 	state, err := db.HistoryState(ctx)
 	if err != nil {
 		return nil, err

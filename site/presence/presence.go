@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/operator"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
@@ -134,7 +136,7 @@ func (p *Presence) Acquire(ctx context.Context, c *config.Config) error {
 
 func (p *Presence) take(ctx context.Context, c *config.Config) (*refdb.Lock, error) {
 	// A server that is not admitted may have an earlier generation.
-	a, err := p.db.Admission(ctx)
+	a, err := p.db.Recovery().Admission(ctx)
 	if err == nil {
 		err = a.Err()
 	}
@@ -167,7 +169,7 @@ func (p *Presence) lockName(ctx context.Context, c *config.Config, mayEnd func(*
 			err = mayEnd(c, earlier, l)
 		}
 		if err == nil {
-			_, err = p.db.Purge(ctx, []refdb.LockInfo{l}, refdb.PurgeFresh())
+			_, err = p.db.Operator().Purge(ctx, []refdb.LockInfo{l}, operator.PurgeFresh())
 		}
 		if err != nil {
 			return nil, err
@@ -252,7 +254,7 @@ func (p *Presence) release(lock *refdb.Lock) {
 // none, or a stale one. A daemon that was killed leaves it behind for a while.
 func LockOf(ctx context.Context, db *refdb.DB, site string) (*refdb.LockInfo, error) {
 	ref := refPrefix + site
-	if refdb.CheckRef(ref) != nil {
+	if driver.CheckRef(ref) != nil {
 		return nil, nil
 	}
 	for l, err := range db.Locks(ctx, refdb.LockFilter{Project: Project, Ref: ref}) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // followerPrefix begins the names under which daemons are registered as readers of changes.
@@ -19,10 +20,10 @@ func FollowerName(site string) string { return followerPrefix + site }
 // A Site is what the database has about one.
 type Site struct {
 	Name     string
-	Lock     *refdb.LockInfo // on its name, fresh or stale; nil if there is none
-	Follower *refdb.Follower // nil if its daemon has not followed changes
-	Witness  *refdb.Witness  // nil if its daemon has not compared the database with its journal
-	About    *About          // nil if its daemon has not said anything
+	Lock     *refdb.LockInfo  // on its name, fresh or stale; nil if there is none
+	Follower *driver.Follower // nil if its daemon has not followed changes
+	Witness  *driver.Witness  // nil if its daemon has not compared the database with its journal
+	About    *About           // nil if its daemon has not said anything
 }
 
 // Alive reports whether a daemon serves the site, or did so until moments ago.
@@ -45,16 +46,16 @@ func Registered(ctx context.Context, db *refdb.DB) (all []Site, err error) {
 	for _, name := range served {
 		of(name)
 	}
-	followers, err := db.Followers(ctx)
+	followers, err := db.Followers().All(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, f := range followers {
-		if name, ok := strings.CutPrefix(f.Name, followerPrefix); ok && refdb.CheckRef(refPrefix+name) == nil {
+		if name, ok := strings.CutPrefix(f.Name, followerPrefix); ok && driver.CheckRef(refPrefix+name) == nil {
 			of(name).Follower = &f
 		}
 	}
-	admission, err := db.Admission(ctx)
+	admission, err := db.Recovery().Admission(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // Unreachable returns the awaited sites that hold no fresh lock on their name, in the order of their
 // names: their daemons don't run, or don't reach the database. While they don't, the database's next
 // server is not admitted. It makes one request.
-func Unreachable(ctx context.Context, db *refdb.DB, a refdb.Admission) (unreachable []Site, err error) {
+func Unreachable(ctx context.Context, db *refdb.DB, a driver.Admission) (unreachable []Site, err error) {
 	locks := map[string]*refdb.LockInfo{}
 	for l, err := range db.Locks(ctx, refdb.LockFilter{Project: Project, Prefix: refPrefix}) {
 		if err != nil {

@@ -20,7 +20,7 @@ func TestASiteIsUnreachableIfItIsAwaitedAndHasNoFreshLock(t *testing.T) {
 			j := journal.New(t.TempDir())
 			db, err := refdb.New(database.Open(), refdb.Options{Site: site, Journal: j})
 			if err == nil {
-				_, err = db.Compare(t.Context())
+				_, err = db.Recovery().Compare(t.Context())
 			}
 			if err == nil && runs {
 				_, err = db.TryLock(t.Context(), presence.Project, "refs/sites/"+site)
@@ -36,11 +36,11 @@ func TestASiteIsUnreachableIfItIsAwaitedAndHasNoFreshLock(t *testing.T) {
 		}
 		db := witness("alive", true)
 		witness("dead", false)
-		if err := witness("stopped", false).Leave(t.Context()); err != nil {
+		if err := witness("stopped", false).Recovery().Leave(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		a, err := db.Admission(t.Context())
+		a, err := db.Recovery().Admission(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
@@ -41,9 +42,9 @@ type Cache struct {
 
 	mu     sync.Mutex
 	known  map[string]Known
-	last   refdb.Project // the latest change that was read
-	asOf   time.Duration // when that was asked, by Clock; 0: never
-	failed bool          // the database has not answered since
+	last   driver.Project // the latest change that was read
+	asOf   time.Duration  // when that was asked, by Clock; 0: never
+	failed bool           // the database has not answered since
 
 	changed map[string]bool // projects of which another row was learned since Changed was called
 
@@ -53,7 +54,7 @@ type Cache struct {
 
 // Known is a project as a daemon knows it.
 type Known struct {
-	refdb.Project
+	driver.Project
 	Rules   config.Rules
 	Err     error         // of its rules
 	Settled time.Duration // no push is decided on before
@@ -73,15 +74,15 @@ func (k *Cache) Refresh(ctx context.Context, db *refdb.DB) error {
 	k.mu.Lock()
 	last, whole := k.last, k.failed
 	k.mu.Unlock()
-	var changed []refdb.Project
+	var changed []driver.Project
 	if !whole {
-		changed, err = db.ProjectsAfter(ctx, max(last.Revision-1, 0))
-		whole = err == nil && last.Revision > 0 && !slices.ContainsFunc(changed, func(p refdb.Project) bool {
+		changed, err = db.Projects().After(ctx, max(last.Revision-1, 0))
+		whole = err == nil && last.Revision > 0 && !slices.ContainsFunc(changed, func(p driver.Project) bool {
 			return p.Project == last.Project && (p.Op == last.Op || p.Revision > last.Revision)
 		})
 	}
 	if whole {
-		changed, err = db.ProjectsAfter(ctx, 0)
+		changed, err = db.Projects().After(ctx, 0)
 	}
 	if err != nil {
 		k.mu.Lock()
@@ -98,7 +99,7 @@ func (k *Cache) Refresh(ctx context.Context, db *refdb.DB) error {
 	before, first := k.known, k.asOf == 0
 	k.asOf, k.failed = asked, false
 	if whole {
-		k.known, k.last = nil, refdb.Project{}
+		k.known, k.last = nil, driver.Project{}
 	}
 	for _, p := range changed {
 		k.learn(p, k.settlesAt(p, before, readAt, first))
@@ -108,7 +109,7 @@ func (k *Cache) Refresh(ctx context.Context, db *refdb.DB) error {
 }
 
 // settlesAt returns when the rules of p, read at the time readAt, may be used. Before is what was known.
-func (k *Cache) settlesAt(p refdb.Project, before map[string]Known, readAt time.Duration, first bool) time.Duration {
+func (k *Cache) settlesAt(p driver.Project, before map[string]Known, readAt time.Duration, first bool) time.Duration {
 	known, ok := before[p.Project]
 	switch {
 	case ok && known.Op == p.Op:
@@ -122,7 +123,7 @@ func (k *Cache) settlesAt(p refdb.Project, before map[string]Known, readAt time.
 }
 
 // learn adds a row. k.mu is held.
-func (k *Cache) learn(p refdb.Project, settled time.Duration) {
+func (k *Cache) learn(p driver.Project, settled time.Duration) {
 	if k.known == nil {
 		k.known = map[string]Known{}
 	}
@@ -227,7 +228,7 @@ func (k *Cache) Valid() (bool, error) {
 }
 
 // Read adds a row that was read or written for a push, and returns what is known: newer rows may have come first.
-func (k *Cache) Read(row refdb.Project, readAt time.Duration) Known {
+func (k *Cache) Read(row driver.Project, readAt time.Duration) Known {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.learn(row, k.settlesAt(row, k.known, readAt, false))

@@ -4,19 +4,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
 // While another site may let pushes through by what was there before, no push is decided on by a row.
 func TestARowIsUsedOnceNoSiteGoesByAnother(t *testing.T) {
 	const readAt = time.Hour
-	row := func(op, mode string, revision int64, age time.Duration) refdb.Project {
-		return refdb.Project{Project: "a", ID: "id", Op: op, Mode: mode, Revision: revision, Age: age}
+	row := func(op, mode string, revision int64, age time.Duration) driver.Project {
+		return driver.Project{Project: "a", ID: "id", Op: op, Mode: mode, Revision: revision, Age: age}
 	}
 	for _, c := range []struct {
 		name   string
-		row    refdb.Project
+		row    driver.Project
 		before *Known
 		first  bool // the daemon has just started
 		want   time.Duration

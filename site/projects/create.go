@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
@@ -14,8 +15,8 @@ import (
 
 // Create makes a project with that ID, as configured, before there is a repository of it. Of several that do so at once, one succeeds. The
 // error says to a user why the name can't be used; then nothing was made, unless it wraps [refdb.ErrOutcomeUnknown].
-func Create(ctx context.Context, c *config.Config, db *refdb.DB, project, id string) (refdb.Project, error) {
-	row, ok, err := db.Project(ctx, project)
+func Create(ctx context.Context, c *config.Config, db *refdb.DB, project, id string) (driver.Project, error) {
+	row, ok, err := db.Projects().Get(ctx, project)
 	removed := ok && row.Mode == config.Removed
 	switch {
 	case err != nil:
@@ -38,11 +39,11 @@ func Create(ctx context.Context, c *config.Config, db *refdb.DB, project, id str
 	if err != nil {
 		return row, err
 	}
-	next := refdb.Project{Project: project, ID: id, Rules: c.Rules().String(), Mode: c.NewProjectMode, Store: store}
+	next := driver.Project{Project: project, ID: id, Rules: c.Rules().String(), Mode: c.NewProjectMode, Store: store}
 	if removed {
 		row, err = replaceRemoved(ctx, db, row, next)
 	} else {
-		row, err = db.PutProject(ctx, next)
+		row, err = db.Projects().Put(ctx, next)
 	}
 	if errors.Is(err, refdb.ErrMismatch) && !errors.Is(err, refdb.ErrOutcomeUnknown) { // another site was faster
 		err = Exists(project)
@@ -62,7 +63,7 @@ var ErrNotYet = errors.New("objects of the project remain")
 // ref. It removes no refs: a site that knows the project may let a push through until it learns of this. An error that wraps [ErrNotYet] says
 // that this is done, and TakeBack is to be called again.
 func TakeBack(ctx context.Context, c *config.Config, db *refdb.DB, project, id string) error {
-	row, ok, err := db.Project(ctx, project)
+	row, ok, err := db.Projects().Get(ctx, project)
 	removed := row.Mode == config.Removed
 	switch {
 	case err != nil:
@@ -71,7 +72,7 @@ func TakeBack(ctx context.Context, c *config.Config, db *refdb.DB, project, id s
 		return nil // another project's
 	case !ok:
 		// A request of Create whose reply was lost may come late. Once there is another row it changes nothing.
-		row = refdb.Project{Project: project, ID: rand.Text(), Rules: c.Rules().String()}
+		row = driver.Project{Project: project, ID: rand.Text(), Rules: c.Rules().String()}
 	case row.ID == id:
 		if used, err := isUsed(ctx, db, project); err != nil || used {
 			return err
@@ -94,7 +95,7 @@ func TakeBack(ctx context.Context, c *config.Config, db *refdb.DB, project, id s
 
 // isUsed reports whether something of a project was accepted. While that may still happen it returns an error.
 func isUsed(ctx context.Context, db *refdb.DB, project string) (bool, error) {
-	for i, err := range db.Intents(ctx, refdb.IntentFilter{Project: project}) {
+	for i, err := range db.Intents().All(ctx, driver.IntentFilter{Project: project}) {
 		if err != nil {
 			return false, err
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 )
@@ -23,11 +24,11 @@ const (
 // refuse pushes and report the digest of their refs. If a site has other refs than the database, or does not
 // report before ctx ends, the project returns to mode log, and the error names the site. The sites in without are
 // gone for good, and not waited for. Waits is called with the sites that have not reported, whenever they change.
-func SetEnforce(ctx context.Context, db *refdb.DB, row refdb.Project, without []string, waits func(sites []string)) (refdb.Project, error) {
+func SetEnforce(ctx context.Context, db *refdb.DB, row driver.Project, without []string, waits func(sites []string)) (driver.Project, error) {
 	if row.Mode != config.Comparing {
 		row.Mode = config.Comparing
 		var err error
-		if row, err = db.PutProject(ctx, row); err != nil {
+		if row, err = db.Projects().Put(ctx, row); err != nil {
 			return row, err
 		}
 	}
@@ -40,7 +41,7 @@ func SetEnforce(ctx context.Context, db *refdb.DB, row refdb.Project, without []
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), backLimit)
 		defer cancel()
 	}
-	next, err := db.PutProject(ctx, next)
+	next, err := db.Projects().Put(ctx, next)
 	switch {
 	case err != nil && failed != nil:
 		return row, fmt.Errorf("%w; and the mode could not be set back to %s: all sites refuse pushes to %s until it is: %w", failed, config.Log, row.Project, err)
@@ -51,7 +52,7 @@ func SetEnforce(ctx context.Context, db *refdb.DB, row refdb.Project, without []
 }
 
 // compareSites waits until all sites have reported, and compares their refs with the database.
-func compareSites(ctx context.Context, db *refdb.DB, row refdb.Project, without []string, waits func([]string)) error {
+func compareSites(ctx context.Context, db *refdb.DB, row driver.Project, without []string, waits func([]string)) error {
 	rules, err := config.ParseRules(row.Rules)
 	if err != nil {
 		return fmt.Errorf("project %s: %w", row.Project, err)
@@ -89,7 +90,7 @@ type siteRecord struct {
 }
 
 // awaitReports waits until each site reports that it lets no push through.
-func awaitReports(ctx context.Context, db *refdb.DB, row refdb.Project, without []string, waits func([]string)) (reports []siteRecord, err error) {
+func awaitReports(ctx context.Context, db *refdb.DB, row driver.Project, without []string, waits func([]string)) (reports []siteRecord, err error) {
 	told := ""
 	for {
 		missing, err := presence.Sites(ctx, db)
@@ -135,7 +136,7 @@ func awaitLocks(ctx context.Context, db *refdb.DB, project string) error {
 		var left *refdb.LockInfo
 		for l, err := range db.Locks(ctx, refdb.LockFilter{Project: project}) {
 			if err == nil && l.Stale() && !l.Intended() {
-				_, err = db.Purge(ctx, []refdb.LockInfo{l})
+				_, err = db.Operator().Purge(ctx, []refdb.LockInfo{l})
 				l.Owner = ""
 			}
 			if err != nil {
@@ -168,7 +169,7 @@ func modeRecords(ctx context.Context, db *refdb.DB, id string) (records []siteRe
 }
 
 // removeRecords removes the records of sites that are gone for good.
-func removeRecords(ctx context.Context, db *refdb.DB, row refdb.Project, sites []string) error {
+func removeRecords(ctx context.Context, db *refdb.DB, row driver.Project, sites []string) error {
 	for _, name := range sites {
 		if lock, err := presence.LockOf(ctx, db, name); err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 )
 
@@ -18,7 +19,7 @@ const (
 
 // Mirror returns the site that alone fetches a project, by git fetch from a repository that is no copy of the project; "" if the
 // project is not declared a mirror.
-func Mirror(ctx context.Context, db *refdb.DB, row refdb.Project) (site string, err error) {
+func Mirror(ctx context.Context, db *refdb.DB, row driver.Project) (site string, err error) {
 	if row.ID == "" {
 		return "", nil
 	}
@@ -39,7 +40,7 @@ func mirrorSite(v refdb.Value) string {
 
 // SetMirror declares a project a mirror that the site alone fetches, in the place of the site before; with "" before, the project was none,
 // and with "" site it is none afterwards. If it was declared otherwise meanwhile the error wraps [refdb.ErrMismatch].
-func SetMirror(ctx context.Context, db *refdb.DB, row refdb.Project, before, site string) error {
+func SetMirror(ctx context.Context, db *refdb.DB, row driver.Project, before, site string) error {
 	value := func(site string) refdb.Value {
 		if site == "" {
 			return refdb.Deleted

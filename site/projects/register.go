@@ -13,6 +13,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/packs"
@@ -125,7 +126,7 @@ func (c Claim) creates() bool { return c == New || c == Named }
 // the database knows only as a [Copy]: the name may be another project's by now. If the database keeps the project's objects,
 // the error wraps [packs.ErrShallow], [packs.ErrPartial] or [ErrOtherHistory] if the repository can't be a copy of it; nothing is recorded then.
 func Register(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, claim Claim) (did string, err error) {
-	row, ok, err := db.Project(ctx, r.Project)
+	row, ok, err := db.Projects().Get(ctx, r.Project)
 	switch {
 	case err != nil:
 		return "", err
@@ -189,7 +190,7 @@ func HasNoRefs(ctx context.Context, r config.Repository) (bool, error) {
 }
 
 // unknown says why a project, whose row was read, is to be created.
-func unknown(project string, row refdb.Project) string {
+func unknown(project string, row driver.Project) string {
 	if row.Mode == config.Removed {
 		return "the project " + project + " was removed"
 	}
@@ -197,7 +198,7 @@ func unknown(project string, row refdb.Project) string {
 }
 
 // mayJoin returns an error if a repository that records no ID must not become a copy of the project that the database has by its name.
-func mayJoin(ctx context.Context, db *refdb.DB, r config.Repository, row refdb.Project, claim Claim) error {
+func mayJoin(ctx context.Context, db *refdb.DB, r config.Repository, row driver.Project, claim Claim) error {
 	if claim == New {
 		return refusal.Lines{wire.KnownProject(r.Project)}
 	}
@@ -220,8 +221,8 @@ func mayJoin(ctx context.Context, db *refdb.DB, r config.Repository, row refdb.P
 // no refs of the project, or it was removed, unknown decides whether to create it. A project that the database has lost, or
 // that was removed, is created again, with its ID, only if claim is [New] or [Named]: its rules are lost, too. A repository that records no ID becomes a copy of a
 // project that there is only if it has refs, or claim is [Copy]; if it can't be one because that has another history, the error wraps [ErrOtherHistory].
-func FindOrCreate(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, id string, claim Claim, unknown func() (bool, error)) (row refdb.Project, created bool, err error) {
-	row, ok, err := db.Project(ctx, r.Project)
+func FindOrCreate(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, id string, claim Claim, unknown func() (bool, error)) (row driver.Project, created bool, err error) {
+	row, ok, err := db.Projects().Get(ctx, r.Project)
 	if err != nil {
 		return row, false, err
 	}
@@ -268,15 +269,15 @@ func FindOrCreate(ctx context.Context, c *config.Config, db *refdb.DB, r config.
 	if err != nil {
 		return row, false, err
 	}
-	next := refdb.Project{Project: r.Project, ID: id, Rules: c.Rules().String(), Mode: c.NewProjectMode, Store: store}
+	next := driver.Project{Project: r.Project, ID: id, Rules: c.Rules().String(), Mode: c.NewProjectMode, Store: store}
 	if removed {
 		row, err = replaceRemoved(ctx, db, row, next)
 	} else {
-		row, err = db.PutProject(ctx, next)
+		row, err = db.Projects().Put(ctx, next)
 	}
 	created = err == nil
 	if errors.Is(err, refdb.ErrMismatch) { // another site was faster
-		if row, _, err = db.Project(ctx, r.Project); err == nil && row.ID != id {
+		if row, _, err = db.Projects().Get(ctx, r.Project); err == nil && row.ID != id {
 			err = mayJoin(ctx, db, r, row, claim)
 		}
 	}
@@ -297,7 +298,7 @@ func newStore(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repo
 	if c.NewProjectStore == "" || c.NewProjectMode != config.Enforce {
 		return "", nil
 	}
-	_, err := db.PackUsage(ctx, r.Project)
+	_, err := db.Packs().Usage(ctx, r.Project)
 	if errors.Is(err, errors.ErrUnsupported) {
 		return "", nil
 	}
@@ -306,7 +307,7 @@ func newStore(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repo
 
 // NameOf returns the name of the project with an ID; "" if the database has none.
 func NameOf(ctx context.Context, db *refdb.DB, id string) (string, error) {
-	all, err := db.ProjectsAfter(ctx, 0)
+	all, err := db.Projects().After(ctx, 0)
 	for _, p := range all {
 		if p.ID == id {
 			return p.Project, err

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	refdbprojects "github.com/globalrefdb/globalrefdb/refdb/projects"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
@@ -27,7 +29,7 @@ const (
 // the project back, it ends with an error that wraps [refdb.ErrMismatch].
 //
 // A site that has not read the row may still let a push through, for [RulesSettle].
-func Remove(ctx context.Context, db *refdb.DB, row refdb.Project, options ...refdb.RemoveOption) (n int, marked bool, err error) {
+func Remove(ctx context.Context, db *refdb.DB, row driver.Project, options ...refdbprojects.RemoveOption) (n int, marked bool, err error) {
 	if row, err = markRemoved(ctx, db, row); err != nil {
 		return 0, false, err
 	}
@@ -39,14 +41,14 @@ func Remove(ctx context.Context, db *refdb.DB, row refdb.Project, options ...ref
 		marking <- err
 	}()
 	if err = endMirror(removing, db, row); err == nil {
-		n, err = db.RemoveProject(removing, row.Project, options...)
+		n, err = db.Projects().Remove(removing, row.Project, options...)
 	}
 	stop(nil)
 	return n, true, errors.Join(err, <-marking)
 }
 
 // endMirror takes back that a project is a mirror.
-func endMirror(ctx context.Context, db *refdb.DB, row refdb.Project) error {
+func endMirror(ctx context.Context, db *refdb.DB, row driver.Project) error {
 	site, err := Mirror(ctx, db, row)
 	if err == nil && site != "" {
 		err = SetMirror(ctx, db, row, site, "")
@@ -55,7 +57,7 @@ func endMirror(ctx context.Context, db *refdb.DB, row refdb.Project) error {
 }
 
 // keepMarked marks the row again and again, until ctx ends or somebody else has changed it.
-func keepMarked(ctx context.Context, db *refdb.DB, row refdb.Project) error {
+func keepMarked(ctx context.Context, db *refdb.DB, row driver.Project) error {
 	for {
 		select {
 		case <-time.After(markAgainEvery):
@@ -74,10 +76,10 @@ func keepMarked(ctx context.Context, db *refdb.DB, row refdb.Project) error {
 }
 
 // markRemoved writes that a project was removed, as of now.
-func markRemoved(ctx context.Context, db *refdb.DB, row refdb.Project) (refdb.Project, error) {
+func markRemoved(ctx context.Context, db *refdb.DB, row driver.Project) (driver.Project, error) {
 	next := row
 	next.Mode, next.Store = config.Removed, ""
-	return db.PutProject(ctx, next)
+	return db.Projects().Put(ctx, next)
 }
 
 // removedRef is the ref, in [presence.Project], that says that the project with an ID was removed, and that its name has been
@@ -88,7 +90,7 @@ func removedValue(project string) refdb.Value { return refdb.Value("project " + 
 
 // WasRemoved reports whether the project that a repository was recorded for was removed, by what the database has of
 // the project of its name.
-func WasRemoved(ctx context.Context, db *refdb.DB, row refdb.Project, id string) (bool, error) {
+func WasRemoved(ctx context.Context, db *refdb.DB, row driver.Project, id string) (bool, error) {
 	switch id {
 	case "":
 		return false, nil
@@ -102,7 +104,7 @@ func WasRemoved(ctx context.Context, db *refdb.DB, row refdb.Project, id string)
 // replaceRemoved makes a project in the place of a removed one. With that one's ID it is the same again, in mode log if a site has not taken back what it
 // said about that mode: it may let pushes through that the database did not agree to. Another one begins in mode enforce, in which no
 // copy of the removed one counts.
-func replaceRemoved(ctx context.Context, db *refdb.DB, removed, next refdb.Project) (refdb.Project, error) {
+func replaceRemoved(ctx context.Context, db *refdb.DB, removed, next driver.Project) (driver.Project, error) {
 	if left := reuseAfter - removed.Age; left > 0 {
 		return removed, refusal.Lines{wire.JustRemoved(removed.Project, left+time.Second)}
 	}
@@ -117,7 +119,7 @@ func replaceRemoved(ctx context.Context, db *refdb.DB, removed, next refdb.Proje
 		if err != nil {
 			return removed, err
 		}
-		return db.PutProject(ctx, next)
+		return db.Projects().Put(ctx, next)
 	}
 	next.Mode = config.Enforce
 	if err := isGone(ctx, db, removed.Project); err != nil {
@@ -127,7 +129,7 @@ func replaceRemoved(ctx context.Context, db *refdb.DB, removed, next refdb.Proje
 	if _, err := db.Put(ctx, presence.Project, removedRef(removed.ID), removedValue(removed.Project)); err != nil {
 		return removed, fmt.Errorf("recording that %s was removed: %w", removed.Project, err)
 	}
-	return db.PutProject(ctx, next)
+	return db.Projects().Put(ctx, next)
 }
 
 // isGone returns an error if the database has anything of a removed project that would become another one's.
@@ -135,7 +137,7 @@ func isGone(ctx context.Context, db *refdb.DB, project string) error {
 	left := func(what string) error {
 		return refusal.Lines{wire.RemovedProjectHas(what, project)}
 	}
-	for i, err := range db.Intents(ctx, refdb.IntentFilter{Project: project}) {
+	for i, err := range db.Intents().All(ctx, driver.IntentFilter{Project: project}) {
 		if err != nil {
 			return err
 		}
@@ -156,7 +158,7 @@ func isGone(ctx context.Context, db *refdb.DB, project string) error {
 
 // HasPacks reports whether the database has packs of a project.
 func HasPacks(ctx context.Context, db *refdb.DB, project string) (bool, error) {
-	usage, err := db.PackUsage(ctx, project)
+	usage, err := db.Packs().Usage(ctx, project)
 	if errors.Is(err, errors.ErrUnsupported) {
 		return false, nil
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
@@ -14,7 +15,7 @@ func WithRules(ctx context.Context, c *config.Config, db *refdb.DB, project stri
 	if db == nil {
 		return c, nil
 	}
-	row, ok, err := db.Project(ctx, project)
+	row, ok, err := db.Projects().Get(ctx, project)
 	switch {
 	case err != nil:
 		return nil, err
@@ -25,7 +26,7 @@ func WithRules(ctx context.Context, c *config.Config, db *refdb.DB, project stri
 }
 
 // WithRulesOf returns the configuration with the rules of p.
-func WithRulesOf(c *config.Config, p refdb.Project) (*config.Config, error) {
+func WithRulesOf(c *config.Config, p driver.Project) (*config.Config, error) {
 	rules, err := config.ParseRules(p.Rules)
 	if err != nil {
 		return nil, fmt.Errorf("project %s: %w", p.Project, err)
@@ -35,18 +36,18 @@ func WithRulesOf(c *config.Config, p refdb.Project) (*config.Config, error) {
 
 // Rows returns the rows of the repositories' projects. For several repositories it reads all
 // projects in one request: there are few others.
-func Rows(ctx context.Context, db *refdb.DB, repositories []config.Repository) (map[string]refdb.Project, error) {
-	rows := map[string]refdb.Project{}
-	var all []refdb.Project
+func Rows(ctx context.Context, db *refdb.DB, repositories []config.Repository) (map[string]driver.Project, error) {
+	rows := map[string]driver.Project{}
+	var all []driver.Project
 	var err error
 	if len(repositories) == 1 {
-		var p refdb.Project
+		var p driver.Project
 		var ok bool
-		if p, ok, err = db.Project(ctx, repositories[0].Project); ok {
+		if p, ok, err = db.Projects().Get(ctx, repositories[0].Project); ok {
 			all = append(all, p)
 		}
 	} else {
-		all, err = db.ProjectsAfter(ctx, 0)
+		all, err = db.Projects().After(ctx, 0)
 	}
 	for _, p := range all {
 		rows[p.Project] = p

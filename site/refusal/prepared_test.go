@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -16,7 +17,7 @@ func TestWhatIsHeldForLongIsNotTriedAgain(t *testing.T) {
 	// An intent has no beats: its age is that of its last one, which is its token.
 	intent := func(ref string, age time.Duration) refdb.LockInfo {
 		since := now.Add(-age)
-		return refdb.LockInfo{Project: "p", Ref: ref, Owner: "us/1", Token: refdb.TokenOf(since), Heartbeat: since, Age: age, StaleAfter: refdb.NeverStale}
+		return refdb.LockInfo{Project: "p", Ref: ref, Owner: "us/1", Token: driver.TokenOf(since), Heartbeat: since, Age: age, StaleAfter: driver.NeverStale}
 	}
 	for name, c := range map[string]struct {
 		holders []refdb.LockInfo
@@ -28,7 +29,7 @@ func TestWhatIsHeldForLongIsNotTriedAgain(t *testing.T) {
 		"one of each":                  {[]refdb.LockInfo{intent("refs/heads/a", time.Minute), intent("refs/heads/b", time.Second)}, refusal.Held, wire.Final},
 		"and in the other order":       {[]refdb.LockInfo{intent("refs/heads/a", time.Second), intent("refs/heads/b", time.Minute)}, refusal.Held, wire.Final},
 		"a lock that has beats, but is old": {[]refdb.LockInfo{{
-			Project: "p", Ref: "refs/heads/a", Owner: "us/1", Token: refdb.TokenOf(now.Add(-time.Hour)), Heartbeat: now.Add(-time.Second), Age: time.Second, StaleAfter: 30 * time.Second,
+			Project: "p", Ref: "refs/heads/a", Owner: "us/1", Token: driver.TokenOf(now.Add(-time.Hour)), Heartbeat: now.Add(-time.Second), Age: time.Second, StaleAfter: 30 * time.Second,
 		}}, refusal.Held, wire.Final},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -50,7 +51,7 @@ func TestARefusalOfManyRefsIsShort(t *testing.T) {
 	var excluded refdb.NameConflictError
 	for i := range 100 {
 		ref := fmt.Sprintf("refs/heads/%d", i)
-		locked.Holders = append(locked.Holders, refdb.LockInfo{Project: "p", Ref: ref, Owner: "us/1", StaleAfter: refdb.NeverStale})
+		locked.Holders = append(locked.Holders, refdb.LockInfo{Project: "p", Ref: ref, Owner: "us/1", StaleAfter: driver.NeverStale})
 		differ.Mismatches = append(differ.Mismatches, refdb.Mismatch{Ref: ref, Want: "a", Have: "b"})
 		excluded.Conflicts = append(excluded.Conflicts, refdb.NameConflict{Ref: ref + "/x", With: ref})
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/clone"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/presence"
@@ -59,7 +60,7 @@ func Retire(ctx context.Context, db *refdb.DB, r Request) (err error) {
 		return err
 	}
 	// Before the last look at the intents: a late request of the site's daemon adds none after it.
-	if err := db.LeaveFor(ctx, r.Site); err != nil {
+	if err := db.Recovery().LeaveFor(ctx, r.Site); err != nil {
 		return err
 	}
 	if left, err := pending(ctx, db, r.Site); err != nil {
@@ -67,7 +68,7 @@ func Retire(ctx context.Context, db *refdb.DB, r Request) (err error) {
 	} else if len(left) > 0 {
 		return fmt.Errorf("%w: %s was announced meanwhile: run the command again", ErrPending, describe(left[0]))
 	}
-	if _, err := db.RemoveFollower(ctx, presence.FollowerName(r.Site)); err != nil {
+	if _, err := db.Followers().Remove(ctx, presence.FollowerName(r.Site)); err != nil {
 		return err
 	}
 	if err := presence.RemoveRecords(ctx, db, r.Site); err != nil {
@@ -97,7 +98,7 @@ func (r Request) resolve(ctx context.Context, db *refdb.DB) error {
 	var left []string
 	for len(all) > 0 {
 		project := all[0].Project
-		n := slices.IndexFunc(all, func(i refdb.Intent) bool { return i.Project != project })
+		n := slices.IndexFunc(all, func(i driver.Intent) bool { return i.Project != project })
 		if n < 0 {
 			n = len(all)
 		}
@@ -123,7 +124,7 @@ func (r Request) resolve(ctx context.Context, db *refdb.DB) error {
 }
 
 func (r Request) resolveIn(ctx context.Context, db *refdb.DB, project string) error {
-	row, ok, err := db.Project(ctx, project)
+	row, ok, err := db.Projects().Get(ctx, project)
 	if err != nil {
 		return err
 	}
@@ -140,17 +141,17 @@ func (r Request) resolveIn(ctx context.Context, db *refdb.DB, project string) er
 }
 
 // pending returns the intents of a site, in the order of their projects.
-func pending(ctx context.Context, db *refdb.DB, site string) (all []refdb.Intent, err error) {
-	for i, err := range db.Intents(ctx, refdb.IntentFilter{Owner: site}) {
+func pending(ctx context.Context, db *refdb.DB, site string) (all []driver.Intent, err error) {
+	for i, err := range db.Intents().All(ctx, driver.IntentFilter{Owner: site}) {
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, i)
 	}
-	slices.SortStableFunc(all, func(a, b refdb.Intent) int { return strings.Compare(a.Project, b.Project) })
+	slices.SortStableFunc(all, func(a, b driver.Intent) int { return strings.Compare(a.Project, b.Project) })
 	return all, nil
 }
 
-func describe(i refdb.Intent) string {
+func describe(i driver.Intent) string {
 	return fmt.Sprintf("%s %s: %s to %s", i.Project, i.Ref, i.Old.Abbrev(), i.New.Abbrev())
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/intents"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/packs"
@@ -66,7 +68,7 @@ func TestAnAnnouncedPushIsMadeIfTheDatabaseHasItsObjects(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := operator.PutProject(t.Context(), refdb.Project{Project: project, ID: "id", Rules: "ref *", Mode: "enforce", Store: c.store}); err != nil {
+			if _, err := operator.Projects().Put(t.Context(), driver.Project{Project: project, ID: "id", Rules: "ref *", Mode: "enforce", Store: c.store}); err != nil {
 				t.Fatal(err)
 			}
 			for ref, value := range map[string]refdb.Value{"refs/sites/gone": "generation", "refs/unpacked/id/gone": "epoch 7", "refs/modes/id/gone": "grant 7", "refs/mirrors/id": "site gone"} {
@@ -84,7 +86,7 @@ func TestAnAnnouncedPushIsMadeIfTheDatabaseHasItsObjects(t *testing.T) {
 				}
 				ids = append(ids, made.ID)
 			}
-			if _, err := gone.Prepare(t.Context(), project, moves, "git", refdb.WithPacks(ids...)); err != nil {
+			if _, err := gone.Intents().Prepare(t.Context(), project, moves, "git", intents.WithPacks(ids...)); err != nil {
 				t.Fatal(err)
 			}
 
@@ -95,7 +97,7 @@ func TestAnAnnouncedPushIsMadeIfTheDatabaseHasItsObjects(t *testing.T) {
 				t.Fatal(failed)
 			}
 			left := 0
-			for _, err := range operator.Intents(t.Context(), refdb.IntentFilter{}) {
+			for _, err := range operator.Intents().All(t.Context(), driver.IntentFilter{}) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -120,7 +122,7 @@ func TestASiteThatAnnouncesAPushMeanwhileIsNotRetired(t *testing.T) {
 	t.Parallel()
 	open := opener(t)
 	gone, operator := open("gone"), open("operator")
-	if _, err := operator.PutProject(t.Context(), refdb.Project{Project: project, ID: "id", Rules: "ref *", Mode: "enforce", Store: "all"}); err != nil {
+	if _, err := operator.Projects().Put(t.Context(), driver.Project{Project: project, ID: "id", Rules: "ref *", Mode: "enforce", Store: "all"}); err != nil {
 		t.Fatal(err)
 	}
 	const old = "1111111111111111111111111111111111111111"
@@ -133,7 +135,7 @@ func TestASiteThatAnnouncesAPushMeanwhileIsNotRetired(t *testing.T) {
 		t.Fatal(err)
 	}
 	deletes := func(ref string) {
-		if _, err := gone.Prepare(t.Context(), project, []refdb.Update{{Ref: ref, Old: old, New: refdb.Deleted}}, "git"); err != nil {
+		if _, err := gone.Intents().Prepare(t.Context(), project, []refdb.Update{{Ref: ref, Old: old, New: refdb.Deleted}}, "git"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
@@ -66,7 +67,7 @@ func (s *State) Config() *config.Config { return s.config.Load() }
 func (s *State) SetConfig(c *config.Config) { s.config.Store(c) }
 
 // Digest returns the digest that stands for a ref of a project in logs.
-func (s *State) Digest(project, ref string) string { return refdb.Digest(s.DigestKey, project, ref) }
+func (s *State) Digest(project, ref string) string { return driver.Digest(s.DigestKey, project, ref) }
 
 // Go runs f in a goroutine that the daemon waits for before it ends.
 func (s *State) Go(f func(work context.Context)) { s.Tasks.Go(func() { f(s.Work) }) }

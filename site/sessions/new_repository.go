@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/projects"
@@ -61,7 +61,7 @@ func (gs *Guards) adoptNew(ctx context.Context, c *config.Config, r config.Repos
 // rowOfNew returns the project of a repository that a guard has created: the one that was reserved
 // for it. If the guard has not asked before it created the repository, that is the existing project
 // of that name, or a new one.
-func (gs *Guards) rowOfNew(ctx context.Context, c *config.Config, r config.Repository, id string) (row refdb.Project, err error) {
+func (gs *Guards) rowOfNew(ctx context.Context, c *config.Config, r config.Repository, id string) (row driver.Project, err error) {
 	gs.lock()
 	reserved := ""
 	if cr := gs.creationAt(r.Path); cr != nil {
@@ -75,7 +75,7 @@ func (gs *Guards) rowOfNew(ctx context.Context, c *config.Config, r config.Repos
 		}
 		return row, err
 	}
-	row, ok, err := gs.DB.Project(ctx, r.Project)
+	row, ok, err := gs.DB.Projects().Get(ctx, r.Project)
 	switch {
 	case err != nil:
 		return row, refusal.DatabaseFailed(err)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/moving"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
@@ -16,10 +16,10 @@ import (
 // have recorded, or a request whose reply was lost. A transaction that its guard has not listed is
 // over. First says that the daemon looks for the first time: then nothing can have been settled
 // since the database was asked.
-func (gs *Guards) AdoptTransactions(ctx context.Context, intents []refdb.Intent, first bool) error {
-	byTransaction := map[pusher.Transaction][]refdb.Intent{}
+func (gs *Guards) AdoptTransactions(ctx context.Context, intents []driver.Intent, first bool) error {
+	byTransaction := map[pusher.Transaction][]driver.Intent{}
 	for _, i := range intents {
-		if id, is := pusher.ParseTransaction(i.Agent); is && i.Decision != refdb.Revoked {
+		if id, is := pusher.ParseTransaction(i.Agent); is && i.Decision != driver.Revoked {
 			byTransaction[id] = append(byTransaction[id], i)
 		}
 	}
@@ -38,11 +38,11 @@ func (gs *Guards) AdoptTransactions(ctx context.Context, intents []refdb.Intent,
 
 // unsettled returns the intents of a transaction that are still pending. If the transaction is not
 // known and its guard is, the transaction may have been settled since the intents were listed.
-func (gs *Guards) unsettled(ctx context.Context, id pusher.Transaction, intents []refdb.Intent) ([]refdb.Intent, error) {
+func (gs *Guards) unsettled(ctx context.Context, id pusher.Transaction, intents []driver.Intent) ([]driver.Intent, error) {
 	gs.lock()
 	known := gs.find(id) != nil
 	gs.unlock()
-	if known || intents[0].Decision != refdb.Pending {
+	if known || intents[0].Decision != driver.Pending {
 		return intents, nil
 	}
 	moves := moving.MovesOfIntents(intents)
@@ -50,7 +50,7 @@ func (gs *Guards) unsettled(ctx context.Context, id pusher.Transaction, intents 
 	if err != nil {
 		return nil, err
 	}
-	var stand []refdb.Intent
+	var stand []driver.Intent
 	for i, m := range moves {
 		if slices.Contains(still, m) {
 			stand = append(stand, intents[i])
@@ -59,7 +59,7 @@ func (gs *Guards) unsettled(ctx context.Context, id pusher.Transaction, intents 
 	return stand, nil
 }
 
-func (gs *Guards) adoptTransaction(id pusher.Transaction, intents []refdb.Intent) {
+func (gs *Guards) adoptTransaction(id pusher.Transaction, intents []driver.Intent) {
 	gs.lock()
 	if gs.all[id.Guard] == nil {
 		gs.get(id.Guard).inherited = true
@@ -87,7 +87,7 @@ func (gs *Guards) adoptTransaction(id pusher.Transaction, intents []refdb.Intent
 			continue
 		}
 		refs = append(refs, i.Ref)
-		if i.Decision == refdb.Pending {
+		if i.Decision == driver.Pending {
 			t.moves = append(t.moves, moving.MoveOf(i))
 		} else {
 			t.endedByOthers = true
@@ -132,10 +132,10 @@ func (gs *Guards) SettleTransactions(ctx context.Context) {
 
 // ForgetSettled forgets the transactions that are over and had no intents when the database was
 // asked, after start.
-func (gs *Guards) ForgetSettled(start time.Time, intents []refdb.Intent) {
+func (gs *Guards) ForgetSettled(start time.Time, intents []driver.Intent) {
 	still := map[string]bool{}
 	for _, i := range intents {
-		if i.Decision != refdb.Revoked {
+		if i.Decision != driver.Revoked {
 			still[i.Agent] = true
 		}
 	}
@@ -157,7 +157,7 @@ func (gs *Guards) ForgetSettled(start time.Time, intents []refdb.Intent) {
 }
 
 // ClaimOf returns the claim of the transaction that an intent is of; nil if it is none's.
-func (gs *Guards) ClaimOf(i refdb.Intent) *claims.Claim {
+func (gs *Guards) ClaimOf(i driver.Intent) *claims.Claim {
 	id, is := pusher.ParseTransaction(i.Agent)
 	if !is {
 		return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/compare"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/projects"
@@ -29,7 +30,7 @@ const (
 // known is what the server knows of a project.
 type known struct {
 	repository config.Repository
-	row        refdb.Project  // of the database
+	row        driver.Project // of the database
 	ruled      *config.Config // with the rules of row
 	file       fs.FileInfo    // of the repository's configuration: that of another repository in its place is another one
 	applied    applied
@@ -116,7 +117,7 @@ func unchanged(before, now fs.FileInfo) bool {
 
 // learn reads the row of a project. Nothing is known of its repository's refs any more.
 func (s *Server) learn(ctx context.Context, r config.Repository, file fs.FileInfo) (known, error) {
-	row, ok, err := s.o.DB.Project(ctx, r.Project)
+	row, ok, err := s.o.DB.Projects().Get(ctx, r.Project)
 	if err != nil {
 		return known{}, err
 	}

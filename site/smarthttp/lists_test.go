@@ -43,11 +43,11 @@ func TestEachChangeOfWhatIsListedMakesAnotherList(t *testing.T) {
 	r.want("after a change of the configuration", r.b, false)
 	r.git(r.dir, "pack-refs", "--all")
 	r.want("after its refs were packed", r.b, false)
-	p, ok, err := r.db.Project(t.Context(), project)
+	p, ok, err := r.db.Projects().Get(t.Context(), project)
 	if err != nil || !ok {
 		t.Fatal(ok, err)
 	}
-	if _, err := r.db.PutProject(t.Context(), p); err != nil {
+	if _, err := r.db.Projects().Put(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
 	r.want("after a change of the rules", r.b, false)
@@ -126,22 +126,22 @@ func TestAListIsMadeUnderTheRulesOfItsKey(t *testing.T) {
 	r.limits.settle = sitetest.Patience
 	put := func(rules string) {
 		t.Helper()
-		p, _, err := r.db.Project(t.Context(), project)
+		p, _, err := r.db.Projects().Get(t.Context(), project)
 		r.must(err)
 		p.Rules = rules
-		_, err = r.db.PutProject(t.Context(), p)
+		_, err = r.db.Projects().Put(t.Context(), p)
 		r.must(err)
 	}
 	put("ref refs/heads/*")
 	r.want("before", r.a, false)
 	const tag = "refs/tags/v1"
-	l, err := r.db.Prepare(t.Context(), project, []refdb.Update{{Ref: tag, New: refdb.Value(r.a)}}, "agent")
+	l, err := r.db.Intents().Prepare(t.Context(), project, []refdb.Update{{Ref: tag, New: refdb.Value(r.a)}}, "agent")
 	r.must(err)
 	asked := r.driver.tips.Load()
 	var each func()
 	each = func() {
 		if r.driver.tips.Load() == asked+2 { // the reader was told of the intent
-			r.must(r.db.Finish(t.Context(), l, []string{tag}, nil))
+			r.must(r.db.Intents().Finish(t.Context(), l, []string{tag}, nil))
 			put("ref *")
 		}
 		r.driver.onTip.Store(&each)
@@ -172,11 +172,11 @@ func TestNothingIsKeptWhileAnIntentIsPending(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.want("before", r.a, false)
-	p, err := r.db.Prepare(t.Context(), project, []refdb.Update{{Ref: main, Old: refdb.Value(r.a), New: refdb.Value(r.b)}}, "agent")
+	p, err := r.db.Intents().Prepare(t.Context(), project, []refdb.Update{{Ref: main, Old: refdb.Value(r.a), New: refdb.Value(r.b)}}, "agent")
 	r.must(err)
 	r.behind("while the push is pending")
 	r.git(r.dir, "update-ref", main, r.b)
-	r.must(r.db.Finish(t.Context(), p, []string{main}, nil))
+	r.must(r.db.Intents().Finish(t.Context(), p, []string{main}, nil))
 	r.daemon.count.Add(1)
 	r.want("after the push", r.b, false)
 	r.want("after the push, again", r.b, true)

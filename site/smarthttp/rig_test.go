@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
@@ -56,7 +57,7 @@ func newRig(t *testing.T) *rig {
 	r.must(err)
 	t.Cleanup(func() { db.Close() })
 	r.db = db
-	p, err := db.PutProject(t.Context(), refdb.Project{Project: project, ID: "id", Rules: r.config.Rules().String(), Mode: config.Enforce})
+	p, err := db.Projects().Put(t.Context(), driver.Project{Project: project, ID: "id", Rules: r.config.Rules().String(), Mode: config.Enforce})
 	r.must(err)
 	r.git(r.dir, "config", "refdb.projectid", p.ID)
 	old := time.Now().Add(-time.Hour) // what has just changed may change again
@@ -189,42 +190,42 @@ func (c *counting) answers() error {
 	return nil
 }
 
-func (c *counting) Tip(ctx context.Context, project string) (refdb.Tip, error) {
+func (c *counting) Tip(ctx context.Context, project string) (driver.Tip, error) {
 	c.tips.Add(1)
 	if do := c.onTip.Swap(nil); do != nil {
 		(*do)()
 	}
 	if c.silent.Load() {
 		<-ctx.Done()
-		return refdb.Tip{}, ctx.Err()
+		return driver.Tip{}, ctx.Err()
 	}
 	if err := c.fails.Load(); err != nil {
-		return refdb.Tip{}, *err
+		return driver.Tip{}, *err
 	}
 	if err := c.answers(); err != nil {
-		return refdb.Tip{}, err
+		return driver.Tip{}, err
 	}
 	return c.Driver.Tip(ctx, project)
 }
 
-func (c *counting) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, error) {
+func (c *counting) List(ctx context.Context, q driver.RefQuery) (driver.RefPage, error) {
 	c.others.Add(1)
 	c.lists.Add(1)
 	if c.onList != nil {
 		c.onList()
 	}
 	if err := c.answers(); err != nil {
-		return refdb.RefPage{}, err
+		return driver.RefPage{}, err
 	}
 	return c.Driver.List(ctx, q)
 }
 
-func (c *counting) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
+func (c *counting) Intents(ctx context.Context, q driver.IntentQuery) (driver.IntentPage, error) {
 	c.others.Add(1)
 	return c.Driver.Intents(ctx, q)
 }
 
-func (c *counting) Projects(ctx context.Context, q refdb.ProjectQuery) ([]refdb.Project, error) {
+func (c *counting) Projects(ctx context.Context, q driver.ProjectQuery) ([]driver.Project, error) {
 	c.others.Add(1)
 	if c.noRows.Load() {
 		return nil, refdb.ErrUnavailable

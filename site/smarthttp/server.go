@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 )
@@ -350,7 +351,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, project string, er
 	default:
 		s.counts.failed.Inc()
 	}
-	s.o.Logger.WarnContext(r.Context(), "a request was not served", "project", refdb.Digest(s.o.DigestKey, project, ""), "behind", errors.Is(err, errBehind),
+	s.o.Logger.WarnContext(r.Context(), "a request was not served", "project", driver.Digest(s.o.DigestKey, project, ""), "behind", errors.Is(err, errBehind),
 		"class", refdb.ClassOf(err).String())
 	w.Header().Set("Retry-After", retryAfter)
 	w.Header().Del(StaleHeader)

@@ -155,10 +155,10 @@ func TestOnlyTheRepositoryThatWasCompleteIsServedStale(t *testing.T) {
 func TestAProjectWhoseRowHasChangedIsForgotten(t *testing.T) {
 	t.Parallel()
 	r := lenient(t)
-	p, _, err := r.db.Project(t.Context(), project)
+	p, _, err := r.db.Projects().Get(t.Context(), project)
 	r.must(err)
 	p.Mode = "log"
-	_, err = r.db.PutProject(t.Context(), p)
+	_, err = r.db.Projects().Put(t.Context(), p)
 	r.must(err)
 	r.driver.noRows.Store(true)
 	r.stale("its row can't be read", false)

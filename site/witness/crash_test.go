@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/journal"
@@ -23,7 +24,7 @@ type gated struct {
 	pass chan struct{} // a request takes an element
 }
 
-func (g *gated) Changes(ctx context.Context, r refdb.ChangesRequest) (page refdb.ChangesPage, err error) {
+func (g *gated) Changes(ctx context.Context, r driver.ChangesRequest) (page driver.ChangesPage, err error) {
 	select {
 	case <-g.pass:
 		return g.Driver.Changes(ctx, r)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/journal"
 	"github.com/globalrefdb/globalrefdb/site/moves"
@@ -47,10 +48,10 @@ func (w *Witness) Unreachable() (sites []presence.Site, known bool) {
 }
 
 // compare compares the journal with the database, once.
-func (w *Witness) compare(ctx context.Context) (refdb.Admission, error) {
+func (w *Witness) compare(ctx context.Context) (driver.Admission, error) {
 	ctx, cancel := context.WithTimeout(ctx, compareEvery)
 	defer cancel()
-	a, err := w.DB.Compare(ctx)
+	a, err := w.DB.Recovery().Compare(ctx)
 	if err == nil {
 		err = a.Err()
 	}
@@ -61,7 +62,7 @@ func (w *Witness) compare(ctx context.Context) (refdb.Admission, error) {
 }
 
 // findUnreachable finds out which of the sites that are awaited are unreachable.
-func (w *Witness) findUnreachable(ctx context.Context, a refdb.Admission) error {
+func (w *Witness) findUnreachable(ctx context.Context, a driver.Admission) error {
 	ctx, cancel := context.WithTimeout(ctx, compareEvery)
 	defer cancel()
 	sites, err := presence.Unreachable(ctx, w.DB, a)
@@ -96,7 +97,7 @@ func (w *Witness) Leave() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), compareAgain)
 	defer cancel()
-	if err := w.DB.Leave(ctx); err != nil {
+	if err := w.DB.Recovery().Leave(ctx); err != nil {
 		w.Logger.Warn("the other sites could not be notified that this one stops: while it is down, they wait for it if the database's server is replaced",
 			"class", refdb.ClassOf(err).String())
 	}
@@ -108,11 +109,11 @@ func (w *Witness) MayAct(ctx context.Context) error {
 	if w.Journal == nil {
 		return nil
 	}
-	a, err := w.DB.Admission(ctx)
+	a, err := w.DB.Recovery().Admission(ctx)
 	if err != nil || a.May(w.State.Config().Site) {
 		return err
 	}
-	if a, err = w.DB.Compare(ctx); err == nil && !a.May(w.State.Config().Site) {
+	if a, err = w.DB.Recovery().Compare(ctx); err == nil && !a.May(w.State.Config().Site) {
 		err = errors.Join(refdb.ErrNotAdmitted, a.Err())
 	}
 	return err
@@ -171,10 +172,10 @@ func (w *Witness) noteChanges(ctx context.Context, after refdb.Cursor) (noted re
 		if err != nil {
 			return after, err
 		}
-		var known []refdb.Known
+		var known []driver.Known
 		for _, c := range page.Changes {
 			if c.Op != "" {
-				known = append(known, refdb.Known{Project: c.Project, Ref: c.Ref, Old: c.Old, New: c.New, Op: c.Op, Owner: c.Owner, By: c.By, At: c.Time})
+				known = append(known, driver.Known{Project: c.Project, Ref: c.Ref, Old: c.Old, New: c.New, Op: c.Op, Owner: c.Owner, By: c.By, At: c.Time})
 			}
 		}
 		if err := w.Journal.Note(known); err != nil {
@@ -187,9 +188,9 @@ func (w *Witness) noteChanges(ctx context.Context, after refdb.Cursor) (noted re
 
 // SettleLost finds out whether the moves were made whose intents the database lost. It reports open
 // while a process may still make some of them, which mayMove says.
-func (w *Witness) SettleLost(ctx context.Context, lost []refdb.Known, mayMove func(refdb.Known) bool) (settled []refdb.Known, open bool, err error) {
+func (w *Witness) SettleLost(ctx context.Context, lost []driver.Known, mayMove func(driver.Known) bool) (settled []driver.Known, open bool, err error) {
 	for _, k := range lost {
-		if k.Move == refdb.MoveMade {
+		if k.Move == driver.MoveMade {
 			settled = append(settled, k) // as it was found before
 			continue
 		}
@@ -204,28 +205,28 @@ func (w *Witness) SettleLost(ctx context.Context, lost []refdb.Known, mayMove fu
 }
 
 // moveMade returns what became of a move that nobody makes any more.
-func (w *Witness) moveMade(ctx context.Context, k refdb.Known) (refdb.Move, error) {
+func (w *Witness) moveMade(ctx context.Context, k driver.Known) (driver.Move, error) {
 	r, err := w.State.Config().Repository(k.Project)
 	if err != nil {
-		return refdb.MoveUnknown, nil // an operator has to tell
+		return driver.MoveUnknown, nil // an operator has to tell
 	}
 	repo, err := gitrepo.OpenDir(r.Path)
 	if err != nil {
-		return refdb.MoveUnknown, nil
+		return driver.MoveUnknown, nil
 	}
 	values, err := repo.Values(ctx, []string{k.Ref})
 	broken := (*gitrepo.BrokenError)(nil)
 	switch local := refdb.Value(values[k.Ref]); {
 	case errors.As(err, &broken):
-		return refdb.MoveUnknown, nil
+		return driver.MoveUnknown, nil
 	case err != nil:
-		return refdb.MoveUnknown, err
+		return driver.MoveUnknown, err
 	case local.Equivalent(k.New):
 		w.Moves.Moved("", r.Path, k.Ref)
 		// A crash of the machine must not bring back the old value of what is written again.
-		return refdb.MoveMade, repo.Sync([]string{k.Ref})
+		return driver.MoveMade, repo.Sync([]string{k.Ref})
 	case local.Equivalent(k.Old):
-		return refdb.MoveUnmade, nil
+		return driver.MoveUnmade, nil
 	}
-	return refdb.MoveUnknown, nil
+	return driver.MoveUnknown, nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 )
 
@@ -16,14 +17,14 @@ type slow struct{ refdb.Driver }
 
 const slowRef = "refs/heads/slow"
 
-func (s slow) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
+func (s slow) Acquire(ctx context.Context, r driver.AcquireRequest) (driver.Acquired, error) {
 	if r.Refs[0] == slowRef {
 		time.Sleep(time.Second)
 	}
 	return s.Driver.Acquire(ctx, r)
 }
 
-func (s slow) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Released, error) {
+func (s slow) Release(ctx context.Context, r driver.ReleaseRequest) (driver.Released, error) {
 	time.Sleep(time.Second)
 	return s.Driver.Release(ctx, r)
 }
@@ -82,7 +83,7 @@ func TestAReleaseThatWasCarriedOutIsRecordedSoThoughItsCallerGaveUp(t *testing.T
 	synctest.Test(t, func(t *testing.T) {
 		var recorded bytes.Buffer
 		c, err := Open(NewRecorder(&recorded), memory.New().Open(), refdb.Options{Site: "site", Observe: func(e refdb.Event) {
-			if e.Op == refdb.OpRelease {
+			if e.Op == driver.OpRelease {
 				time.Sleep(time.Second) // between the driver's answer and the caller's
 			}
 		}})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A Client is a [refdb.DB] whose calls are recorded. Its methods are those of
@@ -69,11 +70,11 @@ func (c *Client) Update(ctx context.Context, project string, updates []refdb.Upd
 
 // newUpdate returns the input of an update.
 func newUpdate(project string, updates []refdb.Update, opts []refdb.UpdateOption) Input {
-	var r refdb.UpdateRequest
+	var r driver.UpdateRequest
 	for _, o := range opts {
 		o(&r)
 	}
-	in := Input{Kind: Update, Project: project, Updates: updates, Adopt: r.Adopt, Advisory: r.Locks == refdb.AdvisoryLocks}
+	in := Input{Kind: Update, Project: project, Updates: updates, Adopt: r.Adopt, Advisory: r.Locks == driver.AdvisoryLocks}
 	if r.Fence != nil {
 		in.Refs, in.Owner, in.Token = r.Fence.Refs, r.Fence.Owner, r.Fence.Token
 	}

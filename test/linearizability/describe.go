@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // String returns the event in one line, with its times in milliseconds.
@@ -89,7 +89,7 @@ func (h Holder) String() string {
 
 func (b beaten) String() string {
 	result := "beaten"
-	if b.Result == refdb.BeatLost {
+	if b.Result == driver.BeatLost {
 		result = "lost"
 	}
 	return fmt.Sprintf("%s: beat %d on %s ⇒ %s", short(b.owner), b.Token, b.Ref, result)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // memory is a database behind one mutex. With a bug set it breaks a promise now
@@ -94,12 +95,12 @@ func rows(of map[string]refdb.Ref, project string, refs []string) (all []refdb.R
 	return all
 }
 
-func (m *memory) Update(_ context.Context, r refdb.UpdateRequest) error {
+func (m *memory) Update(_ context.Context, r driver.UpdateRequest) error {
 	defer m.begin()()
 	return m.update(r)
 }
 
-func (m *memory) update(r refdb.UpdateRequest) error {
+func (m *memory) update(r driver.UpdateRequest) error {
 	if m.loses(11) {
 		return errLost // on its way
 	}
@@ -123,7 +124,7 @@ func (m *memory) update(r refdb.UpdateRequest) error {
 	var others []string
 	mismatch := &refdb.MismatchError{Project: r.Project}
 	for _, u := range r.Updates {
-		if !own[u.Ref] && r.Locks == refdb.MandatoryLocks {
+		if !own[u.Ref] && r.Locks == driver.MandatoryLocks {
 			others = append(others, u.Ref)
 		}
 		row, known := m.refs[r.Project+u.Ref]
@@ -172,7 +173,7 @@ func (m *memory) update(r refdb.UpdateRequest) error {
 	return nil
 }
 
-func (m *memory) write(r refdb.UpdateRequest) {
+func (m *memory) write(r driver.UpdateRequest) {
 	for _, u := range r.Updates {
 		m.old[r.Project+u.Ref] = m.refs[r.Project+u.Ref]
 		m.refs[r.Project+u.Ref] = refdb.Ref{Name: u.Ref, Value: u.New, Op: r.ID}
@@ -191,11 +192,11 @@ func (m *memory) standing(project string, refs []string) (all []refdb.LockInfo, 
 	return all, fresh
 }
 
-func (m *memory) Acquire(_ context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
+func (m *memory) Acquire(_ context.Context, r driver.AcquireRequest) (driver.Acquired, error) {
 	defer m.begin()()
 	standing, fresh := m.standing(r.Project, r.Refs)
 	if len(standing) == len(r.Refs) && m.locks[r.Project+r.Refs[0]].nonce == r.Nonce {
-		return refdb.Acquired{Token: standing[0].Token, Refs: rows(m.refs, r.Project, r.Refs)}, nil
+		return driver.Acquired{Token: standing[0].Token, Refs: rows(m.refs, r.Project, r.Refs)}, nil
 	}
 	switch {
 	case fresh && m.fails("two hold a lock"):
@@ -205,19 +206,19 @@ func (m *memory) Acquire(_ context.Context, r refdb.AcquireRequest) (refdb.Acqui
 			standing[i].Age += standing[i].StaleAfter
 		}
 	case fresh && m.fails("a refusal keeps a holder to itself") && len(standing) > 1:
-		return refdb.Acquired{}, &refdb.LockedError{Holders: standing[:1]}
+		return driver.Acquired{}, &refdb.LockedError{Holders: standing[:1]}
 	case fresh && m.fails("a refusal names an older token"):
 		standing[0].Token--
-		return refdb.Acquired{}, &refdb.LockedError{Holders: standing}
+		return driver.Acquired{}, &refdb.LockedError{Holders: standing}
 	case fresh:
-		return refdb.Acquired{}, &refdb.LockedError{Holders: standing}
+		return driver.Acquired{}, &refdb.LockedError{Holders: standing}
 	}
-	m.mark = max(m.mark+1, refdb.TokenOf(time.Now()))
+	m.mark = max(m.mark+1, driver.TokenOf(time.Now()))
 	token := m.mark
 	if m.fails("a token goes backwards") {
 		token -= 1_000_000
 	}
-	a := refdb.Acquired{Token: token, Refs: rows(m.refs, r.Project, r.Refs), Reclaimed: standing}
+	a := driver.Acquired{Token: token, Refs: rows(m.refs, r.Project, r.Refs), Reclaimed: standing}
 	if m.fails("an acquisition returns old values") {
 		a.Refs = rows(m.old, r.Project, r.Refs)
 	}
@@ -226,27 +227,27 @@ func (m *memory) Acquire(_ context.Context, r refdb.AcquireRequest) (refdb.Acqui
 			Heartbeat: time.Now(), StaleAfter: r.StaleAfter}, r.Nonce}
 	}
 	if m.loses(7) {
-		return refdb.Acquired{}, errLost
+		return driver.Acquired{}, errLost
 	}
 	return a, nil
 }
 
-func (m *memory) Beat(_ context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
+func (m *memory) Beat(_ context.Context, locks []driver.LockID) ([]driver.BeatResult, error) {
 	defer m.begin()()
-	results := make([]refdb.BeatResult, len(locks))
+	results := make([]driver.BeatResult, len(locks))
 	for i, l := range locks {
 		row, ok := m.locks[l.Project+l.Ref]
 		if !ok || row.Token != l.Token || row.Owner != l.Owner {
-			results[i] = refdb.BeatLost
+			results[i] = driver.BeatLost
 			continue
 		}
 		row.Heartbeat = time.Now()
-		m.locks[l.Project+l.Ref], results[i] = row, refdb.BeatRenewed
+		m.locks[l.Project+l.Ref], results[i] = row, driver.BeatRenewed
 	}
 	return results, nil
 }
 
-func (m *memory) Release(_ context.Context, r refdb.ReleaseRequest) (released refdb.Released, err error) {
+func (m *memory) Release(_ context.Context, r driver.ReleaseRequest) (released driver.Released, err error) {
 	defer m.begin()()
 	for _, ref := range r.Refs {
 		row, ok := m.locks[r.Project+ref]
@@ -259,12 +260,12 @@ func (m *memory) Release(_ context.Context, r refdb.ReleaseRequest) (released re
 		}
 	}
 	if m.loses(7) {
-		return refdb.Released{}, errLost
+		return driver.Released{}, errLost
 	}
 	return released, nil
 }
 
-func (m *memory) Abandon(_ context.Context, r refdb.AbandonRequest) error {
+func (m *memory) Abandon(_ context.Context, r driver.AbandonRequest) error {
 	defer m.begin()()
 	for _, ref := range r.Refs {
 		if row := m.locks[r.Project+ref]; row.Owner == r.Owner && row.nonce == r.Nonce {

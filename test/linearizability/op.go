@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // An Op is one call to a [Client] and its result.
@@ -93,8 +94,8 @@ func (h Holder) reserved() bool { return refdb.LockInfo{Owner: h.Owner}.Reserved
 
 // A Row is the result of the beat of one row.
 type Row struct {
-	Project string           `json:"project"`
-	Ref     string           `json:"ref"`
-	Token   refdb.Token      `json:"token"`
-	Result  refdb.BeatResult `json:"result"`
+	Project string            `json:"project"`
+	Ref     string            `json:"ref"`
+	Token   refdb.Token       `json:"token"`
+	Result  driver.BeatResult `json:"result"`
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A partition is the history of one project, with what the rules need to know
@@ -150,7 +151,7 @@ func (p *partition) beaten(beats []Op) (all []beaten) {
 
 func (p *partition) addBeats(rows []beaten) {
 	for _, b := range rows {
-		if l := p.leases[lockID{b.Ref, b.Token}]; l != nil && b.Result == refdb.BeatRenewed {
+		if l := p.leases[lockID{b.Ref, b.Token}]; l != nil && b.Result == driver.BeatRenewed {
 			l.beats = append(l.beats, b.span)
 		}
 		p.events = append(p.events, event{b.span, p.line(b.owner), b.String(), []rule{p.beat(b)}})

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A recordingDriver stands between a DB and its driver, and notes the database's answers to
@@ -18,10 +19,10 @@ type recordingDriver struct {
 // recording returns d as one whose answers are noted. The result implements the same optional roles as d.
 func recording(d refdb.Driver, c *Client) refdb.Driver {
 	t := &recordingDriver{d, c}
-	if n, ok := d.(refdb.Notifier); ok {
+	if n, ok := d.(driver.Notifier); ok {
 		return struct {
 			*recordingDriver
-			refdb.Notifier
+			driver.Notifier
 		}{t, n}
 	}
 	return t
@@ -40,8 +41,8 @@ type answers struct {
 	updates    int  // requests
 	goesOn     bool // a request is under way, or may be repeated because it was not carried out
 	unresolved bool // a reply was lost, or what was granted was given back
-	acquired   refdb.Acquired
-	released   *refdb.Released
+	acquired   driver.Acquired
+	released   *driver.Released
 }
 
 // ask notes that a request is made, and returns what notes its answer.
@@ -86,7 +87,7 @@ func requestsOf(ctx context.Context) *requests {
 	return &requests{}
 }
 
-func (t *recordingDriver) Update(ctx context.Context, r refdb.UpdateRequest) error {
+func (t *recordingDriver) Update(ctx context.Context, r driver.UpdateRequest) error {
 	h := requestsOf(ctx)
 	answered := h.ask(func() { h.updates++ })
 	err := t.Driver.Update(ctx, r)
@@ -94,7 +95,7 @@ func (t *recordingDriver) Update(ctx context.Context, r refdb.UpdateRequest) err
 	return err
 }
 
-func (t *recordingDriver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
+func (t *recordingDriver) Acquire(ctx context.Context, r driver.AcquireRequest) (driver.Acquired, error) {
 	h := requestsOf(ctx)
 	// A caller that asks again has given back what came too late.
 	answered := h.ask(func() { h.unresolved = h.unresolved || h.acquired.Token != 0 })
@@ -103,7 +104,7 @@ func (t *recordingDriver) Acquire(ctx context.Context, r refdb.AcquireRequest) (
 	return a, err
 }
 
-func (t *recordingDriver) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Released, error) {
+func (t *recordingDriver) Release(ctx context.Context, r driver.ReleaseRequest) (driver.Released, error) {
 	h := requestsOf(ctx)
 	answered := h.ask(func() {})
 	released, err := t.Driver.Release(ctx, r)
@@ -111,12 +112,12 @@ func (t *recordingDriver) Release(ctx context.Context, r refdb.ReleaseRequest) (
 	return released, err
 }
 
-func (t *recordingDriver) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
+func (t *recordingDriver) Beat(ctx context.Context, locks []driver.LockID) ([]driver.BeatResult, error) {
 	end := t.client.begin(t.client.Owner(), Input{Kind: Beat})
 	results, err := t.Driver.Beat(ctx, locks)
 	out := answer(err)
 	for i, r := range results {
-		if r != refdb.BeatUnknown {
+		if r != driver.BeatUnknown {
 			out.Beats = append(out.Beats, Row{locks[i].Project, locks[i].Ref, locks[i].Token, r})
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // add turns a call into events. A call that says nothing about the database has none.
@@ -63,7 +64,7 @@ func (p *partition) holds(s state, refs []string, owner string, token refdb.Toke
 // beat is the beat of one row.
 func (p *partition) beat(b beaten) rule {
 	return func(s state) bool {
-		if b.Result == refdb.BeatRenewed {
+		if b.Result == driver.BeatRenewed {
 			return p.stands(s, b.Ref, b.owner, b.Token)
 		}
 		return p.lost(s, b.Ref, b.owner, b.Token, b.span)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/test/linearizability"
 )
 
@@ -73,7 +74,7 @@ func (p *past) release(token refdb.Token, out linearizability.Output) {
 	p.call("holder", linearizability.Input{Kind: linearizability.Release, Refs: []string{ref}, Token: token}, out)
 }
 
-func (p *past) beat(token refdb.Token, result refdb.BeatResult) {
+func (p *past) beat(token refdb.Token, result driver.BeatResult) {
 	p.call("holder", linearizability.Input{Kind: linearizability.Beat}, linearizability.Output{Result: linearizability.Done,
 		Beats: []linearizability.Row{{Project: "p", Ref: ref, Token: token, Result: result}}})
 }
@@ -103,7 +104,7 @@ func TestWhatAHistoryMayHold(t *testing.T) {
 		"a lock that was beaten is taken over": {func(p *past) {
 			p.acquire("holder", 1)
 			p.wait(longer)
-			p.beat(1, refdb.BeatRenewed)
+			p.beat(1, driver.BeatRenewed)
 			p.acquire("next", 2, held("holder", 1, longer))
 		}, linearizability.Illegal},
 		"a lock is taken over in silence": {func(p *past) {
@@ -114,17 +115,17 @@ func TestWhatAHistoryMayHold(t *testing.T) {
 		"a row is kept for who waits, after the lock": {func(p *past) {
 			p.acquire("holder", 1)
 			p.release(1, deleted)
-			p.refused(held(refdb.ReservedFor("next"), 1, 0))
+			p.refused(held(driver.ReservedFor("next"), 1, 0))
 			p.acquire("next", 2)
 		}, linearizability.OK},
 		"a row is kept for who waits, while the lock stands": {func(p *past) {
 			p.acquire("holder", 1)
-			p.refused(held(refdb.ReservedFor("next"), 1, 0))
+			p.refused(held(driver.ReservedFor("next"), 1, 0))
 		}, linearizability.Illegal},
 		"a row that is kept has a token that nobody had": {func(p *past) {
 			p.acquire("holder", 1)
 			p.release(1, deleted)
-			p.refused(held(refdb.ReservedFor("next"), 2, 0))
+			p.refused(held(driver.ReservedFor("next"), 2, 0))
 		}, linearizability.Illegal},
 		"a lock is older than it can be": {func(p *past) {
 			p.acquire("holder", 1)
@@ -140,7 +141,7 @@ func TestWhatAHistoryMayHold(t *testing.T) {
 			p.wait(longer)
 			p.acquire("next", 2, held("holder", 1, longer))
 			p.fenced(1, v1, lost)
-			p.beat(1, refdb.BeatLost)
+			p.beat(1, driver.BeatLost)
 			p.release(1, lost)
 		}, linearizability.OK},
 		"a stale token writes": {func(p *past) {
@@ -152,7 +153,7 @@ func TestWhatAHistoryMayHold(t *testing.T) {
 		"a fence of another owner is refused": {func(p *past) {
 			p.acquire("holder", 1)
 			p.fencedAs("other", 1, v1, lost)
-			p.beat(1, refdb.BeatRenewed)
+			p.beat(1, driver.BeatRenewed)
 			p.fenced(1, v1, done)
 		}, linearizability.OK},
 		"a fence of another owner passes": {func(p *past) {
@@ -166,7 +167,7 @@ func TestWhatAHistoryMayHold(t *testing.T) {
 			p.acquire("holder", 1)
 			p.wait(longer)
 			p.acquire("next", 2, held("holder", 1, longer))
-			p.beat(1, refdb.BeatRenewed)
+			p.beat(1, driver.BeatRenewed)
 		}, linearizability.Illegal},
 		"a stale token releases": {func(p *past) {
 			p.acquire("holder", 1)
@@ -188,7 +189,7 @@ func TestWhatAHistoryMayHold(t *testing.T) {
 			p.acquire("holder", 1)
 			p.wait(longer)
 			p.update("", v1, done)
-			p.beat(1, refdb.BeatLost)
+			p.beat(1, driver.BeatLost)
 			p.fenced(1, v2, lost)
 			p.acquire("next", 2)
 			p.ops[len(p.ops)-1].Output.Values = map[string]refdb.Value{ref: v1}
@@ -201,7 +202,7 @@ func TestWhatAHistoryMayHold(t *testing.T) {
 			p.acquire("holder", 1)
 			p.wait(longer)
 			p.update("", v1, done)
-			p.beat(1, refdb.BeatRenewed)
+			p.beat(1, driver.BeatRenewed)
 		}, linearizability.Illegal},
 		"an update passes a fresh lock": {func(p *past) {
 			p.acquire("holder", 1)

@@ -110,7 +110,7 @@ func (c *cluster) refuses(project, says string) {
 	refs, global := c.us.refs(project), c.global(project)
 	settings := c.g.run(c, repo, "config", "--local", "--list")
 	claims := [][]string{{project}, {"--copy", project}}
-	if _, known, err := c.db.Project(c.Context(), project); err != nil || !known {
+	if _, known, err := c.db.Projects().Get(c.Context(), project); err != nil || !known {
 		claims = append(claims, []string{"--new", project})
 	}
 	for _, args := range claims {
@@ -145,7 +145,7 @@ func TestAShallowRepositoryCanNotLetTheDatabaseKeepObjects(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "git fetch --unshallow") {
 		t.Errorf("%v: %s", err, out)
 	}
-	if p, _, err := c.db.Project(t.Context(), "cut"); err != nil || p.Store != "" {
+	if p, _, err := c.db.Projects().Get(t.Context(), "cut"); err != nil || p.Store != "" {
 		t.Errorf("it keeps %q: %v", p.Store, err)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/intents"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -50,12 +52,12 @@ func (c *cluster) putPack(project, tip, without string) (owner string) {
 	data, err := pack.Output()
 	must(c.TB, data, err)
 	sum := sha256.Sum256(data)
-	part := refdb.PackPart{Pack: refdb.Pack{ID: "bad-" + tip, Project: project, Owner: c.db.Owner(), Tips: []string{tip}, Size: int64(len(data)), Sum: hex.EncodeToString(sum[:])}, Data: data, Last: true}
-	if err := c.db.StorePackPart(c.Context(), part); err != nil {
+	part := driver.PackPart{Pack: driver.Pack{ID: "bad-" + tip, Project: project, Owner: c.db.Owner(), Tips: []string{tip}, Size: int64(len(data)), Sum: hex.EncodeToString(sum[:])}, Data: data, Last: true}
+	if err := c.db.Packs().Store(c.Context(), part); err != nil {
 		c.Fatal(err)
 	}
-	p, err := c.db.Prepare(c.Context(), project, []refdb.Update{{Ref: "refs/heads/bad", New: refdb.Value(tip)}}, "test", refdb.WithPacks(part.Pack.ID))
-	if err := c.db.Finish(c.Context(), must(c.TB, p, err), []string{"refs/heads/bad"}, nil); err != nil {
+	p, err := c.db.Intents().Prepare(c.Context(), project, []refdb.Update{{Ref: "refs/heads/bad", New: refdb.Value(tip)}}, "test", intents.WithPacks(part.Pack.ID))
+	if err := c.db.Intents().Finish(c.Context(), must(c.TB, p, err), []string{"refs/heads/bad"}, nil); err != nil {
 		c.Fatal(err)
 	}
 	return c.db.Owner()

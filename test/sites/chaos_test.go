@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // chaosSeed names the variable that repeats the random choices of a run.
@@ -292,9 +293,9 @@ func (c *chaos) clean() error {
 func (c *chaos) check() {
 	c.Helper()
 	c.settled()
-	for i, err := range c.db.Intents(c.Context(), refdb.IntentFilter{Decided: true}) {
+	for i, err := range c.db.Intents().All(c.Context(), driver.IntentFilter{Decided: true}) {
 		// What daemons resolve by themselves stays for a while.
-		if err != nil || i.Decision != refdb.Revoked {
+		if err != nil || i.Decision != driver.Revoked {
 			c.Errorf("somebody had to decide: %+v, %v", i, err)
 		}
 	}

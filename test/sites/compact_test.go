@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/client"
 )
 
@@ -95,13 +95,13 @@ func TestMaintenanceDropsWhatAnotherBaseStandsFor(t *testing.T) {
 	}
 	whole := c.g.run(t, c.eu.repo(project), "pack-objects", "--all", "--stdout", "-q")
 	sum := sha256.Sum256([]byte(whole))
-	base := refdb.Pack{ID: "~2-base", Project: project, Owner: "eu/x", Full: true, Position: state.Upto, Size: int64(len(whole)), Sum: hex.EncodeToString(sum[:])}
-	if err := c.db.StorePackPart(t.Context(), refdb.PackPart{Pack: base, Data: []byte(whole), Last: true}); err != nil {
+	base := driver.Pack{ID: "~2-base", Project: project, Owner: "eu/x", Full: true, Position: state.Upto, Size: int64(len(whole)), Sum: hex.EncodeToString(sum[:])}
+	if err := c.db.Packs().Store(t.Context(), driver.PackPart{Pack: base, Data: []byte(whole), Last: true}); err != nil {
 		t.Fatal(err)
 	}
 	kept := func() int {
 		t.Helper()
-		usage, err := c.db.PackUsage(t.Context(), project)
+		usage, err := c.db.Packs().Usage(t.Context(), project)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A victim is what a crash kills.
@@ -168,7 +168,7 @@ func (x *crashed) play() {
 // isDecided is nil once the database has done what the daemon asks it in the state.
 func (x *crashed) isDecided() error {
 	pending := 0
-	for _, err := range x.db.Intents(x.Context(), refdb.IntentFilter{Project: project}) {
+	for _, err := range x.db.Intents().All(x.Context(), driver.IntentFilter{Project: project}) {
 		if err != nil {
 			return err
 		}
@@ -381,7 +381,7 @@ func TestTheInnerTransactionOfADeleteResolvesNothing(t *testing.T) {
 // intents counts the pending ones.
 func (c *cluster) intents() (n int) {
 	c.Helper()
-	for _, err := range c.db.Intents(c.Context(), refdb.IntentFilter{}) {
+	for _, err := range c.db.Intents().All(c.Context(), driver.IntentFilter{}) {
 		if err != nil {
 			c.Fatal(err)
 		}

@@ -74,7 +74,7 @@ func TestADatabaseWhoseDiskIsFullTakesPushesOnceThereIsRoom(t *testing.T) {
 		s.must("site", "check")
 	}
 	eventually(t, "nothing of what was refused is left", func() error {
-		usage, err := c.db.PackUsage(t.Context(), project)
+		usage, err := c.db.Packs().Usage(t.Context(), project)
 		if err == nil && usage.Unused > 0 {
 			err = fmt.Errorf("%+v", usage)
 		}

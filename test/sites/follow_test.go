@@ -168,7 +168,7 @@ func TestAPushThatBringsTooMuchIsRefused(t *testing.T) {
 	c.eu.pushed(c.h.b + ":refs/heads/main")
 	c.us.follows(project)
 	eventually(t, "the pack of the refused push is dropped", func() error {
-		usage, err := c.db.PackUsage(t.Context(), project)
+		usage, err := c.db.Packs().Usage(t.Context(), project)
 		if err == nil && usage.Unused > 0 {
 			err = errPending
 		}

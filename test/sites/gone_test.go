@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A site is gone in the middle of a push. The others can't move the push's ref until
@@ -129,7 +129,7 @@ func (c *cluster) loseEU(state string) {
 // decided counts the decisions that are not carried out yet.
 func (c *cluster) decided() (n int) {
 	c.Helper()
-	for _, err := range c.db.Intents(c.Context(), refdb.IntentFilter{Decided: true}) {
+	for _, err := range c.db.Intents().All(c.Context(), driver.IntentFilter{Decided: true}) {
 		if err != nil {
 			c.Fatal(err)
 		}

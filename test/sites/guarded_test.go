@@ -246,12 +246,12 @@ var refusedRows = []refusedRow{
 	{
 		name: "another site is about to move it",
 		ready: func(c *cluster, project, ref string) {
-			p, err := c.db.Prepare(c.Context(), project, []refdb.Update{{Ref: ref, New: refdb.Value(c.h.c)}}, "elsewhere")
+			p, err := c.db.Intents().Prepare(c.Context(), project, []refdb.Update{{Ref: ref, New: refdb.Value(c.h.c)}}, "elsewhere")
 			if err != nil {
 				c.Fatal(err)
 			}
 			c.Cleanup(func() {
-				if err := c.db.Finish(c.background(), p, nil, []string{ref}); err != nil {
+				if err := c.db.Intents().Finish(c.background(), p, nil, []string{ref}); err != nil {
 					c.Error(err)
 				}
 			})

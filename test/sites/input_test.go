@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
@@ -68,7 +68,7 @@ func TestAProjectWhoseNameLeadsOutOfTheRootIsNotCloned(t *testing.T) {
 	before := everything(t, c.us.dir)
 	var names []string
 	for i, name := range []string{"../outside", "a/../../outside", "/outside", "a//outside", "outside/.", "team/app.git/outside", "-outside/../.."} {
-		if _, err := c.db.PutProject(t.Context(), refdb.Project{Project: name, ID: fmt.Sprint("id-", i), Rules: "ref *", Mode: "enforce", Store: "all"}); err == nil {
+		if _, err := c.db.Projects().Put(t.Context(), driver.Project{Project: name, ID: fmt.Sprint("id-", i), Rules: "ref *", Mode: "enforce", Store: "all"}); err == nil {
 			names = append(names, name)
 		}
 	}

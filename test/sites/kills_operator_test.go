@@ -170,7 +170,7 @@ func (o *operator) puts(project string) {
 
 // tries tries to do so. What it says is empty if that was killed.
 func (o *operator) tries(project string) (done bool, said string) {
-	_, known, err := o.db.Project(o.Context(), project)
+	_, known, err := o.db.Projects().Get(o.Context(), project)
 	switch {
 	case err != nil:
 		return false, err.Error()

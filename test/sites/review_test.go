@@ -54,7 +54,7 @@ func TestReviewsOfAnySize(t *testing.T) {
 	c.us.git("config", "receive.procReceiveRefs", "refs/for")
 	stored := func() int64 {
 		t.Helper()
-		usage, err := c.db.PackUsage(t.Context(), project)
+		usage, err := c.db.Packs().Usage(t.Context(), project)
 		return must(t, usage, err).Size + usage.UnusedSize
 	}
 	before := stored()

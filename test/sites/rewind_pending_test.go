@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // lost returns the fate of the change of a ref.
-func (c *cluster) lost(ref string) (found []refdb.Fate) {
+func (c *cluster) lost(ref string) (found []driver.Fate) {
 	c.Helper()
-	for l, err := range c.db.LostChanges(c.Context(), true) {
+	for l, err := range c.db.Recovery().LostChanges(c.Context(), true) {
 		if err != nil {
 			c.Fatal(err)
 		}
@@ -39,7 +39,7 @@ func (c *cluster) isHalted(s *server) {
 		return says(p, wire.DatabaseLost)
 	})
 	eventually(c, "all reports", func() error {
-		a, err := c.db.Admission(c.Context())
+		a, err := c.db.Recovery().Admission(c.Context())
 		if err == nil && (!a.Halted || len(a.Waiting()) > 0) {
 			err = errPending
 		}
@@ -106,9 +106,9 @@ func TestAPushThatIsUnderWayWhenTheDatabaseGoesBackCountsIfGitMakesIt(t *testing
 			c.eu.reconfigure("")
 			c.isHalted(c.us)
 			t.Log(c.us.must("recover", "--reason", "test", "-y"))
-			want, fate := c.h.b, refdb.Rewritten
+			want, fate := c.h.b, driver.Rewritten
 			if !made {
-				want, fate = c.h.a, refdb.Dropped
+				want, fate = c.h.a, driver.Dropped
 			}
 			if found := c.lost("refs/heads/x"); len(found) != 1 || found[0] != fate {
 				t.Errorf("lost: %q", found)
@@ -157,8 +157,8 @@ func TestAPushThatARecoveryWroteAgainIsWrittenAgainByTheNextOne(t *testing.T) {
 	if got := c.global(project)["refs/heads/x"]; got != c.h.c {
 		t.Errorf("the database has %q", got)
 	}
-	for l, err := range c.db.LostChanges(t.Context(), true) {
-		if err != nil || l.Fate != refdb.Rewritten {
+	for l, err := range c.db.Recovery().LostChanges(t.Context(), true) {
+		if err != nil || l.Fate != driver.Rewritten {
 			t.Errorf("lost: %+v, %v", l, err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
@@ -27,7 +27,7 @@ func TestAPlainRestartOfPostgreSQLNeedsNoCommandAndLosesNothing(t *testing.T) {
 			longest = max(longest, time.Since(began))
 		}
 		b.Logf("both sites acknowledged pushes again within %s", longest)
-		for l, err := range b.db.LostChanges(t.Context(), true) {
+		for l, err := range b.db.Recovery().LostChanges(t.Context(), true) {
 			b.Errorf("lost: %+v, %v", l, err)
 		}
 		b.finish()
@@ -133,7 +133,7 @@ func TestARestartWaitsForASiteThatWasKilledAndNotForOneThatWasStopped(t *testing
 	c.us.start()
 	c.us.sync()
 	c.us.soon(c.h.a + ":refs/heads/newest")
-	for l, err := range c.db.LostChanges(t.Context(), true) {
+	for l, err := range c.db.Recovery().LostChanges(t.Context(), true) {
 		c.Errorf("lost: %+v, %v", l, err)
 	}
 	c.caughtUp()
@@ -198,8 +198,8 @@ func (c *cluster) lateOnes() {
 	c.Helper()
 	eventually(c, "the late changes", func() error {
 		late := map[string]bool{}
-		for l, err := range c.db.LostChanges(c.Context(), true) {
-			if err != nil || l.Fate != refdb.Late || l.Witness != "us" {
+		for l, err := range c.db.Recovery().LostChanges(c.Context(), true) {
+			if err != nil || l.Fate != driver.Late || l.Witness != "us" {
 				return fmt.Errorf("%+v, %w", l, err)
 			}
 			late[l.Ref] = true

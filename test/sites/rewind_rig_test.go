@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
@@ -134,11 +134,11 @@ func (b *bed) ends() map[string]int {
 }
 
 // admission asks the database.
-func (b *bed) admission() refdb.Admission {
+func (b *bed) admission() driver.Admission {
 	b.Helper()
-	var a refdb.Admission
+	var a driver.Admission
 	eventually(b, "an answer of the database", func() (err error) {
-		a, err = b.db.Admission(b.Context())
+		a, err = b.db.Recovery().Admission(b.Context())
 		return err
 	})
 	return a
@@ -232,8 +232,8 @@ func (b *bed) finish() {
 	for _, s := range b.sites {
 		b.check(s)
 	}
-	for l, err := range b.db.LostChanges(b.Context(), true) {
-		if err != nil || l.Fate != refdb.Rewritten && l.Fate != refdb.Dropped && l.Fate != refdb.Late {
+	for l, err := range b.db.Recovery().LostChanges(b.Context(), true) {
+		if err != nil || l.Fate != driver.Rewritten && l.Fate != driver.Dropped && l.Fate != driver.Late {
 			b.Errorf("lost: %+v, %v", l, err)
 		}
 	}

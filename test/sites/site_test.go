@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -138,7 +139,7 @@ func (c *cluster) newServer(name, url string, d design) *server {
 	s.start()
 	for _, p := range d.projects {
 		args := append(enable, s.repo(p))
-		if _, known, err := c.db.Project(c.Context(), p); err != nil {
+		if _, known, err := c.db.Projects().Get(c.Context(), p); err != nil {
 			c.Fatal(err)
 		} else if known && slices.Contains(args, "--new") {
 			args[slices.Index(args, "--new")] = "--copy"
@@ -416,7 +417,7 @@ func (c *cluster) global(project string) map[string]string {
 func (c *cluster) settled() {
 	c.Helper()
 	eventually(c, "the end of all intents", func() error {
-		for i, err := range c.db.Intents(c.Context(), refdb.IntentFilter{}) {
+		for i, err := range c.db.Intents().All(c.Context(), driver.IntentFilter{}) {
 			if err != nil {
 				return err
 			}

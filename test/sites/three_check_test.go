@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/compare"
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
@@ -120,7 +121,7 @@ func (x *trio) explain() {
 
 // unhealed returns what is left to do.
 func (x *trio) unhealed() error {
-	for i, err := range x.db.Intents(x.Context(), refdb.IntentFilter{}) {
+	for i, err := range x.db.Intents().All(x.Context(), driver.IntentFilter{}) {
 		if err != nil {
 			return err
 		}
@@ -248,7 +249,7 @@ func (x *trio) eachProject(what string, do func(s *trioSite, project string) err
 // tables fails the test if a table has rows without a reason.
 func (x *trio) tables() {
 	x.Helper()
-	usage, err := x.db.PackUsage(x.Context(), "")
+	usage, err := x.db.Packs().Usage(x.Context(), "")
 	if err != nil {
 		x.Fatal(err)
 	}
@@ -270,7 +271,7 @@ func (x *trio) tables() {
 		}
 	}
 	// Nobody is about to use what nobody has used.
-	if _, err := x.db.DropAbandonedPacks(x.Context(), 0); err != nil {
+	if _, err := x.db.Packs().DropAbandoned(x.Context(), 0); err != nil {
 		x.Error(err)
 	}
 }
@@ -278,7 +279,7 @@ func (x *trio) tables() {
 // compacted fails the test unless the database has one pack of each project that has any, and nothing else.
 func (x *trio) compacted() {
 	x.Helper()
-	usage, err := x.db.PackUsage(x.Context(), "")
+	usage, err := x.db.Packs().Usage(x.Context(), "")
 	if err != nil || usage.Packs == 0 || usage.Packs > len(x.projects) || usage.Packs != usage.FullPacks || usage.Unused != 0 {
 		x.Errorf("of %d projects: %+v, %v", len(x.projects), usage, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A losable is a database that can go back in time. The functions are called in this order.
@@ -80,9 +81,9 @@ func TestThreeSitesGetBackWhatTheirDatabaseHasLost(t *testing.T) {
 				x.recovers()
 				x.strikes(size.rewind/2, diskLost)
 			})
-			for l, err := range x.db.LostChanges(t.Context(), true) {
+			for l, err := range x.db.Recovery().LostChanges(t.Context(), true) {
 				t.Logf("lost: %+v", l)
-				if err != nil || l.Fate != refdb.Rewritten && l.Fate != refdb.Dropped {
+				if err != nil || l.Fate != driver.Rewritten && l.Fate != driver.Dropped {
 					t.Errorf("lost: %+v, %v", l, err)
 				}
 			}
@@ -111,7 +112,7 @@ func (x *trio) pushesAtAll() {
 func (x *trio) recovers() {
 	x.Helper()
 	eventually(x, "the halt", func() error {
-		a, err := x.db.Admission(x.Context())
+		a, err := x.db.Recovery().Admission(x.Context())
 		if err == nil && (!a.Halted || len(a.Waiting()) > 0) {
 			err = fmt.Errorf("%+v", a)
 		}

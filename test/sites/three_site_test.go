@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
@@ -93,7 +94,7 @@ func (s *trioSite) comesBack() error {
 	}
 	err := s.again(func() error {
 		// What it had let through counts as made, also if its client was told otherwise.
-		for i, err := range s.trio.db.Intents(s.trio.background(), refdb.IntentFilter{Owner: s.name}) {
+		for i, err := range s.trio.db.Intents().All(s.trio.background(), driver.IntentFilter{Owner: s.name}) {
 			if err != nil {
 				return err
 			}
@@ -128,7 +129,7 @@ func (s *trioSite) takesOver() error {
 		if err == nil || !strings.Contains(err.Error(), "refdbctl recover --status") {
 			return err
 		}
-		a, failed := s.trio.db.Admission(s.trio.background())
+		a, failed := s.trio.db.Recovery().Admission(s.trio.background())
 		if failed != nil {
 			return failed
 		}

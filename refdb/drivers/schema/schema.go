@@ -8,7 +8,7 @@ import (
 	"fmt"
 
 	"github.com/globalrefdb/globalrefdb/migrations"
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/refdb/spanner"
@@ -30,7 +30,7 @@ func Open(ctx context.Context, url string) (*migrations.Migrator, error) {
 	case migrations.Spanner:
 		return spanner.Migrator(ctx, url)
 	}
-	return nil, fmt.Errorf("open the database: %w: %s has no migrator", refdb.ErrInvalid, dialect)
+	return nil, fmt.Errorf("open the database: %w: %s has no migrator", driver.ErrInvalid, dialect)
 }
 
 // Up brings the database at url to the version that this program needs.

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // Text returns the text of an operation.
-func Text(o refdb.Origin) string {
+func Text(o driver.Origin) string {
 	by := strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '
@@ -23,8 +23,8 @@ func Text(o refdb.Origin) string {
 
 // OfIntent returns the text by which the intents of a preparation name it. It stands where the row of a
 // revocation has its nonce, and is never equal to one: a nonce has no tab.
-func OfIntent(r refdb.PrepareRequest) string {
-	return Text(refdb.Origin{ID: r.Nonce, Owner: r.Owner, By: r.By})
+func OfIntent(r driver.PrepareRequest) string {
+	return Text(driver.Origin{ID: r.Nonce, Owner: r.Owner, By: r.By})
 }
 
 // ID returns the ID of an operation.
@@ -34,11 +34,11 @@ func ID(text string) string {
 }
 
 // Parse is the reverse of Text. An owner may hold tabs; nothing else does.
-func Parse(text string) refdb.Origin {
+func Parse(text string) driver.Origin {
 	id, rest, _ := strings.Cut(text, "\t")
 	i := strings.LastIndexByte(rest, '\t')
 	if i < 0 {
-		return refdb.Origin{ID: id, Owner: rest}
+		return driver.Origin{ID: id, Owner: rest}
 	}
-	return refdb.Origin{ID: id, Owner: rest[:i], By: rest[i+1:]}
+	return driver.Origin{ID: id, Owner: rest[:i], By: rest[i+1:]}
 }

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
 )
 
@@ -14,7 +14,7 @@ func FuzzWhatIsWrittenIsRead(f *testing.F) {
 	f.Add("id", "a\tb", "x\ty")
 	f.Fuzz(func(t *testing.T, id, owner, by string) {
 		id = strings.ReplaceAll(id, "\t", "") // IDs are random letters
-		text := operation.Text(refdb.Origin{ID: id, Owner: owner, By: by})
+		text := operation.Text(driver.Origin{ID: id, Owner: owner, By: by})
 		got := operation.Parse(text)
 		if got.ID != id || got.Owner != owner || operation.ID(text) != id {
 			t.Errorf("%q is read as %+v", text, got)
@@ -30,7 +30,7 @@ func hasControl(s string) bool {
 }
 
 func TestAnOperationFromBeforeTheHistoryIsItsID(t *testing.T) {
-	if got := operation.Parse("ABC"); got != (refdb.Origin{ID: "ABC"}) {
+	if got := operation.Parse("ABC"); got != (driver.Origin{ID: "ABC"}) {
 		t.Errorf("%+v", got)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A Place is the place of a waiter in the queue of a lock.
@@ -51,9 +51,9 @@ func isName(s string) bool {
 }
 
 // PlaceOf returns the place of w, a waiter of owner, as far as w knows it.
-func PlaceOf(w refdb.Waiter, owner string) Place {
+func PlaceOf(w driver.Waiter, owner string) Place {
 	p := Place{
-		Passed: min(w.Place.Passed, refdb.MaxPassed), Turn: min(max(w.Turn.Truncate(time.Millisecond), time.Millisecond), maxTurn),
+		Passed: min(w.Place.Passed, driver.MaxPassed), Turn: min(max(w.Turn.Truncate(time.Millisecond), time.Millisecond), maxTurn),
 		ID: w.ID, Channel: w.Channel, Owner: owner,
 	}
 	if !w.Place.Ticket.IsZero() {

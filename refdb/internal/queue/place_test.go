@@ -5,14 +5,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 func TestAPlaceIsReadAsItIsWritten(t *testing.T) {
 	for _, p := range []Place{
 		{Ticket: 1795402678628854, Passed: 3, Turn: 100 * time.Millisecond, ID: "A1", Channel: "c", Owner: "eu/host.example:1:X"},
 		{Ticket: 1, Turn: maxTurn, ID: "x", Owner: ""},
-		{Ticket: 1, Passed: refdb.MaxPassed, Turn: time.Millisecond, ID: "x", Owner: "a.b.c\n ü"},
+		{Ticket: 1, Passed: driver.MaxPassed, Turn: time.Millisecond, ID: "x", Owner: "a.b.c\n ü"},
 	} {
 		if got, ok := Parse(p.String()); !ok || got != p {
 			t.Errorf("%q is read as %+v", p.String(), got)

@@ -1,13 +1,13 @@
 // Package queue decides who gets a lock next. A driver that decides in Go, in a transaction,
 // calls Decide when locks are asked for, End when one ends, Purge and Pass when a purge or an update
-// meets a row, and Withdraw when a waiter gives up. [refdb.LockStore] has the rules.
+// meets a row, and Withdraw when a waiter gives up. [driver.LockStore] has the rules.
 package queue
 
 import (
 	"slices"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 const (
@@ -67,7 +67,7 @@ func (q Queue) passedBy(p Place) Queue {
 	q = slices.Clone(q)
 	for i := range q {
 		if !p.before(q[i]) {
-			q[i].Passed = min(q[i].Passed+1, refdb.MaxPassed)
+			q[i].Passed = min(q[i].Passed+1, driver.MaxPassed)
 		}
 	}
 	return q
@@ -78,7 +78,7 @@ func (q Queue) Overtaken() Queue { return q.passedBy(Place{}) }
 
 // due reports whether a waiter was passed as often as is allowed.
 func (q Queue) due() bool {
-	return slices.ContainsFunc(q, func(p Place) bool { return p.Passed >= refdb.MaxPassed })
+	return slices.ContainsFunc(q, func(p Place) bool { return p.Passed >= driver.MaxPassed })
 }
 
 // ahead returns how many places are before p.

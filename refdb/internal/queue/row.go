@@ -3,12 +3,12 @@ package queue
 import (
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A Row is what the table of locks holds about a ref.
 type Row struct {
-	Lock  *refdb.LockInfo // nil if there is no row; then the rest is zero
+	Lock  *driver.LockInfo // nil if there is no row; then the rest is zero
 	Nonce string
 	Queue Queue
 	// Ours says that the same request took the lock before, and its reply was lost.
@@ -21,7 +21,7 @@ func (r Row) reservedFor() (p Place, ok bool) {
 		return Place{}, false
 	}
 	p, ok = Parse(r.Nonce)
-	return p, ok && refdb.ReservedFor(p.Owner) == r.Lock.Owner
+	return p, ok && driver.ReservedFor(p.Owner) == r.Lock.Owner
 }
 
 // refuses reports whether the row refuses p: it is a fresh lock, or is reserved for an earlier waiter.
@@ -46,8 +46,8 @@ const (
 // A RowUpdate is a row as a decision leaves it. Action says what is to be written.
 type RowUpdate struct {
 	Action Action
-	Lock   refdb.LockInfo // the reservation
-	Nonce  string         // of the reservation: its waiter's place; "" if it is for nobody, and anybody may take it
+	Lock   driver.LockInfo // the reservation
+	Nonce  string          // of the reservation: its waiter's place; "" if it is for nobody, and anybody may take it
 	Queue  Queue
 }
 
@@ -57,11 +57,11 @@ type RowUpdate struct {
 // The heartbeat lies so far back that the reservation is stale by the default stale-after once the
 // turn is over. Gerrit's plugin, when it takes the row over, sets heartbeat, token and owner
 // alone: what it leaves must be right for its lock.
-func (p Place) reserve(ended refdb.LockInfo, now time.Time, q Queue) RowUpdate {
+func (p Place) reserve(ended driver.LockInfo, now time.Time, q Queue) RowUpdate {
 	a := RowUpdate{Action: Reserve, Lock: ended, Queue: q}
-	a.Lock.Owner, a.Lock.StaleAfter, a.Lock.Heartbeat = refdb.ReservedFor(p.Owner), refdb.DefaultStaleAfter, time.UnixMicro(0)
+	a.Lock.Owner, a.Lock.StaleAfter, a.Lock.Heartbeat = driver.ReservedFor(p.Owner), driver.DefaultStaleAfter, time.UnixMicro(0)
 	if p.ID != "" {
-		a.Nonce, a.Lock.Heartbeat = p.String(), now.Add(p.Turn-refdb.DefaultStaleAfter)
+		a.Nonce, a.Lock.Heartbeat = p.String(), now.Add(p.Turn-driver.DefaultStaleAfter)
 	}
 	a.Lock.Age = now.Sub(a.Lock.Heartbeat)
 	return a
@@ -69,11 +69,11 @@ func (p Place) reserve(ended refdb.LockInfo, now time.Time, q Queue) RowUpdate {
 
 // Purge says what becomes of a row that is purged. A reservation is deleted with its queue: otherwise
 // an operator would need as many purges as waiters have died. Waiters that live come back.
-func Purge(lock refdb.LockInfo, q Queue, now time.Time) RowUpdate {
+func Purge(lock driver.LockInfo, q Queue, now time.Time) RowUpdate {
 	if lock.Reserved() {
 		return RowUpdate{Action: Delete}
 	}
-	return End(lock, q, refdb.Waiter{}, now)
+	return End(lock, q, driver.Waiter{}, now)
 }
 
 // Pass says what becomes of a row that an update passes: its lock is stale, or its turn is over. A
@@ -82,14 +82,14 @@ func Pass(r Row, now time.Time) RowUpdate {
 	if r.Lock.Reserved() && r.Nonce == "" && len(r.Queue) > 0 {
 		return RowUpdate{}
 	}
-	return End(*r.Lock, r.Queue, refdb.Waiter{}, now)
+	return End(*r.Lock, r.Queue, driver.Waiter{}, now)
 }
 
 // End says what becomes of the row of a lock that ends. It is reserved for next, a waiter of the
 // lock's owner, or else for the first in the queue. If the first one polls, the row is reserved for
 // nobody until a waiter was passed too often: until then any request may take the lock. If next
 // does not get the lock, it waits with the others. A row with an empty queue is deleted.
-func End(lock refdb.LockInfo, q Queue, next refdb.Waiter, now time.Time) RowUpdate {
+func End(lock driver.LockInfo, q Queue, next driver.Waiter, now time.Time) RowUpdate {
 	if len(q) == 0 {
 		return RowUpdate{Action: Delete}
 	}
@@ -122,7 +122,7 @@ func Withdraw(r Row, id string, now time.Time) RowUpdate {
 	case r.Lock == nil || id == "":
 		return RowUpdate{}
 	case reserved && p.ID == id:
-		return End(*r.Lock, r.Queue.Without(id), refdb.Waiter{}, now)
+		return End(*r.Lock, r.Queue.Without(id), driver.Waiter{}, now)
 	}
 	if _, waits := r.Queue.find(id); !waits {
 		return RowUpdate{}

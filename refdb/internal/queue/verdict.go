@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A Verdict is what becomes of a request for the locks on some rows.
@@ -12,9 +12,9 @@ type Verdict struct {
 	// Refused says that a row refuses the request. Otherwise it takes all rows, each with its Queue.
 	Refused bool
 	// Others are the locks of others on the rows, stale ones too, and the reservations that refuse.
-	Others []refdb.LockInfo
+	Others []driver.LockInfo
 	// Place is the place of the waiter, if it was refused.
-	Place refdb.Place
+	Place driver.Place
 	// After are the rows as the request leaves them, in the order in which they were
 	// given. If the request takes them, only their Queue counts. If it is refused, locks that
 	// are Ours end.
@@ -22,7 +22,7 @@ type Verdict struct {
 }
 
 // Decide decides about a request of w, which may be zero, for owner.
-func Decide(rows []Row, w refdb.Waiter, owner string, now time.Time) Verdict {
+func Decide(rows []Row, w driver.Waiter, owner string, now time.Time) Verdict {
 	d := decision{waiter: PlaceOf(w, owner), now: now, rows: slices.Clone(rows), Verdict: Verdict{After: make([]RowUpdate, len(rows))}}
 	for i := range d.rows {
 		d.endTurn(i)
@@ -60,7 +60,7 @@ func (d *decision) endTurn(i int) {
 	if p, reserved := r.reservedFor(); !reserved || p.ID == d.waiter.ID || !r.Lock.Stale() || len(r.Queue) == 0 {
 		return
 	}
-	a := End(*r.Lock, r.Queue, refdb.Waiter{}, d.now)
+	a := End(*r.Lock, r.Queue, driver.Waiter{}, d.now)
 	r.Lock, r.Nonce, r.Queue = &a.Lock, a.Nonce, a.Queue
 	d.After[i] = a
 }
@@ -93,7 +93,7 @@ func (d *decision) grant() {
 func (d *decision) refuse() {
 	for i, r := range d.rows {
 		if r.Ours {
-			d.After[i] = End(*r.Lock, r.Queue, refdb.Waiter{}, d.now)
+			d.After[i] = End(*r.Lock, r.Queue, driver.Waiter{}, d.now)
 		}
 	}
 	if d.waiter.ID == "" {
@@ -103,7 +103,7 @@ func (d *decision) refuse() {
 		d.waiter.Ticket = d.now.UnixMicro()
 	}
 	reserved := slices.ContainsFunc(d.rows, d.isReserved)
-	keeps := d.waiter.Passed >= refdb.MaxPassed
+	keeps := d.waiter.Passed >= driver.MaxPassed
 	if reserved && !d.intended && !keeps {
 		d.waiter.Passed++ // each time: otherwise two could yield to each other as long as a third holds what both need
 	}
@@ -112,7 +112,7 @@ func (d *decision) refuse() {
 			d.After[i] = d.yield(r, keeps)
 		}
 	}
-	d.Place = refdb.Place{Ticket: time.UnixMicro(d.waiter.Ticket), Passed: d.waiter.Passed}
+	d.Place = driver.Place{Ticket: time.UnixMicro(d.waiter.Ticket), Passed: d.waiter.Passed}
 	for i, r := range d.rows {
 		if !r.Ours {
 			d.enqueue(i, r)
@@ -135,7 +135,7 @@ func (d *decision) isReserved(r Row) bool {
 func (d *decision) yield(r Row, keeps bool) RowUpdate {
 	switch later := slices.IndexFunc(r.Queue, d.waiter.before); {
 	case d.intended:
-		return End(*r.Lock, r.Queue, refdb.Waiter{}, d.now)
+		return End(*r.Lock, r.Queue, driver.Waiter{}, d.now)
 	case keeps:
 		return d.waiter.reserve(*r.Lock, d.now, r.Queue)
 	case len(r.Queue) == 0:

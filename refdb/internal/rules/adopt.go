@@ -3,7 +3,7 @@ package rules
 import (
 	"slices"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A Claim names a request for locks, so that its locks are known again after a lost reply.
@@ -14,13 +14,13 @@ type Claim struct {
 }
 
 // AcquireClaim returns the claim of r.
-func AcquireClaim(r refdb.AcquireRequest) Claim { return Claim{r.Owner, r.Nonce, Lease} }
+func AcquireClaim(r driver.AcquireRequest) Claim { return Claim{r.Owner, r.Nonce, Lease} }
 
 // PrepareClaim returns the claim of r.
-func PrepareClaim(r refdb.PrepareRequest) Claim { return Claim{r.Owner, r.Nonce, Intent} }
+func PrepareClaim(r driver.PrepareRequest) Claim { return Claim{r.Owner, r.Nonce, Intent} }
 
 // abandonClaim returns the claim of the acquisition that r abandons.
-func abandonClaim(r refdb.AbandonRequest) Claim { return Claim{r.Owner, r.Nonce, Lease} }
+func abandonClaim(r driver.AbandonRequest) Claim { return Claim{r.Owner, r.Nonce, Lease} }
 
 // Took reports whether the lock in r was taken by an earlier request for c, and by nobody
 // since. The nonce alone does not tell: Gerrit's plugin does not know the column, and

@@ -3,30 +3,30 @@ package rules
 import (
 	"slices"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // Stands reports whether lock, which may be nil, is the one that id names, and of that kind.
 // It may be stale: as long as nobody else took it, its holder has it.
-func Stands(lock *refdb.LockInfo, id refdb.LockID, k Kind) bool {
+func Stands(lock *driver.LockInfo, id driver.LockID, k Kind) bool {
 	return lock != nil && lock.ID() == id && KindOf(*lock) == k
 }
 
 // StandsAsListed reports whether lock, which may be nil, is a lease and the one that was listed.
-func StandsAsListed(lock *refdb.LockInfo, listed refdb.StandingLock) bool {
+func StandsAsListed(lock *driver.LockInfo, listed driver.StandingLock) bool {
 	return Stands(lock, listed.LockID, Lease) &&
 		(listed.Heartbeat.IsZero() || listed.Heartbeat.UnixMicro() == lock.Heartbeat.UnixMicro())
 }
 
 // Missing returns those of f.Refs on which no lock of that kind stands under f's owner and token.
 // lockOn returns the lock on a ref, or nil.
-func Missing(project string, f refdb.Fence, k Kind, lockOn func(ref string) *refdb.LockInfo) []string {
+func Missing(project string, f driver.Fence, k Kind, lockOn func(ref string) *driver.LockInfo) []string {
 	return slices.DeleteFunc(slices.Clone(f.Refs), func(ref string) bool {
-		return Stands(lockOn(ref), refdb.LockID{Project: project, Ref: ref, Owner: f.Owner, Token: f.Token}, k)
+		return Stands(lockOn(ref), driver.LockID{Project: project, Ref: ref, Owner: f.Owner, Token: f.Token}, k)
 	})
 }
 
-// lost returns a *refdb.LostError if there are refs, on which a lock of that kind is lost.
+// lost returns a *driver.LostError if there are refs, on which a lock of that kind is lost.
 func lost(project string, refs []string, k Kind) error {
 	if len(refs) == 0 {
 		return nil
@@ -35,5 +35,5 @@ func lost(project string, refs []string, k Kind) error {
 	if k == Intent {
 		reason = "the intent has already ended"
 	}
-	return &refdb.LostError{Project: project, Refs: refs, Reason: reason}
+	return &driver.LostError{Project: project, Refs: refs, Reason: reason}
 }

@@ -3,37 +3,37 @@ package rules
 import (
 	"slices"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-func fresh(l refdb.LockInfo) bool { return !l.Stale() }
+func fresh(l driver.LockInfo) bool { return !l.Stale() }
 
-// Refuse returns a *refdb.LockedError if one of locks is fresh. It names the stale ones too,
+// Refuse returns a *driver.LockedError if one of locks is fresh. It names the stale ones too,
 // but no idle reservations.
-func Refuse(locks []refdb.LockInfo) error {
+func Refuse(locks []driver.LockInfo) error {
 	if !slices.ContainsFunc(locks, fresh) {
 		return nil
 	}
-	return &refdb.LockedError{Holders: slices.DeleteFunc(slices.Clone(locks), refdb.LockInfo.Idle)}
+	return &driver.LockedError{Holders: slices.DeleteFunc(slices.Clone(locks), driver.LockInfo.Idle)}
 }
 
 // heeded returns those of locks that a request of that mode must not ignore.
-func heeded(locks []refdb.LockInfo, mode refdb.LockMode) []refdb.LockInfo {
-	return slices.DeleteFunc(slices.Clone(locks), func(l refdb.LockInfo) bool { return ignores(mode, l) })
+func heeded(locks []driver.LockInfo, mode driver.LockMode) []driver.LockInfo {
+	return slices.DeleteFunc(slices.Clone(locks), func(l driver.LockInfo) bool { return ignores(mode, l) })
 }
 
 // ignores reports whether a request of that mode ignores l.
-func ignores(mode refdb.LockMode, l refdb.LockInfo) bool {
-	return mode == refdb.AdvisoryLocks && KindOf(l) != Intent
+func ignores(mode driver.LockMode, l driver.LockInfo) bool {
+	return mode == driver.AdvisoryLocks && KindOf(l) != Intent
 }
 
 // reclaimed returns those of the locks taken over that are locks, not reservations.
-func reclaimed(locks []refdb.LockInfo) []refdb.LockInfo {
-	return slices.DeleteFunc(slices.Clone(locks), refdb.LockInfo.Reserved)
+func reclaimed(locks []driver.LockInfo) []driver.LockInfo {
+	return slices.DeleteFunc(slices.Clone(locks), driver.LockInfo.Reserved)
 }
 
 // fences reports whether ref is one of those of f, which may be nil.
-func fences(f *refdb.Fence, ref string) bool {
+func fences(f *driver.Fence, ref string) bool {
 	if f == nil {
 		return false
 	}

@@ -1,14 +1,16 @@
 package rules
 
-import "github.com/globalrefdb/globalrefdb/refdb"
+import (
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+)
 
-// Compare returns a *refdb.MismatchError unless every ref holds what r.Updates expect of it. The
+// Compare returns a *driver.MismatchError unless every ref holds what r.Updates expect of it. The
 // rows are those of the updates, in their order. Unknown and deleted refs, with zero IDs of either
 // length, are the same: absent. With r.Adopt any old value matches an unknown ref.
-func Compare(r refdb.UpdateRequest, rows []Row) error {
-	var all []refdb.Mismatch
+func Compare(r driver.UpdateRequest, rows []Row) error {
+	var all []driver.Mismatch
 	for i, u := range r.Updates {
-		have := refdb.Unknown
+		have := driver.Unknown
 		if ref := rows[i].Ref; ref != nil {
 			have = ref.Value
 		}
@@ -16,11 +18,11 @@ func Compare(r refdb.UpdateRequest, rows []Row) error {
 		case have.Equivalent(u.Old):
 		case rows[i].Ref == nil && r.Adopt:
 		default:
-			all = append(all, refdb.Mismatch{Ref: u.Ref, Want: u.Old, Have: have})
+			all = append(all, driver.Mismatch{Ref: u.Ref, Want: u.Old, Have: have})
 		}
 	}
 	if all == nil {
 		return nil
 	}
-	return &refdb.MismatchError{Project: r.Project, Mismatches: all}
+	return &driver.MismatchError{Project: r.Project, Mismatches: all}
 }

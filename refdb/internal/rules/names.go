@@ -4,11 +4,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // Created returns the refs that updates create, if they hold what is expected of them.
-func Created(updates []refdb.Update) (refs []string) {
+func Created(updates []driver.Update) (refs []string) {
 	for _, u := range updates {
 		if u.Old.IsAbsent() && !u.New.IsAbsent() {
 			refs = append(refs, u.Ref)
@@ -17,11 +17,11 @@ func Created(updates []refdb.Update) (refs []string) {
 	return refs
 }
 
-// Above returns the names above any of refs that refs can have, sorted: see [refdb.RefsAbove].
+// Above returns the names above any of refs that refs can have, sorted: see [driver.RefsAbove].
 func Above(refs []string) (above []string) {
 	seen := make(map[string]bool)
 	for _, ref := range refs {
-		for name := range refdb.RefsAbove(ref) {
+		for name := range driver.RefsAbove(ref) {
 			if seen[name] {
 				break // and those above it, too
 			}
@@ -42,18 +42,18 @@ func Below(ref string) (after, before string) {
 // the request itself does not move, in any order: for each created ref at least the first that holds a value, and the first
 // whose lock stands for an intent. It returns these locks, which refuse the request before anything that refs hold does, and
 // the conflicts, nil if there are none.
-func CheckNames(project string, created []string, around []Row) (locks []refdb.LockInfo, conflicts *refdb.NameConflictError) {
+func CheckNames(project string, created []string, around []Row) (locks []driver.LockInfo, conflicts *driver.NameConflictError) {
 	if len(around) == 0 {
 		return nil, nil
 	}
 	around = slices.SortedFunc(slices.Values(around), func(a, b Row) int { return strings.Compare(a.Name, b.Name) })
-	e := &refdb.NameConflictError{Project: project}
+	e := &driver.NameConflictError{Project: project}
 	named := make(map[string]bool) // locks
 	for _, ref := range created {
 		var with string
-		var intent *refdb.LockInfo
+		var intent *driver.LockInfo
 		for _, row := range around {
-			if !refdb.Excludes(ref, row.Name) {
+			if !driver.Excludes(ref, row.Name) {
 				continue
 			}
 			if with == "" && row.Ref != nil && !row.Ref.Value.IsAbsent() {
@@ -64,7 +64,7 @@ func CheckNames(project string, created []string, around []Row) (locks []refdb.L
 			}
 		}
 		if with != "" {
-			e.Conflicts = append(e.Conflicts, refdb.NameConflict{Ref: ref, With: with})
+			e.Conflicts = append(e.Conflicts, driver.NameConflict{Ref: ref, With: with})
 		}
 		if intent != nil && !named[intent.Ref] {
 			named[intent.Ref] = true
@@ -78,9 +78,9 @@ func CheckNames(project string, created []string, around []Row) (locks []refdb.L
 }
 
 // inOrder returns the locks of both lists in the order of their refs.
-func inOrder(locks, more []refdb.LockInfo) []refdb.LockInfo {
+func inOrder(locks, more []driver.LockInfo) []driver.LockInfo {
 	if len(more) == 0 {
 		return locks
 	}
-	return slices.SortedFunc(slices.Values(slices.Concat(locks, more)), func(a, b refdb.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
+	return slices.SortedFunc(slices.Values(slices.Concat(locks, more)), func(a, b driver.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
 }

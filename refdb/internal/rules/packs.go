@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A PackRow is what the tables hold of a pack, as far as decisions need it.
@@ -19,36 +19,36 @@ type PackRow struct {
 // is not complete and was not used. It never becomes complete again, because its first part is missing.
 const (
 	DropBytes = 64 << 20
-	DropParts = DropBytes / refdb.MaxPackPart
+	DropParts = DropBytes / driver.MaxPackPart
 )
 
 // StorePart decides whether p is written. row is nil if the pack was not begun; stored says whether this part is there; below is
 // how many earlier parts are there; it matters for the last part only.
-func StorePart(p refdb.PackPart, row *PackRow, stored bool, below int) (write bool, refused error) {
+func StorePart(p driver.PackPart, row *PackRow, stored bool, below int) (write bool, refused error) {
 	switch {
 	case stored:
 		return false, nil
 	case row == nil && p.Number > 0:
-		return false, fmt.Errorf("part %d of pack %s: the pack was not begun, or was deleted: %w", p.Number, p.Pack.ID, refdb.ErrNoPack)
+		return false, fmt.Errorf("part %d of pack %s: the pack was not begun, or was deleted: %w", p.Number, p.Pack.ID, driver.ErrNoPack)
 	case row != nil && row.Complete:
-		return false, fmt.Errorf("part %d of pack %s: the pack is complete without it: %w", p.Number, p.Pack.ID, refdb.ErrNoPack)
+		return false, fmt.Errorf("part %d of pack %s: the pack is complete without it: %w", p.Number, p.Pack.ID, driver.ErrNoPack)
 	case p.Last && below < p.Number:
-		return false, fmt.Errorf("the last part of pack %s: %d before it are missing: %w", p.Pack.ID, p.Number-below, refdb.ErrNoPack)
+		return false, fmt.Errorf("the last part of pack %s: %d before it are missing: %w", p.Pack.ID, p.Number-below, driver.ErrNoPack)
 	}
 	return true, nil
 }
 
-// UsePacks returns those of r.Parts that are to be stored, or an error that wraps refdb.ErrNoPack unless r may then use its packs. pack
+// UsePacks returns those of r.Parts that are to be stored, or an error that wraps driver.ErrNoPack unless r may then use its packs. pack
 // returns the row of one, or nil; required has the rows of r.RequiredValues, in any order.
-func UsePacks(r refdb.PrepareRequest, pack func(id string) *PackRow, required []Row) (store []refdb.PackPart, refused error) {
-	store = slices.DeleteFunc(slices.Clone(r.Parts), func(p refdb.PackPart) bool { return pack(p.Pack.ID) != nil })
+func UsePacks(r driver.PrepareRequest, pack func(id string) *PackRow, required []Row) (store []driver.PackPart, refused error) {
+	store = slices.DeleteFunc(slices.Clone(r.Parts), func(p driver.PackPart) bool { return pack(p.Pack.ID) != nil })
 	missing := slices.DeleteFunc(slices.Clone(r.Packs), func(id string) bool {
 		if row := pack(id); row != nil {
 			return row.Complete && row.Project == r.Project
 		}
-		return slices.ContainsFunc(store, func(p refdb.PackPart) bool { return p.Pack.ID == id })
+		return slices.ContainsFunc(store, func(p driver.PackPart) bool { return p.Pack.ID == id })
 	})
-	held := make(map[string]refdb.Value, len(required))
+	held := make(map[string]driver.Value, len(required))
 	for _, row := range required {
 		if row.Ref != nil {
 			held[row.Name] = row.Ref.Value
@@ -66,19 +66,19 @@ func UsePacks(r refdb.PrepareRequest, pack func(id string) *PackRow, required []
 const BaseMoved = "a pack builds on another value of "
 
 // RequiredRefs returns the refs of values.
-func RequiredRefs(values []refdb.RefValue) (refs []string) {
+func RequiredRefs(values []driver.RefValue) (refs []string) {
 	for _, v := range values {
 		refs = append(refs, v.Ref)
 	}
 	return refs
 }
 
-// MissingPacks returns an error that wraps refdb.ErrNoPack if there are packs.
+// MissingPacks returns an error that wraps driver.ErrNoPack if there are packs.
 func MissingPacks(ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", strings.Join(ids, ", "), refdb.ErrNoPack)
+	return fmt.Errorf("%s: %w", strings.Join(ids, ", "), driver.ErrNoPack)
 }
 
 // JoinIDs and SplitIDs are how a column holds object IDs: a line each.
@@ -93,7 +93,7 @@ func SplitIDs(lines string) []string {
 
 // Inlined returns the indices of packs whose data a page has: those with a single part, from the first one on, until
 // one does not fit into what is left of the budget.
-func Inlined(packs []refdb.Pack, budget int) (indices []int) {
+func Inlined(packs []driver.Pack, budget int) (indices []int) {
 	left := int64(budget)
 	for i, p := range packs {
 		if p.Parts != 1 {

@@ -6,16 +6,16 @@ import (
 	"slices"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A LostRef is a ref with lost changes that nobody has decided about.
 type LostRef struct {
 	Project, Ref string
-	Lost         []refdb.LostChange // in the order of their operations
-	Value        refdb.Value        // of the ref
-	Intent       string             // the operation that recorded the intent on the ref; "" if none is pending
-	Token        refdb.Token        // of that intent
+	Lost         []driver.LostChange // in the order of their operations
+	Value        driver.Value        // of the ref
+	Intent       string              // the operation that recorded the intent on the ref; "" if none is pending
+	Token        driver.Token        // of that intent
 }
 
 // LostRefs are such refs, in the order of their names.
@@ -23,25 +23,25 @@ type LostRefs []LostRef
 
 // Add adds an undecided lost change. They come in the order of their keys. now is what the tables
 // hold about the change's ref.
-func (refs *LostRefs) Add(l refdb.LostChange, now LostRef) {
+func (refs *LostRefs) Add(l driver.LostChange, now LostRef) {
 	if n := len(*refs); n > 0 && (*refs)[n-1].Project == l.Project && (*refs)[n-1].Ref == l.Ref {
 		(*refs)[n-1].Lost = append((*refs)[n-1].Lost, l)
 		return
 	}
-	now.Project, now.Ref, now.Lost = l.Project, l.Ref, []refdb.LostChange{l}
+	now.Project, now.Ref, now.Lost = l.Project, l.Ref, []driver.LostChange{l}
 	*refs = append(*refs, now)
 }
 
 // A LostVerdict is what a step of a recovery writes about a ref.
 type LostVerdict struct {
-	Again     *refdb.LostChange  // the change that is made again, or nil
-	EndIntent bool               // the intent on the ref ends, with its lock: its operation had ended
-	Decided   []refdb.LostChange // with their fates; the others are for the next step
+	Again     *driver.LostChange  // the change that is made again, or nil
+	EndIntent bool                // the intent on the ref ends, with its lock: its operation had ended
+	Decided   []driver.LostChange // with their fates; the others are for the next step
 }
 
 // Origin is the origin of the change that is made again.
-func (v LostVerdict) Origin() refdb.Origin {
-	return refdb.Origin{ID: v.Again.Op, Owner: v.Again.Owner, By: v.Again.By}
+func (v LostVerdict) Origin() driver.Origin {
+	return driver.Origin{ID: v.Again.Op, Owner: v.Again.Owner, By: v.Again.By}
 }
 
 // Decide decides about the lost changes of r. If one of them can be made again, it decides only
@@ -54,17 +54,17 @@ func (r LostRef) Decide() (v LostVerdict) {
 	}
 	for _, l := range r.Lost {
 		switch {
-		case again < 0 && l.Token != 0 && l.Move == refdb.MoveUnmade:
-			l.Fate = refdb.Dropped
+		case again < 0 && l.Token != 0 && l.Move == driver.MoveUnmade:
+			l.Fate = driver.Dropped
 		case again < 0:
-			l.Fate = refdb.Opposed
-		case refdb.IntentOp(l.Op) == refdb.IntentOp(v.Again.Op):
-			l.Fate = refdb.Rewritten
+			l.Fate = driver.Opposed
+		case driver.IntentOp(l.Op) == driver.IntentOp(v.Again.Op):
+			l.Fate = driver.Rewritten
 		default:
 			continue
 		}
 		// It had ended: its repository may have moved on, and must not be asked.
-		v.EndIntent = v.EndIntent || again < 0 && l.Token == 0 && r.Intent != "" && refdb.IntentOp(l.Op) == r.Intent
+		v.EndIntent = v.EndIntent || again < 0 && l.Token == 0 && r.Intent != "" && driver.IntentOp(l.Op) == r.Intent
 		v.Decided = append(v.Decided, l)
 	}
 	return v
@@ -73,10 +73,10 @@ func (r LostRef) Decide() (v LostVerdict) {
 // nextLost returns the index of the lost change to write next, or -1. Times are not exact, and a ref may hold a value
 // twice. So it looks for an order of all changes in which each begins with the value that the one before leaves. Without
 // such an order, because a change is missing or two contradict each other, it takes the earliest that fits.
-func nextLost(lost []refdb.LostChange, value refdb.Value, intent string) int {
+func nextLost(lost []driver.LostChange, value driver.Value, intent string) int {
 	var made []int
 	for i, l := range lost {
-		if l.Token == 0 || l.Move == refdb.MoveMade {
+		if l.Token == 0 || l.Move == driver.MoveMade {
 			made = append(made, i)
 		}
 	}
@@ -84,7 +84,7 @@ func nextLost(lost []refdb.LostChange, value refdb.Value, intent string) int {
 		return cmp.Or(lost[a].At.Compare(lost[b].At), cmp.Compare(lost[a].Op, lost[b].Op))
 	})
 	fits := func(i int) bool {
-		return lost[i].Old.Equivalent(value) && (intent == "" || intent == refdb.IntentOp(lost[i].Op))
+		return lost[i].Old.Equivalent(value) && (intent == "" || intent == driver.IntentOp(lost[i].Op))
 	}
 	if whole := trail(lost, made, value); len(whole) > 0 && fits(whole[0]) {
 		return whole[0]
@@ -97,19 +97,19 @@ func nextLost(lost []refdb.LostChange, value refdb.Value, intent string) int {
 
 // trail returns all changes of made in such an order, beginning with value, or nil if there is none. It is Hierholzer's
 // algorithm for Eulerian trails: values are vertices, changes are edges. It prefers edges that come first in made.
-func trail(lost []refdb.LostChange, made []int, value refdb.Value) []int {
-	vertex := func(v refdb.Value) refdb.Value {
+func trail(lost []driver.LostChange, made []int, value driver.Value) []int {
+	vertex := func(v driver.Value) driver.Value {
 		if v.IsAbsent() {
-			return refdb.Unknown
+			return driver.Unknown
 		}
 		return v
 	}
-	from := make(map[refdb.Value][]int)
+	from := make(map[driver.Value][]int)
 	for _, i := range made {
 		from[vertex(lost[i].Old)] = append(from[vertex(lost[i].Old)], i)
 	}
 	type stop struct {
-		at  refdb.Value
+		at  driver.Value
 		via int
 	}
 	var backwards []int
@@ -145,7 +145,7 @@ const (
 )
 
 // DecideAdmission returns which server is admitted after a report to server a.Server, if admitted was before.
-func DecideAdmission(admitted string, a refdb.Admission) string {
+func DecideAdmission(admitted string, a driver.Admission) string {
 	switch {
 	case a.Lost > 0, admitted == halted:
 		return halted
@@ -157,25 +157,25 @@ func DecideAdmission(admitted string, a refdb.Admission) string {
 
 // ReportWitnesses returns the rows that a report changes, sorted by name, and the fate of the changes that its witness
 // misses. All are the rows before the report.
-func ReportWitnesses(all []refdb.Witness, r refdb.Report, now time.Time) (changed []refdb.Witness, fate refdb.Fate) {
-	rows := make(map[string]refdb.Witness)
+func ReportWitnesses(all []driver.Witness, r driver.Report, now time.Time) (changed []driver.Witness, fate driver.Fate) {
+	rows := make(map[string]driver.Witness)
 	for _, w := range all {
 		rows[w.Name] = w
 	}
-	put := make(map[string]refdb.Witness)
+	put := make(map[string]driver.Witness)
 	for _, mark := range r.Marks {
 		// An older row went back: the witness is live again, and awaited.
 		if w, registered := rows[mark.Name]; !registered || w.Since.Before(mark.Since) {
-			put[mark.Name] = refdb.Witness{Name: mark.Name, Seen: w.Seen, Since: Later(mark.Since, now)}
+			put[mark.Name] = driver.Witness{Name: mark.Name, Seen: w.Seen, Since: Later(mark.Since, now)}
 		}
 	}
 	maps.Copy(rows, put)
 	was, registered := rows[r.Witness]
 	if was.Without {
-		fate = refdb.Late
+		fate = driver.Late
 	}
 	if r.Witness != "" && !r.Open {
-		w := refdb.Witness{Name: r.Witness, Server: r.Server, Seen: now, Away: r.Away, Since: was.Since}
+		w := driver.Witness{Name: r.Witness, Server: r.Server, Seen: now, Away: r.Away, Since: was.Since}
 		if !registered || was.Away != w.Away || was.Without {
 			w.Since = Later(was.Since, now)
 		}

@@ -7,20 +7,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // lostMoves are lost changes "old new", each a second later than the one before.
-func lostMoves(moves ...[2]refdb.Value) (lost []refdb.LostChange) {
+func lostMoves(moves ...[2]driver.Value) (lost []driver.LostChange) {
 	for i, m := range moves {
-		k := refdb.Known{Old: m[0], New: m[1], Op: string(rune('a' + i)), At: time.Unix(int64(i), 0)}
-		lost = append(lost, refdb.LostChange{Known: k})
+		k := driver.Known{Old: m[0], New: m[1], Op: string(rune('a' + i)), At: time.Unix(int64(i), 0)}
+		lost = append(lost, driver.LostChange{Known: k})
 	}
 	return lost
 }
 
 // recovered returns the operations that are written again, in their order, and what the ref then holds.
-func recovered(t *testing.T, lost []refdb.LostChange, value refdb.Value) (ops string, end refdb.Value) {
+func recovered(t *testing.T, lost []driver.LostChange, value driver.Value) (ops string, end driver.Value) {
 	t.Helper()
 	for range len(lost) + 1 {
 		v := LostRef{Lost: lost, Value: value}.Decide()
@@ -28,8 +28,8 @@ func recovered(t *testing.T, lost []refdb.LostChange, value refdb.Value) (ops st
 			return ops, value
 		}
 		ops, value = ops+v.Again.Op, v.Again.New
-		lost = slices.DeleteFunc(slices.Clone(lost), func(l refdb.LostChange) bool {
-			return slices.ContainsFunc(v.Decided, func(d refdb.LostChange) bool { return d.Op == l.Op })
+		lost = slices.DeleteFunc(slices.Clone(lost), func(l driver.LostChange) bool {
+			return slices.ContainsFunc(v.Decided, func(d driver.LostChange) bool { return d.Op == l.Op })
 		})
 	}
 	t.Fatal("it goes on for ever")
@@ -37,20 +37,20 @@ func recovered(t *testing.T, lost []refdb.LostChange, value refdb.Value) (ops st
 }
 
 func TestLostChangesOfARefAreWrittenInAnOrderThatHasAllOfThem(t *testing.T) {
-	const none, gone = refdb.Unknown, refdb.Deleted
+	const none, gone = driver.Unknown, driver.Deleted
 	for name, row := range map[string]struct {
-		lost  []refdb.LostChange
-		value refdb.Value
+		lost  []driver.LostChange
+		value driver.Value
 		ops   string
-		end   refdb.Value
+		end   driver.Value
 	}{
-		"a chain":                           {lostMoves([2]refdb.Value{"1", "2"}, [2]refdb.Value{"2", "3"}), "1", "ab", "3"},
-		"one whose times are wrong":         {lostMoves([2]refdb.Value{"2", "3"}, [2]refdb.Value{"1", "2"}), "1", "ba", "3"},
-		"a value that returns":              {lostMoves([2]refdb.Value{none, "1"}, [2]refdb.Value{"1", gone}, [2]refdb.Value{gone, "2"}), none, "abc", "2"},
-		"the last one seems to be earliest": {lostMoves([2]refdb.Value{none, "9"}, [2]refdb.Value{none, "1"}, [2]refdb.Value{"1", gone}), gone, "bca", "9"},
-		"a part is not known":               {lostMoves([2]refdb.Value{"1", "2"}, [2]refdb.Value{"5", "6"}), "1", "a", "2"},
-		"two contradict each other":         {lostMoves([2]refdb.Value{"1", "2"}, [2]refdb.Value{"1", "3"}), "1", "a", "2"},
-		"nothing fits":                      {lostMoves([2]refdb.Value{"1", "2"}), "7", "", "7"},
+		"a chain":                           {lostMoves([2]driver.Value{"1", "2"}, [2]driver.Value{"2", "3"}), "1", "ab", "3"},
+		"one whose times are wrong":         {lostMoves([2]driver.Value{"2", "3"}, [2]driver.Value{"1", "2"}), "1", "ba", "3"},
+		"a value that returns":              {lostMoves([2]driver.Value{none, "1"}, [2]driver.Value{"1", gone}, [2]driver.Value{gone, "2"}), none, "abc", "2"},
+		"the last one seems to be earliest": {lostMoves([2]driver.Value{none, "9"}, [2]driver.Value{none, "1"}, [2]driver.Value{"1", gone}), gone, "bca", "9"},
+		"a part is not known":               {lostMoves([2]driver.Value{"1", "2"}, [2]driver.Value{"5", "6"}), "1", "a", "2"},
+		"two contradict each other":         {lostMoves([2]driver.Value{"1", "2"}, [2]driver.Value{"1", "3"}), "1", "a", "2"},
+		"nothing fits":                      {lostMoves([2]driver.Value{"1", "2"}), "7", "", "7"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if ops, end := recovered(t, row.lost, row.value); ops != row.ops || !end.Equivalent(row.end) {
@@ -61,42 +61,42 @@ func TestLostChangesOfARefAreWrittenInAnOrderThatHasAllOfThem(t *testing.T) {
 }
 
 func TestWhatAStepOfARecoveryWritesAboutARef(t *testing.T) {
-	change := func(op string, old, new refdb.Value) refdb.LostChange {
-		return refdb.LostChange{Known: refdb.Known{Project: "p", Ref: "r", Op: op, Old: old, New: new, Owner: "o", By: "b"}}
+	change := func(op string, old, new driver.Value) driver.LostChange {
+		return driver.LostChange{Known: driver.Known{Project: "p", Ref: "r", Op: op, Old: old, New: new, Owner: "o", By: "b"}}
 	}
-	intent := func(op string, move refdb.Move) refdb.LostChange {
+	intent := func(op string, move driver.Move) driver.LostChange {
 		l := change(op, "1", "2")
 		l.Token, l.Move = 7, move
 		return l
 	}
-	const again, opposed, dropped = refdb.Rewritten, refdb.Opposed, refdb.Dropped
+	const again, opposed, dropped = driver.Rewritten, driver.Opposed, driver.Dropped
 	for name, row := range map[string]struct {
-		lost   []refdb.LostChange
-		value  refdb.Value
+		lost   []driver.LostChange
+		value  driver.Value
 		intent string
 		again  string
 		ends   bool
-		fates  map[string]refdb.Fate
+		fates  map[string]driver.Fate
 	}{
-		"one fits":                        {[]refdb.LostChange{change("a", "1", "2")}, "1", "", "a", false, map[string]refdb.Fate{"a": again}},
-		"the next one is for later":       {[]refdb.LostChange{change("a", "1", "2"), change("b", "2", "3")}, "1", "", "a", false, map[string]refdb.Fate{"a": again}},
-		"its intent is decided with it":   {[]refdb.LostChange{intent("a", refdb.MoveUnknown), change("a-1", "1", "2")}, "1", "", "a-1", false, map[string]refdb.Fate{"a": again, "a-1": again}},
-		"its intent is pending again":     {[]refdb.LostChange{change("a-1", "1", "2")}, "1", "a", "a-1", true, map[string]refdb.Fate{"a-1": again}},
-		"another's intent stands":         {[]refdb.LostChange{change("b", "1", "2")}, "1", "a", "", false, map[string]refdb.Fate{"b": opposed}},
-		"none fits":                       {[]refdb.LostChange{change("a", "1", "2"), change("b", "3", "4")}, "9", "", "", false, map[string]refdb.Fate{"a": opposed, "b": opposed}},
-		"none fits, the intent had ended": {[]refdb.LostChange{change("a-1", "1", "2")}, "9", "a", "", true, map[string]refdb.Fate{"a-1": opposed}},
-		"a move that was made":            {[]refdb.LostChange{intent("a", refdb.MoveMade)}, "1", "", "a", false, map[string]refdb.Fate{"a": again}},
-		"a move that was not made":        {[]refdb.LostChange{intent("a", refdb.MoveUnmade)}, "1", "", "", false, map[string]refdb.Fate{"a": dropped}},
+		"one fits":                        {[]driver.LostChange{change("a", "1", "2")}, "1", "", "a", false, map[string]driver.Fate{"a": again}},
+		"the next one is for later":       {[]driver.LostChange{change("a", "1", "2"), change("b", "2", "3")}, "1", "", "a", false, map[string]driver.Fate{"a": again}},
+		"its intent is decided with it":   {[]driver.LostChange{intent("a", driver.MoveUnknown), change("a-1", "1", "2")}, "1", "", "a-1", false, map[string]driver.Fate{"a": again, "a-1": again}},
+		"its intent is pending again":     {[]driver.LostChange{change("a-1", "1", "2")}, "1", "a", "a-1", true, map[string]driver.Fate{"a-1": again}},
+		"another's intent stands":         {[]driver.LostChange{change("b", "1", "2")}, "1", "a", "", false, map[string]driver.Fate{"b": opposed}},
+		"none fits":                       {[]driver.LostChange{change("a", "1", "2"), change("b", "3", "4")}, "9", "", "", false, map[string]driver.Fate{"a": opposed, "b": opposed}},
+		"none fits, the intent had ended": {[]driver.LostChange{change("a-1", "1", "2")}, "9", "a", "", true, map[string]driver.Fate{"a-1": opposed}},
+		"a move that was made":            {[]driver.LostChange{intent("a", driver.MoveMade)}, "1", "", "a", false, map[string]driver.Fate{"a": again}},
+		"a move that was not made":        {[]driver.LostChange{intent("a", driver.MoveUnmade)}, "1", "", "", false, map[string]driver.Fate{"a": dropped}},
 	} {
 		v := LostRef{Lost: row.lost, Value: row.value, Intent: row.intent}.Decide()
 		op := ""
 		if v.Again != nil {
 			op = v.Again.Op
-			if want := (refdb.Origin{ID: op, Owner: "o", By: "b"}); v.Origin() != want {
+			if want := (driver.Origin{ID: op, Owner: "o", By: "b"}); v.Origin() != want {
 				t.Errorf("%s: it is made by %+v", name, v.Origin())
 			}
 		}
-		fates := make(map[string]refdb.Fate)
+		fates := make(map[string]driver.Fate)
 		for _, l := range v.Decided {
 			fates[l.Op] = l.Fate
 		}
@@ -109,7 +109,7 @@ func TestWhatAStepOfARecoveryWritesAboutARef(t *testing.T) {
 func TestLostChangesAreGroupedByTheirRefs(t *testing.T) {
 	var refs LostRefs
 	for _, k := range [][3]string{{"p", "r", "a"}, {"p", "r", "b"}, {"p", "s", "a"}, {"q", "s", "a"}} {
-		refs.Add(refdb.LostChange{Known: refdb.Known{Project: k[0], Ref: k[1], Op: k[2]}}, LostRef{Value: refdb.Value("of " + k[0] + k[1]), Intent: "i", Token: 3})
+		refs.Add(driver.LostChange{Known: driver.Known{Project: k[0], Ref: k[1], Op: k[2]}}, LostRef{Value: driver.Value("of " + k[0] + k[1]), Intent: "i", Token: 3})
 	}
 	var got []string
 	for _, r := range refs {

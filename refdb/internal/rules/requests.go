@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
@@ -12,7 +12,7 @@ import (
 type Acquisition struct {
 	// Acquired is the answer. It has a token if the locks were adopted; otherwise the driver makes one.
 	// Of a refused request it has the place alone.
-	refdb.Acquired
+	driver.Acquired
 	// Adopted says that an earlier request took the locks and its reply was lost. Nothing is written.
 	Adopted bool
 	// After are the rows as the request leaves them, in their order; see [queue.Verdict].
@@ -20,9 +20,9 @@ type Acquisition struct {
 }
 
 // Acquire decides about r. The rows are those of r.Refs, in their order, with ages up to now. If
-// it refuses with a *refdb.LockedError, the driver writes After all the same: the waiter has its
+// it refuses with a *driver.LockedError, the driver writes After all the same: the waiter has its
 // place, and what is left of an earlier request with the same nonce ends.
-func Acquire(r refdb.AcquireRequest, rows []Row, now time.Time) (Acquisition, error) {
+func Acquire(r driver.AcquireRequest, rows []Row, now time.Time) (Acquisition, error) {
 	c := AcquireClaim(r)
 	if c.tookAll(rows) {
 		return adopted(rows), nil
@@ -33,18 +33,18 @@ func Acquire(r refdb.AcquireRequest, rows []Row, now time.Time) (Acquisition, er
 	}
 	v := queue.Decide(asked, r.Waiter, r.Owner, now)
 	if v.Refused {
-		return Acquisition{Acquired: refdb.Acquired{Place: v.Place}, After: v.After}, &refdb.LockedError{Holders: v.Others}
+		return Acquisition{Acquired: driver.Acquired{Place: v.Place}, After: v.After}, &driver.LockedError{Holders: v.Others}
 	}
-	return Acquisition{Acquired: refdb.Acquired{Refs: Refs(rows), Reclaimed: v.Others}, After: v.After}, nil
+	return Acquisition{Acquired: driver.Acquired{Refs: Refs(rows), Reclaimed: v.Others}, After: v.After}, nil
 }
 
 // Prepare decides about r, unless that was revoked. The rows are those of r.Updates, in their
-// order; around are those that [CheckNames] needs. If it refuses, with a *refdb.LockedError, a
-// *refdb.MismatchError or a *refdb.NameConflictError, nothing is written.
+// order; around are those that [CheckNames] needs. If it refuses, with a *driver.LockedError, a
+// *driver.MismatchError or a *driver.NameConflictError, nothing is written.
 //
 // What is left of a part of an earlier preparation is its owner's to end: it counts as a lock of
 // somebody else.
-func Prepare(r refdb.PrepareRequest, rows, around []Row) (Acquisition, error) {
+func Prepare(r driver.PrepareRequest, rows, around []Row) (Acquisition, error) {
 	if PrepareClaim(r).tookAll(rows) {
 		return adopted(rows), nil
 	}
@@ -53,7 +53,7 @@ func Prepare(r refdb.PrepareRequest, rows, around []Row) (Acquisition, error) {
 	if err := Refuse(inOrder(locks, intents)); err != nil {
 		return Acquisition{}, err
 	}
-	if err := Compare(refdb.UpdateRequest{Project: r.Project, Updates: r.Updates}, rows); err != nil {
+	if err := Compare(driver.UpdateRequest{Project: r.Project, Updates: r.Updates}, rows); err != nil {
 		return Acquisition{}, err
 	}
 	if conflicts != nil {
@@ -63,25 +63,25 @@ func Prepare(r refdb.PrepareRequest, rows, around []Row) (Acquisition, error) {
 	for i, row := range rows {
 		after[i].Queue = row.Queue.Overtaken()
 	}
-	return Acquisition{Acquired: refdb.Acquired{Reclaimed: reclaimed(locks)}, After: after}, nil
+	return Acquisition{Acquired: driver.Acquired{Reclaimed: reclaimed(locks)}, After: after}, nil
 }
 
-// RefusePreparation returns the *refdb.LockedError of [Prepare], if locks refuse it.
-func RefusePreparation(r refdb.PrepareRequest, rows, around []Row) error {
+// RefusePreparation returns the *driver.LockedError of [Prepare], if locks refuse it.
+func RefusePreparation(r driver.PrepareRequest, rows, around []Row) error {
 	intents, _ := CheckNames(r.Project, Created(r.Updates), around)
 	return Refuse(inOrder(Locks(rows), intents))
 }
 
 // adopted is the answer of an earlier request, which gave all rows the same token.
 func adopted(rows []Row) Acquisition {
-	return Acquisition{Acquired: refdb.Acquired{Token: rows[0].Lock.Token, Refs: Refs(rows)}, Adopted: true}
+	return Acquisition{Acquired: driver.Acquired{Token: rows[0].Lock.Token, Refs: Refs(rows)}, Adopted: true}
 }
 
 // Abandon says what becomes of a row when r gives up.
-func Abandon(r refdb.AbandonRequest, row Row, now time.Time) queue.RowUpdate {
+func Abandon(r driver.AbandonRequest, row Row, now time.Time) queue.RowUpdate {
 	c := abandonClaim(r)
 	if c.Took(row) {
-		return queue.End(*row.Lock, row.Queue.Without(r.Waiter), refdb.Waiter{}, now)
+		return queue.End(*row.Lock, row.Queue.Without(r.Waiter), driver.Waiter{}, now)
 	}
 	return queue.Withdraw(row.queueRow(c), r.Waiter, now)
 }
@@ -91,13 +91,13 @@ func Abandon(r refdb.AbandonRequest, row Row, now time.Time) queue.RowUpdate {
 // r.GitNames. If refs are missing, the rows are not looked at.
 //
 // It returns what becomes of the locks of the rows, in the same order: stale ones end, because their
-// holders have to learn of it. Or it refuses, with a *refdb.LostError, a *refdb.LockedError, a
-// *refdb.MismatchError or a *refdb.NameConflictError.
-func Update(r refdb.UpdateRequest, missing []string, rows, around []Row, now time.Time) (after []queue.RowUpdate, refused error) {
+// holders have to learn of it. Or it refuses, with a *driver.LostError, a *driver.LockedError, a
+// *driver.MismatchError or a *driver.NameConflictError.
+func Update(r driver.UpdateRequest, missing []string, rows, around []Row, now time.Time) (after []queue.RowUpdate, refused error) {
 	if err := lost(r.Project, missing, Lease); err != nil {
 		return nil, err
 	}
-	var passed []refdb.LockInfo
+	var passed []driver.LockInfo
 	after = make([]queue.RowUpdate, len(rows))
 	for i, row := range rows {
 		if row.Lock == nil || fences(r.Fence, row.Name) || ignores(r.Locks, *row.Lock) {
@@ -120,24 +120,24 @@ func Update(r refdb.UpdateRequest, missing []string, rows, around []Row, now tim
 }
 
 // Intents returns the intents that r ends, as a fence.
-func Intents(r refdb.FinishRequest) refdb.Fence {
+func Intents(r driver.FinishRequest) driver.Fence {
 	refs := slices.Sorted(slices.Values(slices.Concat(RefsOf(r.Done), r.Dropped)))
-	return refdb.Fence{Refs: refs, Owner: r.Owner, Token: r.Token}
+	return driver.Fence{Refs: refs, Owner: r.Owner, Token: r.Token}
 }
 
 // Finish decides about r. missing are the refs of [Intents] without its lock. The rows are those of
 // r.Done, in their order; if refs are missing, they are not looked at. It refuses with a
-// *refdb.LostError or a *refdb.MismatchError.
-func Finish(r refdb.FinishRequest, missing []string, rows []Row) error {
+// *driver.LostError or a *driver.MismatchError.
+func Finish(r driver.FinishRequest, missing []string, rows []Row) error {
 	if err := lost(r.Project, missing, Intent); err != nil {
 		return err
 	}
-	return Compare(refdb.UpdateRequest{Project: r.Project, Updates: r.Done}, rows)
+	return Compare(driver.UpdateRequest{Project: r.Project, Updates: r.Done}, rows)
 }
 
-// Remove decides about r. The locks are all of its project's. The *refdb.LockedError also
+// Remove decides about r. The locks are all of its project's. The *driver.LockedError also
 // names locks that r's mode ignores.
-func Remove(r refdb.RemoveRequest, locks []refdb.LockInfo) error {
+func Remove(r driver.RemoveRequest, locks []driver.LockInfo) error {
 	if Refuse(heeded(locks, r.Locks)) == nil {
 		return nil
 	}
@@ -146,7 +146,7 @@ func Remove(r refdb.RemoveRequest, locks []refdb.LockInfo) error {
 
 // An IntentRow is what the tables hold about an intent.
 type IntentRow struct {
-	New     refdb.Value
+	New     driver.Value
 	Pending bool
 	Locked  bool // the lock that it was recorded with stands
 }
@@ -154,19 +154,19 @@ type IntentRow struct {
 // Resolvable reports whether d can end the intent in row, nil if there is none. Somebody who knows
 // of no intents may have deleted its lock and moved the ref since: then the ref can only keep
 // what it holds.
-func Resolvable(row *IntentRow, d refdb.Decision) bool {
-	return row != nil && row.Pending && (row.Locked || d == refdb.KeepOld)
+func Resolvable(row *IntentRow, d driver.Decision) bool {
+	return row != nil && row.Pending && (row.Locked || d == driver.KeepOld)
 }
 
 // PutProject decides about r. have is the project's row, zero if there is none. It reports
 // whether the row was written by an earlier request of the same r.Op, and otherwise refuses with
-// a *refdb.ProjectChangedError if it has another revision than r expects.
-func PutProject(r refdb.ProjectRequest, have refdb.Project) (written bool, refused error) {
+// a *driver.ProjectChangedError if it has another revision than r expects.
+func PutProject(r driver.ProjectRequest, have driver.Project) (written bool, refused error) {
 	switch {
 	case have.Revision > 0 && have.Op == r.Op:
 		return true, nil
 	case have.Revision != r.Revision:
-		return false, &refdb.ProjectChangedError{Project: r.Project, Want: r.Revision, Have: have.Revision}
+		return false, &driver.ProjectChangedError{Project: r.Project, Want: r.Revision, Have: have.Revision}
 	default:
 		return false, nil
 	}

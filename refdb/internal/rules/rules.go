@@ -15,17 +15,17 @@
 package rules
 
 import (
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
 // A Row is what the tables hold about one ref.
 type Row struct {
 	Name  string
-	Ref   *refdb.Ref      // nil if the ref is unknown
-	Lock  *refdb.LockInfo // nil if there is none
-	Nonce string          // of the request that took the lock; "" if not recorded
-	Queue queue.Queue     // of the waiters for the lock
+	Ref   *driver.Ref      // nil if the ref is unknown
+	Lock  *driver.LockInfo // nil if there is none
+	Nonce string           // of the request that took the lock; "" if not recorded
+	Queue queue.Queue      // of the waiters for the lock
 }
 
 // queueRow is r as package queue takes it.
@@ -37,7 +37,7 @@ func (r Row) queueRow(c Claim) queue.Row {
 }
 
 // RefsOf returns the refs of updates.
-func RefsOf(updates []refdb.Update) []string {
+func RefsOf(updates []driver.Update) []string {
 	refs := make([]string, len(updates))
 	for i, u := range updates {
 		refs[i] = u.Ref
@@ -46,7 +46,7 @@ func RefsOf(updates []refdb.Update) []string {
 }
 
 // Locks returns the locks in rows.
-func Locks(rows []Row) (locks []refdb.LockInfo) {
+func Locks(rows []Row) (locks []driver.LockInfo) {
 	for _, r := range rows {
 		if r.Lock != nil {
 			locks = append(locks, *r.Lock)
@@ -56,7 +56,7 @@ func Locks(rows []Row) (locks []refdb.LockInfo) {
 }
 
 // Refs returns the refs in rows.
-func Refs(rows []Row) (refs []refdb.Ref) {
+func Refs(rows []Row) (refs []driver.Ref) {
 	for _, r := range rows {
 		if r.Ref != nil {
 			refs = append(refs, *r.Ref)
@@ -66,12 +66,12 @@ func Refs(rows []Row) (refs []refdb.Ref) {
 }
 
 // States returns the states of those refs in rows that have a row or a lock.
-func States(rows []Row) (states []refdb.State) {
+func States(rows []Row) (states []driver.State) {
 	for _, r := range rows {
 		if r.Ref == nil && r.Lock == nil {
 			continue
 		}
-		s := refdb.State{Ref: r.Name, Lock: r.Lock}
+		s := driver.State{Ref: r.Name, Lock: r.Lock}
 		if r.Ref != nil {
 			s.Value = r.Ref.Value
 		}
@@ -89,7 +89,7 @@ const (
 )
 
 // KindOf returns the kind of a lock.
-func KindOf(l refdb.LockInfo) Kind {
+func KindOf(l driver.LockInfo) Kind {
 	if l.Intended() {
 		return Intent
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/internal/testdb"
 )
@@ -130,7 +131,7 @@ func (r sqliteRows) InsertLock(ctx context.Context, l refdb.LockInfo) error {
 	now := time.Now()
 	token := l.Token
 	if token == 0 {
-		token = refdb.TokenOf(now)
+		token = driver.TokenOf(now)
 	}
 	return r.Exec(ctx, `INSERT INTO locks (project, ref, heartbeat, token, owner) VALUES (?, ?, ?, ?, ?)`,
 		[]any{l.Project, l.Ref, now.Add(-l.Age).UnixMicro(), int64(token), l.Owner})

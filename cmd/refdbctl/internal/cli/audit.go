@@ -13,6 +13,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/redact"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // An Act is an operator's action. The audit records it before it is done.
@@ -46,7 +47,7 @@ const concludeLimit = 5 * time.Second
 // returns. If the act can't be recorded, Audited does not call do.
 func (a *Run) Audited(ctx context.Context, db *refdb.DB, what Act, do func() (outcome string, err error)) error {
 	limited, cancel := a.Limited(ctx)
-	entry, err := db.Record(limited, refdb.AuditEntry{
+	entry, err := db.Audit().Record(limited, driver.AuditEntry{
 		Who: a.Who(), Origin: a.origin(), Action: what.Action, Project: what.Project, Detail: what.Detail, Reason: string(what.Reason),
 	})
 	cancel()
@@ -62,7 +63,7 @@ func (a *Run) Audited(ctx context.Context, db *refdb.DB, what Act, do func() (ou
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), concludeLimit)
 	defer cancel()
-	if err := db.Conclude(ending, entry, outcome); err != nil {
+	if err := db.Audit().Conclude(ending, entry, outcome); err != nil {
 		a.Note("warning: the outcome of %s was not recorded in the audit: %s", what.Action, err)
 	}
 	return err
@@ -72,7 +73,7 @@ func (a *Run) Audited(ctx context.Context, db *refdb.DB, what Act, do func() (ou
 func (a *Run) RequireRights(ctx context.Context, db *refdb.DB, command string) error {
 	limited, cancel := a.Limited(ctx)
 	defer cancel()
-	return db.CheckRights(limited, command)
+	return db.Operator().CheckRights(limited, command)
 }
 
 // Who returns the user of this program, as user@host, and the user who ran sudo, if any.
@@ -130,6 +131,6 @@ func recordable(who string) string {
 }
 
 // DescribeProject returns a project's rules and mode for the audit.
-func DescribeProject(p refdb.Project) string {
+func DescribeProject(p driver.Project) string {
 	return strings.ReplaceAll(p.Rules, "\n", "; ") + " (" + p.Mode + ")"
 }

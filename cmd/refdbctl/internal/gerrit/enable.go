@@ -16,6 +16,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/site"
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/gerrit"
 	"github.com/globalrefdb/globalrefdb/site/install"
@@ -243,7 +244,7 @@ func (e *gerritEnabling) report(f *site.Bulk, got site.BulkEnabled, summary stri
 
 // projectsToChange are projects whose rules leave out patch sets or drafts, before and after the
 // change.
-type projectsToChange []struct{ now, next refdb.Project }
+type projectsToChange []struct{ now, next driver.Project }
 
 // laxRules returns the repositories' projects whose rules leave out refs that Gerrit needs.
 func laxRules(ctx context.Context, c *config.Config, db *refdb.DB, repositories []config.Repository) (changing projectsToChange, err error) {
@@ -277,13 +278,13 @@ func laxRules(ctx context.Context, c *config.Config, db *refdb.DB, repositories 
 		case row.Mode == config.Comparing:
 			return nil, fmt.Errorf("project %s: the sites are being compared: run refdbctl project set %s --mode %s first", r.Project, r.Project, config.Enforce)
 		}
-		changing = append(changing, struct{ now, next refdb.Project }{row, next})
+		changing = append(changing, struct{ now, next driver.Project }{row, next})
 	}
 	return changing, nil
 }
 
 // withAlso returns a project that also guards refs that match the patterns.
-func withAlso(p refdb.Project, patterns []string) (refdb.Project, error) {
+func withAlso(p driver.Project, patterns []string) (driver.Project, error) {
 	lines := strings.FieldsFunc(p.Rules, func(r rune) bool { return r == '\n' })
 	for _, pattern := range patterns {
 		lines = append(lines, "alsoRef "+pattern)
@@ -314,7 +315,7 @@ func (e *gerritEnabling) updateRules(ctx context.Context, db *refdb.DB, changing
 		err := e.Audited(ctx, db, what, func() (string, error) {
 			limited, cancel := e.Limited(ctx)
 			defer cancel()
-			row, err := db.PutProject(limited, p.next)
+			row, err := db.Projects().Put(limited, p.next)
 			return fmt.Sprintf("revision %d", row.Revision), err
 		})
 		if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/site"
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/gerrit"
 	"github.com/globalrefdb/globalrefdb/site/projects"
@@ -25,14 +25,14 @@ func TestRulesAreExtendedByWhatGerritNeeds(t *testing.T) {
 		// An alsoRef does not bring back what a skipRef leaves out: an operator has to change that.
 		{"alsoRef refs/draft-comments/*\nskipRef refs/changes/*", []string{"refs/changes/*"}, []string{"refs/changes/*"}},
 	} {
-		lacks := func(p refdb.Project) []string {
+		lacks := func(p driver.Project) []string {
 			ruled, err := projects.WithRulesOf(&config.Config{}, p)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return unguardedPatterns(ruled, p.Project)
 		}
-		p := refdb.Project{Project: "team/app", Rules: c.rules}
+		p := driver.Project{Project: "team/app", Rules: c.rules}
 		next, err := withAlso(p, lacks(p))
 		if err != nil || !slices.Equal(lacks(p), c.lacks) || !slices.Equal(lacks(next), c.refuse) {
 			t.Errorf("%q lacks %q, became %q and lacks %q, %v", c.rules, lacks(p), next.Rules, lacks(next), err)

@@ -217,7 +217,7 @@ func (j *gerritJoining) goesWithOthers(ctx context.Context, db *refdb.DB) error 
 	if err := presence.CheckServer(ctx, db, j.config.Site, own); err != nil {
 		return err
 	}
-	rows, err := db.ProjectsAfter(ctx, 0)
+	rows, err := db.Projects().After(ctx, 0)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 func (a *app) deleteCommand() *cobra.Command {
@@ -82,7 +83,7 @@ var deletedColumns = []output.Column[projectRef]{
 }
 
 func (a *app) deletePrefix(ctx context.Context, c cli.Confirmation, why cli.Reason, project, prefix string) error {
-	if err := refdb.CheckProject(project); err != nil {
+	if err := driver.CheckProject(project); err != nil {
 		return err
 	}
 	if err := c.Check(a.Run); err != nil {
@@ -263,7 +264,7 @@ Fields: ` + output.Names(cli.RemovalColumns),
 		Args:    cobra.ExactArgs(1),
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			project, minAge := args[0], time.Duration(olderThan)
-			if err := refdb.CheckProject(project); err != nil {
+			if err := driver.CheckProject(project); err != nil {
 				return err
 			}
 			if minAge < minTombstoneAge {
@@ -304,7 +305,7 @@ func (a *app) purgeTombstones(ctx context.Context, db *refdb.DB, c cli.Confirmat
 		Act:      cli.Act{Action: "refs purge-tombstones", Project: project, Detail: "older than " + output.Ago(minAge), Reason: why},
 		Question: question,
 		Do: func() (_ string, err error) {
-			n, err = db.PurgeTombstones(ctx, project, minAge)
+			n, err = db.Operator().PurgeTombstones(ctx, project, minAge)
 			return fmt.Sprintf("removed %d", n), err
 		},
 		Print: func(err error) error {

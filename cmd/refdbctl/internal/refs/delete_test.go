@@ -6,6 +6,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // deleteAll deletes all refs of the project, as "refs delete --prefix" does.
@@ -29,7 +30,7 @@ func TestADeletionLeavesRefsThatAreLockedOrHaveChanged(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(f *fixture, d refdb.Driver) refdb.Driver {
 		u := newUpdating(d)
-		u.before = func(n int, _ refdb.UpdateRequest) error {
+		u.before = func(n int, _ driver.UpdateRequest) error {
 			if n == 1 {
 				f.put(t, branch(2), id("b"))
 			}
@@ -60,7 +61,7 @@ func TestADeletionWorksInBatches(t *testing.T) {
 	batches := 0
 	f := newFixture(t, func(_ *fixture, d refdb.Driver) refdb.Driver {
 		u := newUpdating(d)
-		u.before = func(n int, r refdb.UpdateRequest) error {
+		u.before = func(n int, r driver.UpdateRequest) error {
 			if batches = n; len(r.Updates) > deleteBatch {
 				t.Errorf("%d refs at once", len(r.Updates))
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 )
 
@@ -108,8 +109,8 @@ func (f *fixture) printed(tb testing.TB) (rows []string) {
 // updating is a driver that does something before or after each update. Updates are counted from 1.
 type updating struct {
 	refdb.Driver
-	before func(n int, r refdb.UpdateRequest) error
-	after  func(n int, r refdb.UpdateRequest) error
+	before func(n int, r driver.UpdateRequest) error
+	after  func(n int, r driver.UpdateRequest) error
 	n      chan int // the number of the next update
 }
 
@@ -119,7 +120,7 @@ func newUpdating(d refdb.Driver) *updating {
 	return u
 }
 
-func (u *updating) Update(ctx context.Context, r refdb.UpdateRequest) (err error) {
+func (u *updating) Update(ctx context.Context, r driver.UpdateRequest) (err error) {
 	n := <-u.n
 	u.n <- n + 1
 	if u.before != nil {

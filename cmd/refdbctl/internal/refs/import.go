@@ -16,6 +16,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
@@ -56,7 +57,7 @@ refused refs whose names the database can't hold), skipped, pruned, complete, dr
 		Args: cobra.ExactArgs(1),
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			im.project = args[0]
-			if err := refdb.CheckProject(im.project); err != nil {
+			if err := driver.CheckProject(im.project); err != nil {
 				return err
 			}
 			if im.prune || im.Overwrite {
@@ -207,12 +208,12 @@ func (im *Importer) accepts(ref gitrepo.Ref) bool {
 		im.refuse(ref, "belongs to a working clone: import from the repository that it was cloned from, or add --work-clone")
 		return false
 	}
-	if err := cmp.Or(refdb.CheckKey(im.project, ref.Name), refdb.CheckPlaceable(ref.Name)); err != nil {
+	if err := cmp.Or(driver.CheckKey(im.project, ref.Name), driver.CheckPlaceable(ref.Name)); err != nil {
 		im.invalidNames++
 		im.refuse(ref, err.Error())
 		return false
 	}
-	if err := refdb.CheckValue(refdb.Value(ref.Value)); err != nil {
+	if err := driver.CheckValue(refdb.Value(ref.Value)); err != nil {
 		im.refuse(ref, err.Error())
 		return false
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 const (
@@ -241,7 +242,7 @@ func (o *batchOutcome) withoutLocked(updates []refdb.Update, locked *refdb.Locke
 // any.
 func intentBeside(holders map[string]refdb.LockInfo, ref string) (refdb.LockInfo, bool) {
 	for _, h := range holders {
-		if h.Intended() && refdb.Excludes(h.Ref, ref) {
+		if h.Intended() && driver.Excludes(h.Ref, ref) {
 			return h, true
 		}
 	}

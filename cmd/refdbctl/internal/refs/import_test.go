@@ -16,6 +16,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // importReport is what an import prints.
@@ -60,7 +61,7 @@ func TestAnInterruptedImportFinishesItsBatchesAndGoesOnLater(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	f := newFixture(t, func(_ *fixture, d refdb.Driver) refdb.Driver {
 		u := newUpdating(d)
-		u.before = func(n int, _ refdb.UpdateRequest) error {
+		u.before = func(n int, _ driver.UpdateRequest) error {
 			if n == 3 {
 				cancel(&exit.Interrupted{Signal: syscall.SIGINT})
 			}
@@ -95,7 +96,7 @@ func TestBatchesOfAnImportAreWrittenTogetherAndReportedInOrder(t *testing.T) {
 	all := make(chan struct{})
 	f := newFixture(t, func(_ *fixture, d refdb.Driver) refdb.Driver {
 		u := newUpdating(d)
-		u.before = func(n int, _ refdb.UpdateRequest) error {
+		u.before = func(n int, _ driver.UpdateRequest) error {
 			if n == batchesInProgress {
 				close(all)
 			}
@@ -124,7 +125,7 @@ func TestAnImportBesideOtherWriters(t *testing.T) {
 	t.Parallel()
 	interfering := func(f *fixture, d refdb.Driver) refdb.Driver {
 		u := newUpdating(d)
-		u.before = func(n int, r refdb.UpdateRequest) error {
+		u.before = func(n int, r driver.UpdateRequest) error {
 			if n == 2 {
 				f.put(t, r.Updates[3].Ref, id("a"))
 				f.put(t, r.Updates[4].Ref, r.Updates[4].New)
@@ -144,7 +145,7 @@ func TestAnImportBesideOtherWriters(t *testing.T) {
 		{"and overwritten if requested", interfering, true, "298 1 1 0 0 0", exit.OK},
 		{"the database is read after a lost reply", func(f *fixture, d refdb.Driver) refdb.Driver {
 			u := newUpdating(d)
-			u.after = func(n int, r refdb.UpdateRequest) error {
+			u.after = func(n int, r driver.UpdateRequest) error {
 				if n != 2 {
 					return nil
 				}
@@ -170,7 +171,7 @@ func TestAnImportIsContinuedAfterAnError(t *testing.T) {
 	full := true
 	f := newFixture(t, func(_ *fixture, d refdb.Driver) refdb.Driver {
 		u := newUpdating(d)
-		u.before = func(n int, _ refdb.UpdateRequest) error {
+		u.before = func(n int, _ driver.UpdateRequest) error {
 			if full && n > 1 {
 				return errors.New("disk full")
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/timespec"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // changeRow is a change that is printed. Without a Ref it only reports the position of a watch.
@@ -107,10 +108,10 @@ Fields: ` + output.Names(refLogColumns()) + `
 		Args: cobra.RangeArgs(1, 2),
 		RunE: a.Body(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			l.project = args[0]
-			check := refdb.CheckProject(l.project)
+			check := driver.CheckProject(l.project)
 			if len(args) == 2 {
 				l.ref = args[1]
-				check = refdb.CheckKey(l.project, l.ref)
+				check = driver.CheckKey(l.project, l.ref)
 			}
 			if check != nil {
 				return check

@@ -13,6 +13,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/refvalue"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // app has the commands as methods.
@@ -57,7 +58,7 @@ Fields: ` + output.Names(refColumns()) + stateHelp,
 		Args:    cobra.ExactArgs(2),
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			project, name := args[0], args[1]
-			if err := refdb.CheckKey(project, name); err != nil {
+			if err := driver.CheckKey(project, name); err != nil {
 				return err
 			}
 			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
@@ -115,7 +116,7 @@ Fields: ` + output.Names(refColumns()) + stateHelp,
 		Args: cobra.ExactArgs(1),
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			project := args[0]
-			if err := refdb.CheckProject(project); err != nil {
+			if err := driver.CheckProject(project); err != nil {
 				return err
 			}
 			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
@@ -234,7 +235,7 @@ func (c *refChange) run(ctx context.Context, a *app, cmd *cobra.Command, args []
 	if !c.force && c.why != "" {
 		return exit.Usage("--reason requires --force: the audit does not record other changes")
 	}
-	if err := refdb.CheckKey(c.project, c.ref); err != nil {
+	if err := driver.CheckKey(c.project, c.ref); err != nil {
 		return err
 	}
 	if !c.force {
@@ -256,7 +257,7 @@ func (c *refChange) run(ctx context.Context, a *app, cmd *cobra.Command, args []
 		return exit.Usage("--fence needs the --token of the lock on that ref")
 	}
 	if cmd.Flags().Changed("fence") {
-		if err := refdb.CheckKey(c.project, c.fence); err != nil {
+		if err := driver.CheckKey(c.project, c.fence); err != nil {
 			return fmt.Errorf("--fence: %w", err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/timespec"
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 )
 
@@ -102,7 +103,7 @@ Fields: ` + output.Names(output.WithResult(returningColumns)) + `
 // parse checks the command line, without the database.
 func (r *rollback) parse(args []string, byPrefix bool) error {
 	r.project = args[0]
-	if err := refdb.CheckProject(r.project); err != nil {
+	if err := driver.CheckProject(r.project); err != nil {
 		return err
 	}
 	switch {
@@ -120,7 +121,7 @@ func (r *rollback) parse(args []string, byPrefix bool) error {
 		if err != nil {
 			return exit.Usage(fmt.Sprintf("%q: %s", arg, err))
 		}
-		if err := refdb.CheckKey(r.project, ref); err != nil {
+		if err := driver.CheckKey(r.project, ref); err != nil {
 			return err
 		}
 		if IsCounter(ref) {
@@ -261,7 +262,7 @@ func (r *rollback) confirmObjects(ctx context.Context, db *refdb.DB, plan []retu
 	}
 	limited, cancel := r.Limited(ctx)
 	defer cancel()
-	row, guarded, err := db.Project(limited, r.project)
+	row, guarded, err := db.Projects().Get(limited, r.project)
 	if err != nil || !guarded && r.objectsIn == "" {
 		return err
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/audit"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // rollBackTo rolls the project back to a position, without asking.
@@ -31,7 +33,7 @@ type atMost struct {
 	most int
 }
 
-func (a atMost) Update(ctx context.Context, r refdb.UpdateRequest) error {
+func (a atMost) Update(ctx context.Context, r driver.UpdateRequest) error {
 	if n := len(r.Updates); n > a.most {
 		return fmt.Errorf("%w: %d refs", refdb.ErrTooMany, n)
 	}
@@ -89,7 +91,7 @@ func TestARefThatMovedMeanwhileIsNamedAndNoneOfItsChunkMoves(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(f *fixture, d refdb.Driver) refdb.Driver {
 		u := newUpdating(d)
-		u.before = func(int, refdb.UpdateRequest) error {
+		u.before = func(int, driver.UpdateRequest) error {
 			f.put(t, branch(0), id("c"))
 			return nil
 		}
@@ -110,7 +112,7 @@ func TestARefThatMovedMeanwhileIsNamedAndNoneOfItsChunkMoves(t *testing.T) {
 	if holds := f.holds(t); holds != "b0000 c, b0001 b" {
 		t.Errorf("then there are %s", holds)
 	}
-	for e, err := range f.other.Audit(t.Context(), refdb.AuditFilter{}) {
+	for e, err := range f.other.Audit().All(t.Context(), audit.Filter{}) {
 		if err != nil || !strings.HasPrefix(e.Outcome, "moved 0 of 2; ") {
 			t.Errorf("the audit has %+v, %v", e, err)
 		}
@@ -122,7 +124,7 @@ func TestAnInterruptedRollbackFinishesItsChunk(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	f := newFixture(t, func(_ *fixture, d refdb.Driver) refdb.Driver {
 		u := newUpdating(d)
-		u.before = func(int, refdb.UpdateRequest) error {
+		u.before = func(int, driver.UpdateRequest) error {
 			cancel(&exit.Interrupted{Signal: syscall.SIGINT})
 			return nil
 		}

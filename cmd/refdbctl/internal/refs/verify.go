@@ -13,6 +13,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
@@ -53,7 +54,7 @@ refused, ok.`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			project := args[0]
-			if err := refdb.CheckProject(project); err != nil {
+			if err := driver.CheckProject(project); err != nil {
 				return err
 			}
 			repo, err := gitrepo.Open(ctx, path)
@@ -148,7 +149,7 @@ func (v *verification) compare(l gitrepo.Ref, lok bool, g refdb.Ref, gok bool) (
 	case !gok || lok && l.Name < g.Name:
 		v.localOnly++
 		d := difference{ref: l.Name, result: "local_only", local: refdb.Value(l.Value)}
-		if err := refdb.CheckKey(v.project, l.Name); err != nil {
+		if err := driver.CheckKey(v.project, l.Name); err != nil {
 			d.detail = err.Error()
 		}
 		return -1, v.report.Write(d)

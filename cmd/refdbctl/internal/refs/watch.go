@@ -13,6 +13,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // begin stands for the oldest change that the history has, in the place of a cursor.
@@ -61,7 +62,7 @@ Fields: ` + output.Names(watchColumns()) + `
 		RunE: a.Body(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				w.query.Project = args[0]
-				if err := refdb.CheckProject(w.query.Project); err != nil {
+				if err := driver.CheckProject(w.query.Project); err != nil {
 					return err
 				}
 			} else if w.query.Prefix != "" {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // none stands for an absent value on the command line and in messages.
@@ -27,7 +28,7 @@ func Parse(s string, any bool) (refdb.Value, error) {
 		return "", exit.Usage(fmt.Sprintf("value %q is neither a full object ID (40 or 64 hex digits; abbreviations can't be stored) "+
 			`nor "ref: NAME": --string accepts any text`, s))
 	}
-	return v, refdb.CheckValue(v)
+	return v, driver.CheckValue(v)
 }
 
 // ParseOld parses the expected value of a ref; "none" means no value.

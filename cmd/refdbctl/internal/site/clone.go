@@ -106,7 +106,7 @@ Fields: ` + output.Names(cloneColumns),
 // ProjectsToClone returns the projects whose objects the database keeps and that have no repository
 // here.
 func ProjectsToClone(ctx context.Context, c *config.Config, db *refdb.DB) (some []string, err error) {
-	rows, err := db.ProjectsAfter(ctx, 0)
+	rows, err := db.Projects().After(ctx, 0)
 	for _, row := range rows {
 		if _, err := c.Repository(row.Project); err != nil && packs.Stored(row) && c.GuardsProject(row.Project) {
 			some = append(some, row.Project)

@@ -16,6 +16,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/refs"
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/packs"
@@ -129,7 +130,7 @@ func (f *claimFlags) claim() projects.Claim {
 // register ensures that the database knows the repository's project. It returns a description of
 // what it did, and the configuration with the project's rules.
 func register(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, claim projects.Claim) (did string, ruled *config.Config, err error) {
-	if err := db.CheckRights(ctx, "site enable"); err != nil {
+	if err := db.Operator().CheckRights(ctx, "site enable"); err != nil {
 		return "", nil, err
 	}
 	if did, err = projects.Register(ctx, c, db, r, claim); err != nil {
@@ -295,7 +296,7 @@ func (a *App) enable(ctx context.Context, c *config.Config, db *refdb.DB, r conf
 		return err
 	}
 	mode := config.Enforce
-	p, ok, err := db.Project(ctx, r.Project)
+	p, ok, err := db.Projects().Get(ctx, r.Project)
 	switch {
 	case err != nil:
 		return err
@@ -337,7 +338,7 @@ func warnOfFetches(ctx context.Context, c *config.Config, db *refdb.DB, r config
 	if len(found) == 0 {
 		return nil
 	}
-	row, _, err := db.Project(ctx, r.Project)
+	row, _, err := db.Projects().Get(ctx, r.Project)
 	if err != nil {
 		return err
 	}
@@ -374,7 +375,7 @@ func (a *App) importGuarded(ctx context.Context, c *config.Config, db *refdb.DB,
 		for ref, err := range repo.Refs(ctx, func(line string) { refused("git says: " + line) }) {
 			if err == nil {
 				_, symbolic := refdb.Value(ref.Value).Target()
-				invalid := errors.Join(refdb.CheckKey(r.Project, ref.Name), refdb.CheckPlaceable(ref.Name), refdb.CheckValue(refdb.Value(ref.Value)))
+				invalid := errors.Join(driver.CheckKey(r.Project, ref.Name), driver.CheckPlaceable(ref.Name), driver.CheckValue(refdb.Value(ref.Value)))
 				switch {
 				case !c.Guards(r.Project, ref.Name):
 					im.Skipped++

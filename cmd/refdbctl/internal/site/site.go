@@ -18,6 +18,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
@@ -122,7 +123,7 @@ type limitedDriver struct {
 // Unwrap gives access to roles without the timeout.
 func (d limitedDriver) Unwrap() refdb.Driver { return d.Driver }
 
-func (d limitedDriver) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, error) {
+func (d limitedDriver) List(ctx context.Context, q driver.RefQuery) (driver.RefPage, error) {
 	ctx, cancel := d.app.Limited(ctx)
 	defer cancel()
 	return d.Driver.List(ctx, q)
@@ -134,13 +135,13 @@ func (d limitedDriver) Get(ctx context.Context, project string, refs []string) (
 	return d.Driver.Get(ctx, project, refs)
 }
 
-func (d limitedDriver) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
+func (d limitedDriver) States(ctx context.Context, project string, refs []string) ([]driver.State, error) {
 	ctx, cancel := d.app.Limited(ctx)
 	defer cancel()
 	return d.Driver.States(ctx, project, refs)
 }
 
-func (d limitedDriver) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
+func (d limitedDriver) Intents(ctx context.Context, q driver.IntentQuery) (driver.IntentPage, error) {
 	ctx, cancel := d.app.Limited(ctx)
 	defer cancel()
 	return d.Driver.Intents(ctx, q)

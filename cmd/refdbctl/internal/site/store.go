@@ -15,6 +15,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/clone"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/head"
@@ -89,7 +90,7 @@ Fields: ` + output.Names(baseColumns) + `
 }
 
 func (a *App) storeStart(ctx context.Context, db *refdb.DB, r config.Repository, store string, why cli.Reason) error {
-	row, ok, err := db.Project(ctx, r.Project)
+	row, ok, err := db.Projects().Get(ctx, r.Project)
 	switch {
 	case err != nil:
 		return err
@@ -111,7 +112,7 @@ func (a *App) storeStart(ctx context.Context, db *refdb.DB, r config.Repository,
 		next.Store = store
 		what := cli.Act{Action: "site store start", Project: r.Project, Reason: why, Detail: "store " + store}
 		err := a.Audited(ctx, db, what, func() (_ string, err error) {
-			row, err = db.PutProject(ctx, next)
+			row, err = db.Projects().Put(ctx, next)
 			return fmt.Sprintf("revision %d", row.Revision), err
 		})
 		if err != nil {
@@ -127,7 +128,7 @@ func (a *App) storeStart(ctx context.Context, db *refdb.DB, r config.Repository,
 	if err := recordHead(ctx, db, r); err != nil {
 		return err
 	}
-	usage, err := db.PackUsage(ctx, r.Project)
+	usage, err := db.Packs().Usage(ctx, r.Project)
 	if err != nil {
 		return err
 	}
@@ -149,7 +150,7 @@ func (a *App) storeFirst(ctx context.Context, c *config.Config, db *refdb.DB, r 
 	if err != nil {
 		return "", err
 	}
-	row, ok, err := db.Project(ctx, r.Project)
+	row, ok, err := db.Projects().Get(ctx, r.Project)
 	if err != nil {
 		return "", err
 	}
@@ -162,7 +163,7 @@ func (a *App) storeFirst(ctx context.Context, c *config.Config, db *refdb.DB, r 
 	if err := recordHead(ctx, db, r); err != nil {
 		return "", err
 	}
-	usage, err := db.PackUsage(ctx, r.Project)
+	usage, err := db.Packs().Usage(ctx, r.Project)
 	if err != nil || usage.FullPacks > 0 && !packs.ImportIsPending(repo.Dir()) {
 		return "has a base", err
 	}
@@ -297,7 +298,7 @@ Fields: ` + output.Names(baseColumns),
 				return err
 			}
 			return a.WithSiteDB(ctx, func(db *refdb.DB) error {
-				row, ok, err := db.Project(ctx, r.Project)
+				row, ok, err := db.Projects().Get(ctx, r.Project)
 				if err == nil && (!ok || !packs.Stored(row)) {
 					err = fmt.Errorf("%s: %w: run refdbctl site store start", r.Project, clone.ErrNotStored)
 				}
@@ -316,13 +317,13 @@ Fields: ` + output.Names(baseColumns),
 	return cmd
 }
 
-var packColumns = []output.Column[refdb.Pack]{
-	{Name: "pack", Value: func(p refdb.Pack) any { return p.ID }},
-	{Name: "base", Value: func(p refdb.Pack) any { return p.Full }},
-	{Name: "position", Value: func(p refdb.Pack) any { return int64(p.Position) }},
-	{Name: "bytes", Value: func(p refdb.Pack) any { return p.Size }},
-	{Name: "age", Value: func(p refdb.Pack) any { return p.Age.Seconds() }, Text: func(p refdb.Pack) string { return p.Age.Round(time.Second).String() }},
-	{Name: "owner", Value: func(p refdb.Pack) any { return p.Owner }},
+var packColumns = []output.Column[driver.Pack]{
+	{Name: "pack", Value: func(p driver.Pack) any { return p.ID }},
+	{Name: "base", Value: func(p driver.Pack) any { return p.Full }},
+	{Name: "position", Value: func(p driver.Pack) any { return int64(p.Position) }},
+	{Name: "bytes", Value: func(p driver.Pack) any { return p.Size }},
+	{Name: "age", Value: func(p driver.Pack) any { return p.Age.Seconds() }, Text: func(p driver.Pack) string { return p.Age.Round(time.Second).String() }},
+	{Name: "owner", Value: func(p driver.Pack) any { return p.Owner }},
 }
 
 func (a *App) storeListCommand() *cobra.Command {

@@ -54,10 +54,10 @@ Fields: ` + output.Names(prunedPacksColumns),
 
 // prunePacks returns the number of deleted packs, also with an error.
 func prunePacks(ctx context.Context, db *refdb.DB, olderThan time.Duration) (pruned prunedPacks, err error) {
-	if pruned.unused, err = db.DropAbandonedPacks(ctx, olderThan); err != nil {
+	if pruned.unused, err = db.Packs().DropAbandoned(ctx, olderThan); err != nil {
 		return pruned, err
 	}
-	all, err := db.ProjectsAfter(ctx, 0)
+	all, err := db.Projects().After(ctx, 0)
 	if err != nil {
 		return pruned, err
 	}
@@ -65,7 +65,7 @@ func prunePacks(ctx context.Context, db *refdb.DB, olderThan time.Duration) (pru
 		if !packs.Stored(p) {
 			continue
 		}
-		n, err := db.DropSupersededPacks(ctx, p.Project)
+		n, err := db.Packs().DropSuperseded(ctx, p.Project)
 		pruned.superseded += n
 		if err != nil {
 			return pruned, err

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
@@ -31,11 +31,11 @@ const (
 // machine uses TLS with a verified server, and authenticates with SCRAM only.
 func Parse(address string) (config *pgxpool.Config, given map[string]bool, err error) {
 	if !strings.HasPrefix(address, "postgres://") && !strings.HasPrefix(address, "postgresql://") {
-		return nil, nil, fmt.Errorf("%w database URL: it has to start with postgres://", refdb.ErrInvalid)
+		return nil, nil, fmt.Errorf("%w database URL: it has to start with postgres://", driver.ErrInvalid)
 	}
 	refused := func(reason string) error {
 		return fmt.Errorf("%w database URL: %s: expected postgres://USER:PASSWORD@HOST:PORT/DATABASE?NAME=VALUE&…, "+
-			"with %%XX for special characters", refdb.ErrInvalid, reason)
+			"with %%XX for special characters", driver.ErrInvalid, reason)
 	}
 	if isAmbiguous(address) {
 		return nil, nil, refused(ambiguous)

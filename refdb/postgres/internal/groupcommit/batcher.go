@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A Batcher sends requests about single keys to a server. A request that finds it idle is sent at
@@ -45,7 +45,7 @@ type Batcher[K comparable, R Request[K]] struct {
 	lastSize    int // of the last batch
 	queue       []*entry[K, R]
 	queueNumber int // of the queue: how many were sent before it
-	sizes       refdb.Batches
+	sizes       driver.Batches
 	window      *time.Timer // of the queue
 }
 
@@ -98,18 +98,18 @@ func (b *Batcher[K, R]) Do(ctx context.Context, r R) error {
 		case <-e.done:
 		case <-limit.C:
 			if b.abandon(e) {
-				return fmt.Errorf("%s: %w: %w", r.What(), refdb.ErrOutcomeUnknown, ctx.Err())
+				return fmt.Errorf("%s: %w: %w", r.What(), driver.ErrOutcomeUnknown, ctx.Err())
 			}
 		}
 	}
-	if errors.Is(e.err, refdb.ErrOutcomeUnknown) {
+	if errors.Is(e.err, driver.ErrOutcomeUnknown) {
 		return e.err
 	}
 	return nil // undecided after any other error
 }
 
 // Stats counts the batches that were sent, by their size.
-func (b *Batcher[K, R]) Stats() refdb.Batches {
+func (b *Batcher[K, R]) Stats() driver.Batches {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.sizes
@@ -214,7 +214,7 @@ func (b *Batcher[K, R]) send() {
 	go func() {
 		defer cancel()
 		defer b.returned()
-		err := refdb.ErrClosed
+		err := driver.ErrClosed
 		if b.Begin() {
 			defer b.End()
 			err = b.Send(ctx, requests, func() []R { return b.wanted(sending) })
@@ -246,7 +246,7 @@ func (b *Batcher[K, R]) finish(sending *batch[K, R], err error) {
 		if err != nil && len(sending.entries) > 1 {
 			e.err = fmt.Errorf("%s: %w", e.request.What(), err)
 		}
-		if e.abandoned && (err == nil || errors.Is(err, refdb.ErrOutcomeUnknown)) {
+		if e.abandoned && (err == nil || errors.Is(err, driver.ErrOutcomeUnknown)) {
 			b.GiveBack(e.request)
 		}
 		close(e.done)

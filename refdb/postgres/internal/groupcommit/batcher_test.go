@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A harness is a batcher whose round trips take until they are replied to.
@@ -302,7 +302,7 @@ func TestBatcher(t *testing.T) {
 		},
 		"a batch that did nothing leaves all undecided": func(t *testing.T, h *harness) {
 			a, b := h.share(t.Context(), t.Context())
-			h.reply <- refdb.ErrUnavailable
+			h.reply <- driver.ErrUnavailable
 			want(t, a, errUndecided)
 			want(t, b, errUndecided)
 		},
@@ -315,9 +315,9 @@ func TestBatcher(t *testing.T) {
 		},
 		"an unknown outcome is everybody's": func(t *testing.T, h *harness) {
 			a, b := h.share(t.Context(), t.Context())
-			h.reply <- fmt.Errorf("lost: %w", refdb.ErrOutcomeUnknown)
-			want(t, a, refdb.ErrOutcomeUnknown)
-			want(t, b, refdb.ErrOutcomeUnknown)
+			h.reply <- fmt.Errorf("lost: %w", driver.ErrOutcomeUnknown)
+			want(t, a, driver.ErrOutcomeUnknown)
+			want(t, b, driver.ErrOutcomeUnknown)
 		},
 		"a request that is given up in the queue was not carried out": func(t *testing.T, h *harness) {
 			leave := h.occupy()
@@ -325,7 +325,7 @@ func TestBatcher(t *testing.T) {
 			a, b := h.ask(ctx, "a"), h.ask(t.Context(), "b")
 			cancel()
 			synctest.Wait()
-			if err := <-a; !errors.Is(err, context.Canceled) || errors.Is(err, refdb.ErrOutcomeUnknown) {
+			if err := <-a; !errors.Is(err, context.Canceled) || errors.Is(err, driver.ErrOutcomeUnknown) {
 				t.Error(err)
 			}
 			leave()
@@ -343,7 +343,7 @@ func TestBatcher(t *testing.T) {
 			leave()
 			cancel()
 			synctest.Wait()
-			if err := <-a; !errors.Is(err, context.Canceled) || errors.Is(err, refdb.ErrOutcomeUnknown) {
+			if err := <-a; !errors.Is(err, context.Canceled) || errors.Is(err, driver.ErrOutcomeUnknown) {
 				t.Error(err)
 			}
 			close(h.noConnection)
@@ -361,9 +361,9 @@ func TestBatcher(t *testing.T) {
 			a, b := h.share(ctx, t.Context())
 			cancel()
 			time.Sleep(answerLimit)
-			want(t, a, refdb.ErrOutcomeUnknown)
-			h.reply <- refdb.ErrOutcomeUnknown
-			want(t, b, refdb.ErrOutcomeUnknown)
+			want(t, a, driver.ErrOutcomeUnknown)
+			h.reply <- driver.ErrOutcomeUnknown
+			want(t, b, driver.ErrOutcomeUnknown)
 			if !slices.Equal(h.givenBack, []string{"a"}) {
 				t.Errorf("given back are %q", h.givenBack)
 			}
@@ -399,7 +399,7 @@ func TestBatcher(t *testing.T) {
 			}
 			time.Sleep(time.Nanosecond)
 			synctest.Wait()
-			want(t, a, refdb.ErrOutcomeUnknown)
+			want(t, a, driver.ErrOutcomeUnknown)
 			if h.ctxs[0].Err() != nil {
 				t.Error("the round trip was ended")
 			}
@@ -414,8 +414,8 @@ func TestBatcher(t *testing.T) {
 			a, b := h.share(ctx, t.Context())
 			cancel()
 			time.Sleep(answerLimit)
-			want(t, a, refdb.ErrOutcomeUnknown)
-			h.reply <- refdb.ErrUnavailable
+			want(t, a, driver.ErrOutcomeUnknown)
+			h.reply <- driver.ErrUnavailable
 			want(t, b, errUndecided)
 			if h.givenBack != nil {
 				t.Errorf("the answers of %q were nobody's", h.givenBack)

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/puddle/v2"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // SQLSTATEs, as the server's errcodes.txt lists them.
@@ -56,7 +56,7 @@ type verdict struct {
 	waited bool // it did nothing, and waited for a lock for as long as the server allows
 }
 
-// Failure is the error, as refdb.Driver asks for, of something that only reads, when it
+// Failure is the error, as driver.Driver asks for, of something that only reads, when it
 // came so far and failed with err.
 func Failure(ctx context.Context, what string, came Stage, err error) error {
 	return judge(ctx, Read(what), came, err).err
@@ -87,18 +87,18 @@ func judge(ctx context.Context, work Pipeline, came Stage, err error) verdict {
 	var v verdict
 	switch {
 	case !nothing && work.writes:
-		v.err = refdb.ErrOutcomeUnknown
+		v.err = driver.ErrOutcomeUnknown
 	case errors.Is(err, puddle.ErrClosedPool):
-		v.err = refdb.ErrClosed
+		v.err = driver.ErrClosed
 	case errors.As(err, new(*wrongSetting)), errors.Is(err, errNoLocks): // says it all
 	case over != nil && (broken || code == queryCanceled || code == LockNotAvailable):
 		if !errors.Is(err, over) {
 			v.err = over
 		}
 	case errors.Is(err, pgconn.ErrReadOnlyConnection):
-		v.err = fmt.Errorf("%w: %w", refdb.ErrUnavailable, errNoPrimary)
+		v.err = fmt.Errorf("%w: %w", driver.ErrUnavailable, errNoPrimary)
 	case broken:
-		v = verdict{err: refdb.ErrUnavailable, again: came != Connecting}
+		v = verdict{err: driver.ErrUnavailable, again: came != Connecting}
 	default:
 		v = refused(code)
 	}
@@ -118,15 +118,15 @@ func judge(ctx context.Context, work Pipeline, came Stage, err error) verdict {
 func refused(code string) verdict {
 	switch code {
 	case serialization, deadlock, adminShutdown, crashShutdown, idleSessionTimeout, idleInTransaction, longTransaction, outOfMemory:
-		return verdict{err: refdb.ErrUnavailable, again: true}
+		return verdict{err: driver.ErrUnavailable, again: true}
 	case LockNotAvailable: // by lock_timeout
-		return verdict{err: refdb.ErrUnavailable, waited: true}
+		return verdict{err: driver.ErrUnavailable, waited: true}
 	case queryCanceled: // by statement_timeout or somebody
-		return verdict{err: refdb.ErrUnavailable}
+		return verdict{err: driver.ErrUnavailable}
 	case readOnlyTransaction:
-		return verdict{err: fmt.Errorf("%w: %w", refdb.ErrUnavailable, ErrReadOnly), again: true}
+		return verdict{err: fmt.Errorf("%w: %w", driver.ErrUnavailable, ErrReadOnly), again: true}
 	case notAdmitted:
-		return verdict{err: refdb.ErrNotAdmitted}
+		return verdict{err: driver.ErrNotAdmitted}
 	case divisionByZero: // see Settings
 		return verdict{err: errSettings, again: true}
 	case featureNotSupported: // of a prepared statement: its tables were altered
@@ -134,9 +134,9 @@ func refused(code string) verdict {
 	case noSuchStatement, duplicateStatement:
 		return verdict{err: errPooler, again: true}
 	case NoSuchTable, noSuchColumn, noSuchSchema:
-		return verdict{err: fmt.Errorf("%w: run `refdbctl migrate up`", refdb.ErrSchema)}
+		return verdict{err: fmt.Errorf("%w: run `refdbctl migrate up`", driver.ErrSchema)}
 	case noSuchFunction:
-		return verdict{err: fmt.Errorf("%w: run `refdbctl doctor`", refdb.ErrSchema)}
+		return verdict{err: fmt.Errorf("%w: run `refdbctl doctor`", driver.ErrSchema)}
 	case diskFull:
 		return verdict{err: errDiskFull}
 	case NoPrivilege:
@@ -149,7 +149,7 @@ func refused(code string) verdict {
 		return verdict{err: errDatabase}
 	}
 	if strings.HasPrefix(code, lackOfResources) || strings.HasPrefix(code, intervention) {
-		return verdict{err: refdb.ErrUnavailable}
+		return verdict{err: driver.ErrUnavailable}
 	}
 	return verdict{}
 }
@@ -173,7 +173,7 @@ var (
 	errNoLocks = errors.New("the server reports advisory locks as taken but doesn't keep them, as CockroachDB does, so nothing would exclude concurrent writers: " +
 		"use PostgreSQL")
 
-	errEnded = fmt.Errorf("%w before the answer came", refdb.ErrClosed)
+	errEnded = fmt.Errorf("%w before the answer came", driver.ErrClosed)
 
 	errNotConfirmed = errors.New("somebody cancelled the wait for the standby's confirmation: it is committed on this server, perhaps not on the standby")
 )

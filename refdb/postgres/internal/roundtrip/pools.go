@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A Pool selects the connections on which a round trip is made.
@@ -168,11 +168,11 @@ func (p *Pools) MaxConns() int { return int(p.Config().MaxConns) + len(p.all) - 
 func (p *Pools) Stat() *pgxpool.Stat { return p.all[Requests].Stat() }
 
 // Stats returns the state of all pools.
-func (p *Pools) Stats() (all []refdb.Pool) {
+func (p *Pools) Stats() (all []driver.Pool) {
 	names := [poolCount]string{Requests: "requests", Beats: "beats", Releases: "releases"}
 	for i, pool := range p.all {
 		s := pool.Stat()
-		all = append(all, refdb.Pool{
+		all = append(all, driver.Pool{
 			Name: names[i], Max: int(s.MaxConns()), InUse: int(s.AcquiredConns()), Idle: int(s.IdleConns()),
 			Acquired: uint64(s.AcquireCount()), Waited: uint64(s.EmptyAcquireCount()), WaitTime: s.EmptyAcquireWaitTime(),
 		})

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A Pipeline is statements that are sent together, with one Sync at their end: one
@@ -92,7 +92,7 @@ const (
 	tryPause = 5 * time.Millisecond
 )
 
-// Do makes the round trip of a pipeline, and returns its error as refdb.Driver asks for.
+// Do makes the round trip of a pipeline, and returns its error as driver.Driver asks for.
 func (p *Pools) Do(ctx context.Context, work Pipeline) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -267,7 +267,7 @@ func send(ctx context.Context, conn *pgx.Conn, statements []Statement) (Stage, e
 	notes.warned = false
 	err := results.Close()
 	if notes.warned {
-		return Committing, errors.Join(refdb.ErrUnconfirmed, errNotConfirmed, err)
+		return Committing, errors.Join(refdbdriver.ErrUnconfirmed, errNotConfirmed, err)
 	}
 	return Committing, err
 }

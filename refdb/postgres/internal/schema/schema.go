@@ -9,12 +9,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/globalrefdb/globalrefdb/migrations"
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
 // Check checks the version of the schema, and that nothing is missing that keeps writes right, in one round trip unless an
-// earlier program made the schema. Any error but a refdb.ErrSchema is the server's, or the connection's.
+// earlier program made the schema. Any error but a driver.ErrSchema is the server's, or the connection's.
 func Check(ctx context.Context, pools *roundtrip.Pools, what string) error {
 	_, err := Version(ctx, pools, what)
 	return err
@@ -43,7 +43,7 @@ func Version(ctx context.Context, pools *roundtrip.Pools, what string) (uint, er
 		return 0, explained(ctx, pools, what, err)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%w: %w", refdb.ErrSchema, err)
+		return 0, fmt.Errorf("%w: %w", driver.ErrSchema, err)
 	}
 	return recorded.Version, nil
 }
@@ -81,7 +81,7 @@ WHERE relrowsecurity AND pg_table_is_visible(oid) AND relname IN ('` + strings.J
 
 // errRowSecurity returns the error of a database that hides rows, with the statements that end that.
 func errRowSecurity(statements string) error {
-	return fmt.Errorf("%w: row-level security hides rows from this user: as the owner of the tables: %s", refdb.ErrSchema, statements)
+	return fmt.Errorf("%w: row-level security hides rows from this user: as the owner of the tables: %s", driver.ErrSchema, statements)
 }
 
 // explained returns err, or the error of a database that hides even the schema's version.

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
@@ -25,7 +25,7 @@ const (
 )
 
 // add notes who listens to a channel, until it is removed.
-func (n *Notifier) add(channel string, wake func(refdb.Wakeup)) (remove func()) {
+func (n *Notifier) add(channel string, wake func(driver.Wakeup)) (remove func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.listeners[channel] = wake
@@ -38,7 +38,7 @@ func (n *Notifier) add(channel string, wake func(refdb.Wakeup)) (remove func()) 
 
 // Listen receives the wake-ups that are sent to a channel, on a connection of its own, until
 // ctx or the connection ends. It fails with errors.ErrUnsupported where none arrive.
-func (n *Notifier) Listen(ctx context.Context, name string, started func(), wake func(refdb.Wakeup)) error {
+func (n *Notifier) Listen(ctx context.Context, name string, started func(), wake func(driver.Wakeup)) error {
 	channel := channelPrefix + name
 	config := n.pools.Config().ConnConfig
 	config.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
@@ -29,7 +29,7 @@ const (
 // A wakeup is a wake-up and the channel that it goes to.
 type wakeup struct {
 	channel string
-	refdb.Wakeup
+	driver.Wakeup
 }
 
 // payload is the text of the notification. The name of a ref holds no newline; that of
@@ -39,7 +39,7 @@ func (w wakeup) payload() string {
 }
 
 // parsePayload reads a payload, and reports whether it is one.
-func parsePayload(s string) (w refdb.Wakeup, ok bool) {
+func parsePayload(s string) (w driver.Wakeup, ok bool) {
 	head, name, _ := strings.Cut(s, "\n")
 	if w.Ref, w.Project, ok = strings.Cut(name, "\n"); !ok {
 		return w, false
@@ -56,14 +56,14 @@ type Notifier struct {
 	pools *roundtrip.Pools
 
 	mu        sync.Mutex
-	listeners map[string]func(refdb.Wakeup) // by channel
-	pending   []wakeup                      // for Run to send
-	due       chan struct{}                 // buffered: pending is not empty
+	listeners map[string]func(driver.Wakeup) // by channel
+	pending   []wakeup                       // for Run to send
+	due       chan struct{}                  // buffered: pending is not empty
 }
 
 // New returns a notifier.
 func New(pools *roundtrip.Pools) *Notifier {
-	return &Notifier{pools: pools, listeners: make(map[string]func(refdb.Wakeup)), due: make(chan struct{}, 1)}
+	return &Notifier{pools: pools, listeners: make(map[string]func(driver.Wakeup)), due: make(chan struct{}, 1)}
 }
 
 // NotifyNext is Notify after a release. If nobody else is to be notified, it notifies next, the place of
@@ -85,7 +85,7 @@ func (n *Notifier) Notify(project, ref string, toNotify []string) {
 			return
 		}
 		if p.Channel != "" {
-			n.enqueue(wakeup{p.Channel, refdb.Wakeup{Project: project, Ref: ref, Waiter: p.ID, After: after}})
+			n.enqueue(wakeup{p.Channel, driver.Wakeup{Project: project, Ref: ref, Waiter: p.ID, After: after}})
 		}
 		after = p.Turn
 	}

@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 func TestPayloadsHoldAnyName(t *testing.T) {
 	for _, project := range []string{"a", "a\nb", "\n", "ü,\n\n"} {
-		w := wakeup{Wakeup: refdb.Wakeup{Project: project, Ref: "refs/heads/ü,x", Waiter: "ID", After: 100 * time.Millisecond}}
+		w := wakeup{Wakeup: driver.Wakeup{Project: project, Ref: "refs/heads/ü,x", Waiter: "ID", After: 100 * time.Millisecond}}
 		if got, ok := parsePayload(w.payload()); !ok || got != w.Wakeup {
 			t.Errorf("%q: %+v", w.payload(), got)
 		}
@@ -24,8 +24,8 @@ func TestPayloadsHoldAnyName(t *testing.T) {
 
 func TestPayloadsAreShortEnoughForTheServer(t *testing.T) {
 	const maxPayload = 7999 // bytes: https://www.postgresql.org/docs/current/sql-notify.html
-	w := wakeup{Wakeup: refdb.Wakeup{
-		Project: strings.Repeat("p", refdb.MaxNameBytes), Ref: strings.Repeat("r", refdb.MaxNameBytes), Waiter: strings.Repeat("i", 32), After: time.Minute,
+	w := wakeup{Wakeup: driver.Wakeup{
+		Project: strings.Repeat("p", driver.MaxNameBytes), Ref: strings.Repeat("r", driver.MaxNameBytes), Waiter: strings.Repeat("i", 32), After: time.Minute,
 	}}
 	if n := len(w.payload()); n > maxPayload {
 		t.Errorf("a payload of %d bytes", n)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/operator"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -18,7 +20,7 @@ func adminRows() []row {
 			names := suite.ManyNames(manyRows(e))
 			e.Acquire(e.A, names...)
 			var got []string
-			for l, err := range db.Locks(e.Context(), refdb.LockFilter{Project: e.Project}) {
+			for l, err := range db.Locks(e.Context(), refdbdriver.LockFilter{Project: e.Project}) {
 				e.Must(err)
 				if l.Project != e.Project || l.Owner != e.A.Owner || l.Stale() || len(got) == len(names) {
 					e.Fatalf("got %+v", l)
@@ -32,7 +34,7 @@ func adminRows() []row {
 				e.Errorf("%d locks came in %d pages", len(names), n)
 			}
 			pages := driver.Count("Locks")
-			for range db.Locks(e.Context(), refdb.LockFilter{Project: e.Project}) {
+			for range db.Locks(e.Context(), refdbdriver.LockFilter{Project: e.Project}) {
 				break
 			}
 			if n := driver.Count("Locks") - pages; n != 1 {
@@ -45,7 +47,7 @@ func adminRows() []row {
 			e.Hold(db, refA, refB)
 			e.Hold(e.Open(refdb.Options{Site: site + "2"}), refC)
 			for _, owner := range []string{db.Owner(), site} {
-				if got := listLocks(e, db, refdb.LockFilter{Owner: owner}); len(got) != 2 || got[0].Owner != db.Owner() {
+				if got := listLocks(e, db, refdbdriver.LockFilter{Owner: owner}); len(got) != 2 || got[0].Owner != db.Owner() {
 					e.Errorf("the locks of %q are %+v", owner, got)
 				}
 			}
@@ -55,8 +57,8 @@ func adminRows() []row {
 			broken := errors.New("a test's error")
 			driver.Inject(func(suite.Call) error { return broken })
 			for name, err := range map[string]error{
-				"Locks":   suite.FirstError(db.Locks(e.Context(), refdb.LockFilter{})),
-				"Orphans": suite.FirstError(db.Orphans(e.Context())),
+				"Locks":   suite.FirstError(db.Locks(e.Context(), refdbdriver.LockFilter{})),
+				"Orphans": suite.FirstError(db.Operator().Orphans(e.Context())),
 				"Refs":    suite.FirstError(db.Refs(e.Context(), e.Project, "")),
 			} {
 				if !errors.Is(err, broken) {
@@ -68,18 +70,18 @@ func adminRows() []row {
 			db := e.Open(refdb.Options{})
 			old, fresh := e.Acquire(e.A, refA, refB), e.Acquire(e.A, refC)
 			e.Age(old, stale)
-			listed := listLocks(e, db, refdb.LockFilter{Project: e.Project, Stale: true})
-			removed, err := db.Purge(e.Context(), listed)
+			listed := listLocks(e, db, refdbdriver.LockFilter{Project: e.Project, Stale: true})
+			removed, err := db.Operator().Purge(e.Context(), listed)
 			e.Must(err)
 			if len(listed) != 2 || !slices.Equal(removed, listed) {
 				e.Errorf("listed %+v, removed %+v", listed, removed)
 			}
 			e.WantFree(refA, refB)
 			e.WantLock(fresh)
-			if removed, err := db.Purge(e.Context(), listed); len(removed) != 0 || err != nil {
+			if removed, err := db.Operator().Purge(e.Context(), listed); len(removed) != 0 || err != nil {
 				e.Errorf("again: %v, %v", removed, err)
 			}
-			if removed, err := db.Purge(e.Context(), nil); len(removed) != 0 || err != nil {
+			if removed, err := db.Operator().Purge(e.Context(), nil); len(removed) != 0 || err != nil {
 				e.Errorf("nothing: %v, %v", removed, err)
 			}
 		}},
@@ -87,9 +89,9 @@ func adminRows() []row {
 			db := e.Open(refdb.Options{})
 			l := e.Acquire(e.A, refA, refB)
 			e.Age(l, stale)
-			listed := listLocks(e, db, refdb.LockFilter{Project: e.Project})
+			listed := listLocks(e, db, refdbdriver.LockFilter{Project: e.Project})
 			e.Beat(e.A, l.IDs()[0])
-			removed, err := db.Purge(e.Context(), listed, refdb.PurgeFresh())
+			removed, err := db.Operator().Purge(e.Context(), listed, operator.PurgeFresh())
 			e.Must(err)
 			if len(removed) != 1 || removed[0].Ref != refB {
 				e.Errorf("removed %+v", removed)
@@ -101,10 +103,10 @@ func adminRows() []row {
 			db := e.Open(refdb.Options{})
 			old, fresh := e.Acquire(e.A, refA), e.Acquire(e.A, refB)
 			e.Age(old, stale)
-			listed := listLocks(e, db, refdb.LockFilter{Project: e.Project})
+			listed := listLocks(e, db, refdbdriver.LockFilter{Project: e.Project})
 			e.Release(e.A, fresh)
 			next := e.Acquire(e.B, refA, refB)
-			removed, err := db.Purge(e.Context(), listed, refdb.PurgeFresh())
+			removed, err := db.Operator().Purge(e.Context(), listed, operator.PurgeFresh())
 			e.Must(err)
 			if len(removed) != 0 {
 				e.Errorf("removed %+v", removed)
@@ -115,10 +117,10 @@ func adminRows() []row {
 			holder, db := e.Open(suite.FastHeartbeat()), e.Open(refdb.Options{})
 			old, l := e.Acquire(e.A, refA), e.Hold(holder, refB)
 			e.Age(old, stale)
-			listed := listLocks(e, db, refdb.LockFilter{Project: e.Project})
-			removed, err := db.Purge(e.Context(), listed)
+			listed := listLocks(e, db, refdbdriver.LockFilter{Project: e.Project})
+			removed, err := db.Operator().Purge(e.Context(), listed)
 			e.WantHolders(err, refB)
-			e.WantClass(err, refdb.ErrLocked, refdb.Retryable)
+			e.WantClass(err, refdbdriver.ErrLocked, refdbdriver.Retryable)
 			if len(removed) != 0 {
 				e.Errorf("removed %+v", removed)
 			}
@@ -126,25 +128,25 @@ func adminRows() []row {
 			e.WantHeld(l)
 
 			wantBeats(e, refB) // a purge of fresh locks ignores the heartbeat
-			removed, err = db.Purge(e.Context(), listed, refdb.PurgeFresh())
+			removed, err = db.Operator().Purge(e.Context(), listed, operator.PurgeFresh())
 			e.Must(err)
 			if len(removed) != 2 {
 				e.Errorf("removed %+v", removed)
 			}
 			e.WantFree(refA, refB)
-			e.WantEnd(l, refdb.ErrLockLost)
+			e.WantEnd(l, refdbdriver.ErrLockLost)
 		}},
 		{"a marker is an orphan if its lock has another token or is gone, and is purged", func(e *env) {
 			db := e.Open(refdb.Options{})
 			a, b := e.Acquire(e.A, refA), e.Acquire(e.A, refB)
 			insert := func(project, ref string) {
-				e.DB.InsertLock(e, refdb.LockInfo{Project: project, Ref: ref, Owner: gerrit})
+				e.DB.InsertLock(e, refdbdriver.LockInfo{Project: project, Ref: ref, Owner: gerrit})
 			}
 			// Gerrit's plugin and other programs format the time differently.
 			orphans := []string{
 				suite.Marker(e.Project, a.Token-1),
 				suite.Marker(e.Project+"_b", a.Token),
-				refdb.ReclaimPrefix + e.Project + "_" + (a.Token - 2).Time().Format(time.RFC3339Nano),
+				refdbdriver.ReclaimPrefix + e.Project + "_" + (a.Token - 2).Time().Format(time.RFC3339Nano),
 			}
 			slices.Sort(orphans)
 			for _, o := range orphans {
@@ -152,12 +154,12 @@ func adminRows() []row {
 			}
 			underWay := suite.Marker(e.Project, b.Token)
 			insert(underWay, refB)
-			insert(refdb.ReclaimPrefix+e.Project, refA) // not the name of a marker
-			insert(refdb.ReclaimPrefix+e.Project+"_x", refA)
+			insert(refdbdriver.ReclaimPrefix+e.Project, refA) // not the name of a marker
+			insert(refdbdriver.ReclaimPrefix+e.Project+"_x", refA)
 
-			var found []refdb.LockInfo
+			var found []refdbdriver.LockInfo
 			var got []string
-			for l, err := range db.Orphans(e.Context()) {
+			for l, err := range db.Operator().Orphans(e.Context()) {
 				e.Must(err)
 				if strings.Contains(l.Project, e.Project) {
 					found, got = append(found, l), append(got, l.Project)
@@ -166,7 +168,7 @@ func adminRows() []row {
 			if !slices.Equal(got, orphans) {
 				e.Errorf("the orphans are %q, want %q", got, orphans)
 			}
-			removed, err := db.Purge(e.Context(), found)
+			removed, err := db.Operator().Purge(e.Context(), found)
 			e.Must(err)
 			if len(removed) != len(orphans) {
 				e.Errorf("removed %+v", removed)
@@ -181,7 +183,7 @@ func adminRows() []row {
 			}
 			e.WantLock(a)
 			e.WantLock(b)
-			if got := listLocks(e, db, refdb.LockFilter{Project: e.Project}); len(got) != 2 {
+			if got := listLocks(e, db, refdbdriver.LockFilter{Project: e.Project}); len(got) != 2 {
 				e.Errorf("the locks are %+v", got)
 			}
 		}},
@@ -189,9 +191,9 @@ func adminRows() []row {
 }
 
 // listLocks returns the locks that db lists.
-func listLocks(e *env, db *refdb.DB, f refdb.LockFilter) []refdb.LockInfo {
+func listLocks(e *env, db *refdb.DB, f refdbdriver.LockFilter) []refdbdriver.LockInfo {
 	e.Helper()
-	var all []refdb.LockInfo
+	var all []refdbdriver.LockInfo
 	for l, err := range db.Locks(e.Context(), f) {
 		e.Must(err)
 		all = append(all, l)
@@ -220,7 +222,7 @@ func pageRows() []row {
 				e.DB.InsertRef(e, e.Project+"/"+name, refA, v1)
 			}
 			var got []string
-			for p, err := range e.OpenOn(&shortPages{Driver: e.DB.Open(e)}, refdb.Options{}).Projects(e.Context()) {
+			for p, err := range e.OpenOn(&shortPages{Driver: e.DB.Open(e)}, refdb.Options{}).Projects().Summaries(e.Context()) {
 				e.Must(err)
 				if name, ok := strings.CutPrefix(p.Name, e.Project+"/"); ok {
 					got = append(got, name)
@@ -234,7 +236,7 @@ func pageRows() []row {
 			all, shown := hiddenNames()
 			e.Acquire(e.A, all...)
 			var got []string
-			for _, l := range listLocks(e, e.OpenOn(&shortPages{Driver: e.DB.Open(e)}, refdb.Options{}), refdb.LockFilter{Project: e.Project}) {
+			for _, l := range listLocks(e, e.OpenOn(&shortPages{Driver: e.DB.Open(e)}, refdb.Options{}), refdbdriver.LockFilter{Project: e.Project}) {
 				got = append(got, l.Ref)
 			}
 			if !slices.Equal(got, shown) {
@@ -245,7 +247,7 @@ func pageRows() []row {
 			all, shown := hiddenNames()
 			e.Prepare(e.A, suite.Creations(all)...)
 			var got []string
-			for _, i := range listIntents(e, e.OpenOn(&shortPages{Driver: e.DB.Open(e)}, refdb.Options{}), refdb.IntentFilter{Project: e.Project}) {
+			for _, i := range listIntents(e, e.OpenOn(&shortPages{Driver: e.DB.Open(e)}, refdb.Options{}), refdbdriver.IntentFilter{Project: e.Project}) {
 				got = append(got, i.Ref)
 			}
 			if !slices.Equal(got, shown) {
@@ -272,34 +274,34 @@ func hiddenNames() (all, shown []string) {
 
 // shortPages is a driver whose pages have one row, or none if the row is hidden.
 // Next is set as usual.
-type shortPages struct{ refdb.Driver }
+type shortPages struct{ refdbdriver.Driver }
 
 func isHidden(ref string) bool { return strings.HasSuffix(ref, hidden) }
 
-func (d *shortPages) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, error) {
+func (d *shortPages) List(ctx context.Context, q refdbdriver.RefQuery) (refdbdriver.RefPage, error) {
 	q.Limit = 1
 	page, err := d.Driver.List(ctx, q)
-	page.Refs = slices.DeleteFunc(page.Refs, func(r refdb.Ref) bool { return isHidden(r.Name) })
+	page.Refs = slices.DeleteFunc(page.Refs, func(r refdbdriver.Ref) bool { return isHidden(r.Name) })
 	return page, err
 }
 
-func (d *shortPages) Summaries(ctx context.Context, q refdb.SummaryQuery) (refdb.SummaryPage, error) {
+func (d *shortPages) Summaries(ctx context.Context, q refdbdriver.SummaryQuery) (refdbdriver.SummaryPage, error) {
 	q.Limit = 1
 	page, err := d.Driver.Summaries(ctx, q)
-	page.Summaries = slices.DeleteFunc(page.Summaries, func(p refdb.ProjectSummary) bool { return isHidden(p.Name) })
+	page.Summaries = slices.DeleteFunc(page.Summaries, func(p refdbdriver.ProjectSummary) bool { return isHidden(p.Name) })
 	return page, err
 }
 
-func (d *shortPages) Locks(ctx context.Context, q refdb.LockQuery) (refdb.LockPage, error) {
+func (d *shortPages) Locks(ctx context.Context, q refdbdriver.LockQuery) (refdbdriver.LockPage, error) {
 	q.Limit = 1
 	page, err := d.Driver.Locks(ctx, q)
-	page.Locks = slices.DeleteFunc(page.Locks, func(l refdb.LockInfo) bool { return isHidden(l.Ref) })
+	page.Locks = slices.DeleteFunc(page.Locks, func(l refdbdriver.LockInfo) bool { return isHidden(l.Ref) })
 	return page, err
 }
 
-func (d *shortPages) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
+func (d *shortPages) Intents(ctx context.Context, q refdbdriver.IntentQuery) (refdbdriver.IntentPage, error) {
 	q.Limit = 1
 	page, err := d.Driver.Intents(ctx, q)
-	page.Intents = slices.DeleteFunc(page.Intents, func(i refdb.Intent) bool { return isHidden(i.Ref) })
+	page.Intents = slices.DeleteFunc(page.Intents, func(i refdbdriver.Intent) bool { return isHidden(i.Ref) })
 	return page, err
 }

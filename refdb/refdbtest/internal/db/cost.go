@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/intents"
+	"github.com/globalrefdb/globalrefdb/refdb/operator"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -36,7 +39,7 @@ func costRows() []row {
 			start := time.Now()
 			driver.Inject(func(c suite.Call) error {
 				if c.Method == "Beat" {
-					beats <- len(c.Arg.([]refdb.LockID))
+					beats <- len(c.Arg.([]refdbdriver.LockID))
 				}
 				return c.Do()
 			})
@@ -58,7 +61,7 @@ func costRows() []row {
 			beats := make(chan int, 1000)
 			driver.Inject(func(c suite.Call) error {
 				if c.Method == "Beat" {
-					beats <- len(c.Arg.([]refdb.LockID))
+					beats <- len(c.Arg.([]refdbdriver.LockID))
 				}
 				return c.Do()
 			})
@@ -73,13 +76,13 @@ func costRows() []row {
 			db, driver := e.OpenFaulty(refdb.Options{})
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			l := e.Hold(db, refA, refB, refC)
-			e.Must(l.Update(e.Context(), []refdb.Update{suite.Move(refA, v1, v2), suite.Move(refB, "", v1)}))
+			e.Must(l.Update(e.Context(), []refdbdriver.Update{suite.Move(refA, v1, v2), suite.Move(refB, "", v1)}))
 			e.Must(l.Release(e.Context()))
 			if n := driver.Count("") - driver.Count("Beat"); n != 3 {
 				e.Errorf("it took %d requests", n)
 			}
 			l = e.Hold(db, refA)
-			e.Must(l.UpdateAndRelease(e.Context(), []refdb.Update{suite.Move(refA, v2, v3)}))
+			e.Must(l.UpdateAndRelease(e.Context(), []refdbdriver.Update{suite.Move(refA, v2, v3)}))
 			if n := driver.Count("") - driver.Count("Beat"); n != 5 {
 				e.Errorf("it took %d requests", n-3)
 			}
@@ -89,11 +92,11 @@ func costRows() []row {
 			names := suite.ManyNames(e.Scale(1000))
 			updates := suite.Creations(names)
 			for n, ask := range []func() error{
-				func() error { return suite.ErrorOf(db.States(e.Context(), e.Project, names)) },
-				func() error { return suite.ErrorOf(db.Prepare(e.Context(), e.Project, updates, agent)) },
-				func() error { return db.Finish(e.Context(), preparationFrom(e.Pending()), names, nil) },
+				func() error { return suite.ErrorOf(db.Intents().States(e.Context(), e.Project, names)) },
+				func() error { return suite.ErrorOf(db.Intents().Prepare(e.Context(), e.Project, updates, agent)) },
+				func() error { return db.Intents().Finish(e.Context(), preparationFrom(e.Pending()), names, nil) },
 				func() error { prepareWith(e, db, suite.Move(names[0], v1, v2)); return nil },
-				func() error { return db.Finish(e.Context(), preparationFrom(e.Pending()), nil, names[:1]) },
+				func() error { return db.Intents().Finish(e.Context(), preparationFrom(e.Pending()), nil, names[:1]) },
 			} {
 				e.Must(ask())
 				if asked := driver.Count(""); asked != n+1 {
@@ -111,19 +114,19 @@ func logsNameNothing(e *env) {
 	const (
 		secretRef   = "refs/heads/secret-of-the-ref"
 		otherRef    = "refs/heads/secret-of-the-other"
-		secretValue = refdb.Value("secret of the value")
+		secretValue = refdbdriver.Value("secret of the value")
 	)
 	e = &env{T: e.T, DB: e.DB, A: process{Driver: e.A.Driver, Owner: "secret-of-the-site/1"}, B: e.B, Project: "secret-of-the-" + e.Project}
 	said := &logBuffer{}
 	o := refdb.Options{
 		Site: "secret-of-mine", Heartbeat: 20 * time.Millisecond, StaleAfter: time.Hour,
 		Logger:  slog.New(slog.NewJSONHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Observe: func(event refdb.Event) { fmt.Fprintf(said, "%+v\n", event) },
+		Observe: func(event refdbdriver.Event) { fmt.Fprintf(said, "%+v\n", event) },
 	}
 	ctx := e.Context()
 	db, driver := e.OpenFaulty(o)
 	secrets := []string{"secret", db.Owner(), db.Owner()[strings.LastIndexAny(db.Owner(), ":/")+1:]}
-	tokens := func(all ...refdb.Token) {
+	tokens := func(all ...refdbdriver.Token) {
 		for _, t := range all {
 			secrets = append(secrets, fmt.Sprint(int64(t)), t.Time().Format("2006-01-02T15:04:05.000000"), t.Time().Format("2006-01-02 15:04:05.000000"))
 		}
@@ -140,9 +143,9 @@ func logsNameNothing(e *env) {
 	w := waitFirst(e, limited, db, driver, secretRef)
 	stop()
 	e.Refusal(w.gaveUp())
-	e.Refusal(db.Update(ctx, e.Project, []refdb.Update{suite.Move(secretRef, "", secretValue)}))
-	e.Must(l.Update(ctx, []refdb.Update{suite.Move(secretRef, "", secretValue)}))
-	if err := l.Update(ctx, []refdb.Update{suite.Move(secretRef, "", secretValue)}); !errors.Is(err, refdb.ErrMismatch) {
+	e.Refusal(db.Update(ctx, e.Project, []refdbdriver.Update{suite.Move(secretRef, "", secretValue)}))
+	e.Must(l.Update(ctx, []refdbdriver.Update{suite.Move(secretRef, "", secretValue)}))
+	if err := l.Update(ctx, []refdbdriver.Update{suite.Move(secretRef, "", secretValue)}); !errors.Is(err, refdbdriver.ErrMismatch) {
 		e.Fatal(err)
 	}
 	// Beats fail, then have an unknown outcome, then find the lock lost.
@@ -156,20 +159,20 @@ func logsNameNothing(e *env) {
 		wantBeats(e, secretRef)
 	}
 	tokens(e.Seize(l, secretRef).Token)
-	e.WantEnd(l, refdb.ErrLockLost)
+	e.WantEnd(l, refdbdriver.ErrLockLost)
 	e.Loss(l.Release(ctx))
-	e.Loss(l.Update(ctx, []refdb.Update{suite.Move(secretRef, "", secretValue)}))
+	e.Loss(l.Update(ctx, []refdbdriver.Update{suite.Move(secretRef, "", secretValue)}))
 	// A fenced write finds the lock lost; replies are lost; the database can't be reached.
 	l = e.Hold(db, otherRef)
 	tokens(l.Token())
 	e.Release(e.B, suite.LockOf(l))
-	e.Loss(l.Update(ctx, []refdb.Update{suite.Move(otherRef, "", secretValue)}))
+	e.Loss(l.Update(ctx, []refdbdriver.Update{suite.Move(otherRef, "", secretValue)}))
 	for _, method := range []string{"Acquire", "Update", "Release"} {
 		for _, fault := range []func(string) func(suite.Call) error{suite.LoseReply, suite.LoseRequest} {
 			driver.Inject(fault(method))
 			if l, err := db.TryLock(ctx, e.Project, otherRef); err == nil {
 				tokens(l.Token())
-				_ = l.Update(ctx, []refdb.Update{suite.Move(otherRef, "", secretValue)})
+				_ = l.Update(ctx, []refdbdriver.Update{suite.Move(otherRef, "", secretValue)})
 				_ = l.Release(ctx)
 			}
 		}
@@ -178,14 +181,14 @@ func logsNameNothing(e *env) {
 		driver.Inject(func(suite.Call) error { return failure })
 		_, _ = db.TryLock(ctx, e.Project, otherRef)
 		_, _ = db.Get(ctx, e.Project, otherRef)
-		_ = db.Update(ctx, e.Project, []refdb.Update{suite.Move(otherRef, "", secretValue)})
+		_ = db.Update(ctx, e.Project, []refdbdriver.Update{suite.Move(otherRef, "", secretValue)})
 		_ = suite.FirstError(db.Refs(ctx, e.Project, "refs/heads/secret"))
 	}
 	driver.Inject(nil)
 	// Intents are prepared, refused, finished, lost, revoked, resolved and forgotten.
 	const secretAgent, secretReason = "secret of the agent", "secret of the reason"
-	prepare := func() (refdb.Preparation, error) {
-		return db.Prepare(ctx, e.Project, []refdb.Update{suite.Move(refA, refdb.Unknown, secretValue)}, secretAgent, refdb.AskedBy("secret of who asks"))
+	prepare := func() (intents.Preparation, error) {
+		return db.Intents().Prepare(ctx, e.Project, []refdbdriver.Update{suite.Move(refA, refdbdriver.Unknown, secretValue)}, secretAgent, intents.AskedBy("secret of who asks"))
 	}
 	for _, fault := range []func(string) func(suite.Call) error{suite.LoseReply, suite.LoseRequest} {
 		for _, method := range []string{"Prepare", "Finish"} {
@@ -193,14 +196,14 @@ func logsNameNothing(e *env) {
 			p, err := prepare()
 			e.Must(err)
 			tokens(p.Token)
-			if _, err := prepare(); !errors.Is(err, refdb.ErrLocked) {
+			if _, err := prepare(); !errors.Is(err, refdbdriver.ErrLocked) {
 				e.Fatal(err)
 			}
-			_, err = db.Purge(ctx, listLocks(e, db, refdb.LockFilter{Project: e.Project, Ref: refA}), refdb.PurgeFresh())
+			_, err = db.Operator().Purge(ctx, listLocks(e, db, refdbdriver.LockFilter{Project: e.Project, Ref: refA}), operator.PurgeFresh())
 			e.Refusal(err)
-			_ = db.Finish(ctx, p, nil, []string{refA})
-			e.Loss(db.Finish(ctx, p, []string{refA}, nil))
-			_ = db.Update(ctx, e.Project, []refdb.Update{suite.Move(refA, secretValue, refdb.Deleted)})
+			_ = db.Intents().Finish(ctx, p, nil, []string{refA})
+			e.Loss(db.Intents().Finish(ctx, p, []string{refA}, nil))
+			_ = db.Update(ctx, e.Project, []refdbdriver.Update{suite.Move(refA, secretValue, refdbdriver.Deleted)})
 		}
 	}
 	driver.Inject(func(c suite.Call) error {
@@ -210,25 +213,25 @@ func logsNameNothing(e *env) {
 		return c.Do()
 	})
 	p, err := prepare()
-	e.WantClass(err, refdb.ErrOutcomeUnknown, refdb.OutcomeUnknown)
+	e.WantClass(err, refdbdriver.ErrOutcomeUnknown, refdbdriver.OutcomeUnknown)
 	driver.Inject(nil)
-	e.Must(db.Revoke(ctx, p))
+	e.Must(db.Intents().Revoke(ctx, p))
 	p, err = prepare()
 	e.Must(err)
 	tokens(p.Token)
-	resolved, err := db.Resolve(ctx, e.Pending(), refdb.TakeNew, "secret of the operator", secretReason)
+	resolved, err := db.Intents().Resolve(ctx, e.Pending(), refdbdriver.TakeNew, "secret of the operator", secretReason)
 	e.Must(err)
-	e.Must(db.Forget(ctx, resolved))
-	e.Must(suite.ErrorOf(db.States(ctx, e.Project, []string{secretRef, refA})))
+	e.Must(db.Intents().Forget(ctx, resolved))
+	e.Must(suite.ErrorOf(db.Intents().States(ctx, e.Project, []string{secretRef, refA})))
 	// Locks are purged, the project is removed.
-	_, err = db.Purge(ctx, listLocks(e, db, refdb.LockFilter{Project: e.Project}), refdb.PurgeFresh())
+	_, err = db.Operator().Purge(ctx, listLocks(e, db, refdbdriver.LockFilter{Project: e.Project}), operator.PurgeFresh())
 	e.Must(err)
-	_, err = db.RemoveProject(ctx, e.Project)
+	_, err = db.Projects().Remove(ctx, e.Project)
 	e.Must(err)
 	l = e.Hold(db, secretRef)
 	tokens(l.Token())
 	e.Must(db.Close())
-	e.WantEnd(l, refdb.ErrClosed)
+	e.WantEnd(l, refdbdriver.ErrClosed)
 
 	out := said.String()
 	if !strings.Contains(out, `"msg"`) || !strings.Contains(out, "Op:") {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -15,9 +16,9 @@ import (
 func refusedRows() []row {
 	return []row{
 		{"P10 an invalid project is refused before the database is asked", func(e *env) {
-			long := strings.Repeat("x", refdb.MaxNameBytes-len(refA)+1)
+			long := strings.Repeat("x", refdbdriver.MaxNameBytes-len(refA)+1)
 			db, driver := e.OpenFaulty(refdb.Options{})
-			for _, name := range []string{"", "a\x00b", "\xff", "a\xc3", refdb.ReclaimPrefix, refdb.ReclaimPrefix + "a", suite.Marker("a", 1), long, strings.Repeat("x", 100_000)} {
+			for _, name := range []string{"", "a\x00b", "\xff", "a\xc3", refdbdriver.ReclaimPrefix, refdbdriver.ReclaimPrefix + "a", suite.Marker("a", 1), long, strings.Repeat("x", 100_000)} {
 				e.RefusedByAll(db, name, refA)
 				e.WantNotAsked(driver, name)
 			}
@@ -31,22 +32,22 @@ func refusedRows() []row {
 		}},
 		{"P10 names that are as long as they may be are not refused", func(e *env) {
 			db := e.Open(refdb.Options{})
-			ref := "refs/heads/" + suite.Incompressible(refdb.MaxNameBytes-len("refs/heads/")-len(e.Project))
-			e.Must(db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(ref, "", v1)}))
+			ref := "refs/heads/" + suite.Incompressible(refdbdriver.MaxNameBytes-len("refs/heads/")-len(e.Project))
+			e.Must(db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(ref, "", v1)}))
 			l := e.Hold(db, ref)
 			e.WantLocked(l, ref, v1)
-			e.Must(l.UpdateAndRelease(e.Context(), []refdb.Update{suite.Move(ref, v1, v2)}))
+			e.Must(l.UpdateAndRelease(e.Context(), []refdbdriver.Update{suite.Move(ref, v1, v2)}))
 		}},
 		{"an invalid value is refused before the database is asked", func(e *env) {
 			db, driver := e.OpenFaulty(refdb.Options{})
 			l := e.Hold(db, refB)
 			asked := driver.Count("")
-			for _, v := range []refdb.Value{"\xff", "a\x00", refdb.Value(strings.Repeat("x", refdb.MaxValueBytes+1)), "ref: ", "ref: main", "ref: refs/heads/a b"} {
+			for _, v := range []refdbdriver.Value{"\xff", "a\x00", refdbdriver.Value(strings.Repeat("x", refdbdriver.MaxValueBytes+1)), "ref: ", "ref: main", "ref: refs/heads/a b"} {
 				for name, err := range map[string]error{
-					"Update to":        db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v)}),
-					"Update from":      db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, v, v1)}),
-					"Lock.Update":      l.Update(e.Context(), []refdb.Update{suite.Move(refB, "", v)}),
-					"UpdateAndRelease": l.UpdateAndRelease(e.Context(), []refdb.Update{suite.Move(refB, "", v)}),
+					"Update to":        db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, "", v)}),
+					"Update from":      db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, v, v1)}),
+					"Lock.Update":      l.Update(e.Context(), []refdbdriver.Update{suite.Move(refB, "", v)}),
+					"UpdateAndRelease": l.UpdateAndRelease(e.Context(), []refdbdriver.Update{suite.Move(refB, "", v)}),
 					"CompareAndPut":    suite.ErrorOf(db.CompareAndPut(e.Context(), e.Project, refA, "", v)),
 					"IsUpToDate":       suite.ErrorOf(db.IsUpToDate(e.Context(), e.Project, refA, v)),
 				} {
@@ -54,7 +55,7 @@ func refusedRows() []row {
 						e.Errorf("%s %.20q was not refused", name, v)
 						continue
 					}
-					e.WantClass(err, refdb.ErrInvalid, refdb.Permanent)
+					e.WantClass(err, refdbdriver.ErrInvalid, refdbdriver.Permanent)
 				}
 			}
 			if n := driver.Count("") - asked; n != 0 {
@@ -67,27 +68,27 @@ func refusedRows() []row {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1)))
 			l := e.Hold(db, refB)
 			asked := driver.Count("")
-			empty := []refdb.Update{suite.Move(refB, v1, refdb.Unknown)}
+			empty := []refdbdriver.Update{suite.Move(refB, v1, refdbdriver.Unknown)}
 			for name, err := range map[string]error{
-				"Update":           db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refC, "", v1), suite.Move(refA, v1, refdb.Unknown)}),
+				"Update":           db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refC, "", v1), suite.Move(refA, v1, refdbdriver.Unknown)}),
 				"Under":            db.Update(e.Context(), e.Project, empty, refdb.Under(l.Owner(), l.Token(), refB)),
 				"Advisory":         db.Update(e.Context(), e.Project, empty, refdb.Advisory()),
 				"Lock.Update":      l.Update(e.Context(), empty),
 				"UpdateAndRelease": l.UpdateAndRelease(e.Context(), empty),
-				"CompareAndPut":    suite.ErrorOf(db.CompareAndPut(e.Context(), e.Project, refA, v1, refdb.Unknown)),
-				"Put":              suite.ErrorOf(db.Put(e.Context(), e.Project, refA, refdb.Unknown)),
-				"Prepare":          suite.ErrorOf(db.Prepare(e.Context(), e.Project, []refdb.Update{suite.Move(refA, v1, refdb.Unknown)}, agent)),
+				"CompareAndPut":    suite.ErrorOf(db.CompareAndPut(e.Context(), e.Project, refA, v1, refdbdriver.Unknown)),
+				"Put":              suite.ErrorOf(db.Put(e.Context(), e.Project, refA, refdbdriver.Unknown)),
+				"Prepare":          suite.ErrorOf(db.Intents().Prepare(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, v1, refdbdriver.Unknown)}, agent)),
 			} {
 				if err == nil {
 					e.Errorf("%s was not refused", name)
 					continue
 				}
-				e.WantClass(err, refdb.ErrInvalid, refdb.Permanent)
+				e.WantClass(err, refdbdriver.ErrInvalid, refdbdriver.Permanent)
 			}
 			if n := driver.Count(""); n != asked {
 				e.Errorf("the database was asked %d times", n-asked)
 			}
-			e.WantRefs(map[string]refdb.Value{refA: v1, refB: v1})
+			e.WantRefs(map[string]refdbdriver.Value{refA: v1, refB: v1})
 			e.WantHeld(l)
 		}},
 		{"a ref outside of a lock has no value in it, and is not written through it", func(e *env) {
@@ -95,7 +96,7 @@ func refusedRows() []row {
 			l := e.Hold(db, refA, refC)
 			under := refdb.Under(l.Owner(), l.Token(), refA, refC)
 			asked := driver.Count("")
-			for _, updates := range [][]refdb.Update{{suite.Move(refB, "", v1)}, {suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refC, "", v1)}} {
+			for _, updates := range [][]refdbdriver.Update{{suite.Move(refB, "", v1)}, {suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refC, "", v1)}} {
 				for name, err := range map[string]error{
 					"Value":            suite.ErrorOf(l.Value(refB)),
 					"Lock.Update":      l.Update(e.Context(), updates),
@@ -106,7 +107,7 @@ func refusedRows() []row {
 						e.Errorf("%s of %d refs was not refused", name, len(updates))
 						continue
 					}
-					e.WantClass(err, refdb.ErrInvalid, refdb.Permanent)
+					e.WantClass(err, refdbdriver.ErrInvalid, refdbdriver.Permanent)
 					if !strings.Contains(err.Error(), refB) {
 						e.Errorf("%s does not name the ref: %v", name, err)
 					}
@@ -120,8 +121,8 @@ func refusedRows() []row {
 		}},
 		{"too many refs are refused before the database is asked", func(e *env) {
 			db, driver := e.OpenFaulty(refdb.Options{})
-			refs := make([]string, refdb.MaxUpdateRefs+1)
-			updates := make([]refdb.Update, len(refs))
+			refs := make([]string, refdbdriver.MaxUpdateRefs+1)
+			updates := make([]refdbdriver.Update, len(refs))
 			for i := range refs {
 				refs[i] = fmt.Sprintf("refs/heads/%d", i)
 				updates[i] = suite.Move(refs[i], "", v1)
@@ -130,15 +131,15 @@ func refusedRows() []row {
 			cancel() // so that a Lock that is not refused doesn't wait
 			for name, err := range map[string]error{
 				"Update":  db.Update(e.Context(), e.Project, updates),
-				"TryLock": suite.ErrorOf(db.TryLock(e.Context(), e.Project, refs[:refdb.MaxLockRefs+1]...)),
-				"Lock":    suite.ErrorOf(db.Lock(ended, e.Project, refs[:refdb.MaxLockRefs+1]...)),
+				"TryLock": suite.ErrorOf(db.TryLock(e.Context(), e.Project, refs[:refdbdriver.MaxLockRefs+1]...)),
+				"Lock":    suite.ErrorOf(db.Lock(ended, e.Project, refs[:refdbdriver.MaxLockRefs+1]...)),
 				"GetAll":  suite.ErrorOf(db.GetAll(e.Context(), e.Project, refs...)),
 			} {
 				if err == nil {
 					e.Errorf("%s was not refused", name)
 					continue
 				}
-				e.WantClass(err, refdb.ErrTooMany, refdb.Permanent)
+				e.WantClass(err, refdbdriver.ErrTooMany, refdbdriver.Permanent)
 			}
 			if n := driver.Count(""); n != 0 {
 				e.Errorf("the database was asked %d times", n)
@@ -146,23 +147,23 @@ func refusedRows() []row {
 		}},
 		{"names that git can't place, alone or together, are refused before the database is asked", func(e *env) {
 			db, driver := e.OpenFaulty(refdb.Options{})
-			long := "refs/heads/" + strings.Repeat("x", refdb.MaxPartBytes+1)
+			long := "refs/heads/" + strings.Repeat("x", refdbdriver.MaxPartBytes+1)
 			const above, below = "refs/heads/t", "refs/heads/t/x"
 			for name, c := range map[string]struct {
-				updates []refdb.Update
+				updates []refdbdriver.Update
 				options []refdb.UpdateOption
 				want    error
 			}{
-				"a part that is too long":            {[]refdb.Update{suite.Move(long, "", v1)}, nil, refdb.ErrInvalid},
-				"two new names":                      {[]refdb.Update{suite.Move(above, "", v1), suite.Move(below, refdb.Deleted, v1)}, nil, refdb.ErrNameConflict},
-				"a new name below one that is moved": {[]refdb.Update{suite.Move(above, v1, v2), suite.Move(below, "", v1)}, nil, refdb.ErrNameConflict},
-				"a new name above one that is moved": {[]refdb.Update{suite.Move(above, "", v1), suite.Move(below, v1, v2)}, nil, refdb.ErrNameConflict},
-				"what may or may not be created":     {[]refdb.Update{suite.Move(above, v1, v2)}, []refdb.UpdateOption{refdb.Adopt()}, refdb.ErrInvalid},
+				"a part that is too long":            {[]refdbdriver.Update{suite.Move(long, "", v1)}, nil, refdbdriver.ErrInvalid},
+				"two new names":                      {[]refdbdriver.Update{suite.Move(above, "", v1), suite.Move(below, refdbdriver.Deleted, v1)}, nil, refdbdriver.ErrNameConflict},
+				"a new name below one that is moved": {[]refdbdriver.Update{suite.Move(above, v1, v2), suite.Move(below, "", v1)}, nil, refdbdriver.ErrNameConflict},
+				"a new name above one that is moved": {[]refdbdriver.Update{suite.Move(above, "", v1), suite.Move(below, v1, v2)}, nil, refdbdriver.ErrNameConflict},
+				"what may or may not be created":     {[]refdbdriver.Update{suite.Move(above, v1, v2)}, []refdb.UpdateOption{refdb.Adopt()}, refdbdriver.ErrInvalid},
 			} {
-				e.WantClass(db.Update(e.Context(), e.Project, c.updates, append(c.options, refdb.GitNames())...), c.want, refdb.Permanent)
+				e.WantClass(db.Update(e.Context(), e.Project, c.updates, append(c.options, refdb.GitNames())...), c.want, refdbdriver.Permanent)
 				if c.options == nil {
-					_, err := db.Prepare(e.Context(), e.Project, c.updates, "agent")
-					e.WantClass(err, c.want, refdb.Permanent)
+					_, err := db.Intents().Prepare(e.Context(), e.Project, c.updates, "agent")
+					e.WantClass(err, c.want, refdbdriver.Permanent)
 				}
 				if n := driver.Count(""); n != 0 {
 					e.Errorf("%s: the database was asked %d times", name, n)
@@ -171,20 +172,20 @@ func refusedRows() []row {
 		}},
 		{"names that git need not place are no matter of its", func(e *env) {
 			db := e.Open(refdb.Options{})
-			long := "refs/heads/" + strings.Repeat("x", refdb.MaxPartBytes+1)
+			long := "refs/heads/" + strings.Repeat("x", refdbdriver.MaxPartBytes+1)
 			const above, below = "refs/heads/t", "refs/heads/t/x"
-			e.Must(db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(long, "", v1), suite.Move(above, "", v1), suite.Move(below, "", v1)}))
+			e.Must(db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(long, "", v1), suite.Move(above, "", v1), suite.Move(below, "", v1)}))
 			// What is there is moved and deleted.
-			p, err := db.Prepare(e.Context(), e.Project, []refdb.Update{suite.Move(long, v1, v2), suite.Move(above, v1, v2), suite.Move(below, v1, v2)}, "agent")
+			p, err := db.Intents().Prepare(e.Context(), e.Project, []refdbdriver.Update{suite.Move(long, v1, v2), suite.Move(above, v1, v2), suite.Move(below, v1, v2)}, "agent")
 			e.Must(err)
-			e.Must(db.Finish(e.Context(), p, []string{long, above, below}, nil))
-			e.Must(db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(long, v2, refdb.Deleted), suite.Move(above, v2, v3), suite.Move(below, v2, refdb.Deleted)}, refdb.GitNames()))
+			e.Must(db.Intents().Finish(e.Context(), p, []string{long, above, below}, nil))
+			e.Must(db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(long, v2, refdbdriver.Deleted), suite.Move(above, v2, v3), suite.Move(below, v2, refdbdriver.Deleted)}, refdb.GitNames()))
 		}},
 		{"a request about no ref, or about one twice, is refused before the database is asked", func(e *env) {
 			db, driver := e.OpenFaulty(refdb.Options{})
 			for name, err := range map[string]error{
 				"Update of none":        db.Update(e.Context(), e.Project, nil),
-				"Update of one as two":  db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refA, "", v2)}),
+				"Update of one as two":  db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refA, "", v2)}),
 				"TryLock of none":       suite.ErrorOf(db.TryLock(e.Context(), e.Project)),
 				"TryLock of one as two": suite.ErrorOf(db.TryLock(e.Context(), e.Project, refA, refB, refA)),
 			} {
@@ -192,7 +193,7 @@ func refusedRows() []row {
 					e.Errorf("%s was not refused", name)
 					continue
 				}
-				e.WantClass(err, refdb.ErrInvalid, refdb.Permanent)
+				e.WantClass(err, refdbdriver.ErrInvalid, refdbdriver.Permanent)
 			}
 			if n := driver.Count(""); n != 0 {
 				e.Errorf("the database was asked %d times", n)
@@ -208,7 +209,7 @@ func refusedRows() []row {
 				if _, err := refdb.New(e.A.Driver, o); err == nil {
 					e.Errorf("%+v was not refused", o)
 				} else {
-					e.WantClass(err, refdb.ErrInvalid, refdb.Permanent)
+					e.WantClass(err, refdbdriver.ErrInvalid, refdbdriver.Permanent)
 				}
 			}
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
@@ -231,7 +232,7 @@ func replyRows() []row {
 					e.Errorf("it took %d requests", n)
 				}
 				e.WantHeld(l)
-				e.Must(l.Update(e.Context(), []refdb.Update{suite.Move(refB, "", refdb.Deleted)}))
+				e.Must(l.Update(e.Context(), []refdbdriver.Update{suite.Move(refB, "", refdbdriver.Deleted)}))
 				e.Must(l.Release(e.Context()))
 				e.WantFree(refA, refB)
 			}
@@ -262,7 +263,7 @@ func replyRows() []row {
 			if l != nil || err == nil {
 				e.Fatalf("got %v, %v", l, err)
 			}
-			if class := refdb.ClassOf(err); class != refdb.Retryable && class != refdb.OutcomeUnknown {
+			if class := refdbdriver.ClassOf(err); class != refdbdriver.Retryable && class != refdbdriver.OutcomeUnknown {
 				e.Errorf("%v is %v", err, class)
 			}
 			e.Eventually("no lock is left", func() bool { return e.Free(refA, refB) })
@@ -285,8 +286,8 @@ func replyRows() []row {
 		{"P7 an update whose reply was lost is found to have happened, and is not repeated", func(e *env) {
 			db, driver := e.OpenFaulty(refdb.Options{})
 			driver.Inject(suite.LoseReply("Update"))
-			e.Must(db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1), suite.Move(refB, "", v1)}))
-			e.WantRefs(map[string]refdb.Value{refA: v1, refB: v1})
+			e.Must(db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, "", v1), suite.Move(refB, "", v1)}))
+			e.WantRefs(map[string]refdbdriver.Value{refA: v1, refB: v1})
 			if n := driver.Count("Update"); n != 1 {
 				e.Errorf("it was sent %d times", n)
 			}
@@ -298,18 +299,18 @@ func replyRows() []row {
 			if old, err := db.Put(e.Context(), e.Project, refA, v3); old != v2 || err != nil {
 				e.Errorf("put: %q, %v", old, err)
 			}
-			e.WantRefs(map[string]refdb.Value{refA: v3, refB: v1})
+			e.WantRefs(map[string]refdbdriver.Value{refA: v3, refB: v1})
 		}},
 		{"P7 an update that never arrived, or may yet, has an unknown outcome", func(e *env) {
 			db, driver := e.OpenFaulty(refdb.Options{})
 			driver.Inject(suite.LoseRequest("Update"))
-			e.WantClass(db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1)}), refdb.ErrOutcomeUnknown, refdb.OutcomeUnknown)
+			e.WantClass(db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, "", v1)}), refdbdriver.ErrOutcomeUnknown, refdbdriver.OutcomeUnknown)
 			driver.Inject(suite.LoseRequest("Update"))
 			put, err := db.CompareAndPut(e.Context(), e.Project, refA, "", v1)
 			if put {
 				e.Error("it was put")
 			}
-			e.WantClass(err, refdb.ErrOutcomeUnknown, refdb.OutcomeUnknown)
+			e.WantClass(err, refdbdriver.ErrOutcomeUnknown, refdbdriver.OutcomeUnknown)
 			e.WantRefs(nil)
 		}},
 		{"P7 an update that was overwritten before it could be looked for has an unknown outcome", func(e *env) {
@@ -320,8 +321,8 @@ func replyRows() []row {
 				e.Must(e.Update(e.B, suite.Move(refA, v2, v1))) // an equal value, written by another
 				return suite.ErrLost
 			}))
-			err := db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1)})
-			e.WantClass(err, refdb.ErrOutcomeUnknown, refdb.OutcomeUnknown)
+			err := db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, "", v1)})
+			e.WantClass(err, refdbdriver.ErrOutcomeUnknown, refdbdriver.OutcomeUnknown)
 		}},
 		{"P7 an equal write of somebody else is not taken for one's own", func(e *env) {
 			db, driver := e.OpenFaulty(refdb.Options{})
@@ -329,8 +330,8 @@ func replyRows() []row {
 				e.Must(e.Update(e.B, suite.Move(refA, "", v1)))
 				return suite.ErrLost
 			}))
-			err := db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1)})
-			e.WantClass(err, refdb.ErrOutcomeUnknown, refdb.OutcomeUnknown)
+			err := db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, "", v1)})
+			e.WantClass(err, refdbdriver.ErrOutcomeUnknown, refdbdriver.OutcomeUnknown)
 		}},
 		{"P7 an update whose reply was lost, and that can't be looked for, has an unknown outcome", func(e *env) {
 			db, driver := e.OpenFaulty(refdb.Options{})
@@ -342,8 +343,8 @@ func replyRows() []row {
 				lost = true
 				return errors.Join(suite.ErrLost, c.Do())
 			})
-			err := db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1)})
-			e.WantClass(err, refdb.ErrOutcomeUnknown, refdb.OutcomeUnknown)
+			err := db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, "", v1)})
+			e.WantClass(err, refdbdriver.ErrOutcomeUnknown, refdbdriver.OutcomeUnknown)
 		}},
 		{"P7 a fenced update whose reply was lost happens once", func(e *env) {
 			for i, fault := range []func(string) func(suite.Call) error{suite.LoseReply, suite.LoseRequest} {
@@ -351,9 +352,9 @@ func replyRows() []row {
 				ref := []string{refA, refB}[i]
 				l := e.Hold(db, ref)
 				driver.Inject(fault("Update"))
-				e.Must(l.Update(e.Context(), []refdb.Update{suite.Move(ref, "", v1)}))
+				e.Must(l.Update(e.Context(), []refdbdriver.Update{suite.Move(ref, "", v1)}))
 				driver.Inject(fault("Update"))
-				e.Must(l.Update(e.Context(), []refdb.Update{suite.Move(ref, v1, v2)}))
+				e.Must(l.Update(e.Context(), []refdbdriver.Update{suite.Move(ref, v1, v2)}))
 				if got := e.GetOne(ref).Value; got != v2 {
 					e.Errorf("it holds %q", got)
 				}
@@ -366,11 +367,11 @@ func replyRows() []row {
 				ref := []string{refA, refB}[i]
 				l := e.Hold(db, ref, refC)
 				driver.Inject(fault("Update"))
-				e.Must(l.UpdateAndRelease(e.Context(), []refdb.Update{suite.Move(ref, "", v1)}))
+				e.Must(l.UpdateAndRelease(e.Context(), []refdbdriver.Update{suite.Move(ref, "", v1)}))
 				if got := e.GetOne(ref).Value; got != v1 {
 					e.Errorf("it holds %q", got)
 				}
-				e.WantEnd(l, refdb.ErrReleased)
+				e.WantEnd(l, refdbdriver.ErrReleased)
 				e.WantFree(ref, refC)
 			}
 		}},
@@ -378,9 +379,9 @@ func replyRows() []row {
 			db, driver := e.OpenFaulty(suite.FastHeartbeat())
 			l := e.Hold(db, refA)
 			driver.Inject(e.DelayRequest("Update"))
-			e.Must(l.UpdateAndRelease(e.Context(), []refdb.Update{suite.Move(refA, "", v1)}))
-			e.WantRefs(map[string]refdb.Value{refA: v1})
-			e.WantEnd(l, refdb.ErrReleased)
+			e.Must(l.UpdateAndRelease(e.Context(), []refdbdriver.Update{suite.Move(refA, "", v1)}))
+			e.WantRefs(map[string]refdbdriver.Value{refA: v1})
+			e.WantEnd(l, refdbdriver.ErrReleased)
 			e.WantFree(refA)
 		}},
 		{"P7 after an update that releases, with an unknown outcome, a release claims no loss", func(e *env) {
@@ -399,9 +400,9 @@ func replyRows() []row {
 						return c.Do()
 					}
 				})
-				err := l.UpdateAndRelease(e.Context(), []refdb.Update{suite.Move(refA, "", refdb.Deleted)})
-				e.WantClass(err, refdb.ErrOutcomeUnknown, refdb.OutcomeUnknown)
-				if err := l.Release(e.Context()); errors.Is(err, refdb.ErrLockLost) {
+				err := l.UpdateAndRelease(e.Context(), []refdbdriver.Update{suite.Move(refA, "", refdbdriver.Deleted)})
+				e.WantClass(err, refdbdriver.ErrOutcomeUnknown, refdbdriver.OutcomeUnknown)
+				if err := l.Release(e.Context()); errors.Is(err, refdbdriver.ErrLockLost) {
 					e.Errorf("the lock was not lost, but: %v", err)
 				}
 			}
@@ -428,8 +429,8 @@ func replyRows() []row {
 				}
 				return err
 			})
-			e.Must(l.UpdateAndRelease(e.Context(), []refdb.Update{suite.Move(refA, "", v1)}))
-			e.WantEnd(l, refdb.ErrReleased)
+			e.Must(l.UpdateAndRelease(e.Context(), []refdbdriver.Update{suite.Move(refA, "", v1)}))
+			e.WantEnd(l, refdbdriver.ErrReleased)
 		}},
 		{"P7 a release whose reply was lost is no loss, and leaves nothing", func(e *env) {
 			for _, fault := range []func(string) func(suite.Call) error{suite.LoseReply, suite.LoseRequest} {
@@ -437,7 +438,7 @@ func replyRows() []row {
 				l := e.Hold(db, refA, refB)
 				driver.Inject(fault("Release"))
 				e.Must(l.Release(e.Context()))
-				e.WantEnd(l, refdb.ErrReleased)
+				e.WantEnd(l, refdbdriver.ErrReleased)
 				e.WantFree(refA, refB)
 				e.Must(l.Release(e.Context()))
 			}
@@ -446,8 +447,8 @@ func replyRows() []row {
 			db, driver := e.OpenFaulty(refdb.Options{})
 			l := e.Hold(db, refA)
 			driver.Inject(func(suite.Call) error { return suite.ErrDown })
-			e.WantClass(l.Release(e.Context()), refdb.ErrUnavailable, refdb.Retryable)
-			e.WantEnd(l, refdb.ErrReleased)
+			e.WantClass(l.Release(e.Context()), refdbdriver.ErrUnavailable, refdbdriver.Retryable)
+			e.WantEnd(l, refdbdriver.ErrReleased)
 			driver.Inject(nil)
 			e.Must(l.Release(e.Context()))
 			e.WantFree(refA)
@@ -468,21 +469,21 @@ func replyRows() []row {
 			db, driver := e.OpenFaulty(refdb.Options{})
 			for _, method := range []string{"Get", "Update", "Acquire", "Release", "PurgeTombstones", "Remove"} {
 				driver.Inject(suite.OnFirst(method, func(suite.Call) error { return suite.ErrDown }))
-				e.Must(db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", refdb.Deleted)}))
+				e.Must(db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, "", refdbdriver.Deleted)}))
 				e.Must(e.Hold(db, refA).Release(e.Context()))
 				_, err := db.Get(e.Context(), e.Project, refA)
 				e.Must(err)
-				_, err = db.PurgeTombstones(e.Context(), e.Project, 0)
+				_, err = db.Operator().PurgeTombstones(e.Context(), e.Project, 0)
 				e.Must(err)
-				_, err = db.RemoveProject(e.Context(), e.Project)
+				_, err = db.Projects().Remove(e.Context(), e.Project)
 				e.Must(err)
 			}
 			driver.Inject(func(suite.Call) error { return suite.ErrDown })
-			e.WantClass(db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1)}), refdb.ErrUnavailable, refdb.Retryable)
+			e.WantClass(db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, "", v1)}), refdbdriver.ErrUnavailable, refdbdriver.Retryable)
 			_, err := db.TryLock(e.Context(), e.Project, refA)
-			e.WantClass(err, refdb.ErrUnavailable, refdb.Retryable)
+			e.WantClass(err, refdbdriver.ErrUnavailable, refdbdriver.Retryable)
 			_, err = db.Get(e.Context(), e.Project, refA)
-			e.WantClass(err, refdb.ErrUnavailable, refdb.Retryable)
+			e.WantClass(err, refdbdriver.ErrUnavailable, refdbdriver.Retryable)
 		}},
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/operator"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -17,14 +19,14 @@ func historyRows() []row {
 	return []row{
 		{"a change says which process made it, and for whom", func(e *env) {
 			db := e.Open(refdb.Options{By: "alice@host"})
-			e.Must(db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1)}))
-			e.Must(db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, v1, v2)}, refdb.By("bob, the builder")))
+			e.Must(db.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, "", v1)}))
+			e.Must(db.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, v1, v2)}, refdb.By("bob, the builder")))
 			l := e.Hold(db, refA)
-			e.Must(l.UpdateAndRelease(e.Context(), []refdb.Update{suite.Move(refA, v2, v3)}, refdb.By("carol")))
-			p, err := db.Prepare(e.Context(), e.Project, []refdb.Update{suite.Move(refB, "", v1)}, agent)
+			e.Must(l.UpdateAndRelease(e.Context(), []driver.Update{suite.Move(refA, v2, v3)}, refdb.By("carol")))
+			p, err := db.Intents().Prepare(e.Context(), e.Project, []driver.Update{suite.Move(refB, "", v1)}, agent)
 			e.Must(err)
-			e.Must(db.Finish(e.Context(), p, []string{refB}, nil))
-			if _, err := db.RemoveProject(e.Context(), e.Project); err != nil {
+			e.Must(db.Intents().Finish(e.Context(), p, []string{refB}, nil))
+			if _, err := db.Projects().Remove(e.Context(), e.Project); err != nil {
 				e.Error(err)
 			}
 			var by []string
@@ -43,7 +45,7 @@ func historyRows() []row {
 		{"a name that can't be recorded is refused before anything is written", func(e *env) {
 			db := e.Open(refdb.Options{})
 			for _, name := range []string{"a\nb", "\t", "\xff", strings.Repeat("x", 201)} {
-				if err := db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1)}, refdb.By(name)); !errors.Is(err, refdb.ErrInvalid) {
+				if err := db.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, "", v1)}, refdb.By(name)); !errors.Is(err, driver.ErrInvalid) {
 					e.Errorf("%q: %v", name, err)
 				}
 			}
@@ -54,7 +56,7 @@ func historyRows() []row {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			at := e.Complete()
 			e.Must(e.Update(e.A, suite.Move(refA, v1, v2)))
-			for position, want := range map[refdb.Position]error{at: nil, -1: refdb.ErrPruned, 1 << 61: refdb.ErrInvalid} {
+			for position, want := range map[driver.Position]error{at: nil, -1: driver.ErrPruned, 1 << 61: driver.ErrInvalid} {
 				var got []string
 				var failed error
 				for r, err := range db.RefsAt(e.Context(), e.Project, "refs/heads/", position) {
@@ -66,7 +68,7 @@ func historyRows() []row {
 					e.Errorf("at %d: %v, %v", position, got, failed)
 				}
 			}
-			if _, err := db.PositionAt(e.Context(), time.Now().Add(-1000*time.Hour)); !errors.Is(err, refdb.ErrPruned) {
+			if _, err := db.PositionAt(e.Context(), time.Now().Add(-1000*time.Hour)); !errors.Is(err, driver.ErrPruned) {
 				e.Errorf("long before the history: %v", err)
 			}
 			now, err := db.Now(e.Context())
@@ -81,19 +83,19 @@ func historyRows() []row {
 			e.Must(err)
 			const n = 20
 			go func() {
-				old := refdb.Unknown
+				old := driver.Unknown
 				for i := range n {
-					to := []refdb.Value{v1, v2}[i%2]
+					to := []driver.Value{v1, v2}[i%2]
 					_ = e.Update(e.A, suite.Move(refA, old, to))
 					old = to
 				}
 			}()
-			var got []refdb.Change
+			var got []driver.Change
 			for cursor := begin; len(got) < n; {
 				for c, err := range db.Changes(e.Context(), refdb.ChangeQuery{Project: e.Project, After: cursor}) {
 					e.Must(err)
 					got = append(got, c.Changes...)
-					cursor, err = refdb.ParseCursor(c.Cursor.String())
+					cursor, err = driver.ParseCursor(c.Cursor.String())
 					e.Must(err)
 					if len(c.Changes) > 0 {
 						break // and go on with another reader
@@ -136,10 +138,10 @@ func historyRows() []row {
 			begin, err := db.HistoryEnd(e.Context())
 			e.Must(err)
 			const readers = 100
-			caughtUp, received := make(chan error, readers), make(chan []refdb.Change, readers)
+			caughtUp, received := make(chan error, readers), make(chan []driver.Change, readers)
 			for range readers {
 				go func() {
-					var got []refdb.Change
+					var got []driver.Change
 					told := false
 					for c, err := range db.Changes(e.Context(), refdb.ChangeQuery{Project: e.Project, After: begin}) {
 						if !told {
@@ -201,7 +203,7 @@ func historyRows() []row {
 		{"a cursor is good for the history that it was read from", func(e *env) {
 			db := e.Open(refdb.Options{})
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
-			var cursor refdb.Cursor
+			var cursor driver.Cursor
 			for c, err := range db.Changes(e.Context(), refdb.ChangeQuery{Project: e.Project}) {
 				e.Must(err)
 				if cursor = c.Cursor; len(c.Changes) > 0 {
@@ -210,7 +212,7 @@ func historyRows() []row {
 			}
 			read := func(text string) error {
 				e.Helper()
-				cursor, err := refdb.ParseCursor(text)
+				cursor, err := driver.ParseCursor(text)
 				if err != nil {
 					return err
 				}
@@ -226,25 +228,25 @@ func historyRows() []row {
 				name, old, new string
 				want           error
 			}{
-				{"of another database", `"Epoch":"`, `"Epoch":"x`, refdb.ErrRewound},
-				{"behind a change that is gone", refA, refB, refdb.ErrRewound},
-				{"behind another change", `"Op":"` + op, `"Op":"x` + op, refdb.ErrRewound},
-				{"of the future", fmt.Sprintf(`"Mark":{"Position":%d`, cursor.Position()+1), `"Mark":{"Position":2305843009213693952`, refdb.ErrRewound},
-				{"before the beginning", fmt.Sprintf(`"Mark":{"Position":%d`, cursor.Position()+1), `"Mark":{"Position":-5`, refdb.ErrPruned},
-				{"of another version", `"Version":1`, `"Version":2`, refdb.ErrInvalid},
+				{"of another database", `"Epoch":"`, `"Epoch":"x`, driver.ErrRewound},
+				{"behind a change that is gone", refA, refB, driver.ErrRewound},
+				{"behind another change", `"Op":"` + op, `"Op":"x` + op, driver.ErrRewound},
+				{"of the future", fmt.Sprintf(`"Mark":{"Position":%d`, cursor.Position()+1), `"Mark":{"Position":2305843009213693952`, driver.ErrRewound},
+				{"before the beginning", fmt.Sprintf(`"Mark":{"Position":%d`, cursor.Position()+1), `"Mark":{"Position":-5`, driver.ErrPruned},
+				{"of another version", `"Version":1`, `"Version":2`, driver.ErrInvalid},
 			} {
 				if err := read(edited(e, text, c.old, c.new)); !errors.Is(err, c.want) {
 					e.Errorf("a cursor %s: %v, want %v", c.name, err, c.want)
 				}
 			}
 			for _, text := range []string{"x", text[1:], text[:len(text)-5], "refdb-", "refdb-e30"} {
-				if _, err := refdb.ParseCursor(text); !errors.Is(err, refdb.ErrInvalid) {
+				if _, err := driver.ParseCursor(text); !errors.Is(err, driver.ErrInvalid) {
 					e.Errorf("%s: %v", text, err)
 				}
 			}
 			for _, q := range []refdb.ChangeQuery{{Prefix: refA}, {Project: "RECLAIM_x"}, {Project: "p", Prefix: "\x00"}} {
 				for _, err := range db.Changes(e.Context(), q) {
-					if !errors.Is(err, refdb.ErrInvalid) {
+					if !errors.Is(err, driver.ErrInvalid) {
 						e.Errorf("%+v: %v", q, err)
 					}
 				}
@@ -271,38 +273,38 @@ func pruneRows() []row {
 		db := e.Open(refdb.Options{})
 		begin, err := db.HistoryEnd(e.Context())
 		e.Must(err)
-		for _, v := range [][2]refdb.Value{{"", v1}, {v1, v2}, {v2, v3}} {
+		for _, v := range [][2]driver.Value{{"", v1}, {v1, v2}, {v2, v3}} {
 			e.Must(e.Update(e.A, suite.Move(refA, v[0], v[1])))
 		}
 		e.Complete()
-		prune := func(o refdb.PruneOptions) int {
+		prune := func(o operator.PruneOptions) int {
 			e.Helper()
-			n, err := db.PruneHistory(e.Context(), o)
+			n, err := db.Operator().PruneHistory(e.Context(), o)
 			e.Must(err)
 			return n
 		}
-		if n := prune(refdb.PruneOptions{OlderThan: time.Hour}); n != 0 {
+		if n := prune(operator.PruneOptions{OlderThan: time.Hour}); n != 0 {
 			e.Errorf("%d young changes were pruned", n)
 		}
-		e.Must(e.A.PutFollower(e.Context(), refdb.Follower{Name: "f", Cursor: begin.String(), Read: begin.Position()}))
-		if n := prune(refdb.PruneOptions{}); n != 0 {
+		e.Must(e.A.PutFollower(e.Context(), driver.Follower{Name: "f", Cursor: begin.String(), Read: begin.Position()}))
+		if n := prune(operator.PruneOptions{}); n != 0 {
 			e.Errorf("%d unread changes were pruned", n)
 		}
-		if n := prune(refdb.PruneOptions{EvenUnread: time.Hour}); n != 0 {
+		if n := prune(operator.PruneOptions{EvenUnread: time.Hour}); n != 0 {
 			e.Errorf("%d unread young changes were pruned", n)
 		}
-		if n := prune(refdb.PruneOptions{EvenUnread: time.Nanosecond, Keep: 1}); n != 2 {
+		if n := prune(operator.PruneOptions{EvenUnread: time.Nanosecond, Keep: 1}); n != 2 {
 			e.Errorf("%d changes were pruned though unread, but the last", n)
 		}
 		e.WantLog("a 2>3")
 		for _, err := range db.Changes(e.Context(), refdb.ChangeQuery{After: begin}) {
-			if !errors.Is(err, refdb.ErrPruned) {
+			if !errors.Is(err, driver.ErrPruned) {
 				e.Errorf("a reader who comes too late: %v", err)
 			}
 			break
 		}
-		for _, o := range []refdb.PruneOptions{{OlderThan: -1}, {Keep: -1}, {EvenUnread: -1}} {
-			if _, err := db.PruneHistory(e.Context(), o); !errors.Is(err, refdb.ErrInvalid) {
+		for _, o := range []operator.PruneOptions{{OlderThan: -1}, {Keep: -1}, {EvenUnread: -1}} {
+			if _, err := db.Operator().PruneHistory(e.Context(), o); !errors.Is(err, driver.ErrInvalid) {
 				e.Errorf("%+v: %v", o, err)
 			}
 		}

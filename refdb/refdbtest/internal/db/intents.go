@@ -7,6 +7,10 @@ import (
 	"strings"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/intents"
+	"github.com/globalrefdb/globalrefdb/refdb/operator"
+	"github.com/globalrefdb/globalrefdb/refdb/projects"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -14,76 +18,76 @@ func intentRows() []row {
 	return []row{
 		{"what is prepared is finished: done, dropped, or later", func(e *env) {
 			db := e.Open(refdb.Options{})
-			e.Must(db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1), suite.Move(refB, "", v1)}))
-			p := prepareWith(e, db, suite.Move(refC, "", v2), suite.Move(refA, v1, v2), suite.Move(refB, v1, refdb.Deleted))
-			want := []refdb.Update{suite.Move(refA, v1, v2), suite.Move(refB, v1, refdb.Deleted), suite.Move(refC, "", v2)}
+			e.Must(db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, "", v1), suite.Move(refB, "", v1)}))
+			p := prepareWith(e, db, suite.Move(refC, "", v2), suite.Move(refA, v1, v2), suite.Move(refB, v1, refdbdriver.Deleted))
+			want := []refdbdriver.Update{suite.Move(refA, v1, v2), suite.Move(refB, v1, refdbdriver.Deleted), suite.Move(refC, "", v2)}
 			if p.Project != e.Project || p.Owner != db.Owner() || p.Token <= 0 || !slices.Equal(p.Updates, want) {
 				e.Errorf("got %+v", p)
 			}
 			e.WantIntended(preparationOf(p))
-			e.Must(db.Finish(e.Context(), p, []string{refB}, nil))
-			e.Must(db.Finish(e.Context(), p, nil, []string{refA}))
+			e.Must(db.Intents().Finish(e.Context(), p, []string{refB}, nil))
+			e.Must(db.Intents().Finish(e.Context(), p, nil, []string{refA}))
 			e.WantIntended(preparationOf(p), refC)
-			e.Must(db.Finish(e.Context(), p, []string{refC}, nil))
-			e.WantRefs(map[string]refdb.Value{refA: v1, refB: refdb.Deleted, refC: v2})
+			e.Must(db.Intents().Finish(e.Context(), p, []string{refC}, nil))
+			e.WantRefs(map[string]refdbdriver.Value{refA: v1, refB: refdbdriver.Deleted, refC: v2})
 			e.WantNone()
 		}},
 		{"a preparation that is refused says why, and leaves nothing", func(e *env) {
 			db, other := e.Open(refdb.Options{}), e.Open(refdb.Options{})
-			e.Must(db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1)}))
-			_, err := db.Prepare(e.Context(), e.Project, []refdb.Update{suite.Move(refA, v2, v3), suite.Move(refB, "", v1)}, agent)
-			e.WantMismatches(err, refdb.Mismatch{Ref: refA, Want: v2, Have: v1})
-			e.WantClass(err, refdb.ErrMismatch, refdb.Permanent)
+			e.Must(db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, "", v1)}))
+			_, err := db.Intents().Prepare(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, v2, v3), suite.Move(refB, "", v1)}, agent)
+			e.WantMismatches(err, refdbdriver.Mismatch{Ref: refA, Want: v2, Have: v1})
+			e.WantClass(err, refdbdriver.ErrMismatch, refdbdriver.Permanent)
 			e.WantNone()
 			p := prepareWith(e, other, suite.Move(refA, v1, v2))
-			_, err = db.Prepare(e.Context(), e.Project, []refdb.Update{suite.Move(refA, v2, v3), suite.Move(refB, "", v1)}, agent)
+			_, err = db.Intents().Prepare(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, v2, v3), suite.Move(refB, "", v1)}, agent)
 			e.WantHolders(err, refA)
-			e.WantClass(err, refdb.ErrLocked, refdb.Retryable)
+			e.WantClass(err, refdbdriver.ErrLocked, refdbdriver.Retryable)
 			e.WantFree(refB)
-			e.Must(other.Finish(e.Context(), p, nil, []string{refA}))
+			e.Must(other.Intents().Finish(e.Context(), p, nil, []string{refA}))
 			e.WantNone()
 		}},
 		{"an intent keeps out whatever else would move the ref or take its lock", func(e *env) {
 			db := e.Open(refdb.Options{})
 			other, driver := e.OpenFaulty(refdb.Options{})
-			e.Must(db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1)}))
+			e.Must(db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, "", v1)}))
 			p := prepareWith(e, db, suite.Move(refA, v1, v2))
 			e.Age(preparationOf(p), 50*years)
 			for _, x := range []*refdb.DB{db, other} {
 				for name, err := range map[string]error{
 					"TryLock":       suite.ErrorOf(x.TryLock(e.Context(), e.Project, refA)),
-					"Update":        x.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, v1, v3)}),
-					"Advisory":      x.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, v1, v3)}, refdb.Advisory()),
+					"Update":        x.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, v1, v3)}),
+					"Advisory":      x.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, v1, v3)}, refdb.Advisory()),
 					"Put":           suite.ErrorOf(x.Put(e.Context(), e.Project, refA, v3)),
-					"Prepare":       suite.ErrorOf(x.Prepare(e.Context(), e.Project, []refdb.Update{suite.Move(refA, v1, v3)}, agent)),
-					"RemoveProject": suite.ErrorOf(x.RemoveProject(e.Context(), e.Project)),
-					"Force":         suite.ErrorOf(x.RemoveProject(e.Context(), e.Project, refdb.Force())),
-					"Purge":         suite.ErrorOf(x.Purge(e.Context(), listLocks(e, x, refdb.LockFilter{Project: e.Project}))),
-					"PurgeFresh":    suite.ErrorOf(x.Purge(e.Context(), listLocks(e, x, refdb.LockFilter{Project: e.Project}), refdb.PurgeFresh())),
+					"Prepare":       suite.ErrorOf(x.Intents().Prepare(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, v1, v3)}, agent)),
+					"RemoveProject": suite.ErrorOf(x.Projects().Remove(e.Context(), e.Project)),
+					"Force":         suite.ErrorOf(x.Projects().Remove(e.Context(), e.Project, projects.Force())),
+					"Purge":         suite.ErrorOf(x.Operator().Purge(e.Context(), listLocks(e, x, refdbdriver.LockFilter{Project: e.Project}))),
+					"PurgeFresh":    suite.ErrorOf(x.Operator().Purge(e.Context(), listLocks(e, x, refdbdriver.LockFilter{Project: e.Project}), operator.PurgeFresh())),
 				} {
 					if err == nil {
 						e.Errorf("%s was not refused", name)
 						continue
 					}
-					e.WantClass(err, refdb.ErrLocked, refdb.Retryable)
+					e.WantClass(err, refdbdriver.ErrLocked, refdbdriver.Retryable)
 				}
 			}
 			ctx, cancel := context.WithCancel(e.Context())
 			defer cancel()
 			waiting := waitFirst(e, ctx, other, driver, refA)
 			cancel()
-			e.WantIs(waiting.gaveUp(), refdb.ErrLocked)
+			e.WantIs(waiting.gaveUp(), refdbdriver.ErrLocked)
 			e.WantIntended(preparationOf(p))
-			e.WantRefs(map[string]refdb.Value{refA: v1})
-			e.Must(db.Finish(e.Context(), p, []string{refA}, nil))
-			e.WantRefs(map[string]refdb.Value{refA: v2})
+			e.WantRefs(map[string]refdbdriver.Value{refA: v1})
+			e.Must(db.Intents().Finish(e.Context(), p, []string{refA}, nil))
+			e.WantRefs(map[string]refdbdriver.Value{refA: v2})
 		}},
 		{"one lock among those to purge that stands for an intent refuses all", func(e *env) {
 			db := e.Open(refdb.Options{})
 			old := e.Acquire(e.A, refA)
 			e.Age(old, stale)
 			prepareWith(e, db, suite.Move(refB, "", v1))
-			removed, err := db.Purge(e.Context(), listLocks(e, db, refdb.LockFilter{Project: e.Project}), refdb.PurgeFresh())
+			removed, err := db.Operator().Purge(e.Context(), listLocks(e, db, refdbdriver.LockFilter{Project: e.Project}), operator.PurgeFresh())
 			e.WantHolders(err, refB)
 			if len(removed) != 0 {
 				e.Errorf("removed %+v", removed)
@@ -104,7 +108,7 @@ func intentRows() []row {
 				}
 				got <- l
 			}()
-			e.Must(db.Finish(e.Context(), p, []string{refA}, nil))
+			e.Must(db.Intents().Finish(e.Context(), p, []string{refA}, nil))
 			if l := suite.Receive(e, got, "the lock"); l != nil {
 				e.WantLocked(l, refA, v1)
 			}
@@ -112,17 +116,17 @@ func intentRows() []row {
 		{"P7 what was finished can't be finished again", func(e *env) {
 			db := e.Open(refdb.Options{})
 			p := prepareWith(e, db, suite.Move(refA, "", v1), suite.Move(refB, "", v1))
-			e.Must(db.Finish(e.Context(), p, []string{refA, refB}, nil))
-			e.Must(db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, v1, refdb.Deleted), suite.Move(refB, v1, refdb.Deleted)}))
+			e.Must(db.Intents().Finish(e.Context(), p, []string{refA, refB}, nil))
+			e.Must(db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, v1, refdbdriver.Deleted), suite.Move(refB, v1, refdbdriver.Deleted)}))
 			for _, err := range []error{
-				db.Finish(e.Context(), p, []string{refA, refB}, nil),
-				db.Finish(e.Context(), p, nil, []string{refA, refB}),
-				db.Finish(e.Context(), p, []string{refA}, []string{refB}),
+				db.Intents().Finish(e.Context(), p, []string{refA, refB}, nil),
+				db.Intents().Finish(e.Context(), p, nil, []string{refA, refB}),
+				db.Intents().Finish(e.Context(), p, []string{refA}, []string{refB}),
 			} {
 				e.WantLost(err, refA, refB)
-				e.WantClass(err, refdb.ErrLockLost, refdb.StaleOwner)
+				e.WantClass(err, refdbdriver.ErrLockLost, refdbdriver.StaleOwner)
 			}
-			e.WantRefs(map[string]refdb.Value{refA: refdb.Deleted, refB: refdb.Deleted})
+			e.WantRefs(map[string]refdbdriver.Value{refA: refdbdriver.Deleted, refB: refdbdriver.Deleted})
 		}},
 		{"P8 intents are not beaten", func(e *env) {
 			db := e.Open(suite.FastHeartbeat())
@@ -141,42 +145,42 @@ func intentRows() []row {
 			db := e.Open(refdb.Options{})
 			p := prepareWith(e, db, suite.Move(refA, "", v1))
 			e.Must(db.Close())
-			if err := db.Finish(e.Context(), p, []string{refA}, nil); !errors.Is(err, refdb.ErrClosed) {
+			if err := db.Intents().Finish(e.Context(), p, []string{refA}, nil); !errors.Is(err, refdbdriver.ErrClosed) {
 				e.Errorf("Finish: %v", err)
 			}
-			if _, err := db.Prepare(e.Context(), e.Project, []refdb.Update{suite.Move(refB, "", v1)}, agent); !errors.Is(err, refdb.ErrClosed) {
+			if _, err := db.Intents().Prepare(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refB, "", v1)}, agent); !errors.Is(err, refdbdriver.ErrClosed) {
 				e.Errorf("Prepare: %v", err)
 			}
 			next := e.Open(refdb.Options{})
-			found := listIntents(e, next, refdb.IntentFilter{Project: e.Project, Owner: "site-x"})
-			e.Must(next.Finish(e.Context(), preparationFrom(found), []string{refA}, nil))
-			e.WantRefs(map[string]refdb.Value{refA: v1})
+			found := listIntents(e, next, refdbdriver.IntentFilter{Project: e.Project, Owner: "site-x"})
+			e.Must(next.Intents().Finish(e.Context(), preparationFrom(found), []string{refA}, nil))
+			e.WantRefs(map[string]refdbdriver.Value{refA: v1})
 			e.WantNone()
 		}},
 		{"an intent says who asked, and so does the history of what is done, whoever finishes it", func(e *env) {
 			db := e.Open(refdb.Options{By: "the process"})
 			mine := prepareWith(e, db, suite.Move(refC, "", v1))
-			p, err := db.Prepare(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1), suite.Move(refB, "", v2)}, agent, refdb.AskedBy(asker))
+			p, err := db.Intents().Prepare(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, "", v1), suite.Move(refB, "", v2)}, agent, intents.AskedBy(asker))
 			e.Must(err)
 			if mine.By != "the process" || p.By != asker || p.Op == "" || p.Op == mine.Op {
 				e.Errorf("prepared %+v and %+v", mine, p)
 			}
 			e.WantIntended(preparationOf(mine))
 			e.WantIntended(preparationOf(p))
-			e.Must(db.Finish(e.Context(), mine, []string{refC}, nil))
+			e.Must(db.Intents().Finish(e.Context(), mine, []string{refC}, nil))
 			e.Must(db.Close())
 
 			// Two parts, by another process, which asks for nobody.
 			next := e.Open(refdb.Options{})
-			found := preparationFrom(listIntents(e, next, refdb.IntentFilter{Project: e.Project, Owner: db.Owner()}))
+			found := preparationFrom(listIntents(e, next, refdbdriver.IntentFilter{Project: e.Project, Owner: db.Owner()}))
 			for _, ref := range []string{refA, refB} {
-				e.Must(next.Finish(e.Context(), found, []string{ref}, nil))
+				e.Must(next.Intents().Finish(e.Context(), found, []string{ref}, nil))
 			}
 			got := e.WantLog("c ->1", "a ->1", "b ->2")
 			if len(got) != 3 {
 				return
 			}
-			for i, of := range []refdb.Preparation{mine, p, p} {
+			for i, of := range []intents.Preparation{mine, p, p} {
 				if c := got[i]; c.By != of.By || c.Owner != db.Owner() || !strings.HasPrefix(c.Op, of.Op+"-") {
 					e.Errorf("change %d is %+v, want that of %+v", i, c, of)
 				}
@@ -192,7 +196,7 @@ func intentRows() []row {
 				prepareWith(e, db, suite.Creations(chunk)...)
 			}
 			var got []string
-			for _, i := range listIntents(e, db, refdb.IntentFilter{Project: e.Project}) {
+			for _, i := range listIntents(e, db, refdbdriver.IntentFilter{Project: e.Project}) {
 				if i.Project != e.Project || i.Owner != db.Owner() || i.Agent != agent || i.New != v1 {
 					e.Fatalf("got %+v", i)
 				}
@@ -205,7 +209,7 @@ func intentRows() []row {
 			if pages < 2 {
 				e.Errorf("%d intents came in %d pages", len(names), pages)
 			}
-			for range db.Intents(e.Context(), refdb.IntentFilter{Project: e.Project}) {
+			for range db.Intents().All(e.Context(), refdbdriver.IntentFilter{Project: e.Project}) {
 				break
 			}
 			if n := driver.Count("Intents") - pages; n != 1 {
@@ -213,32 +217,32 @@ func intentRows() []row {
 			}
 			broken := errors.New("a test's error")
 			driver.Inject(func(suite.Call) error { return broken })
-			if err := suite.FirstError(db.Intents(e.Context(), refdb.IntentFilter{})); !errors.Is(err, broken) {
+			if err := suite.FirstError(db.Intents().All(e.Context(), refdbdriver.IntentFilter{})); !errors.Is(err, broken) {
 				e.Errorf("got %v", err)
 			}
 		}))},
 		{"an operator resolves what is pending, and the site forgets what it has heeded", func(e *env) {
 			db, operator := e.Open(refdb.Options{}), e.Open(refdb.Options{})
 			p := prepareWith(e, db, suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refC, "", v1))
-			listed := listIntents(e, operator, refdb.IntentFilter{Project: e.Project})
-			e.Must(db.Finish(e.Context(), p, []string{refB}, nil))
-			resolved, err := operator.Resolve(e.Context(), listed, refdb.TakeNew, "an operator", "the site burnt down")
+			listed := listIntents(e, operator, refdbdriver.IntentFilter{Project: e.Project})
+			e.Must(db.Intents().Finish(e.Context(), p, []string{refB}, nil))
+			resolved, err := operator.Intents().Resolve(e.Context(), listed, refdbdriver.TakeNew, "an operator", "the site burnt down")
 			e.Must(err)
 			if len(listed) != 3 || len(resolved) != 2 || resolved[0].Ref != refA || resolved[1].Ref != refC {
 				e.Errorf("listed %+v, resolved %+v", listed, resolved)
 			}
-			e.WantRefs(map[string]refdb.Value{refA: v1, refB: v1, refC: v1})
-			e.WantLost(db.Finish(e.Context(), p, []string{refA, refC}, nil), refA, refC)
-			if resolved, err := operator.Resolve(e.Context(), listed, refdb.KeepOld, "an operator", "again"); len(resolved) != 0 || err != nil {
+			e.WantRefs(map[string]refdbdriver.Value{refA: v1, refB: v1, refC: v1})
+			e.WantLost(db.Intents().Finish(e.Context(), p, []string{refA, refC}, nil), refA, refC)
+			if resolved, err := operator.Intents().Resolve(e.Context(), listed, refdbdriver.KeepOld, "an operator", "again"); len(resolved) != 0 || err != nil {
 				e.Errorf("again: %+v, %v", resolved, err)
 			}
-			decided := listIntents(e, db, refdb.IntentFilter{Project: e.Project, Owner: db.Owner(), Decided: true})
-			if len(decided) != 2 || decided[0].Decision != refdb.TakeNew || decided[0].DecidedBy != "an operator" || decided[0].Reason != "the site burnt down" {
+			decided := listIntents(e, db, refdbdriver.IntentFilter{Project: e.Project, Owner: db.Owner(), Decided: true})
+			if len(decided) != 2 || decided[0].Decision != refdbdriver.TakeNew || decided[0].DecidedBy != "an operator" || decided[0].Reason != "the site burnt down" {
 				e.Errorf("decided are %+v", decided)
 			}
-			e.Must(db.Forget(e.Context(), decided))
-			e.Must(db.Forget(e.Context(), decided))
-			e.Must(db.Forget(e.Context(), nil))
+			e.Must(db.Intents().Forget(e.Context(), decided))
+			e.Must(db.Intents().Forget(e.Context(), decided))
+			e.Must(db.Intents().Forget(e.Context(), nil))
 			e.WantNone()
 		}},
 		{"thousands are resolved and forgotten in chunks", suite.Long(suite.Alone(func(e *env) {
@@ -247,18 +251,18 @@ func intentRows() []row {
 			for chunk := range slices.Chunk(names, 1000) {
 				prepareWith(e, db, suite.Creations(chunk)...)
 			}
-			resolved, err := db.Resolve(e.Context(), listIntents(e, db, refdb.IntentFilter{Project: e.Project}), refdb.KeepOld, "an operator", "the site is gone")
+			resolved, err := db.Intents().Resolve(e.Context(), listIntents(e, db, refdbdriver.IntentFilter{Project: e.Project}), refdbdriver.KeepOld, "an operator", "the site is gone")
 			e.Must(err)
 			if len(resolved) != len(names) || driver.Count("Resolve") < 2 {
 				e.Errorf("%d of %d were resolved, in %d requests", len(resolved), len(names), driver.Count("Resolve"))
 			}
-			e.Must(db.Forget(e.Context(), resolved))
+			e.Must(db.Intents().Forget(e.Context(), resolved))
 			// On a busy machine a preparation may have lost its reply and been revoked.
-			left := listIntents(e, db, refdb.IntentFilter{Project: e.Project, Decided: true})
-			if i := slices.IndexFunc(left, func(i refdb.Intent) bool { return i.Decision != refdb.Revoked }); i >= 0 {
+			left := listIntents(e, db, refdbdriver.IntentFilter{Project: e.Project, Decided: true})
+			if i := slices.IndexFunc(left, func(i refdbdriver.Intent) bool { return i.Decision != refdbdriver.Revoked }); i >= 0 {
 				e.Errorf("not forgotten: %+v", left[i])
 			}
-			e.Must(db.Forget(e.Context(), left))
+			e.Must(db.Intents().Forget(e.Context(), left))
 			e.WantNone()
 		}))},
 		{"states come in the order of their refs, those of unknown ones too, thousands in pages", suite.Long(suite.Alone(func(e *env) {
@@ -267,15 +271,15 @@ func intentRows() []row {
 			p := prepareWith(e, db, suite.Move(refC, "", v2))
 			asked := slices.Concat([]string{refC, refA}, names)
 			slices.Reverse(asked)
-			states, err := db.States(e.Context(), e.Project, asked)
+			states, err := db.Intents().States(e.Context(), e.Project, asked)
 			e.Must(err)
 			if len(states) != len(asked) || driver.Count("States") < 2 {
 				e.Fatalf("got %d states of %d, in %d requests", len(states), len(asked), driver.Count("States"))
 			}
 			for i, s := range states {
-				want := refdb.State{Ref: asked[i], Value: v1}
+				want := refdbdriver.State{Ref: asked[i], Value: v1}
 				if asked[i] == refA || asked[i] == refC {
-					want.Value = refdb.Unknown
+					want.Value = refdbdriver.Unknown
 				}
 				if s.Ref != want.Ref || s.Value != want.Value || (s.Lock != nil) != (s.Ref == refC) {
 					e.Fatalf("got %+v, want %+v", s, want)
@@ -284,7 +288,7 @@ func intentRows() []row {
 					e.Errorf("the lock is %+v", s.Lock)
 				}
 			}
-			if states, err := db.States(e.Context(), e.Project, nil); len(states) != 0 || err != nil {
+			if states, err := db.Intents().States(e.Context(), e.Project, nil); len(states) != 0 || err != nil {
 				e.Errorf("of nothing: %v, %v", states, err)
 			}
 		}))},
@@ -292,23 +296,23 @@ func intentRows() []row {
 }
 
 // prepareWith prepares updates of the row's project through db.
-func prepareWith(e *env, db *refdb.DB, updates ...refdb.Update) refdb.Preparation {
+func prepareWith(e *env, db *refdb.DB, updates ...refdbdriver.Update) intents.Preparation {
 	e.Helper()
-	p, err := db.Prepare(e.Context(), e.Project, updates, agent)
+	p, err := db.Intents().Prepare(e.Context(), e.Project, updates, agent)
 	e.Must(err)
 	return p
 }
 
 // preparationOf returns p as a driver knows it.
-func preparationOf(p refdb.Preparation) preparation {
+func preparationOf(p intents.Preparation) preparation {
 	return preparation{
-		PrepareRequest: refdb.PrepareRequest{Project: p.Project, Owner: p.Owner, Updates: p.Updates, Agent: agent, By: p.By, Nonce: p.Op},
-		Prepared:       refdb.Prepared{Token: p.Token},
+		PrepareRequest: refdbdriver.PrepareRequest{Project: p.Project, Owner: p.Owner, Updates: p.Updates, Agent: agent, By: p.By, Nonce: p.Op},
+		Prepared:       refdbdriver.Prepared{Token: p.Token},
 	}
 }
 
 // preparationFrom returns the preparation that recorded the listed intents.
-func preparationFrom(intents []refdb.Intent) (p refdb.Preparation) {
+func preparationFrom(intents []refdbdriver.Intent) (p intents.Preparation) {
 	for _, i := range intents {
 		p.Project, p.Owner, p.Token, p.By, p.Op = i.Project, i.Owner, i.Token, i.By, i.Op
 		p.Updates = append(p.Updates, suite.Move(i.Ref, i.Old, i.New))
@@ -317,10 +321,10 @@ func preparationFrom(intents []refdb.Intent) (p refdb.Preparation) {
 }
 
 // listIntents returns the intents that db lists.
-func listIntents(e *env, db *refdb.DB, f refdb.IntentFilter) []refdb.Intent {
+func listIntents(e *env, db *refdb.DB, f refdbdriver.IntentFilter) []refdbdriver.Intent {
 	e.Helper()
-	var all []refdb.Intent
-	for i, err := range db.Intents(e.Context(), f) {
+	var all []refdbdriver.Intent
+	for i, err := range db.Intents().All(e.Context(), f) {
 		e.Must(err)
 		all = append(all, i)
 	}
@@ -340,24 +344,24 @@ func intentReplyRows() []row {
 					e.Errorf("it took %d requests", n)
 				}
 				e.WantOnly(preparationOf(p))
-				e.Must(db.Finish(e.Context(), p, []string{ref}, []string{refC}))
-				e.Must(db.Forget(e.Context(), e.Decided()))
+				e.Must(db.Intents().Finish(e.Context(), p, []string{ref}, []string{refC}))
+				e.Must(db.Intents().Forget(e.Context(), e.Decided()))
 				e.WantNone()
 			}
-			e.WantRefs(map[string]refdb.Value{refA: v1, refB: v1})
+			e.WantRefs(map[string]refdbdriver.Value{refA: v1, refB: v1})
 		}},
 		{"P7 a preparation that was asked for again, finished and forgotten, does not come a second time", func(e *env) {
 			db, driver := e.OpenFaulty(refdb.Options{})
-			var late refdb.PrepareRequest
+			var late refdbdriver.PrepareRequest
 			driver.Inject(suite.OnFirst("Prepare", func(c suite.Call) error {
-				late = c.Arg.(refdb.PrepareRequest)
+				late = c.Arg.(refdbdriver.PrepareRequest)
 				return suite.ErrLost
 			}))
 			p := prepareWith(e, db, suite.Move(refA, "", v1))
-			e.Must(db.Finish(e.Context(), p, []string{refA}, nil))
-			e.Must(e.Update(e.B, suite.Move(refA, v1, refdb.Deleted))) // the ref was moved and moved back
+			e.Must(db.Intents().Finish(e.Context(), p, []string{refA}, nil))
+			e.Must(e.Update(e.B, suite.Move(refA, v1, refdbdriver.Deleted))) // the ref was moved and moved back
 			_, err := e.SendPrepare(e.A, late)
-			e.WantIs(err, refdb.ErrReleased)
+			e.WantIs(err, refdbdriver.ErrReleased)
 			e.WantFree(refA)
 		}},
 		{"P7 a preparation that nobody can tell the outcome of is its caller's to revoke", func(e *env) {
@@ -368,32 +372,32 @@ func intentReplyRows() []row {
 				}
 				return c.Do()
 			})
-			p, err := db.Prepare(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1), suite.Move(refB, "", v1)}, agent)
-			e.WantClass(err, refdb.ErrOutcomeUnknown, refdb.OutcomeUnknown)
-			e.Must(db.Revoke(e.Context(), p))
+			p, err := db.Intents().Prepare(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, "", v1), suite.Move(refB, "", v1)}, agent)
+			e.WantClass(err, refdbdriver.ErrOutcomeUnknown, refdbdriver.OutcomeUnknown)
+			e.Must(db.Intents().Revoke(e.Context(), p))
 			e.WantFree(refA, refB)
-			e.Must(db.Forget(e.Context(), e.Decided()))
+			e.Must(db.Intents().Forget(e.Context(), e.Decided()))
 			e.WantNone()
 		}},
 		{"P7 a preparation that comes after its caller gave up and revoked it does nothing", func(e *env) {
 			db, driver := e.OpenFaulty(refdb.Options{})
 			ctx, cancel := context.WithCancel(e.Context())
 			defer cancel()
-			var late refdb.PrepareRequest
+			var late refdbdriver.PrepareRequest
 			driver.Inject(suite.OnFirst("Prepare", func(c suite.Call) error {
-				late = c.Arg.(refdb.PrepareRequest)
+				late = c.Arg.(refdbdriver.PrepareRequest)
 				cancel()
 				return errors.Join(suite.ErrLost, c.Ctx.Err())
 			}))
-			p, err := db.Prepare(ctx, e.Project, []refdb.Update{suite.Move(refA, "", v1)}, agent)
+			p, err := db.Intents().Prepare(ctx, e.Project, []refdbdriver.Update{suite.Move(refA, "", v1)}, agent)
 			e.WantIs(err, context.Canceled)
-			e.WantIs(err, refdb.ErrOutcomeUnknown)
-			e.Must(db.Revoke(e.Context(), p))
+			e.WantIs(err, refdbdriver.ErrOutcomeUnknown)
+			e.Must(db.Intents().Revoke(e.Context(), p))
 			// The ref was moved and moved back.
 			e.Must(e.Update(e.B, suite.Move(refA, "", v1)))
-			e.Must(e.Update(e.B, suite.Move(refA, v1, refdb.Deleted)))
+			e.Must(e.Update(e.B, suite.Move(refA, v1, refdbdriver.Deleted)))
 			_, err = e.SendPrepare(e.A, late)
-			e.WantIs(err, refdb.ErrReleased)
+			e.WantIs(err, refdbdriver.ErrReleased)
 			e.WantFree(refA)
 		}},
 		{"P7 a finish whose reply was lost happens once", func(e *env) {
@@ -402,21 +406,21 @@ func intentReplyRows() []row {
 				ref := []string{refA, refB}[i]
 				p := prepareWith(e, db, suite.Move(ref, "", v1), suite.Move(refC, "", v1))
 				driver.Inject(fault("Finish"))
-				e.Must(db.Finish(e.Context(), p, []string{ref}, []string{refC}))
+				e.Must(db.Intents().Finish(e.Context(), p, []string{ref}, []string{refC}))
 				if n := driver.Count("Finish"); n != 1+i {
 					e.Errorf("it was sent %d times", n)
 				}
 				e.WantNone()
-				e.WantLost(db.Finish(e.Context(), p, []string{ref}, []string{refC}), ref, refC)
+				e.WantLost(db.Intents().Finish(e.Context(), p, []string{ref}, []string{refC}), ref, refC)
 			}
-			e.WantRefs(map[string]refdb.Value{refA: v1, refB: v1})
+			e.WantRefs(map[string]refdbdriver.Value{refA: v1, refB: v1})
 		}},
 		{"P7 a finish that arrives late, after it was sent again, happens once", func(e *env) {
 			db, driver := e.OpenFaulty(refdb.Options{})
 			p := prepareWith(e, db, suite.Move(refA, "", v1))
 			driver.Inject(e.DelayRequest("Finish"))
-			e.Must(db.Finish(e.Context(), p, []string{refA}, nil))
-			e.WantRefs(map[string]refdb.Value{refA: v1})
+			e.Must(db.Intents().Finish(e.Context(), p, []string{refA}, nil))
+			e.WantRefs(map[string]refdbdriver.Value{refA: v1})
 			e.WantNone()
 		}},
 		{"P7 a finish that was overwritten before it could be looked for has an unknown outcome, and is not repeated", func(e *env) {
@@ -424,11 +428,11 @@ func intentReplyRows() []row {
 			p := prepareWith(e, db, suite.Move(refA, "", v1))
 			driver.Inject(suite.OnFirst("Finish", func(c suite.Call) error {
 				e.Must(c.Do())
-				e.Must(e.Update(e.B, suite.Move(refA, v1, refdb.Deleted)))
+				e.Must(e.Update(e.B, suite.Move(refA, v1, refdbdriver.Deleted)))
 				return suite.ErrLost
 			}))
-			e.WantClass(db.Finish(e.Context(), p, []string{refA}, nil), refdb.ErrOutcomeUnknown, refdb.OutcomeUnknown)
-			e.WantLost(db.Finish(e.Context(), p, []string{refA}, nil), refA)
+			e.WantClass(db.Intents().Finish(e.Context(), p, []string{refA}, nil), refdbdriver.ErrOutcomeUnknown, refdbdriver.OutcomeUnknown)
+			e.WantLost(db.Intents().Finish(e.Context(), p, []string{refA}, nil), refA)
 			if got := e.GetOne(refA).Value; !got.IsAbsent() {
 				e.Errorf("it holds %q", got)
 			}
@@ -442,8 +446,8 @@ func intentReplyRows() []row {
 					fault = suite.LoseReply
 				}
 				driver.Inject(fault("Finish"))
-				e.WantClass(db.Finish(e.Context(), p, nil, []string{refA}), refdb.ErrOutcomeUnknown, refdb.OutcomeUnknown)
-				if err := db.Finish(e.Context(), p, nil, []string{refA}); e.Loss(err) != carriedOut {
+				e.WantClass(db.Intents().Finish(e.Context(), p, nil, []string{refA}), refdbdriver.ErrOutcomeUnknown, refdbdriver.OutcomeUnknown)
+				if err := db.Intents().Finish(e.Context(), p, nil, []string{refA}); e.Loss(err) != carriedOut {
 					e.Errorf("again: %v", err)
 				}
 				e.WantNone()
@@ -453,11 +457,11 @@ func intentReplyRows() []row {
 			db, driver := e.OpenFaulty(refdb.Options{})
 			p := prepareWith(e, db, suite.Move(refA, "", v1), suite.Move(refB, "", v1))
 			driver.Inject(suite.OnFirst("Finish", func(suite.Call) error { return suite.ErrDown }))
-			e.Must(db.Finish(e.Context(), p, []string{refA}, nil))
+			e.Must(db.Intents().Finish(e.Context(), p, []string{refA}, nil))
 			driver.Inject(func(suite.Call) error { return suite.ErrDown })
-			e.WantClass(db.Finish(e.Context(), p, []string{refB}, nil), refdb.ErrUnavailable, refdb.Retryable)
+			e.WantClass(db.Intents().Finish(e.Context(), p, []string{refB}, nil), refdbdriver.ErrUnavailable, refdbdriver.Retryable)
 			driver.Inject(nil)
-			e.Must(db.Finish(e.Context(), p, []string{refB}, nil))
+			e.Must(db.Intents().Finish(e.Context(), p, []string{refB}, nil))
 			e.WantNone()
 		}},
 	}

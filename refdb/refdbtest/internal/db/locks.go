@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -16,14 +17,14 @@ func lockRows() []row {
 	return []row{
 		{"a lock has its refs' values, its owner and its token", func(e *env) {
 			db := e.Open(refdb.Options{Site: "eu"})
-			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", refdb.Deleted)))
+			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", refdbdriver.Deleted)))
 			l := e.Hold(db, refC, refA, refB)
 			if l.Project() != e.Project || !slices.Equal(l.Refs(), []string{refA, refB, refC}) || l.Owner() != db.Owner() || l.Token() <= 0 {
 				e.Errorf("got %q %q, owner %q, token %d", l.Project(), l.Refs(), l.Owner(), l.Token())
 			}
 			e.WantLocked(l, refA, v1)
-			e.WantLocked(l, refB, refdb.Deleted)
-			e.WantLocked(l, refC, refdb.Unknown)
+			e.WantLocked(l, refB, refdbdriver.Deleted)
+			e.WantLocked(l, refC, refdbdriver.Unknown)
 			e.WantHeld(l)
 		}},
 		{"an owner is the site's name and what makes the process unique", func(e *env) {
@@ -44,7 +45,7 @@ func lockRows() []row {
 				if h := e.WantHolders(err, refB); h[0].Owner != x.Owner() || h[0].Token != l.Token() || h[0].StaleAfter != staleAfter {
 					e.Errorf("the holders are %+v", h)
 				}
-				e.WantClass(err, refdb.ErrLocked, refdb.Retryable)
+				e.WantClass(err, refdbdriver.ErrLocked, refdbdriver.Retryable)
 			}
 			e.WantFree(refA)
 			e.WantHeld(l)
@@ -67,19 +68,19 @@ func lockRows() []row {
 			x, y := e.Open(refdb.Options{}), e.Open(refdb.Options{})
 			l := e.Hold(x, refA)
 			for _, db := range []*refdb.DB{x, y} {
-				e.WantClass(db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1)}), refdb.ErrLocked, refdb.Retryable)
+				e.WantClass(db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, "", v1)}), refdbdriver.ErrLocked, refdbdriver.Retryable)
 			}
 			e.WantRefs(nil)
-			e.Must(l.Update(e.Context(), []refdb.Update{suite.Move(refA, "", v1)}))
-			e.Must(l.Update(e.Context(), []refdb.Update{suite.Move(refA, v1, v2)}))
-			e.Must(y.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, v2, v3)}, refdb.Advisory()))
-			e.WantRefs(map[string]refdb.Value{refA: v3})
+			e.Must(l.Update(e.Context(), []refdbdriver.Update{suite.Move(refA, "", v1)}))
+			e.Must(l.Update(e.Context(), []refdbdriver.Update{suite.Move(refA, v1, v2)}))
+			e.Must(y.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, v2, v3)}, refdb.Advisory()))
+			e.WantRefs(map[string]refdbdriver.Value{refA: v3})
 			e.WantHeld(l)
 		}},
 		{"an update through a lock that mismatches leaves the lock held", func(e *env) {
 			l := e.Hold(e.Open(refdb.Options{}), refA)
-			for _, update := range []func(context.Context, []refdb.Update, ...refdb.UpdateOption) error{l.Update, l.UpdateAndRelease} {
-				e.WantMismatches(update(e.Context(), []refdb.Update{suite.Move(refA, v1, v2)}), refdb.Mismatch{Ref: refA, Want: v1})
+			for _, update := range []func(context.Context, []refdbdriver.Update, ...refdb.UpdateOption) error{l.Update, l.UpdateAndRelease} {
+				e.WantMismatches(update(e.Context(), []refdbdriver.Update{suite.Move(refA, v1, v2)}), refdbdriver.Mismatch{Ref: refA, Want: v1})
 				e.WantHeld(l)
 			}
 			e.Must(l.Release(e.Context()))
@@ -92,8 +93,8 @@ func lockRows() []row {
 			e.Must(ctx.Err())
 			e.Must(l.Release(e.Context()))
 			e.WantFree(refA, refB)
-			e.WantEnd(l, refdb.ErrReleased)
-			e.WantCause(ctx, refdb.ErrReleased)
+			e.WantEnd(l, refdbdriver.ErrReleased)
+			e.WantCause(ctx, refdbdriver.ErrReleased)
 			next := e.Hold(db, refA)
 			e.Must(l.Release(e.Context()))
 			e.WantHeld(next)
@@ -107,7 +108,7 @@ func lockRows() []row {
 			if got := l.Refs(); !slices.Equal(got, []string{refB}) {
 				e.Errorf("it is on %q", got)
 			}
-			e.Must(l.Update(e.Context(), []refdb.Update{suite.Move(refB, "", v1)}))
+			e.Must(l.Update(e.Context(), []refdbdriver.Update{suite.Move(refB, "", v1)}))
 			e.WantHeld(l)
 			e.Must(l.Release(e.Context()))
 			e.WantFree(refB)
@@ -117,20 +118,20 @@ func lockRows() []row {
 			l := e.Hold(db, refA, refB)
 			e.DB.Age(e, e.Project, refA, stale)
 			successor := e.Acquire(e.B, refA)
-			e.WantClass(l.ReleaseRefs(e.Context(), refA), refdb.ErrLockLost, refdb.StaleOwner)
-			e.WantClass(l.Update(e.Context(), []refdb.Update{suite.Move(refB, "", v1)}), refdb.ErrLockLost, refdb.StaleOwner)
+			e.WantClass(l.ReleaseRefs(e.Context(), refA), refdbdriver.ErrLockLost, refdbdriver.StaleOwner)
+			e.WantClass(l.Update(e.Context(), []refdbdriver.Update{suite.Move(refB, "", v1)}), refdbdriver.ErrLockLost, refdbdriver.StaleOwner)
 			e.WantLock(successor)
 		}},
 		{"an update through a lock moves other refs if it says so, while the lock stands", func(e *env) {
 			db := e.Open(refdb.Options{})
 			l := e.Hold(db, refA)
-			e.Must(l.Update(e.Context(), []refdb.Update{suite.Move(refB, "", v1), suite.Move(refC, "", v1)}, refdb.AnyRef()))
+			e.Must(l.Update(e.Context(), []refdbdriver.Update{suite.Move(refB, "", v1), suite.Move(refC, "", v1)}, refdb.AnyRef()))
 			foreign := e.Acquire(e.B, refB)
-			e.WantHolders(l.Update(e.Context(), []refdb.Update{suite.Move(refB, v1, v2)}, refdb.AnyRef()), refB)
+			e.WantHolders(l.Update(e.Context(), []refdbdriver.Update{suite.Move(refB, v1, v2)}, refdb.AnyRef()), refB)
 			e.Must(l.Release(e.Context()))
-			err := db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refC, v1, v2)}, refdb.Under(l.Owner(), l.Token(), refA), refdb.AnyRef())
-			e.WantClass(err, refdb.ErrLockLost, refdb.StaleOwner)
-			e.WantRefs(map[string]refdb.Value{refB: v1, refC: v1})
+			err := db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refC, v1, v2)}, refdb.Under(l.Owner(), l.Token(), refA), refdb.AnyRef())
+			e.WantClass(err, refdbdriver.ErrLockLost, refdbdriver.StaleOwner)
+			e.WantRefs(map[string]refdbdriver.Value{refB: v1, refC: v1})
 			e.WantLock(foreign)
 		}},
 		{"what was released writes nothing any more", func(e *env) {
@@ -138,17 +139,17 @@ func lockRows() []row {
 			l := e.Hold(db, refA)
 			e.Must(l.Release(e.Context()))
 			e.Hold(db, refA)
-			e.WantClass(l.Update(e.Context(), []refdb.Update{suite.Move(refA, "", v1)}), refdb.ErrReleased, refdb.StaleOwner)
-			e.WantClass(l.UpdateAndRelease(e.Context(), []refdb.Update{suite.Move(refA, "", v1)}), refdb.ErrReleased, refdb.StaleOwner)
+			e.WantClass(l.Update(e.Context(), []refdbdriver.Update{suite.Move(refA, "", v1)}), refdbdriver.ErrReleased, refdbdriver.StaleOwner)
+			e.WantClass(l.UpdateAndRelease(e.Context(), []refdbdriver.Update{suite.Move(refA, "", v1)}), refdbdriver.ErrReleased, refdbdriver.StaleOwner)
 			e.WantRefs(nil)
 		}},
 		{"an update that releases writes, frees and ends the lock at once", func(e *env) {
 			db := e.Open(suite.FastHeartbeat())
 			l := e.Hold(db, refA, refB)
-			e.Must(l.UpdateAndRelease(e.Context(), []refdb.Update{suite.Move(refA, "", v1)}))
-			e.WantRefs(map[string]refdb.Value{refA: v1})
+			e.Must(l.UpdateAndRelease(e.Context(), []refdbdriver.Update{suite.Move(refA, "", v1)}))
+			e.WantRefs(map[string]refdbdriver.Value{refA: v1})
 			e.WantFree(refA, refB)
-			e.WantEnd(l, refdb.ErrReleased)
+			e.WantEnd(l, refdbdriver.ErrReleased)
 			e.Must(l.Release(e.Context()))
 			e.WantLocked(e.Hold(e.Open(refdb.Options{}), refA), refA, v1)
 		}},
@@ -170,7 +171,7 @@ func lockRows() []row {
 			if got := l.Context(); got.Err() != nil || got.Value(name{}) != "value" {
 				e.Errorf("it is %v, its value %v", got.Err(), got.Value(name{}))
 			}
-			e.Must(l.Update(l.Context(), []refdb.Update{suite.Move(refA, "", v1)}))
+			e.Must(l.Update(l.Context(), []refdbdriver.Update{suite.Move(refA, "", v1)}))
 		}},
 		{"the heartbeat runs while a lock is held, and a reclaimed one's too", func(e *env) {
 			l := e.Hold(e.Open(suite.FastHeartbeat()), refA, refB)
@@ -190,9 +191,9 @@ func lockRows() []row {
 			wantBeats(e, refA)
 			e.Must(released.Release(e.Context()))
 			e.Must(db.Close())
-			e.WantEnd(l, refdb.ErrClosed)
-			e.WantEnd(released, refdb.ErrReleased)
-			e.WantCause(ctx, refdb.ErrClosed)
+			e.WantEnd(l, refdbdriver.ErrClosed)
+			e.WantEnd(released, refdbdriver.ErrReleased)
+			e.WantCause(ctx, refdbdriver.ErrClosed)
 			beats := driver.Count("Beat")
 			e.WantLock(suite.LockOf(l))
 			e.WantFree(refB)
@@ -207,11 +208,11 @@ func lockRows() []row {
 			wantBeats(e, refA)
 			e.Must(l.Release(e.Context()))
 			keeper := e.Hold(db, refB) // the only lock to be beaten from now on
-			beaten := make(chan []refdb.LockID, 100)
+			beaten := make(chan []refdbdriver.LockID, 100)
 			driver.Inject(func(c suite.Call) error {
 				if c.Method == "Beat" {
 					select {
-					case beaten <- c.Arg.([]refdb.LockID):
+					case beaten <- c.Arg.([]refdbdriver.LockID):
 					default:
 					}
 				}
@@ -229,7 +230,7 @@ func lockRows() []row {
 			db := e.Open(refdb.Options{})
 			e.Must(db.Close())
 			for name, lock := range map[string]func(context.Context, string, ...string) (*refdb.Lock, error){"TryLock": db.TryLock, "Lock": db.Lock} {
-				if _, err := lock(e.Context(), e.Project, refA); !errors.Is(err, refdb.ErrClosed) {
+				if _, err := lock(e.Context(), e.Project, refA); !errors.Is(err, refdbdriver.ErrClosed) {
 					e.Errorf("%s: %v", name, err)
 				}
 			}
@@ -254,14 +255,14 @@ func lossRows() []row {
 			l := e.Hold(e.Open(suite.FastHeartbeat()), refA, refB)
 			ctx := l.Context()
 			successor := e.Seize(l, refA)
-			e.WantEnd(l, refdb.ErrLockLost)
+			e.WantEnd(l, refdbdriver.ErrLockLost)
 			e.WantLost(l.Err(), refA)
-			e.WantCause(ctx, refdb.ErrLockLost)
-			e.WantClass(l.Update(e.Context(), []refdb.Update{suite.Move(refA, v1, v2)}), refdb.ErrLockLost, refdb.StaleOwner)
-			e.WantClass(l.UpdateAndRelease(e.Context(), []refdb.Update{suite.Move(refA, v1, v2)}), refdb.ErrLockLost, refdb.StaleOwner)
-			e.WantClass(l.Release(e.Context()), refdb.ErrLockLost, refdb.StaleOwner)
-			e.WantClass(l.Release(e.Context()), refdb.ErrLockLost, refdb.StaleOwner)
-			e.WantRefs(map[string]refdb.Value{refA: v1})
+			e.WantCause(ctx, refdbdriver.ErrLockLost)
+			e.WantClass(l.Update(e.Context(), []refdbdriver.Update{suite.Move(refA, v1, v2)}), refdbdriver.ErrLockLost, refdbdriver.StaleOwner)
+			e.WantClass(l.UpdateAndRelease(e.Context(), []refdbdriver.Update{suite.Move(refA, v1, v2)}), refdbdriver.ErrLockLost, refdbdriver.StaleOwner)
+			e.WantClass(l.Release(e.Context()), refdbdriver.ErrLockLost, refdbdriver.StaleOwner)
+			e.WantClass(l.Release(e.Context()), refdbdriver.ErrLockLost, refdbdriver.StaleOwner)
+			e.WantRefs(map[string]refdbdriver.Value{refA: v1})
 			e.WantLock(successor)
 			e.WantFree(refB)
 		}},
@@ -270,20 +271,20 @@ func lossRows() []row {
 			if got := e.Purge(e.B, suite.Standing(suite.LockOf(l).IDs()[1])...); !got[0] {
 				e.Fatal("it was not purged")
 			}
-			e.WantEnd(l, refdb.ErrLockLost)
+			e.WantEnd(l, refdbdriver.ErrLockLost)
 			e.WantLost(l.Err(), refB)
 		}},
 		{"a lock whose update that releases failed can still be lost, and be told of it", func(e *env) {
 			l := e.Hold(e.Open(suite.FastHeartbeat()), refA)
-			e.WantMismatches(l.UpdateAndRelease(e.Context(), []refdb.Update{suite.Move(refA, v1, v2)}), refdb.Mismatch{Ref: refA, Want: v1})
+			e.WantMismatches(l.UpdateAndRelease(e.Context(), []refdbdriver.Update{suite.Move(refA, v1, v2)}), refdbdriver.Mismatch{Ref: refA, Want: v1})
 			e.Seize(l, refA)
-			e.WantEnd(l, refdb.ErrLockLost)
+			e.WantEnd(l, refdbdriver.ErrLockLost)
 		}},
 		{"losing one lock leaves the process's others held", func(e *env) {
 			db := e.Open(suite.FastHeartbeat())
 			lost, kept := e.Hold(db, refA), e.Hold(db, refB)
 			e.Seize(lost, refA)
-			e.WantEnd(lost, refdb.ErrLockLost)
+			e.WantEnd(lost, refdbdriver.ErrLockLost)
 			wantBeats(e, refB)
 			e.WantHeld(kept)
 		}},
@@ -292,10 +293,10 @@ func lossRows() []row {
 			l := e.Hold(db, refA)
 			successor := e.Seize(l, refA)
 			e.Must(l.Err())
-			err := l.Update(e.Context(), []refdb.Update{suite.Move(refA, "", v1)})
-			e.WantClass(err, refdb.ErrLockLost, refdb.StaleOwner)
+			err := l.Update(e.Context(), []refdbdriver.Update{suite.Move(refA, "", v1)})
+			e.WantClass(err, refdbdriver.ErrLockLost, refdbdriver.StaleOwner)
 			e.WantLost(err, refA)
-			e.WantEnd(l, refdb.ErrLockLost)
+			e.WantEnd(l, refdbdriver.ErrLockLost)
 			if n := driver.Count("Beat"); n != 0 {
 				e.Errorf("%d beats", n)
 			}
@@ -306,7 +307,7 @@ func lossRows() []row {
 			l := e.Hold(e.Open(refdb.Options{StaleAfter: time.Hour, Heartbeat: 10 * time.Minute}), refA, refB)
 			successor := e.Seize(l, refA)
 			err := l.Release(e.Context())
-			e.WantClass(err, refdb.ErrLockLost, refdb.StaleOwner)
+			e.WantClass(err, refdbdriver.ErrLockLost, refdbdriver.StaleOwner)
 			e.WantLost(err, refA)
 			e.WantLock(successor)
 			e.WantFree(refB)
@@ -331,7 +332,7 @@ func lossRows() []row {
 				wantBeats(e, refA)
 				e.WantHeld(l)
 			}
-			e.Must(l.Update(e.Context(), []refdb.Update{suite.Move(refA, "", v1)}))
+			e.Must(l.Update(e.Context(), []refdbdriver.Update{suite.Move(refA, "", v1)}))
 		}},
 		{"P4 a holder that can't reach the database knows that it lost before anybody can take the lock", func(e *env) {
 			losesInTime(e, 0, func(c suite.Call) error { return suite.ErrDown })
@@ -354,7 +355,7 @@ func lossRows() []row {
 			for staleAfter := 500 * time.Millisecond; ; staleAfter *= 2 {
 				db := e.OpenOn(d, refdb.Options{StaleAfter: staleAfter})
 				doubtful, sure := e.Hold(db, refA, refB), e.Hold(db, refC)
-				e.WantEnd(doubtful, refdb.ErrLockLost)
+				e.WantEnd(doubtful, refdbdriver.ErrLockLost)
 				if sure.Err() == nil || staleAfter > e.Patience()/4 {
 					e.WantHeld(sure)
 					return
@@ -406,7 +407,7 @@ func lostInTime(e *env, ref string, staleAfter, latency time.Duration, cut func(
 	}
 	l, err := db.TryLock(e.Context(), e.Project, ref)
 	if err != nil {
-		e.WantClass(err, refdb.ErrUnavailable, refdb.Retryable) // it was granted too late
+		e.WantClass(err, refdbdriver.ErrUnavailable, refdbdriver.Retryable) // it was granted too late
 		return false
 	}
 	ctx := l.Context()
@@ -438,11 +439,11 @@ func lostInTime(e *env, ref string, staleAfter, latency time.Duration, cut func(
 		}
 		took, err := e.TryAcquire(e.B, ref)
 		if !e.Refusal(err) {
-			if err := l.Err(); !errors.Is(err, refdb.ErrLockLost) {
+			if err := l.Err(); !errors.Is(err, refdbdriver.ErrLockLost) {
 				e.Errorf("another has the lock, and its holder believes: %v", err)
 			}
-			e.WantEnd(l, refdb.ErrLockLost)
-			e.WantCause(ctx, refdb.ErrLockLost)
+			e.WantEnd(l, refdbdriver.ErrLockLost)
+			e.WantCause(ctx, refdbdriver.ErrLockLost)
 			e.WantLock(took)
 			break
 		}
@@ -458,7 +459,7 @@ func lostInTime(e *env, ref string, staleAfter, latency time.Duration, cut func(
 		}
 	}
 	driver.Inject(nil)
-	e.WantClass(l.Update(e.Context(), []refdb.Update{suite.Move(ref, "", v1)}), refdb.ErrLockLost, refdb.StaleOwner)
+	e.WantClass(l.Update(e.Context(), []refdbdriver.Update{suite.Move(ref, "", v1)}), refdbdriver.ErrLockLost, refdbdriver.StaleOwner)
 	e.WantRefs(nil)
 	return true
 }
@@ -469,13 +470,13 @@ type unsure struct {
 	ref string
 }
 
-func (d *unsure) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
-	known := slices.DeleteFunc(slices.Clone(locks), func(l refdb.LockID) bool { return l.Ref == d.ref })
+func (d *unsure) Beat(ctx context.Context, locks []refdbdriver.LockID) ([]refdbdriver.BeatResult, error) {
+	known := slices.DeleteFunc(slices.Clone(locks), func(l refdbdriver.LockID) bool { return l.Ref == d.ref })
 	answers, err := d.FaultyDriver.Beat(ctx, known)
 	if err != nil {
 		return nil, err
 	}
-	results := make([]refdb.BeatResult, len(locks))
+	results := make([]refdbdriver.BeatResult, len(locks))
 	for i, l := range locks {
 		if l.Ref != d.ref {
 			results[i], answers = answers[0], answers[1:]

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/projects"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -15,7 +17,7 @@ func refRows() []row {
 	return []row{
 		{"a missing ref is unknown and doesn't exist, a stored one is and does, a deleted one exists", func(e *env) {
 			db := e.Open(refdb.Options{})
-			check := func(want refdb.Value, exists bool) {
+			check := func(want driver.Value, exists bool) {
 				e.Helper()
 				v, err := db.Get(e.Context(), e.Project, refA)
 				e.Must(err)
@@ -25,36 +27,36 @@ func refRows() []row {
 					e.Errorf("Get is %q, Exists %v; want %q, %v", v, there, want, exists)
 				}
 			}
-			check(refdb.Unknown, false)
+			check(driver.Unknown, false)
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			check(v1, true)
-			e.Must(e.Update(e.A, suite.Move(refA, v1, refdb.Deleted)))
-			check(refdb.Deleted, true)
+			e.Must(e.Update(e.A, suite.Move(refA, v1, driver.Deleted)))
+			check(driver.Deleted, true)
 		}},
 		{"a site is up to date if the ref is unknown, or deleted and absent, or equal", func(e *env) {
 			db := e.Open(refdb.Options{})
 			for i, want := range []struct {
-				global, local refdb.Value
+				global, local driver.Value
 				upToDate      bool
 			}{
-				{refdb.Unknown, refdb.Unknown, true},
-				{refdb.Unknown, refdb.Deleted, true},
-				{refdb.Unknown, v1, true},
+				{driver.Unknown, driver.Unknown, true},
+				{driver.Unknown, driver.Deleted, true},
+				{driver.Unknown, v1, true},
 				{v1, v1, true},
 				{v1, v2, false}, // behind or ahead: only equality counts
 				{v2, v1, false},
-				{v1, refdb.Unknown, false},
-				{v1, refdb.Deleted, false},
-				{refdb.Deleted, refdb.Unknown, true},
-				{refdb.Deleted, refdb.Deleted, true},
-				{refdb.Deleted, refdb.Deleted256, true},
-				{refdb.Deleted256, refdb.Unknown, true},
-				{refdb.Deleted, v1, false},
+				{v1, driver.Unknown, false},
+				{v1, driver.Deleted, false},
+				{driver.Deleted, driver.Unknown, true},
+				{driver.Deleted, driver.Deleted, true},
+				{driver.Deleted, driver.Deleted256, true},
+				{driver.Deleted256, driver.Unknown, true},
+				{driver.Deleted, v1, false},
 				{"42", "42", true},
 				{"42", "43", false},
 			} {
 				ref := fmt.Sprintf("refs/heads/%d", i)
-				if want.global != refdb.Unknown {
+				if want.global != driver.Unknown {
 					e.Must(e.Update(e.A, suite.Move(ref, "", want.global)))
 				}
 				got, err := db.IsUpToDate(e.Context(), e.Project, ref, want.local)
@@ -67,23 +69,23 @@ func refRows() []row {
 		{"compare-and-put says whether the ref held what was expected, and else leaves it", func(e *env) {
 			db := e.Open(refdb.Options{})
 			for i, step := range []struct {
-				old, new refdb.Value
+				old, new driver.Value
 				put      bool
-				holds    refdb.Value
+				holds    driver.Value
 			}{
-				{v1, v2, false, refdb.Unknown},
-				{refdb.Unknown, v1, true, v1},
-				{refdb.Unknown, v2, false, v1},
-				{refdb.Deleted, v2, false, v1},
+				{v1, v2, false, driver.Unknown},
+				{driver.Unknown, v1, true, v1},
+				{driver.Unknown, v2, false, v1},
+				{driver.Deleted, v2, false, v1},
 				{v2, v3, false, v1},
 				{v1, v2, true, v2},
-				{v2, refdb.Deleted, true, refdb.Deleted},
-				{v2, v3, false, refdb.Deleted},
-				{refdb.Deleted, v3, true, v3},
-				{v3, refdb.Deleted256, true, refdb.Deleted}, // the zero ID is as long as the value that it replaces
-				{refdb.Unknown, v1 + v1[:24], true, v1 + v1[:24]},
-				{v1 + v1[:24], refdb.Deleted, true, refdb.Deleted256},
-				{refdb.Unknown, "1", true, "1"},
+				{v2, driver.Deleted, true, driver.Deleted},
+				{v2, v3, false, driver.Deleted},
+				{driver.Deleted, v3, true, v3},
+				{v3, driver.Deleted256, true, driver.Deleted}, // the zero ID is as long as the value that it replaces
+				{driver.Unknown, v1 + v1[:24], true, v1 + v1[:24]},
+				{v1 + v1[:24], driver.Deleted, true, driver.Deleted256},
+				{driver.Unknown, "1", true, "1"},
 				{"1", "9223372036854775807", true, "9223372036854775807"},
 				{"1", "2", false, "9223372036854775807"},
 				{"9223372036854775807", "ref: refs/heads/main", true, "ref: refs/heads/main"},
@@ -101,12 +103,12 @@ func refRows() []row {
 		{"compare-and-put of a locked ref is an error, not a mismatch", func(e *env) {
 			db := e.Open(refdb.Options{})
 			e.Acquire(e.A, refA)
-			put, err := db.CompareAndPut(e.Context(), e.Project, refA, refdb.Unknown, v1)
+			put, err := db.CompareAndPut(e.Context(), e.Project, refA, driver.Unknown, v1)
 			if put {
 				e.Error("it was put")
 			}
-			e.WantClass(err, refdb.ErrLocked, refdb.Retryable)
-			if put, err := db.CompareAndPut(e.Context(), e.Project, refA, refdb.Unknown, v1, refdb.Advisory()); !put || err != nil {
+			e.WantClass(err, driver.ErrLocked, driver.Retryable)
+			if put, err := db.CompareAndPut(e.Context(), e.Project, refA, driver.Unknown, v1, refdb.Advisory()); !put || err != nil {
 				e.Errorf("advisory: %v, %v", put, err)
 			}
 			if put, err := db.CompareAndPut(e.Context(), e.Project, refB, v1, v2, refdb.Adopt()); !put || err != nil {
@@ -115,8 +117,8 @@ func refRows() []row {
 		}},
 		{"put creates, overwrites and deletes, and returns what was there", func(e *env) {
 			db := e.Open(refdb.Options{})
-			holds := refdb.Unknown
-			for _, v := range []refdb.Value{v1, v2, v2, "42", refdb.Deleted, v3, refdb.Deleted256, refdb.Deleted} {
+			holds := driver.Unknown
+			for _, v := range []driver.Value{v1, v2, v2, "42", driver.Deleted, v3, driver.Deleted256, driver.Deleted} {
 				old, err := db.Put(e.Context(), e.Project, refA, v)
 				e.Must(err)
 				if old != holds {
@@ -130,18 +132,18 @@ func refRows() []row {
 			}
 			l := e.Acquire(e.A, refA)
 			_, err := db.Put(e.Context(), e.Project, refA, v1)
-			e.WantClass(err, refdb.ErrLocked, refdb.Retryable)
+			e.WantClass(err, driver.ErrLocked, driver.Retryable)
 			e.WantLock(l)
 		}},
 		{"every one of many puts replaces another's value", func(e *env) {
 			const puts = 8
 			dbs := []*refdb.DB{e.Open(refdb.Options{}), e.Open(refdb.Options{})}
-			replaced := make(map[refdb.Value]int)
+			replaced := make(map[driver.Value]int)
 			var mu sync.Mutex
 			var all []func()
 			for i := range puts {
 				all = append(all, func() {
-					old, err := dbs[i%2].Put(e.Context(), e.Project, refA, refdb.Value(fmt.Sprint(i)))
+					old, err := dbs[i%2].Put(e.Context(), e.Project, refA, driver.Value(fmt.Sprint(i)))
 					if err != nil {
 						e.Error(err)
 					}
@@ -158,37 +160,37 @@ func refRows() []row {
 		}},
 		{"several refs are returned in order, as far as they have rows", func(e *env) {
 			db := e.Open(refdb.Options{})
-			e.Must(e.Update(e.A, suite.Move(refA, "", refdb.Deleted), suite.Move(refC, "", v1)))
+			e.Must(e.Update(e.A, suite.Move(refA, "", driver.Deleted), suite.Move(refC, "", v1)))
 			got, err := db.GetAll(e.Context(), e.Project, refC, refB, refA)
 			e.Must(err)
-			if len(got) != 2 || got[0].Name != refA || got[1].Name != refC || got[0].Value != refdb.Deleted || got[1].Value != v1 {
+			if len(got) != 2 || got[0].Name != refA || got[1].Name != refC || got[0].Value != driver.Deleted || got[1].Value != v1 {
 				e.Errorf("got %v", got)
 			}
 		}},
 		{"P6 an update takes refs in any order and leaves the caller's slice alone", func(e *env) {
 			db := e.Open(refdb.Options{})
-			updates := []refdb.Update{suite.Move(refC, "", v3), suite.Move(refA, "", v1), suite.Move(refB, "", refdb.Deleted)}
+			updates := []driver.Update{suite.Move(refC, "", v3), suite.Move(refA, "", v1), suite.Move(refB, "", driver.Deleted)}
 			was := slices.Clone(updates)
 			e.Must(db.Update(e.Context(), e.Project, updates))
 			if !slices.Equal(updates, was) {
 				e.Errorf("the slice became %v", updates)
 			}
-			e.WantRefs(map[string]refdb.Value{refA: v1, refB: refdb.Deleted, refC: v3})
-			err := db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refC, v1, v2), suite.Move(refB, "", v2), suite.Move(refA, v2, v3)})
-			e.WantMismatches(err, refdb.Mismatch{Ref: refA, Want: v2, Have: v1}, refdb.Mismatch{Ref: refC, Want: v1, Have: v3})
-			e.WantClass(err, refdb.ErrMismatch, refdb.Permanent)
+			e.WantRefs(map[string]driver.Value{refA: v1, refB: driver.Deleted, refC: v3})
+			err := db.Update(e.Context(), e.Project, []driver.Update{suite.Move(refC, v1, v2), suite.Move(refB, "", v2), suite.Move(refA, v2, v3)})
+			e.WantMismatches(err, driver.Mismatch{Ref: refA, Want: v2, Have: v1}, driver.Mismatch{Ref: refC, Want: v1, Have: v3})
+			e.WantClass(err, driver.ErrMismatch, driver.Permanent)
 		}},
 		{"an owner and a token fence the update of another process", func(e *env) {
 			parent, child := e.Open(refdb.Options{}), e.Open(refdb.Options{})
 			l := e.Hold(parent, refA, refB)
 			under := refdb.Under(l.Owner(), l.Token(), refB, refA)
-			e.Must(child.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1)}, under))
+			e.Must(child.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, "", v1)}, under))
 			wrong := refdb.Under(child.Owner(), l.Token(), refB, refA)
-			e.WantClass(child.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, v1, v2)}, wrong), refdb.ErrLockLost, refdb.StaleOwner)
+			e.WantClass(child.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, v1, v2)}, wrong), driver.ErrLockLost, driver.StaleOwner)
 			e.Must(l.Release(e.Context()))
-			err := child.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, v1, v2)}, under)
-			e.WantClass(err, refdb.ErrLockLost, refdb.StaleOwner)
-			e.WantRefs(map[string]refdb.Value{refA: v1})
+			err := child.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, v1, v2)}, under)
+			e.WantClass(err, driver.ErrLockLost, driver.StaleOwner)
+			e.WantRefs(map[string]driver.Value{refA: v1})
 		}},
 		{"all refs of a project are listed in order, page after page, as far as the caller reads", suite.Long(suite.Alone(func(e *env) {
 			db, driver := e.OpenFaulty(refdb.Options{})
@@ -227,7 +229,7 @@ func refRows() []row {
 		}))},
 		{"deleted refs are listed on request", func(e *env) {
 			db := e.Open(refdb.Options{})
-			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", refdb.Deleted)))
+			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", driver.Deleted)))
 			count := func(opts ...refdb.ListOption) (n int) {
 				for _, err := range db.Refs(e.Context(), e.Project, "", opts...) {
 					e.Must(err)
@@ -242,14 +244,14 @@ func refRows() []row {
 		{"a project of any size is removed whole, but not under a fresh lock", suite.Long(suite.Alone(func(e *env) {
 			db := e.Open(refdb.Options{})
 			names := storeMany(e)
-			e.Must(e.SendUpdate(e.A, refdb.UpdateRequest{Project: e.Project + "/b", Updates: []refdb.Update{suite.Move(refA, "", v1)}}))
+			e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Project: e.Project + "/b", Updates: []driver.Update{suite.Move(refA, "", v1)}}))
 			l := e.Acquire(e.A, names[len(names)-2])
-			_, err := db.RemoveProject(e.Context(), e.Project)
-			e.WantClass(err, refdb.ErrLocked, refdb.Retryable)
+			_, err := db.Projects().Remove(e.Context(), e.Project)
+			e.WantClass(err, driver.ErrLocked, driver.Retryable)
 			if n := len(e.List(e.Project)); n != len(names) {
 				e.Errorf("%d refs are left of %d", n, len(names))
 			}
-			n, err := db.RemoveProject(e.Context(), e.Project, refdb.Force())
+			n, err := db.Projects().Remove(e.Context(), e.Project, projects.Force())
 			e.Must(err)
 			if n != len(names) || len(e.List(e.Project)) != 0 || len(e.List(e.Project+"/b")) != 1 {
 				e.Errorf("removed %d, left are %v", n, e.List(e.Project))
@@ -258,18 +260,18 @@ func refRows() []row {
 		}))},
 		{"old tombstones are purged on request, young ones and live refs stay", func(e *env) {
 			db := e.Open(refdb.Options{})
-			e.Must(e.Update(e.A, suite.Move(refA, "", refdb.Deleted), suite.Move(refB, "", v1)))
+			e.Must(e.Update(e.A, suite.Move(refA, "", driver.Deleted), suite.Move(refB, "", v1)))
 			for _, step := range []struct {
 				olderThan time.Duration
 				want      int
 			}{{time.Hour, 0}, {0, 1}, {0, 0}} {
-				n, err := db.PurgeTombstones(e.Context(), e.Project, step.olderThan)
+				n, err := db.Operator().PurgeTombstones(e.Context(), e.Project, step.olderThan)
 				e.Must(err)
 				if n != step.want {
 					e.Errorf("purged %d older than %v, want %d", n, step.olderThan, step.want)
 				}
 			}
-			e.WantRefs(map[string]refdb.Value{refB: v1})
+			e.WantRefs(map[string]driver.Value{refB: v1})
 		}},
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -26,7 +27,7 @@ func stateKeyRows() []row {
 			want("another value")
 			e.Must(e.Update(e.A, suite.Move(refA, v2, v1)))
 			want("the value of before")
-			e.Must(e.Update(e.A, suite.Move(refA, v1, refdb.Deleted)))
+			e.Must(e.Update(e.A, suite.Move(refA, v1, driver.Deleted)))
 			want("a deletion")
 			l := e.Prepare(e.A, suite.Move(refC, "", v1))
 			e.Must(suite.Retry(func() error { return e.TryFinish(e.A, l, []string{refC}, nil) }))
@@ -35,7 +36,7 @@ func stateKeyRows() []row {
 			want("a row of the project")
 			e.PutProject(e.A, e.ProjectRequest("2", p.Revision))
 			want("another row of the project")
-			e.Remove(refdb.RemoveRequest{Limit: 10})
+			e.Remove(driver.RemoveRequest{Limit: 10})
 			want("a removed project")
 		}},
 		{"a key is that of one project", func(e *env) {
@@ -43,7 +44,7 @@ func stateKeyRows() []row {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			k := settledKey(e, db)
 			for _, other := range []string{e.Project + "/a", "x" + e.Project} {
-				e.Must(e.SendUpdate(e.A, refdb.UpdateRequest{Project: other, Updates: []refdb.Update{suite.Move(refA, "", v1)}}))
+				e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Project: other, Updates: []driver.Update{suite.Move(refA, "", v1)}}))
 				if o, err := db.StateKey(e.Context(), other); err != nil || o == k {
 					e.Errorf("%+v, %v", o, err)
 				}
@@ -74,13 +75,13 @@ func stateKeyRows() []row {
 			db := e.Open(refdb.Options{})
 			prune := func() {
 				e.Helper()
-				_, err := e.A.Prune(e.Context(), refdb.PruneRequest{Upto: e.Complete(), EvenUnread: math.MinInt64, Limit: 100})
+				_, err := e.A.Prune(e.Context(), driver.PruneRequest{Upto: e.Complete(), EvenUnread: math.MinInt64, Limit: 100})
 				e.Must(err)
 			}
 			want := newKeys(e, db)
 			want("nothing")
-			for i, to := range []refdb.Value{v1, v2, v3} {
-				e.Must(e.Update(e.A, suite.Move(refA, append([]refdb.Value{""}, v1, v2)[i], to)))
+			for i, to := range []driver.Value{v1, v2, v3} {
+				e.Must(e.Update(e.A, suite.Move(refA, append([]driver.Value{""}, v1, v2)[i], to)))
 				want("the value " + suite.Short(to))
 				prune()
 				want("the value " + suite.Short(to) + ", pruned")
@@ -97,10 +98,10 @@ func stateKeyRows() []row {
 			if refs, ok, err := db.ChangedBetween(e.Context(), before, after, 5); ok || err != nil {
 				e.Errorf("what has changed is %v, %v, at a server that is not admitted", refs, err)
 			}
-			if k, err := db.StateKey(e.Context(), e.Project); !errors.Is(err, refdb.ErrNotAdmitted) || k.Settled() {
+			if k, err := db.StateKey(e.Context(), e.Project); !errors.Is(err, driver.ErrNotAdmitted) || k.Settled() {
 				e.Errorf("%+v, %v", k, err)
 			}
-			e.Report(refdb.Report{Witness: "site-w", Owner: "site-w/1"})
+			e.Report(driver.Report{Witness: "site-w", Owner: "site-w/1"})
 			if k := settledKey(e, db); k == after && e.Admission().Server != server { // on some databases the test's restart is none
 				e.Error("the key is that of the server before")
 			}
@@ -122,9 +123,9 @@ func stateKeyRows() []row {
 			one := settledKey(e, db)
 			e.Must(e.Update(e.A, suite.Move(refB, v1, v2)))
 			two := settledKey(e, db)
-			e.Must(e.Update(e.B, suite.Move(refC, "", v1), suite.Move(refB, v2, refdb.Deleted)))
+			e.Must(e.Update(e.B, suite.Move(refC, "", v1), suite.Move(refB, v2, driver.Deleted)))
 			three := settledKey(e, db)
-			e.Must(e.SendUpdate(e.A, refdb.UpdateRequest{Project: e.Project + "/a", Updates: []refdb.Update{suite.Move(refA, "", v1)}}))
+			e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Project: e.Project + "/a", Updates: []driver.Update{suite.Move(refA, "", v1)}}))
 			want(one, one, 5, "")
 			want(one, two, 5, "%b")
 			want(two, three, 5, "%b %c")
@@ -137,13 +138,13 @@ func stateKeyRows() []row {
 			want(one, other, 5, "unknown")
 			e.PutProject(e.A, e.ProjectRequest("1", 0))
 			want(one, settledKey(e, db), 5, "unknown")
-			_, err = e.A.Prune(e.Context(), refdb.PruneRequest{Upto: e.Complete(), EvenUnread: math.MinInt64, Limit: 100})
+			_, err = e.A.Prune(e.Context(), driver.PruneRequest{Upto: e.Complete(), EvenUnread: math.MinInt64, Limit: 100})
 			e.Must(err)
 			want(one, three, 5, "unknown")
 		})},
 		{"a name that can't be a project's has no key", func(e *env) {
 			db := e.Open(refdb.Options{})
-			if _, err := db.StateKey(e.Context(), ""); !errors.Is(err, refdb.ErrInvalid) {
+			if _, err := db.StateKey(e.Context(), ""); !errors.Is(err, driver.ErrInvalid) {
 				e.Errorf("%v", err)
 			}
 		}},
@@ -154,9 +155,9 @@ func stateKeyRows() []row {
 				p := []process{e.A, e.B}[w%2]
 				ref := fmt.Sprintf("refs/heads/%d", w)
 				writing.Go(func() {
-					old := refdb.Unknown
+					old := driver.Unknown
 					for i := range e.Scale(100) {
-						to := []refdb.Value{v1, v2, v3}[i%3]
+						to := []driver.Value{v1, v2, v3}[i%3]
 						l, err := e.TryPrepare(p, suite.Move(ref, old, to))
 						if err == nil {
 							err = suite.Retry(func() error { return e.TryFinish(p, l, []string{ref}, nil) })

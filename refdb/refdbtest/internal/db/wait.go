@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -91,11 +92,11 @@ func waitRows() []row {
 			holder := e.Hold(e.Open(refdb.Options{}), refA)
 			waiting, driver := e.OpenFaulty(refdb.Options{})
 			w := waitFirst(e, e.Context(), waiting, driver, refA)
-			e.Must(holder.Update(e.Context(), []refdb.Update{suite.Move(refA, "", v1)}))
+			e.Must(holder.Update(e.Context(), []refdbdriver.Update{suite.Move(refA, "", v1)}))
 			e.Must(holder.Release(e.Context()))
 			l := w.granted()
 			e.WantLocked(l, refA, v1)
-			e.WantMismatches(l.Update(e.Context(), []refdb.Update{suite.Move(refA, "", v2)}), refdb.Mismatch{Ref: refA, Have: v1})
+			e.WantMismatches(l.Update(e.Context(), []refdbdriver.Update{suite.Move(refA, "", v2)}), refdbdriver.Mismatch{Ref: refA, Have: v1})
 			_, err := db.TryLock(e.Context(), e.Project, refA)
 			e.WantHolders(err, refA)
 		}},
@@ -105,7 +106,7 @@ func waitRows() []row {
 			for range 5 {
 				l := e.Hold(holder, refA)
 				w := wait(e, e.Context(), waiting, refA)
-				e.Must(l.UpdateAndRelease(e.Context(), []refdb.Update{suite.Move(refA, "", refdb.Deleted)}))
+				e.Must(l.UpdateAndRelease(e.Context(), []refdbdriver.Update{suite.Move(refA, "", refdbdriver.Deleted)}))
 				e.Must(w.granted().Release(e.Context()))
 			}
 		}},
@@ -201,7 +202,7 @@ func waitRows() []row {
 				default:
 				}
 				err := c.Do()
-				if errors.Is(err, refdb.ErrLocked) {
+				if errors.Is(err, refdbdriver.ErrLocked) {
 					hasPlace()
 				}
 				return err
@@ -211,9 +212,9 @@ func waitRows() []row {
 			e.Must(holder.Release(e.Context()))
 
 			others, passed := e.Open(refdb.Options{}), 0
-			for have := refdb.Unknown; passed <= 3*refdb.MaxPassed; passed++ {
-				want := refdb.Value(fmt.Sprint(passed))
-				err := others.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, have, want)})
+			for have := refdbdriver.Unknown; passed <= 3*refdbdriver.MaxPassed; passed++ {
+				want := refdbdriver.Value(fmt.Sprint(passed))
+				err := others.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, have, want)})
 				if err == nil {
 					have = want
 					var l *refdb.Lock
@@ -221,13 +222,13 @@ func waitRows() []row {
 						err = l.Release(e.Context())
 					}
 				}
-				if errors.Is(err, refdb.ErrLocked) {
+				if errors.Is(err, refdbdriver.ErrLocked) {
 					break // it is the waiter's turn
 				}
 				e.Must(err)
 			}
-			if passed > refdb.MaxPassed {
-				e.Errorf("%d passed it, want at most %d", passed, refdb.MaxPassed)
+			if passed > refdbdriver.MaxPassed {
+				e.Errorf("%d passed it, want at most %d", passed, refdbdriver.MaxPassed)
 			}
 			close(again)
 			e.Must(waiter.granted().Release(e.Context()))
@@ -243,7 +244,7 @@ func waitRows() []row {
 			if !errors.Is(err, context.Canceled) {
 				e.Errorf("got %v", err)
 			}
-			e.WantClass(err, refdb.ErrLocked, refdb.Retryable)
+			e.WantClass(err, refdbdriver.ErrLocked, refdbdriver.Retryable)
 			e.WantHolders(err, refA)
 			e.WantFree(refB)
 			e.Release(e.A, holder)
@@ -258,7 +259,7 @@ func waitRows() []row {
 			e.Eventually("the second waits", func() bool { return db.Stats().Waiting == 2 })
 			third := wait(e, e.Context(), db, refA)
 			cancel()
-			if err := second.gaveUp(); !errors.Is(err, context.Canceled) || !errors.Is(err, refdb.ErrLocked) {
+			if err := second.gaveUp(); !errors.Is(err, context.Canceled) || !errors.Is(err, refdbdriver.ErrLocked) {
 				e.Errorf("got %v", err)
 			}
 			e.Release(e.A, holder)
@@ -276,15 +277,15 @@ func waitRows() []row {
 				if waited := time.Since(start); waited < limit {
 					e.Errorf("of %v it waited %v only", limit, waited)
 				}
-				if errors.Is(err, refdb.ErrLocked) || limit > e.Patience()/4 {
+				if errors.Is(err, refdbdriver.ErrLocked) || limit > e.Patience()/4 {
 					break
 				}
-				e.WantClass(err, refdb.ErrUnavailable, refdb.Retryable)
+				e.WantClass(err, refdbdriver.ErrUnavailable, refdbdriver.Retryable)
 			}
 			if h := e.WantHolders(err, refA); h[0].Owner != holder.Owner || h[0].Token != holder.Token {
 				e.Errorf("the holders are %+v", h)
 			}
-			e.WantClass(err, refdb.ErrLocked, refdb.Retryable)
+			e.WantClass(err, refdbdriver.ErrLocked, refdbdriver.Retryable)
 			e.Release(e.A, holder)
 			db := e.Open(refdb.Options{MaxWait: e.Patience()})
 			e.Must(wait(e, e.Context(), db, refA).granted().Release(e.Context()))
@@ -292,7 +293,7 @@ func waitRows() []row {
 		{"P3 a lock that has been dead for long is got at once", func(e *env) {
 			db, driver := e.OpenFaulty(refdb.Options{})
 			e.Age(e.Acquire(e.A, refA), stale)
-			e.DB.InsertLock(e, refdb.LockInfo{Project: e.Project, Ref: refB, Owner: gerrit, Age: time.Hour})
+			e.DB.InsertLock(e, refdbdriver.LockInfo{Project: e.Project, Ref: refB, Owner: gerrit, Age: time.Hour})
 			l := wait(e, e.Context(), db, refA, refB).granted()
 			if n := driver.Count("Acquire"); n != 1 {
 				e.Errorf("it took %d attempts", n)
@@ -357,7 +358,7 @@ func waitRows() []row {
 			}
 			working.Wait()
 			e.Must(errors.Join(errs...))
-			if got, want := e.GetOne(refA).Value, refdb.Value(fmt.Sprint(workers*turns)); got != want {
+			if got, want := e.GetOne(refA).Value, refdbdriver.Value(fmt.Sprint(workers*turns)); got != want {
 				e.Errorf("counted to %q, want %q", got, want)
 			}
 		}},
@@ -368,20 +369,20 @@ func waitRows() []row {
 // not late for it on a busy machine.
 type unhurried struct{ *suite.FaultyDriver }
 
-func (d unhurried) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
+func (d unhurried) Acquire(ctx context.Context, r refdbdriver.AcquireRequest) (refdbdriver.Acquired, error) {
 	r.Waiter.Turn = 20 * time.Second
 	return d.FaultyDriver.Acquire(ctx, r)
 }
 
 // notified makes d a Notifier if the real driver is one.
-func (d unhurried) notified() refdb.Driver {
-	n, ok := d.Driver.(refdb.Notifier)
+func (d unhurried) notified() refdbdriver.Driver {
+	n, ok := d.Driver.(refdbdriver.Notifier)
 	if !ok {
 		return d
 	}
 	return struct {
 		unhurried
-		refdb.Notifier
+		refdbdriver.Notifier
 	}{d, n}
 }
 
@@ -389,13 +390,13 @@ func (d unhurried) notified() refdb.Driver {
 // taking the locks on busy. It counts those that are asked for after the DB was refused for the first time, and granted
 // before its own: at most MaxPassed. For several refs there is no such number, since any number may take one while the DB
 // waits in the queue of another; but one that is starved would be passed for as long as the others go on.
-func wantPassedByFew(e *env, d unhurried, driver refdb.Driver, refs []string, busy ...string) {
+func wantPassedByFew(e *env, d unhurried, driver refdbdriver.Driver, refs []string, busy ...string) {
 	e.Helper()
 	db := e.OpenOn(driver, refdb.Options{})
 	var waits, passed atomic.Int64 // waits is odd while db has a place in a queue
 	d.Inject(func(c suite.Call) error {
 		err := c.Do()
-		if c.Method == "Acquire" && errors.Is(err, refdb.ErrLocked) && waits.Load()%2 == 0 {
+		if c.Method == "Acquire" && errors.Is(err, refdbdriver.ErrLocked) && waits.Load()%2 == 0 {
 			waits.Add(1)
 		}
 		return err
@@ -430,7 +431,7 @@ func wantPassedByFew(e *env, d unhurried, driver refdb.Driver, refs []string, bu
 			waits.Add(1)
 		}
 		e.Must(l.Release(e.Context()))
-		few := int64(refdb.MaxPassed)
+		few := int64(refdbdriver.MaxPassed)
 		if len(refs) > 1 {
 			few *= 20
 		}
@@ -462,5 +463,5 @@ func turn(e *env, db *refdb.DB, sections map[string]*suite.CriticalSection, refs
 	for _, ref := range refs {
 		sections[ref].Leave()
 	}
-	return l.UpdateAndRelease(e.Context(), []refdb.Update{suite.Move(refs[0], have, refdb.Value(fmt.Sprint(n+1)))})
+	return l.UpdateAndRelease(e.Context(), []refdbdriver.Update{suite.Move(refs[0], have, refdbdriver.Value(fmt.Sprint(n+1)))})
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -21,21 +21,21 @@ const (
 // their new values, or why it was refused.
 type creator struct {
 	name   string
-	create func(e *env, updates ...refdb.Update) error
+	create func(e *env, updates ...refdbdriver.Update) error
 }
 
 func creators() []creator {
 	return []creator{
-		{"a preparation", func(e *env, updates ...refdb.Update) error {
-			slices.SortFunc(updates, func(a, b refdb.Update) int { return strings.Compare(a.Ref, b.Ref) })
+		{"a preparation", func(e *env, updates ...refdbdriver.Update) error {
+			slices.SortFunc(updates, func(a, b refdbdriver.Update) int { return strings.Compare(a.Ref, b.Ref) })
 			l, err := e.TryPrepare(e.A, updates...)
 			if err == nil {
 				err = e.Finish(e.A, l)
 			}
 			return err
 		}},
-		{"an update that asks", func(e *env, updates ...refdb.Update) error {
-			return e.SendUpdate(e.A, refdb.UpdateRequest{GitNames: true, Updates: updates})
+		{"an update that asks", func(e *env, updates ...refdbdriver.Update) error {
+			return e.SendUpdate(e.A, refdbdriver.UpdateRequest{GitNames: true, Updates: updates})
 		}},
 	}
 }
@@ -52,7 +52,7 @@ func excludedNameRows() (rows []row) {
 			e.Must(e.Update(e.A, suite.Move(refTX, "", v1)))
 			e.Prepare(e.A, suite.Move(refTW, "", v1))
 			e.Must(e.Update(e.A, suite.Move(refT, "", v2)))
-			e.WantRefs(map[string]refdb.Value{version: v1, value: v1, refTX: v1, refT: v2})
+			e.WantRefs(map[string]refdbdriver.Value{version: v1, value: v1, refTX: v1, refT: v2})
 		}},
 		{"P7 a preparation that was carried out is adopted, whatever has been created since", func(e *env) {
 			l := e.Prepare(e.A, suite.Move(refT, "", v1))
@@ -63,15 +63,15 @@ func excludedNameRows() (rows []row) {
 				e.Errorf("got token %d, then %d", l.Token, again.Token)
 			}
 			e.Must(e.Finish(e.A, l))
-			e.WantRefs(map[string]refdb.Value{refT: v1, refTX: v1})
+			e.WantRefs(map[string]refdbdriver.Value{refT: v1, refTX: v1})
 		}},
 		{"a ref is created in the place of one that the same preparation deletes, which is an obstacle until that has ended", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refT, "", v1)))
-			l := e.Prepare(e.A, suite.Move(refT, v1, refdb.Deleted), suite.Move(refTX, "", v2))
+			l := e.Prepare(e.A, suite.Move(refT, v1, refdbdriver.Deleted), suite.Move(refTX, "", v2))
 			_, err := e.TryPrepare(e.B, suite.Move(refTW, "", v3))
 			e.WantHolders(err, refT)
 			e.Must(e.Finish(e.A, l))
-			e.WantRefs(map[string]refdb.Value{refT: refdb.Deleted, refTX: v2})
+			e.WantRefs(map[string]refdbdriver.Value{refT: refdbdriver.Deleted, refTX: v2})
 			e.Must(e.Finish(e.B, e.Prepare(e.B, suite.Move(refTW, "", v3))))
 		}},
 	}...)
@@ -83,15 +83,15 @@ func createdBy(c creator) []row {
 			for _, pair := range [][2]string{{refT, refTX}, {refTX, refT}, {refT, refTXYZ}, {refTXYZ, refT}, {"A", "A/x"}, {"A/x", "A"}} {
 				there, created := pair[0], pair[1]
 				e.Must(e.Update(e.A, suite.Move(there, "", v1)))
-				e.WantConflicts(c.create(e, suite.Move("refs/heads/other", "", v2), suite.Move(created, "", v2)), refdb.NameConflict{Ref: created, With: there})
+				e.WantConflicts(c.create(e, suite.Move("refs/heads/other", "", v2), suite.Move(created, "", v2)), refdbdriver.NameConflict{Ref: created, With: there})
 				e.WantNone()
 				e.WantFree("refs/heads/other", created)
-				e.WantRefs(map[string]refdb.Value{there: v1})
-				e.Remove(refdb.RemoveRequest{Limit: 10})
+				e.WantRefs(map[string]refdbdriver.Value{there: v1})
+				e.Remove(refdbdriver.RemoveRequest{Limit: 10})
 			}
 		}},
 		{c.name + " creates names that only look alike, also those of other projects", func(e *env) {
-			e.Must(e.SendUpdate(e.A, refdb.UpdateRequest{Project: e.Project + "/x", Updates: []refdb.Update{suite.Move(refTX, "", v1)}}))
+			e.Must(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Project: e.Project + "/x", Updates: []refdbdriver.Update{suite.Move(refTX, "", v1)}}))
 			var all []string
 			for _, ref := range []string{refT, "refs/heads/t!x", "refs/heads/t-x/y", "refs/heads/t.x", "refs/heads/t0", "refs/heads/t1/x", "refs/heads/T/x", "refs/heads/tx/y",
 				"refs/heads/_", "refs/heads/a/x", "refs/heads/%", "refs/heads/b/x", "refs/heads/\u00e9", "refs/heads/e/x", "refs/tags/t/x"} {
@@ -103,19 +103,19 @@ func createdBy(c creator) []row {
 			}
 		}},
 		{c.name + " is not kept by refs that were deleted", func(e *env) {
-			e.Must(e.Update(e.A, suite.Move("refs/heads", "", refdb.Deleted256), suite.Move(refTXYZ, "", refdb.Deleted), suite.Move(refTW, "", refdb.Deleted)))
+			e.Must(e.Update(e.A, suite.Move("refs/heads", "", refdbdriver.Deleted256), suite.Move(refTXYZ, "", refdbdriver.Deleted), suite.Move(refTW, "", refdbdriver.Deleted)))
 			e.Must(c.create(e, suite.Move(refT, "", v1)))
-			e.Must(c.create(e, suite.Move(refT, v1, refdb.Deleted)))
+			e.Must(c.create(e, suite.Move(refT, v1, refdbdriver.Deleted)))
 			e.Must(c.create(e, suite.Move(refTXYZ, "", v2)))
-			e.WantRefs(map[string]refdb.Value{"refs/heads": refdb.Deleted256, refT: refdb.Deleted, refTXYZ: v2, refTW: refdb.Deleted})
+			e.WantRefs(map[string]refdbdriver.Value{"refs/heads": refdbdriver.Deleted256, refT: refdbdriver.Deleted, refTXYZ: v2, refTW: refdbdriver.Deleted})
 		}},
 		{c.name + " finds what stands behind refs that were deleted", func(e *env) {
-			var deleted []refdb.Update
+			var deleted []refdbdriver.Update
 			for n := range e.Scale(200) {
-				deleted = append(deleted, suite.Move(fmt.Sprintf("%s/%03d", refT, n), "", refdb.Deleted))
+				deleted = append(deleted, suite.Move(fmt.Sprintf("%s/%03d", refT, n), "", refdbdriver.Deleted))
 			}
 			e.Must(e.Update(e.A, append(deleted, suite.Move(refT+"/last", "", v1))...))
-			e.WantConflicts(c.create(e, suite.Move(refT, "", v2)), refdb.NameConflict{Ref: refT, With: refT + "/last"})
+			e.WantConflicts(c.create(e, suite.Move(refT, "", v2)), refdbdriver.NameConflict{Ref: refT, With: refT + "/last"})
 		}},
 		{c.name + " is refused while an intent is pending above or below, whatever that does and however old it is", func(e *env) {
 			for _, pair := range [][2]string{{refT, refTXYZ}, {refTXYZ, refT}} {
@@ -128,18 +128,18 @@ func createdBy(c creator) []row {
 				e.WantFree("refs/heads/other", created)
 				e.WantIntended(l)
 				e.Must(e.Finish(e.B, l))
-				deletion := e.Prepare(e.B, suite.Move(there, v1, refdb.Deleted))
+				deletion := e.Prepare(e.B, suite.Move(there, v1, refdbdriver.Deleted))
 				e.WantHolders(c.create(e, suite.Move(created, "", v2)), there)
 				e.Drop(e.B, deletion)
-				e.WantConflicts(c.create(e, suite.Move(created, "", v2)), refdb.NameConflict{Ref: created, With: there})
-				e.Must(e.Finish(e.B, e.Prepare(e.B, suite.Move(there, v1, refdb.Deleted))))
+				e.WantConflicts(c.create(e, suite.Move(created, "", v2)), refdbdriver.NameConflict{Ref: created, With: there})
+				e.Must(e.Finish(e.B, e.Prepare(e.B, suite.Move(there, v1, refdbdriver.Deleted))))
 				e.Must(c.create(e, suite.Move(created, "", v2)))
-				e.Remove(refdb.RemoveRequest{Limit: 10})
+				e.Remove(refdbdriver.RemoveRequest{Limit: 10})
 			}
 		}},
 		{c.name + " is not kept by intents that have ended, nor by locks that stand for none", func(e *env) {
 			e.Drop(e.B, e.Prepare(e.B, suite.Move(refTX, "", v1)))
-			e.Resolve(e.B, refdb.KeepOld, e.Prepare(e.B, suite.Move(refTX, "", v1)).IDs()...)
+			e.Resolve(e.B, refdbdriver.KeepOld, e.Prepare(e.B, suite.Move(refTX, "", v1)).IDs()...)
 			r := e.Prepare(e.B, suite.Move(refTX, "", v1)).PrepareRequest
 			e.Revoke(e.B, r)
 			e.Acquire(e.B, "refs/heads", refTX, refTXYZ)
@@ -150,40 +150,40 @@ func createdBy(c creator) []row {
 			e.Must(e.Update(e.A, suite.Move(refT, "", v1), suite.Move(refTX, "", v1), suite.Move(refTXYZ, "", v1)))
 			e.Must(c.create(e, suite.Move(refTX, v1, v2)))
 			e.Must(c.create(e, suite.Move(refT, v1, v2), suite.Move(refTXYZ, v1, v2)))
-			e.Must(c.create(e, suite.Move(refTX, v2, refdb.Deleted), suite.Move(refTXYZ, v2, v3)))
-			e.WantConflicts(c.create(e, suite.Move(refTX, "", v1)), refdb.NameConflict{Ref: refTX, With: refT})
-			e.WantRefs(map[string]refdb.Value{refT: v2, refTX: refdb.Deleted, refTXYZ: v3})
+			e.Must(c.create(e, suite.Move(refTX, v2, refdbdriver.Deleted), suite.Move(refTXYZ, v2, v3)))
+			e.WantConflicts(c.create(e, suite.Move(refTX, "", v1)), refdbdriver.NameConflict{Ref: refTX, With: refT})
+			e.WantRefs(map[string]refdbdriver.Value{refT: v2, refTX: refdbdriver.Deleted, refTXYZ: v3})
 		}},
 		{c.name + " creates in the place of what it deletes, but not beside what is left", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refT, "", v1)))
-			e.Must(c.create(e, suite.Move(refT, v1, refdb.Deleted), suite.Move(refTW, "", v2), suite.Move(refTXYZ, "", v2)))
-			e.WantConflicts(c.create(e, suite.Move(refT, "", v1), suite.Move(refTW, v2, refdb.Deleted)), refdb.NameConflict{Ref: refT, With: refTXYZ})
-			e.Must(c.create(e, suite.Move(refT, "", v1), suite.Move(refTW, v2, refdb.Deleted), suite.Move(refTXYZ, v2, refdb.Deleted)))
-			e.WantRefs(map[string]refdb.Value{refT: v1, refTW: refdb.Deleted, refTXYZ: refdb.Deleted})
+			e.Must(c.create(e, suite.Move(refT, v1, refdbdriver.Deleted), suite.Move(refTW, "", v2), suite.Move(refTXYZ, "", v2)))
+			e.WantConflicts(c.create(e, suite.Move(refT, "", v1), suite.Move(refTW, v2, refdbdriver.Deleted)), refdbdriver.NameConflict{Ref: refT, With: refTXYZ})
+			e.Must(c.create(e, suite.Move(refT, "", v1), suite.Move(refTW, v2, refdbdriver.Deleted), suite.Move(refTXYZ, v2, refdbdriver.Deleted)))
+			e.WantRefs(map[string]refdbdriver.Value{refT: v1, refTW: refdbdriver.Deleted, refTXYZ: refdbdriver.Deleted})
 		}},
 		{c.name + " names each ref that it can't create, with the first that excludes it", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move("refs/heads", "", v1), suite.Move(refTW, "", v1), suite.Move(refTXYZ, "", v1), suite.Move("refs/tags/u/y", "", v1), suite.Move("refs/tags/u/z", "", v1)))
 			e.WantConflicts(c.create(e, suite.Move(refT, "", v2), suite.Move("refs/meta/a", "", v2), suite.Move("refs/tags/u", "", v2)),
-				refdb.NameConflict{Ref: refT, With: "refs/heads"}, refdb.NameConflict{Ref: "refs/tags/u", With: "refs/tags/u/y"})
+				refdbdriver.NameConflict{Ref: refT, With: "refs/heads"}, refdbdriver.NameConflict{Ref: "refs/tags/u", With: "refs/tags/u/y"})
 		}},
 		{c.name + " is refused for locks first, then for values, then for names", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refT, "", v1)))
 			l := e.Prepare(e.B, suite.Move("refs/tags/u", "", v1))
-			updates := []refdb.Update{suite.Move(refA, v2, v3), suite.Move(refTX, "", v3), suite.Move("refs/tags/u/x", "", v3)}
+			updates := []refdbdriver.Update{suite.Move(refA, v2, v3), suite.Move(refTX, "", v3), suite.Move("refs/tags/u/x", "", v3)}
 			e.WantHolders(c.create(e, updates...), "refs/tags/u")
 			other := e.Acquire(e.B, refA)
 			e.WantHolders(c.create(e, updates...), refA, "refs/tags/u")
 			e.Release(e.B, other)
 			e.Drop(e.B, l)
-			e.WantMismatches(c.create(e, updates...), refdb.Mismatch{Ref: refA, Want: v2})
+			e.WantMismatches(c.create(e, updates...), refdbdriver.Mismatch{Ref: refA, Want: v2})
 			e.Must(e.Update(e.A, suite.Move(refA, "", v2)))
-			e.WantConflicts(c.create(e, updates...), refdb.NameConflict{Ref: refTX, With: refT})
+			e.WantConflicts(c.create(e, updates...), refdbdriver.NameConflict{Ref: refTX, With: refT})
 		}},
 		{c.name + " of many refs finds the one that is excluded, and creates them without it", suite.Long(func(e *env) {
 			names := suite.ManyNames(e.Scale(1000))
 			excluded := names[len(names)/2]
-			e.Must(e.Update(e.A, suite.Move(names[0]+"/x", "", refdb.Deleted), suite.Move(excluded+"/x", "", v1)))
-			e.WantConflicts(c.create(e, suite.Creations(names)...), refdb.NameConflict{Ref: excluded, With: excluded + "/x"})
+			e.Must(e.Update(e.A, suite.Move(names[0]+"/x", "", refdbdriver.Deleted), suite.Move(excluded+"/x", "", v1)))
+			e.WantConflicts(c.create(e, suite.Creations(names)...), refdbdriver.NameConflict{Ref: excluded, With: excluded + "/x"})
 			e.Must(c.create(e, suite.Creations(slices.DeleteFunc(names, func(ref string) bool { return ref == excluded }))...))
 		})},
 	}

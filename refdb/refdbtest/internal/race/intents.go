@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -71,7 +71,7 @@ func intentRows() []row {
 					func() { e.Revoke(e.B, r) },
 				)
 				if err != nil {
-					e.WantIs(err, refdb.ErrReleased)
+					e.WantIs(err, driver.ErrReleased)
 				}
 				e.WantFree(ref, other)
 				if got := e.Pending(); len(got) != 0 {
@@ -86,7 +86,7 @@ func intentRows() []row {
 				suite.Race(
 					func() { l, err = e.TryPrepare(e.A, suite.Move(ref, "", v1)) },
 					func() {
-						updateErr = e.SendUpdate(e.B, refdb.UpdateRequest{Locks: refdb.AdvisoryLocks, Updates: []refdb.Update{suite.Move(ref, "", v2)}})
+						updateErr = e.SendUpdate(e.B, driver.UpdateRequest{Locks: driver.AdvisoryLocks, Updates: []driver.Update{suite.Move(ref, "", v2)}})
 					},
 				)
 				if e.Mismatch(err) == e.Refusal(updateErr) {
@@ -127,7 +127,7 @@ func intentRows() []row {
 				suite.Race(
 					func() { l, err = e.TryPrepare(e.A, suite.Move(ref, "", v1)) },
 					func() {
-						writeErr = e.SendUpdate(e.B, refdb.UpdateRequest{Fence: old.Fence(), Updates: []refdb.Update{suite.Move(ref, "", v2)}})
+						writeErr = e.SendUpdate(e.B, driver.UpdateRequest{Fence: old.Fence(), Updates: []driver.Update{suite.Move(ref, "", v2)}})
 					},
 				)
 				if e.Mismatch(err) == e.Loss(writeErr) {
@@ -147,14 +147,14 @@ func intentRows() []row {
 				e.Age(old, stale)
 				var l preparation
 				var err, beatErr error
-				var beats []refdb.BeatResult
+				var beats []driver.BeatResult
 				suite.Race(
 					func() { l, err = e.TryPrepare(e.A, suite.Move(ref, "", v1)) },
 					func() { beats, beatErr = e.TryBeat(e.B, old.IDs()...) },
 				)
 				e.Must(beatErr)
 				refused := e.Refusal(err)
-				if beats[0] == refdb.BeatRenewed && !refused || beats[0] == refdb.BeatLost && refused {
+				if beats[0] == driver.BeatRenewed && !refused || beats[0] == driver.BeatLost && refused {
 					e.Fatalf("the beat says %v, the preparation %v", beats, err)
 				}
 				if !refused {
@@ -172,7 +172,7 @@ func intentRows() []row {
 					func() { l, err = r.TryPrepare(r.A, suite.Move(ref, v1, v2)) },
 					func() {
 						removeErr = suite.Retry(func() error {
-							_, err := r.B.Remove(r.Context(), refdb.RemoveRequest{Project: r.Project, Limit: 10, Locks: refdb.AdvisoryLocks})
+							_, err := r.B.Remove(r.Context(), driver.RemoveRequest{Project: r.Project, Limit: 10, Locks: driver.AdvisoryLocks})
 							return err
 						})
 					},
@@ -182,7 +182,7 @@ func intentRows() []row {
 				}
 				if err == nil {
 					r.Must(r.Finish(r.A, l))
-					r.WantRefs(map[string]refdb.Value{ref: v2})
+					r.WantRefs(map[string]driver.Value{ref: v2})
 				} else {
 					r.WantRefs(nil)
 				}
@@ -223,11 +223,11 @@ func intentRows() []row {
 			})
 		}},
 		{"of its owner who finishes and an operator who decides one does", func(e *env) {
-			for _, d := range []refdb.Decision{refdb.KeepOld, refdb.TakeNew} {
+			for _, d := range []driver.Decision{driver.KeepOld, driver.TakeNew} {
 				repeatTimes(e, e.Rounds()/2, func(a, b, _ string) {
 					a, b = a+string(d), b+string(d)
 					l := e.Prepare(e.A, suite.Move(a, "", v1), suite.Move(b, "", v1))
-					drop := d == refdb.TakeNew
+					drop := d == driver.TakeNew
 					done, dropped := []string{a, b}, []string(nil)
 					if drop {
 						done, dropped = dropped, done
@@ -256,8 +256,8 @@ func intentRows() []row {
 				var keep, take []bool
 				var keepErr, takeErr error
 				suite.Race(
-					func() { keep, keepErr = e.TryResolve(e.A, refdb.KeepOld, l.IDs()...) },
-					func() { take, takeErr = e.TryResolve(e.B, refdb.TakeNew, l.IDs()...) },
+					func() { keep, keepErr = e.TryResolve(e.A, driver.KeepOld, l.IDs()...) },
+					func() { take, takeErr = e.TryResolve(e.B, driver.TakeNew, l.IDs()...) },
 				)
 				e.Must(keepErr)
 				e.Must(takeErr)
@@ -265,7 +265,7 @@ func intentRows() []row {
 					e.Fatalf("keep-old says %v, take-new %v", keep, take)
 				}
 				wantValues(e, take[0], v1, a)
-				if got := decidedOf(e, l); len(got) != 1 || (got[0].Decision == refdb.TakeNew) != take[0] {
+				if got := decidedOf(e, l); len(got) != 1 || (got[0].Decision == driver.TakeNew) != take[0] {
 					e.Errorf("decided are %+v", got)
 				}
 			})
@@ -290,14 +290,14 @@ func intentRows() []row {
 			repeat(e, func(a, b, _ string) {
 				l := e.Prepare(e.A, suite.Move(a, "", v1), suite.Move(b, "", v1))
 				var err, lookErr error
-				var states map[string]refdb.State
+				var states map[string]driver.State
 				suite.Race(
 					func() { err = e.Finish(e.A, l) },
 					func() { states, lookErr = e.TryStates(a, b) },
 				)
 				e.Must(err)
 				e.Must(lookErr)
-				before := states[a].Lock != nil && states[b].Lock != nil && states[a].Value == refdb.Unknown && states[b].Value == refdb.Unknown
+				before := states[a].Lock != nil && states[b].Lock != nil && states[a].Value == driver.Unknown && states[b].Value == driver.Unknown
 				after := states[a].Lock == nil && states[b].Lock == nil && states[a].Value == v1 && states[b].Value == v1
 				if !before && !after {
 					e.Errorf("the states were %+v", states)
@@ -315,9 +315,9 @@ func prepareByMany(e *env, n int, refs ...string) {
 	var all []func()
 	for i := range n {
 		p := process{Driver: processes[i%len(processes)].Driver, Owner: fmt.Sprintf("contender/%d", i)}
-		var updates []refdb.Update
+		var updates []driver.Update
 		for _, ref := range refs {
-			updates = append(updates, suite.Move(ref, "", refdb.Value(p.Owner)))
+			updates = append(updates, suite.Move(ref, "", driver.Value(p.Owner)))
 		}
 		all = append(all, func() { made[i], errs[i] = e.TryPrepare(p, updates...) })
 	}
@@ -344,11 +344,11 @@ func prepareByMany(e *env, n int, refs ...string) {
 	}
 	e.WantOnly(winner)
 	e.Must(e.Finish(e.A, winner))
-	wantValues(e, true, refdb.Value(winner.Owner), refs...)
+	wantValues(e, true, driver.Value(winner.Owner), refs...)
 }
 
 // wantValues checks that all refs hold v or, if they were not written, that none has a row.
-func wantValues(e *env, written bool, v refdb.Value, refs ...string) {
+func wantValues(e *env, written bool, v driver.Value, refs ...string) {
 	e.Helper()
 	got := e.Get(refs...)
 	for _, r := range got {
@@ -362,11 +362,11 @@ func wantValues(e *env, written bool, v refdb.Value, refs ...string) {
 }
 
 // decidedOf returns l's decided intents.
-func decidedOf(e *env, l preparation) []refdb.Intent {
+func decidedOf(e *env, l preparation) []driver.Intent {
 	e.Helper()
-	var all []refdb.Intent
+	var all []driver.Intent
 	for _, ref := range l.Refs() {
-		all = append(all, e.Intents(refdb.IntentQuery{IntentFilter: refdb.IntentFilter{Project: l.Project, Ref: ref, Decided: true}})...)
+		all = append(all, e.Intents(driver.IntentQuery{IntentFilter: driver.IntentFilter{Project: l.Project, Ref: ref, Decided: true}})...)
 	}
-	return slices.DeleteFunc(all, func(i refdb.Intent) bool { return i.Token != l.Token })
+	return slices.DeleteFunc(all, func(i driver.Intent) bool { return i.Token != l.Token })
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"maps"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -32,12 +32,12 @@ func lockRows() []row {
 			repeat(e, func(ref, _, _ string) { acquireAgainstUpdate(e, ref, v1) })
 		}},
 		{"of an acquisition and an update of a ref that doesn't, the update is refused or its value acquired", func(e *env) {
-			repeat(e, func(ref, _, _ string) { acquireAgainstUpdate(e, ref, refdb.Unknown) })
+			repeat(e, func(ref, _, _ string) { acquireAgainstUpdate(e, ref, driver.Unknown) })
 		}},
 		{"of a reclaim and an update that passes the stale lock, the update is refused or its value acquired", func(e *env) {
 			repeat(e, func(ref, _, _ string) {
 				e.Age(e.Acquire(e.A, ref), stale)
-				acquireAgainstUpdate(e, ref, refdb.Unknown)
+				acquireAgainstUpdate(e, ref, driver.Unknown)
 			})
 		}},
 		{"P1 of two acquisitions that overlap one wins, the other sees it and leaves nothing", func(e *env) {
@@ -57,7 +57,7 @@ func lockRows() []row {
 				var took lock
 				suite.Race(
 					func() {
-						err = e.SendUpdate(e.A, refdb.UpdateRequest{Fence: l.Fence(), Updates: []refdb.Update{suite.Move(ref, "", v1)}})
+						err = e.SendUpdate(e.A, driver.UpdateRequest{Fence: l.Fence(), Updates: []driver.Update{suite.Move(ref, "", v1)}})
 					},
 					func() { took, takeErr = e.TryAcquire(e.B, ref) },
 				)
@@ -75,7 +75,7 @@ func lockRows() []row {
 				var took lock
 				suite.Race(
 					func() {
-						err = e.SendUpdate(e.A, refdb.UpdateRequest{Fence: l.Releasing(), Updates: []refdb.Update{suite.Move(ref, "", v1)}})
+						err = e.SendUpdate(e.A, driver.UpdateRequest{Fence: l.Releasing(), Updates: []driver.Update{suite.Move(ref, "", v1)}})
 					},
 					func() { took, takeErr = e.TryAcquire(e.B, ref) },
 				)
@@ -93,7 +93,7 @@ func lockRows() []row {
 		{"of a release and an acquisition, the acquisition is refused or later", func(e *env) {
 			repeat(e, func(ref, _, _ string) {
 				l := e.Acquire(e.A, ref)
-				var got refdb.Released
+				var got driver.Released
 				var err, takeErr error
 				var took lock
 				suite.Race(
@@ -118,7 +118,7 @@ func lockRows() []row {
 			repeat(e, func(a, b, _ string) {
 				l := e.Acquire(e.A, a, b)
 				e.Age(l, stale)
-				var got refdb.Released
+				var got driver.Released
 				var err, takeErr error
 				var took lock
 				suite.Race(
@@ -138,13 +138,13 @@ func lockRows() []row {
 				l := e.Acquire(e.A, ref)
 				e.Age(l, stale)
 				var err, beatErr error
-				var beats []refdb.BeatResult
+				var beats []driver.BeatResult
 				suite.Race(
 					func() { beats, beatErr = e.TryBeat(e.A, l.IDs()...) },
 					func() { err = e.Update(e.B, suite.Move(ref, "", v1)) },
 				)
 				e.Must(beatErr)
-				if refused := e.Refusal(err); beats[0] == refdb.BeatRenewed && !refused || beats[0] == refdb.BeatLost && refused {
+				if refused := e.Refusal(err); beats[0] == driver.BeatRenewed && !refused || beats[0] == driver.BeatLost && refused {
 					e.Errorf("the beat says %v, the update %v", beats, err)
 				}
 			})
@@ -154,7 +154,7 @@ func lockRows() []row {
 				l := e.Acquire(e.A, ref)
 				e.Age(l, stale)
 				var takeErr, beatErr error
-				var beats []refdb.BeatResult
+				var beats []driver.BeatResult
 				var took lock
 				suite.Race(
 					func() { beats, beatErr = e.TryBeat(e.A, l.IDs()...) },
@@ -162,7 +162,7 @@ func lockRows() []row {
 				)
 				e.Must(beatErr)
 				refused := e.Refusal(takeErr)
-				if beats[0] == refdb.BeatRenewed && !refused || beats[0] == refdb.BeatLost && refused {
+				if beats[0] == driver.BeatRenewed && !refused || beats[0] == driver.BeatLost && refused {
 					e.Errorf("the beat says %v, the reclaim %v", beats, takeErr)
 				}
 				if refused {
@@ -178,7 +178,7 @@ func lockRows() []row {
 				e.Age(l, stale)
 				seen := suite.AsListed(e.Row(ref))
 				var err, beatErr error
-				var beats []refdb.BeatResult
+				var beats []driver.BeatResult
 				var gone []bool
 				suite.Race(
 					func() { beats, beatErr = e.TryBeat(e.A, l.IDs()...) },
@@ -186,7 +186,7 @@ func lockRows() []row {
 				)
 				e.Must(beatErr)
 				e.Must(err)
-				if beats[0] == refdb.BeatRenewed && gone[0] || beats[0] == refdb.BeatLost && !gone[0] {
+				if beats[0] == driver.BeatRenewed && gone[0] || beats[0] == driver.BeatLost && !gone[0] {
 					e.Errorf("the beat says %v, the purge %v", beats, gone)
 				}
 			})
@@ -195,7 +195,7 @@ func lockRows() []row {
 			repeat(e, func(a, b, c string) {
 				l := e.Acquire(e.A, a, b, c)
 				var err, beatErr error
-				var got refdb.Released
+				var got driver.Released
 				suite.Race(
 					func() { _, beatErr = e.TryBeat(e.A, l.IDs()...) },
 					func() { got, err = e.TryRelease(e.A, l) },
@@ -211,18 +211,18 @@ func lockRows() []row {
 		{"of a beat and fenced updates, none is hindered", func(e *env) {
 			repeat(e, func(a, b, c string) {
 				l := e.Acquire(e.A, a, b, c)
-				var beats []refdb.BeatResult
+				var beats []driver.BeatResult
 				var err, beatErr error
 				suite.Race(
 					func() { beats, beatErr = e.TryBeat(e.A, l.IDs()...) },
 					func() {
-						err = e.SendUpdate(e.A, refdb.UpdateRequest{Fence: l.Fence(), Updates: []refdb.Update{suite.Move(c, "", v1)}})
+						err = e.SendUpdate(e.A, driver.UpdateRequest{Fence: l.Fence(), Updates: []driver.Update{suite.Move(c, "", v1)}})
 					},
 				)
 				e.Must(beatErr)
 				e.Must(err)
 				for _, r := range beats {
-					if r == refdb.BeatLost {
+					if r == driver.BeatLost {
 						e.Errorf("the beat says %v", beats)
 					}
 				}
@@ -273,7 +273,7 @@ func lockRows() []row {
 					func() { took, takeErr = r.TryAcquire(r.A, ref) },
 					func() {
 						err = suite.Retry(func() error {
-							_, err := r.B.Remove(r.Context(), refdb.RemoveRequest{Project: r.Project, Limit: 10})
+							_, err := r.B.Remove(r.Context(), driver.RemoveRequest{Project: r.Project, Limit: 10})
 							return err
 						})
 					},
@@ -289,17 +289,17 @@ func lockRows() []row {
 }
 
 // valueIf returns what an acquisition of a ref finds: v if that was written, or else nothing.
-func valueIf(wrote bool, ref string, v refdb.Value) map[string]refdb.Value {
+func valueIf(wrote bool, ref string, v driver.Value) map[string]driver.Value {
 	if !wrote {
 		return nil
 	}
-	return map[string]refdb.Value{ref: v}
+	return map[string]driver.Value{ref: v}
 }
 
 // acquireAgainstUpdate races an acquisition with an update from old.
-func acquireAgainstUpdate(e *env, ref string, old refdb.Value) {
+func acquireAgainstUpdate(e *env, ref string, old driver.Value) {
 	e.Helper()
-	if old != refdb.Unknown {
+	if old != driver.Unknown {
 		e.Must(e.Update(e.B, suite.Move(ref, "", old)))
 	}
 	var l lock
@@ -309,7 +309,7 @@ func acquireAgainstUpdate(e *env, ref string, old refdb.Value) {
 		func() { updateErr = e.Update(e.B, suite.Move(ref, old, v2)) },
 	)
 	e.Must(err)
-	want := valueIf(old != refdb.Unknown, ref, old)
+	want := valueIf(old != driver.Unknown, ref, old)
 	if !e.Refusal(updateErr) {
 		want = valueIf(true, ref, v2)
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -47,7 +47,7 @@ func nameRows() []row {
 					suite.Race(
 						func() { l, err = e.TryPrepare(e.A, suite.Move(names[0], "", v1)) },
 						func() {
-							updateErr = e.SendUpdate(e.B, refdb.UpdateRequest{GitNames: true, Updates: []refdb.Update{suite.Move(names[1], "", v2)}})
+							updateErr = e.SendUpdate(e.B, driver.UpdateRequest{GitNames: true, Updates: []driver.Update{suite.Move(names[1], "", v2)}})
 						},
 					)
 					if excluded(e, err) == e.Refusal(updateErr) {
@@ -71,7 +71,7 @@ func nameRows() []row {
 					if err == nil {
 						e.Fatalf("%s was created beside %s", names[1], names[0])
 					}
-					if !errors.Is(err, refdb.ErrLocked) && !errors.Is(err, refdb.ErrNameConflict) {
+					if !errors.Is(err, driver.ErrLocked) && !errors.Is(err, driver.ErrNameConflict) {
 						e.Fatal(err)
 					}
 				}
@@ -109,7 +109,7 @@ func nameRows() []row {
 // excluded is true for an ErrLocked or ErrNameConflict and false for nil; any other error fails the row.
 func excluded(e *env, err error) bool {
 	e.Helper()
-	if errors.Is(err, refdb.ErrNameConflict) {
+	if errors.Is(err, driver.ErrNameConflict) {
 		return true
 	}
 	return e.Refusal(err)
@@ -118,7 +118,7 @@ func excluded(e *env, err error) bool {
 // replace creates one of names, and deletes those that exclude it, if they are there. It may be refused.
 func replace(e *env, p process, names []string, n int) error {
 	name := names[(n*5+n/2)%len(names)]
-	values := make(map[string]refdb.Value)
+	values := make(map[string]driver.Value)
 	rows, err := p.Get(e.Context(), e.Project, names)
 	if err != nil {
 		return err
@@ -126,22 +126,22 @@ func replace(e *env, p process, names []string, n int) error {
 	for _, r := range rows {
 		values[r.Name] = r.Value
 	}
-	updates := map[string]refdb.Update{name: suite.Move(name, values[name], refdb.Value(fmt.Sprint(p.Owner, n)))}
+	updates := map[string]driver.Update{name: suite.Move(name, values[name], driver.Value(fmt.Sprint(p.Owner, n)))}
 	if n%4 == 3 {
-		updates[name] = suite.Move(name, values[name], refdb.Deleted)
+		updates[name] = suite.Move(name, values[name], driver.Deleted)
 	}
 	for _, other := range names {
-		if n%3 != 0 && refdb.Excludes(name, other) && !values[other].IsAbsent() {
-			updates[other] = suite.Move(other, values[other], refdb.Deleted)
+		if n%3 != 0 && driver.Excludes(name, other) && !values[other].IsAbsent() {
+			updates[other] = suite.Move(other, values[other], driver.Deleted)
 		}
 	}
-	l, err := e.TryPrepare(p, slices.SortedFunc(maps.Values(updates), func(a, b refdb.Update) int { return strings.Compare(a.Ref, b.Ref) })...)
+	l, err := e.TryPrepare(p, slices.SortedFunc(maps.Values(updates), func(a, b driver.Update) int { return strings.Compare(a.Ref, b.Ref) })...)
 	switch {
 	case err == nil && n%5 == 4:
 		return e.TryDrop(p, l)
 	case err == nil:
 		return e.Finish(p, l)
-	case errors.Is(err, refdb.ErrLocked), errors.Is(err, refdb.ErrMismatch), errors.Is(err, refdb.ErrNameConflict):
+	case errors.Is(err, driver.ErrLocked), errors.Is(err, driver.ErrMismatch), errors.Is(err, driver.ErrNameConflict):
 		return nil
 	}
 	return err
@@ -151,7 +151,7 @@ func wantNoPair(e *env, names []string) {
 	e.Helper()
 	for _, a := range names {
 		for _, b := range names {
-			if refdb.Excludes(a, b) {
+			if driver.Excludes(a, b) {
 				e.Fatalf("%s and %s are both there, of %q", a, b, names)
 			}
 		}

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -99,7 +99,7 @@ func packRows() []row {
 				e.Must(err)
 				if e.NoPack(lastErr) {
 					_, err := e.B.PackStore().PackPart(e.Context(), p.ID, 0)
-					e.WantIs(err, refdb.ErrNoPack)
+					e.WantIs(err, driver.ErrNoPack)
 					e.StorePack(e.B, p, 2)
 				}
 				e.WantStored(p)
@@ -149,13 +149,13 @@ func packRows() []row {
 				done.Store(true)
 			}()
 			type look struct {
-				upto refdb.Position
-				keys []refdb.PackKey
+				upto driver.Position
+				keys []driver.PackKey
 			}
 			var looks []look
 			for finished := false; !finished; {
 				finished = done.Load()
-				page, err := e.B.PackStore().Packs(e.Context(), refdb.PackQuery{Project: e.Project, Limit: 10_000})
+				page, err := e.B.PackStore().Packs(e.Context(), driver.PackQuery{Project: e.Project, Limit: 10_000})
 				e.Must(err)
 				l := look{upto: page.Upto}
 				for _, p := range page.Packs {

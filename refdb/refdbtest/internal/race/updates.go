@@ -6,7 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -16,28 +16,28 @@ func updateRows() []row {
 			repeat(e, func(ref, _, _ string) {
 				e.Must(e.Update(e.A, suite.Move(ref, "", v1)))
 				updateAgainstUpdate(e,
-					[]refdb.Update{suite.Move(ref, v1, v2)},
-					[]refdb.Update{suite.Move(ref, v1, v3)},
-					refdb.Mismatch{Ref: ref, Want: v1, Have: v3},
-					refdb.Mismatch{Ref: ref, Want: v1, Have: v2})
+					[]driver.Update{suite.Move(ref, v1, v2)},
+					[]driver.Update{suite.Move(ref, v1, v3)},
+					driver.Mismatch{Ref: ref, Want: v1, Have: v3},
+					driver.Mismatch{Ref: ref, Want: v1, Have: v2})
 			})
 		}},
 		{"P6 of two updates that create a ref one wins", func(e *env) {
 			repeat(e, func(ref, _, _ string) {
 				updateAgainstUpdate(e,
-					[]refdb.Update{suite.Move(ref, "", v2)},
-					[]refdb.Update{suite.Move(ref, "", v3)},
-					refdb.Mismatch{Ref: ref, Have: v3},
-					refdb.Mismatch{Ref: ref, Have: v2})
+					[]driver.Update{suite.Move(ref, "", v2)},
+					[]driver.Update{suite.Move(ref, "", v3)},
+					driver.Mismatch{Ref: ref, Have: v3},
+					driver.Mismatch{Ref: ref, Have: v2})
 			})
 		}},
 		{"P6 of two updates that overlap one wins, and the other writes nothing", func(e *env) {
 			repeat(e, func(a, b, c string) {
 				updateAgainstUpdate(e,
-					[]refdb.Update{suite.Move(a, "", v2), suite.Move(b, "", v2)},
-					[]refdb.Update{suite.Move(b, "", v3), suite.Move(c, "", v3)},
-					refdb.Mismatch{Ref: b, Have: v3},
-					refdb.Mismatch{Ref: b, Have: v2})
+					[]driver.Update{suite.Move(a, "", v2), suite.Move(b, "", v2)},
+					[]driver.Update{suite.Move(b, "", v3), suite.Move(c, "", v3)},
+					driver.Mismatch{Ref: b, Have: v3},
+					driver.Mismatch{Ref: b, Have: v2})
 				if got := e.Get(a, b, c); len(got) != 2 || got[0].Value != got[1].Value {
 					e.Errorf("the refs hold %v", got)
 				}
@@ -65,9 +65,9 @@ func updateRows() []row {
 						return
 					default:
 					}
-					from, to := refdb.Value(fmt.Sprint(n)), refdb.Value(fmt.Sprint(n+1))
+					from, to := driver.Value(fmt.Sprint(n)), driver.Value(fmt.Sprint(n+1))
 					// Advisory, so that the acquisitions below don't refuse it.
-					err := e.SendUpdate(e.A, refdb.UpdateRequest{Locks: refdb.AdvisoryLocks, Updates: []refdb.Update{suite.Move(refA, from, to), suite.Move(refB, from, to), suite.Move(refC, from, to)}})
+					err := e.SendUpdate(e.A, driver.UpdateRequest{Locks: driver.AdvisoryLocks, Updates: []driver.Update{suite.Move(refA, from, to), suite.Move(refB, from, to), suite.Move(refC, from, to)}})
 					if err != nil {
 						failed <- err
 						return
@@ -77,7 +77,7 @@ func updateRows() []row {
 			defer writing.Wait()
 			defer close(stop)
 			// A round counts only if there was an update since the last one, so that both sides run.
-			last := refdb.Value("0")
+			last := driver.Value("0")
 			for changes := 0; changes < e.Rounds(); {
 				select {
 				case err := <-failed:
@@ -85,11 +85,11 @@ func updateRows() []row {
 				default:
 				}
 				refs := e.Get(refA, refB, refC)
-				page, err := e.B.List(e.Context(), refdb.RefQuery{Project: e.Project, Limit: 10})
+				page, err := e.B.List(e.Context(), driver.RefQuery{Project: e.Project, Limit: 10})
 				e.Must(err)
 				l := e.Acquire(e.B, refA, refB, refC)
 				e.Release(e.B, l)
-				for _, seen := range [][]refdb.Ref{refs, page.Refs, l.Acquired.Refs} {
+				for _, seen := range [][]driver.Ref{refs, page.Refs, l.Acquired.Refs} {
 					if len(seen) != 3 || seen[0].Value != seen[1].Value || seen[1].Value != seen[2].Value {
 						e.Fatalf("saw %v", seen)
 					}
@@ -118,7 +118,7 @@ func updateRows() []row {
 						case err == nil:
 							won[x].Add(1)
 							won[y].Add(1)
-						case !errors.Is(err, refdb.ErrMismatch):
+						case !errors.Is(err, driver.ErrMismatch):
 							errs[i] = err
 							return
 						}
@@ -129,7 +129,7 @@ func updateRows() []row {
 			e.Must(errors.Join(errs...))
 			got := suite.ValuesOf(e.Get(refs...))
 			for i, ref := range refs {
-				if want := refdb.Value(fmt.Sprint(won[i].Load())); got[ref] != want {
+				if want := driver.Value(fmt.Sprint(won[i].Load())); got[ref] != want {
 					e.Errorf("%s counts %q, %s updates of it succeeded", ref, got[ref], want)
 				}
 			}
@@ -138,7 +138,7 @@ func updateRows() []row {
 }
 
 // updateAgainstUpdate races two updates: one must succeed, the other fail with its mismatch.
-func updateAgainstUpdate(e *env, x, y []refdb.Update, xLost, yLost refdb.Mismatch) {
+func updateAgainstUpdate(e *env, x, y []driver.Update, xLost, yLost driver.Mismatch) {
 	e.Helper()
 	var xErr, yErr error
 	suite.Race(
@@ -162,11 +162,11 @@ func increment(e *env, p process, refs ...string) error {
 		return err
 	}
 	values := suite.ValuesOf(rows)
-	var updates []refdb.Update
+	var updates []driver.Update
 	for _, ref := range refs {
 		n := 0
 		fmt.Sscan(string(values[ref]), &n)
-		updates = append(updates, suite.Move(ref, values[ref], refdb.Value(fmt.Sprint(n+1))))
+		updates = append(updates, suite.Move(ref, values[ref], driver.Value(fmt.Sprint(n+1))))
 	}
 	return e.Update(p, updates...)
 }
@@ -251,17 +251,17 @@ func mutualExclusion(e *env) {
 				return fmt.Errorf("%s: %w", ref, err)
 			}
 		}
-		var updates []refdb.Update
+		var updates []driver.Update
 		values := l.Values()
 		for _, ref := range set {
-			updates = append(updates, suite.Move(ref, values[ref], refdb.Value(fmt.Sprint(l.Token))))
+			updates = append(updates, suite.Move(ref, values[ref], driver.Value(fmt.Sprint(l.Token))))
 			sections[ref].Leave()
 		}
 		if n%3 == 0 { // this holder pauses until its lock is stale: another may take it, and only one of them writes
 			e.Age(l, stale)
 		}
-		err = e.SendUpdate(p, refdb.UpdateRequest{Fence: l.Releasing(), Updates: updates})
-		if n%3 == 0 && errors.Is(err, refdb.ErrLockLost) {
+		err = e.SendUpdate(p, driver.UpdateRequest{Fence: l.Releasing(), Updates: updates})
+		if n%3 == 0 && errors.Is(err, driver.ErrLockLost) {
 			err = nil
 		}
 		return err

@@ -8,12 +8,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // Restart makes the server of the row's database another one, as a restart or a fail-over does. It skips
 // the row where that can't be done.
-func (e *Env) Restart(others ...refdb.Driver) {
+func (e *Env) Restart(others ...driver.Driver) {
 	e.Helper()
 	r, ok := e.DB.(restarter)
 	if !ok {
@@ -24,11 +24,11 @@ func (e *Env) Restart(others ...refdb.Driver) {
 }
 
 // Notice has drivers look which server is admitted. One may do so only as often as it checks the schema.
-func (e *Env) Notice(others ...refdb.Driver) {
+func (e *Env) Notice(others ...driver.Driver) {
 	e.Helper()
-	for _, d := range append([]refdb.Driver{e.A.Driver, e.B.Driver}, others...) {
+	for _, d := range append([]driver.Driver{e.A.Driver, e.B.Driver}, others...) {
 		for _, each := range instances(d) {
-			if c, ok := each.(refdb.SchemaChecker); ok {
+			if c, ok := each.(driver.SchemaChecker); ok {
 				e.Must(c.CheckSchema(e.Context()))
 			}
 		}
@@ -36,20 +36,20 @@ func (e *Env) Notice(others ...refdb.Driver) {
 }
 
 // instances are the drivers behind d.
-func instances(d refdb.Driver) []refdb.Driver {
+func instances(d driver.Driver) []driver.Driver {
 	switch d := d.(type) {
-	case interface{ instances() [2]refdb.Driver }:
+	case interface{ instances() [2]driver.Driver }:
 		both := d.instances()
 		return both[:]
 	case *FaultyDriver:
 		return instances(d.Driver)
 	default:
-		return []refdb.Driver{d}
+		return []driver.Driver{d}
 	}
 }
 
 // Admission returns the state of the row's database.
-func (e *Env) Admission() refdb.Admission {
+func (e *Env) Admission() driver.Admission {
 	e.Helper()
 	a, err := e.A.Admission(e.Context())
 	e.Must(err)
@@ -57,7 +57,7 @@ func (e *Env) Admission() refdb.Admission {
 }
 
 // Report reports about the present server.
-func (e *Env) Report(r refdb.Report) refdb.Admission {
+func (e *Env) Report(r driver.Report) driver.Admission {
 	e.Helper()
 	r.Server = e.Admission().Server
 	a, err := e.A.Report(e.Context(), r)
@@ -70,12 +70,12 @@ func (e *Env) Report(r refdb.Report) refdb.Admission {
 func (e *Env) Witnesses(names ...string) {
 	e.Helper()
 	for _, name := range names {
-		e.Report(refdb.Report{Witness: name})
+		e.Report(driver.Report{Witness: name})
 	}
 }
 
 // WantAdmission checks whether the server is admitted, and for whom it waits.
-func (e *Env) WantAdmission(a refdb.Admission, admitted bool, waiting ...string) {
+func (e *Env) WantAdmission(a driver.Admission, admitted bool, waiting ...string) {
 	e.Helper()
 	if a.Admitted != admitted || !slices.Equal(a.Waiting(), waiting) {
 		e.Errorf("admitted: %t, and it waits for %q; want %t, %q", a.Admitted, a.Waiting(), admitted, waiting)
@@ -86,30 +86,30 @@ func (e *Env) WantAdmission(a refdb.Admission, admitted bool, waiting ...string)
 func (e *Env) WantWritable(want bool) {
 	e.Helper()
 	ref := "refs/heads/writable/" + fmt.Sprint(time.Now().UnixNano())
-	err := e.A.Update(e.Context(), refdb.UpdateRequest{Project: e.Project, Updates: []refdb.Update{Move(ref, "", V1)}, Origin: refdb.Origin{ID: ref, Owner: e.A.Owner}})
+	err := e.A.Update(e.Context(), driver.UpdateRequest{Project: e.Project, Updates: []driver.Update{Move(ref, "", V1)}, Origin: driver.Origin{ID: ref, Owner: e.A.Owner}})
 	switch {
 	case want:
 		e.Must(err)
 	default:
-		e.WantIs(err, refdb.ErrNotAdmitted)
+		e.WantIs(err, driver.ErrNotAdmitted)
 	}
 }
 
 // Known is a change of a ref of the row's project, by an operation.
-func (e *Env) Known(op, ref string, from, to refdb.Value) refdb.Known {
+func (e *Env) Known(op, ref string, from, to driver.Value) driver.Known {
 	at := time.Now().UTC().Truncate(time.Microsecond)
-	return refdb.Known{Project: e.Project, Ref: ref, Old: from, New: to, Op: op, Owner: "site-w/1", By: Asker, At: at}
+	return driver.Known{Project: e.Project, Ref: ref, Old: from, New: to, Op: op, Owner: "site-w/1", By: Asker, At: at}
 }
 
 // KnownIntent is an intent for that.
-func (e *Env) KnownIntent(op, ref string, from, to refdb.Value, m refdb.Move) refdb.Known {
+func (e *Env) KnownIntent(op, ref string, from, to driver.Value, m driver.Move) driver.Known {
 	k := e.Known(op, ref, from, to)
-	k.Token, k.Move = refdb.TokenOf(k.At), m
+	k.Token, k.Move = driver.TokenOf(k.At), m
 	return k
 }
 
 // missing returns the operations of those that the database does not have.
-func (e *Env) missing(witness string, known ...refdb.Known) string {
+func (e *Env) missing(witness string, known ...driver.Known) string {
 	e.Helper()
 	l, err := e.A.Look(e.Context(), witness, known)
 	e.Must(err)
@@ -123,7 +123,7 @@ func (e *Env) missing(witness string, known ...refdb.Known) string {
 	return strings.Join(ops, " ")
 }
 
-func (e *Env) WantMissing(want, witness string, known ...refdb.Known) {
+func (e *Env) WantMissing(want, witness string, known ...driver.Known) {
 	e.Helper()
 	if got := e.missing(witness, known...); got != want {
 		e.Errorf("missing are %q, want %q", got, want)
@@ -134,12 +134,12 @@ func (e *Env) WantMissing(want, witness string, known ...refdb.Known) {
 func (e *Env) lost(decided bool) string {
 	e.Helper()
 	var all []string
-	for l := range ReadPages(e, refdb.LostCursor{}, 2, func(after refdb.LostCursor) ([]refdb.LostChange, refdb.LostCursor, error) {
-		p, err := e.B.LostChanges(e.Context(), refdb.LostQuery{Decided: decided, After: after, Limit: 2})
+	for l := range ReadPages(e, driver.LostCursor{}, 2, func(after driver.LostCursor) ([]driver.LostChange, driver.LostCursor, error) {
+		p, err := e.B.LostChanges(e.Context(), driver.LostQuery{Decided: decided, After: after, Limit: 2})
 		return p.Lost, p.Next, err
-	}, func(l refdb.LostChange) refdb.LostCursor {
-		return refdb.LostCursor{Project: l.Project, Ref: l.Ref, Op: l.Op}
-	}, func(a, b refdb.LostCursor) int {
+	}, func(l driver.LostChange) driver.LostCursor {
+		return driver.LostCursor{Project: l.Project, Ref: l.Ref, Op: l.Op}
+	}, func(a, b driver.LostCursor) int {
 		return slices.Compare([]string{a.Project, a.Ref, a.Op}, []string{b.Project, b.Ref, b.Op})
 	}) {
 		all = append(all, Fate(l))
@@ -147,7 +147,7 @@ func (e *Env) lost(decided bool) string {
 	return strings.Join(all, ", ")
 }
 
-func Fate(l refdb.LostChange) string { return strings.TrimSpace(l.Op + " " + string(l.Fate)) }
+func Fate(l driver.LostChange) string { return strings.TrimSpace(l.Op + " " + string(l.Fate)) }
 
 func (e *Env) WantLostChanges(decided bool, want string) {
 	e.Helper()
@@ -158,14 +158,14 @@ func (e *Env) WantLostChanges(decided bool, want string) {
 
 const recoverLimit = 10
 
-func RecoverRequest(without ...string) refdb.RecoverRequest {
-	return refdb.RecoverRequest{Epoch: "epoch-2", By: "alice@host", Reason: "a backup was put back", Without: without, Limit: recoverLimit}
+func RecoverRequest(without ...string) driver.RecoverRequest {
+	return driver.RecoverRequest{Epoch: "epoch-2", By: "alice@host", Reason: "a backup was put back", Without: without, Limit: recoverLimit}
 }
 
 // RecoverOnce does one step, and returns what it decided about.
-func (e *Env) RecoverOnce(p Process, r refdb.RecoverRequest) (refdb.Recovered, string) {
+func (e *Env) RecoverOnce(p Process, r driver.RecoverRequest) (driver.Recovered, string) {
 	e.Helper()
-	var answer refdb.Recovered
+	var answer driver.Recovered
 	e.Must(Retry(func() (err error) {
 		answer, err = p.Recover(e.Context(), r)
 		return err
@@ -180,7 +180,7 @@ func (e *Env) RecoverOnce(p Process, r refdb.RecoverRequest) (refdb.Recovered, s
 }
 
 // Recover does all steps.
-func (e *Env) Recover(r refdb.RecoverRequest) (decided []string) {
+func (e *Env) Recover(r driver.RecoverRequest) (decided []string) {
 	e.Helper()
 	for range 20 {
 		answer, said := e.RecoverOnce(e.A, r)
@@ -199,13 +199,13 @@ func (e *Env) Recover(r refdb.RecoverRequest) (decided []string) {
 // A TestJournal says that its DB knows what a row gave it, besides what the DB notes.
 type TestJournal struct {
 	Mu      sync.Mutex
-	Changes []refdb.Known // oldest first
-	intents []refdb.Known
-	marks   []refdb.WitnessMark
+	Changes []driver.Known // oldest first
+	intents []driver.Known
+	marks   []driver.WitnessMark
 	noted   func() // called by Note
 }
 
-func (j *TestJournal) Note(known []refdb.Known) error {
+func (j *TestJournal) Note(known []driver.Known) error {
 	j.Mu.Lock()
 	defer j.Mu.Unlock()
 	for _, k := range known {
@@ -221,10 +221,10 @@ func (j *TestJournal) Note(known []refdb.Known) error {
 	return nil
 }
 
-func (j *TestJournal) End(project string, refs []string, op string) (ended []refdb.Known, err error) {
+func (j *TestJournal) End(project string, refs []string, op string) (ended []driver.Known, err error) {
 	j.Mu.Lock()
 	defer j.Mu.Unlock()
-	j.intents = slices.DeleteFunc(j.intents, func(k refdb.Known) bool {
+	j.intents = slices.DeleteFunc(j.intents, func(k driver.Known) bool {
 		ends := k.Project == project && k.Op == op && slices.Contains(refs, k.Ref)
 		if ends {
 			ended = append(ended, k)
@@ -234,13 +234,13 @@ func (j *TestJournal) End(project string, refs []string, op string) (ended []ref
 	return ended, nil
 }
 
-func (j *TestJournal) Pending() ([]refdb.Known, error) {
+func (j *TestJournal) Pending() ([]driver.Known, error) {
 	j.Mu.Lock()
 	defer j.Mu.Unlock()
 	return slices.Clone(j.intents), nil
 }
 
-func (j *TestJournal) Newest(skip, limit int) ([]refdb.Known, error) {
+func (j *TestJournal) Newest(skip, limit int) ([]driver.Known, error) {
 	j.Mu.Lock()
 	defer j.Mu.Unlock()
 	newest := slices.Clone(j.Changes)
@@ -249,17 +249,17 @@ func (j *TestJournal) Newest(skip, limit int) ([]refdb.Known, error) {
 	return newest[:min(limit, len(newest))], nil
 }
 
-func (j *TestJournal) Settle(_ context.Context, lost []refdb.Known) ([]refdb.Known, bool, error) {
+func (j *TestJournal) Settle(_ context.Context, lost []driver.Known) ([]driver.Known, bool, error) {
 	return lost, false, nil
 }
 
-func (j *TestJournal) Marks() ([]refdb.WitnessMark, error) {
+func (j *TestJournal) Marks() ([]driver.WitnessMark, error) {
 	j.Mu.Lock()
 	defer j.Mu.Unlock()
 	return j.marks, nil
 }
 
-func (j *TestJournal) SetMarks(marks []refdb.WitnessMark) error {
+func (j *TestJournal) SetMarks(marks []driver.WitnessMark) error {
 	j.Mu.Lock()
 	defer j.Mu.Unlock()
 	j.marks = marks

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/intents"
+	"github.com/globalrefdb/globalrefdb/refdb/projects"
 )
 
 // Open returns a DB on a driver of its own, whose locks don't become stale unless o says otherwise. It is closed
@@ -26,7 +29,7 @@ func (e *Env) OpenFaulty(o refdb.Options) (*refdb.DB, *FaultyDriver) {
 	return e.OpenOn(t, o), t
 }
 
-func (e *Env) OpenOn(d refdb.Driver, o refdb.Options) *refdb.DB {
+func (e *Env) OpenOn(d driver.Driver, o refdb.Options) *refdb.DB {
 	e.Helper()
 	if o.Site == "" {
 		o.Site = "site-x"
@@ -63,7 +66,7 @@ func (e *Env) Hold(db *refdb.DB, refs ...string) *refdb.Lock {
 }
 
 // WantLocked checks the value that a ref had when it was locked.
-func (e *Env) WantLocked(l *refdb.Lock, ref string, want refdb.Value) {
+func (e *Env) WantLocked(l *refdb.Lock, ref string, want driver.Value) {
 	e.Helper()
 	if v, err := l.Value(ref); v != want || err != nil {
 		e.Errorf("the lock has %q for %s (%v), want %q", v, ref, err, want)
@@ -73,8 +76,8 @@ func (e *Env) WantLocked(l *refdb.Lock, ref string, want refdb.Value) {
 // LockOf returns l as a driver knows it.
 func LockOf(l *refdb.Lock) Lock {
 	return Lock{
-		refdb.AcquireRequest{Project: l.Project(), Refs: l.Refs(), Owner: l.Owner()},
-		refdb.Acquired{Token: l.Token()},
+		driver.AcquireRequest{Project: l.Project(), Refs: l.Refs(), Owner: l.Owner()},
+		driver.Acquired{Token: l.Token()},
 	}
 }
 
@@ -94,10 +97,10 @@ func (e *Env) Seize(l *refdb.Lock, refs ...string) Lock {
 }
 
 // WantClass checks an error and its class.
-func (e *Env) WantClass(err error, sentinel error, class refdb.Class) {
+func (e *Env) WantClass(err error, sentinel error, class driver.Class) {
 	e.Helper()
-	if !errors.Is(err, sentinel) || refdb.ClassOf(err) != class {
-		e.Errorf("got %v of class %v, want %v of class %v", err, refdb.ClassOf(err), sentinel, class)
+	if !errors.Is(err, sentinel) || driver.ClassOf(err) != class {
+		e.Errorf("got %v of class %v, want %v of class %v", err, driver.ClassOf(err), sentinel, class)
 	}
 }
 
@@ -199,7 +202,7 @@ type Call struct {
 // A FaultyDriver counts the calls of a DB, and injects faults: calls go through a function
 // of the row, which can fail them or lose their replies.
 type FaultyDriver struct {
-	refdb.Driver // its other roles, such as Notifier, are hidden
+	driver.Driver // its other roles, such as Notifier, are hidden
 
 	mu    sync.Mutex
 	on    func(Call) error
@@ -246,8 +249,8 @@ func (t *FaultyDriver) Call(ctx context.Context, method string, arg any, do func
 
 // Injected errors.
 var (
-	ErrLost = fmt.Errorf("a test lost the reply: %w", refdb.ErrOutcomeUnknown)
-	ErrDown = fmt.Errorf("a test cut the connection: %w", refdb.ErrUnavailable)
+	ErrLost = fmt.Errorf("a test lost the reply: %w", driver.ErrOutcomeUnknown)
+	ErrDown = fmt.Errorf("a test cut the connection: %w", driver.ErrUnavailable)
 )
 
 // LoseReply carries out the first call of a method, and loses its reply.
@@ -300,99 +303,99 @@ func asked[T any](t *FaultyDriver, ctx context.Context, method string, arg any, 
 		answer, err = ask()
 		return err
 	})
-	if err != nil && !errors.Is(err, refdb.ErrLocked) {
+	if err != nil && !errors.Is(err, driver.ErrLocked) {
 		var none T
 		return none, err
 	}
 	return answer, err
 }
 
-func (t *FaultyDriver) Get(ctx context.Context, project string, refs []string) ([]refdb.Ref, error) {
-	return asked(t, ctx, "Get", refs, func() ([]refdb.Ref, error) { return t.Driver.Get(ctx, project, refs) })
+func (t *FaultyDriver) Get(ctx context.Context, project string, refs []string) ([]driver.Ref, error) {
+	return asked(t, ctx, "Get", refs, func() ([]driver.Ref, error) { return t.Driver.Get(ctx, project, refs) })
 }
 
-func (t *FaultyDriver) Summaries(ctx context.Context, q refdb.SummaryQuery) (refdb.SummaryPage, error) {
-	return asked(t, ctx, "Summaries", q, func() (refdb.SummaryPage, error) { return t.Driver.Summaries(ctx, q) })
+func (t *FaultyDriver) Summaries(ctx context.Context, q driver.SummaryQuery) (driver.SummaryPage, error) {
+	return asked(t, ctx, "Summaries", q, func() (driver.SummaryPage, error) { return t.Driver.Summaries(ctx, q) })
 }
 
-func (t *FaultyDriver) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, error) {
-	return asked(t, ctx, "List", q, func() (refdb.RefPage, error) { return t.Driver.List(ctx, q) })
+func (t *FaultyDriver) List(ctx context.Context, q driver.RefQuery) (driver.RefPage, error) {
+	return asked(t, ctx, "List", q, func() (driver.RefPage, error) { return t.Driver.List(ctx, q) })
 }
 
-func (t *FaultyDriver) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
-	return asked(t, ctx, "States", refs, func() ([]refdb.State, error) { return t.Driver.States(ctx, project, refs) })
+func (t *FaultyDriver) States(ctx context.Context, project string, refs []string) ([]driver.State, error) {
+	return asked(t, ctx, "States", refs, func() ([]driver.State, error) { return t.Driver.States(ctx, project, refs) })
 }
 
-func (t *FaultyDriver) Update(ctx context.Context, r refdb.UpdateRequest) error {
+func (t *FaultyDriver) Update(ctx context.Context, r driver.UpdateRequest) error {
 	return ErrorOf(asked(t, ctx, "Update", r, func() (struct{}, error) { return struct{}{}, t.Driver.Update(ctx, r) }))
 }
 
-func (t *FaultyDriver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error) {
+func (t *FaultyDriver) Remove(ctx context.Context, r driver.RemoveRequest) (int, error) {
 	return asked(t, ctx, "Remove", r, func() (int, error) { return t.Driver.Remove(ctx, r) })
 }
 
-func (t *FaultyDriver) PurgeTombstones(ctx context.Context, r refdb.TombstoneRequest) (int, error) {
+func (t *FaultyDriver) PurgeTombstones(ctx context.Context, r driver.TombstoneRequest) (int, error) {
 	return asked(t, ctx, "PurgeTombstones", r, func() (int, error) { return t.Driver.PurgeTombstones(ctx, r) })
 }
 
-func (t *FaultyDriver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
-	return asked(t, ctx, "Acquire", r, func() (refdb.Acquired, error) { return t.Driver.Acquire(ctx, r) })
+func (t *FaultyDriver) Acquire(ctx context.Context, r driver.AcquireRequest) (driver.Acquired, error) {
+	return asked(t, ctx, "Acquire", r, func() (driver.Acquired, error) { return t.Driver.Acquire(ctx, r) })
 }
 
-func (t *FaultyDriver) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
-	return asked(t, ctx, "Beat", locks, func() ([]refdb.BeatResult, error) { return t.Driver.Beat(ctx, locks) })
+func (t *FaultyDriver) Beat(ctx context.Context, locks []driver.LockID) ([]driver.BeatResult, error) {
+	return asked(t, ctx, "Beat", locks, func() ([]driver.BeatResult, error) { return t.Driver.Beat(ctx, locks) })
 }
 
-func (t *FaultyDriver) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Released, error) {
-	return asked(t, ctx, "Release", r, func() (refdb.Released, error) { return t.Driver.Release(ctx, r) })
+func (t *FaultyDriver) Release(ctx context.Context, r driver.ReleaseRequest) (driver.Released, error) {
+	return asked(t, ctx, "Release", r, func() (driver.Released, error) { return t.Driver.Release(ctx, r) })
 }
 
-func (t *FaultyDriver) Purge(ctx context.Context, locks []refdb.StandingLock) ([]bool, error) {
+func (t *FaultyDriver) Purge(ctx context.Context, locks []driver.StandingLock) ([]bool, error) {
 	return asked(t, ctx, "Purge", locks, func() ([]bool, error) { return t.Driver.Purge(ctx, locks) })
 }
 
-func (t *FaultyDriver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
+func (t *FaultyDriver) Abandon(ctx context.Context, r driver.AbandonRequest) error {
 	return t.Call(ctx, "Abandon", r, func() error { return t.Driver.Abandon(ctx, r) })
 }
 
-func (t *FaultyDriver) Locks(ctx context.Context, q refdb.LockQuery) (refdb.LockPage, error) {
-	return asked(t, ctx, "Locks", q, func() (refdb.LockPage, error) { return t.Driver.Locks(ctx, q) })
+func (t *FaultyDriver) Locks(ctx context.Context, q driver.LockQuery) (driver.LockPage, error) {
+	return asked(t, ctx, "Locks", q, func() (driver.LockPage, error) { return t.Driver.Locks(ctx, q) })
 }
 
-func (t *FaultyDriver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
-	return asked(t, ctx, "Prepare", r, func() (refdb.Prepared, error) { return t.Driver.Prepare(ctx, r) })
+func (t *FaultyDriver) Prepare(ctx context.Context, r driver.PrepareRequest) (driver.Prepared, error) {
+	return asked(t, ctx, "Prepare", r, func() (driver.Prepared, error) { return t.Driver.Prepare(ctx, r) })
 }
 
-func (t *FaultyDriver) Finish(ctx context.Context, r refdb.FinishRequest) error {
+func (t *FaultyDriver) Finish(ctx context.Context, r driver.FinishRequest) error {
 	return t.Call(ctx, "Finish", r, func() error { return t.Driver.Finish(ctx, r) })
 }
 
-func (t *FaultyDriver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
+func (t *FaultyDriver) Revoke(ctx context.Context, r driver.PrepareRequest) error {
 	return t.Call(ctx, "Revoke", r, func() error { return t.Driver.Revoke(ctx, r) })
 }
 
-func (t *FaultyDriver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
+func (t *FaultyDriver) Resolve(ctx context.Context, r driver.ResolveRequest) ([]bool, error) {
 	return asked(t, ctx, "Resolve", r, func() ([]bool, error) { return t.Driver.Resolve(ctx, r) })
 }
 
-func (t *FaultyDriver) Forget(ctx context.Context, intents []refdb.LockID) error {
+func (t *FaultyDriver) Forget(ctx context.Context, intents []driver.LockID) error {
 	return t.Call(ctx, "Forget", intents, func() error { return t.Driver.Forget(ctx, intents) })
 }
 
-func (t *FaultyDriver) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
-	return asked(t, ctx, "Intents", q, func() (refdb.IntentPage, error) { return t.Driver.Intents(ctx, q) })
+func (t *FaultyDriver) Intents(ctx context.Context, q driver.IntentQuery) (driver.IntentPage, error) {
+	return asked(t, ctx, "Intents", q, func() (driver.IntentPage, error) { return t.Driver.Intents(ctx, q) })
 }
 
-func (t *FaultyDriver) Changes(ctx context.Context, r refdb.ChangesRequest) (refdb.ChangesPage, error) {
-	return asked(t, ctx, "Changes", r, func() (refdb.ChangesPage, error) { return t.Driver.Changes(ctx, r) })
+func (t *FaultyDriver) Changes(ctx context.Context, r driver.ChangesRequest) (driver.ChangesPage, error) {
+	return asked(t, ctx, "Changes", r, func() (driver.ChangesPage, error) { return t.Driver.Changes(ctx, r) })
 }
 
-func (t *FaultyDriver) Look(ctx context.Context, witness string, known []refdb.Known) (refdb.Looked, error) {
-	return asked(t, ctx, "Look", known, func() (refdb.Looked, error) { return t.Driver.Look(ctx, witness, known) })
+func (t *FaultyDriver) Look(ctx context.Context, witness string, known []driver.Known) (driver.Looked, error) {
+	return asked(t, ctx, "Look", known, func() (driver.Looked, error) { return t.Driver.Look(ctx, witness, known) })
 }
 
-func (t *FaultyDriver) Report(ctx context.Context, r refdb.Report) (refdb.Admission, error) {
-	return asked(t, ctx, "Report", r, func() (refdb.Admission, error) { return t.Driver.Report(ctx, r) })
+func (t *FaultyDriver) Report(ctx context.Context, r driver.Report) (driver.Admission, error) {
+	return asked(t, ctx, "Report", r, func() (driver.Admission, error) { return t.Driver.Report(ctx, r) })
 }
 
 func (t *FaultyDriver) Now(ctx context.Context) (time.Time, error) {
@@ -419,7 +422,7 @@ func (e *Env) RefusedByAll(db *refdb.DB, project, ref string) {
 		name string
 		err  error
 	}
-	updates := []refdb.Update{Move(RefA, "", V1), Move(ref, "", V1)}
+	updates := []driver.Update{Move(RefA, "", V1), Move(ref, "", V1)}
 	ops := []op{
 		{"Get", ErrorOf(db.Get(ctx, project, ref))},
 		{"GetAll", ErrorOf(db.GetAll(ctx, project, "HEAD", ref))},
@@ -427,27 +430,27 @@ func (e *Env) RefusedByAll(db *refdb.DB, project, ref string) {
 		{"IsUpToDate", ErrorOf(db.IsUpToDate(ctx, project, ref, V1))},
 		{"Update", db.Update(ctx, project, updates[1:])},
 		{"Update of several", db.Update(ctx, project, append(updates, Move("HEAD", "", V1)))},
-		{"Update under a lock", db.Update(ctx, project, []refdb.Update{Move("HEAD", "", V1)}, refdb.Under("site/1", 1, ref))},
+		{"Update under a lock", db.Update(ctx, project, []driver.Update{Move("HEAD", "", V1)}, refdb.Under("site/1", 1, ref))},
 		{"CompareAndPut", ErrorOf(db.CompareAndPut(ctx, project, ref, "", V1))},
 		{"Put", ErrorOf(db.Put(ctx, project, ref, V1))},
 		{"TryLock", ErrorOf(db.TryLock(ctx, project, "HEAD", ref))},
-		{"Prepare", ErrorOf(db.Prepare(ctx, project, updates, Agent))},
-		{"Finish", db.Finish(ctx, refdb.Preparation{Project: project, Token: 1, Updates: updates}, []string{ref}, nil)},
-		{"States", ErrorOf(db.States(ctx, project, []string{"HEAD", ref}))},
+		{"Prepare", ErrorOf(db.Intents().Prepare(ctx, project, updates, Agent))},
+		{"Finish", db.Intents().Finish(ctx, intents.Preparation{Project: project, Token: 1, Updates: updates}, []string{ref}, nil)},
+		{"States", ErrorOf(db.Intents().States(ctx, project, []string{"HEAD", ref}))},
 		{"Lock", ErrorOf(db.Lock(ended, project, "HEAD", ref))},
 	}
-	if refdb.CheckProject(project) != nil {
+	if driver.CheckProject(project) != nil {
 		ops = append(ops,
 			op{"Refs", FirstError(db.Refs(ctx, project, ""))},
-			op{"RemoveProject", ErrorOf(db.RemoveProject(ctx, project, refdb.Force()))},
-			op{"PurgeTombstones", ErrorOf(db.PurgeTombstones(ctx, project, time.Hour))},
+			op{"RemoveProject", ErrorOf(db.Projects().Remove(ctx, project, projects.Force()))},
+			op{"PurgeTombstones", ErrorOf(db.Operator().PurgeTombstones(ctx, project, time.Hour))},
 		)
 	}
 	// In a filter an empty name selects everything, and the lengths are limited one by one.
-	if project != "" && ref != "" && (refdb.CheckProject(project) != nil || refdb.CheckRef(ref) != nil) {
+	if project != "" && ref != "" && (driver.CheckProject(project) != nil || driver.CheckRef(ref) != nil) {
 		ops = append(ops,
-			op{"Locks", FirstError(db.Locks(ctx, refdb.LockFilter{Project: project, Ref: ref}))},
-			op{"Intents", FirstError(db.Intents(ctx, refdb.IntentFilter{Project: project, Ref: ref}))},
+			op{"Locks", FirstError(db.Locks(ctx, driver.LockFilter{Project: project, Ref: ref}))},
+			op{"Intents", FirstError(db.Intents().All(ctx, driver.IntentFilter{Project: project, Ref: ref}))},
 		)
 	}
 	for _, op := range ops {
@@ -455,7 +458,7 @@ func (e *Env) RefusedByAll(db *refdb.DB, project, ref string) {
 			e.Errorf("%s of %.40q %.40q was not refused", op.name, project, ref)
 			continue
 		}
-		e.WantClass(op.err, refdb.ErrInvalid, refdb.Permanent)
+		e.WantClass(op.err, driver.ErrInvalid, driver.Permanent)
 	}
 }
 
@@ -471,7 +474,7 @@ func InvalidRefs() []string {
 		"", "main", "head", "Head", "heads", "refs", "HEAD2", "/", "/refs/heads/a", "refs/heads/", "refs//heads/a",
 		"refs/heads/.a", "refs/heads/a.lock", "refs/heads.lock/a", "refs/heads/a.", "refs/heads/a..b", "refs/heads/a@{b", "@",
 		"refs/heads/a\xff", "refs/heads/\xc3", "refs/heads/\xed\xa0\x80", // a surrogate without its pair
-		"refs/heads/" + strings.Repeat("x", refdb.MaxNameBytes),
+		"refs/heads/" + strings.Repeat("x", driver.MaxNameBytes),
 	}
 	for _, c := range []byte(" ~^:?*[\\\x00\x01\t\n\r\x1f\x7f") {
 		names = append(names, "refs/heads/a"+string(c)+"b", "refs/heads/"+string(c), "H"+string(c))

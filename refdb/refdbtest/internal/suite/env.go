@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 const (
@@ -19,9 +19,9 @@ const (
 	RefB = "refs/heads/b"
 	RefC = "refs/heads/c"
 
-	V1 refdb.Value = "1111111111111111111111111111111111111111"
-	V2 refdb.Value = "2222222222222222222222222222222222222222"
-	V3 refdb.Value = "3333333333333333333333333333333333333333"
+	V1 driver.Value = "1111111111111111111111111111111111111111"
+	V2 driver.Value = "2222222222222222222222222222222222222222"
+	V3 driver.Value = "3333333333333333333333333333333333333333"
 
 	Gerrit = "gerrit" // the owner of what its plugin wrote
 
@@ -77,7 +77,7 @@ func AllLong(rows []Row) []Row {
 
 // A Process is a driver and the owner of the locks that are taken through it.
 type Process struct {
-	refdb.Driver
+	driver.Driver
 	Owner string
 }
 
@@ -139,7 +139,7 @@ func (e *Env) Must(err error) {
 func Retry(do func() error) error {
 	for n := 0; ; n++ {
 		err := do()
-		if !errors.Is(err, refdb.ErrUnavailable) || errors.Is(err, refdb.ErrNotAdmitted) || n == 300 {
+		if !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrNotAdmitted) || n == 300 {
 			return err
 		}
 		time.Sleep(time.Duration(n) * time.Millisecond) // 45 s altogether

@@ -6,33 +6,33 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // By is who makes the suite's recorded changes.
-func By(p Process, id string) refdb.Origin {
-	return refdb.Origin{ID: id, Owner: p.Owner, By: "o'brien <" + id + ">"}
+func By(p Process, id string) driver.Origin {
+	return driver.Origin{ID: id, Owner: p.Owner, By: "o'brien <" + id + ">"}
 }
 
 // Change makes an update through p under an ID.
-func (e *Env) Change(p Process, id string, updates ...refdb.Update) {
+func (e *Env) Change(p Process, id string, updates ...driver.Update) {
 	e.Helper()
-	e.Must(e.SendUpdate(p, refdb.UpdateRequest{Origin: By(p, id), Updates: updates}))
+	e.Must(e.SendUpdate(p, driver.UpdateRequest{Origin: By(p, id), Updates: updates}))
 }
 
 // ReadLog returns all changes of a ref or, given "", of the row's project, oldest first.
-func (e *Env) ReadLog(ref string) []refdb.Change {
+func (e *Env) ReadLog(ref string) []driver.Change {
 	e.Helper()
 	return e.ReadLogOf(e.Project, ref, 3)
 }
 
-func (e *Env) ReadLogOf(project, ref string, limit int) (all []refdb.Change) {
+func (e *Env) ReadLogOf(project, ref string, limit int) (all []driver.Change) {
 	e.Helper()
-	for r := (refdb.LogRequest{Project: project, Ref: ref, Limit: limit}); ; {
+	for r := (driver.LogRequest{Project: project, Ref: ref, Limit: limit}); ; {
 		page, err := e.B.Log(e.Context(), r)
 		e.Must(err)
 		all = append(all, page.Changes...)
-		if page.Next == (refdb.ChangeKey{}) {
+		if page.Next == (driver.ChangeKey{}) {
 			slices.Reverse(all)
 			return all
 		}
@@ -44,13 +44,13 @@ func (e *Env) ReadLogOf(project, ref string, limit int) (all []refdb.Change) {
 }
 
 // Said is a change in short: of a ref, from one value to another.
-func Said(c refdb.Change) string {
+func Said(c driver.Change) string {
 	return fmt.Sprintf("%s %s>%s", strings.TrimPrefix(c.Ref, "refs/heads/"), Short(c.Old), Short(c.New))
 }
 
-func Short(v refdb.Value) string {
+func Short(v driver.Value) string {
 	switch {
-	case v == refdb.Unknown:
+	case v == driver.Unknown:
 		return "-"
 	case v.IsDeleted():
 		return "0"
@@ -58,7 +58,7 @@ func Short(v refdb.Value) string {
 	return string(v[:1])
 }
 
-func SaidAll(changes []refdb.Change) string {
+func SaidAll(changes []driver.Change) string {
 	all := make([]string, len(changes))
 	for i, c := range changes {
 		all[i] = Said(c)
@@ -67,7 +67,7 @@ func SaidAll(changes []refdb.Change) string {
 }
 
 // WantLog checks the changes of the row's project, oldest first.
-func (e *Env) WantLog(want ...string) []refdb.Change {
+func (e *Env) WantLog(want ...string) []driver.Change {
 	e.Helper()
 	got := e.ReadLog("")
 	if SaidAll(got) != strings.Join(want, ", ") {
@@ -77,7 +77,7 @@ func (e *Env) WantLog(want ...string) []refdb.Change {
 }
 
 // History returns the state of the history.
-func (e *Env) History() refdb.HistoryState {
+func (e *Env) History() driver.HistoryState {
 	e.Helper()
 	s, err := e.A.HistoryState(e.Context())
 	e.Must(err)
@@ -85,16 +85,16 @@ func (e *Env) History() refdb.HistoryState {
 }
 
 // Complete waits until the changes of the row's project so far are complete, and returns the last position.
-func (e *Env) Complete() refdb.Position {
+func (e *Env) Complete() driver.Position {
 	e.Helper()
 	return e.CompleteOf(e.ReadLog(""))
 }
 
 // CompleteOf waits until all of changes are complete, and returns the last position. On some databases any open
 // transaction holds that back, other tests' too.
-func (e *Env) CompleteOf(changes []refdb.Change) refdb.Position {
+func (e *Env) CompleteOf(changes []driver.Change) driver.Position {
 	e.Helper()
-	last := refdb.Position(math.MinInt64)
+	last := driver.Position(math.MinInt64)
 	for _, c := range changes {
 		last = max(last, c.Position)
 	}
@@ -105,13 +105,13 @@ func (e *Env) CompleteOf(changes []refdb.Change) refdb.Position {
 }
 
 // Beginning is where the row's reading of changes begins: no change of its project is before that.
-func (e *Env) Beginning() refdb.ChangeKey {
+func (e *Env) Beginning() driver.ChangeKey {
 	e.Helper()
-	return refdb.ChangeKey{Position: e.History().Upto + 1}
+	return driver.ChangeKey{Position: e.History().Upto + 1}
 }
 
 // Changes reads all changes that r selects, page by page.
-func (e *Env) Changes(p Process, r refdb.ChangesRequest) (all []refdb.Change) {
+func (e *Env) Changes(p Process, r driver.ChangesRequest) (all []driver.Change) {
 	e.Helper()
 	for {
 		page, err := p.Changes(e.Context(), r)
@@ -128,11 +128,11 @@ func (e *Env) Changes(p Process, r refdb.ChangesRequest) (all []refdb.Change) {
 }
 
 // Past returns the refs of the row's project as they were at a position, page by page.
-func (e *Env) Past(at refdb.Position, q refdb.RefQuery) (all []refdb.Ref) {
+func (e *Env) Past(at driver.Position, q driver.RefQuery) (all []driver.Ref) {
 	e.Helper()
 	q.Project, q.Limit = e.Project, 2
 	for {
-		page, err := e.B.Past(e.Context(), refdb.PastRequest{RefQuery: q, At: at})
+		page, err := e.B.Past(e.Context(), driver.PastRequest{RefQuery: q, At: at})
 		e.Must(err)
 		all = append(all, page.Refs...)
 		if page.Next == "" {
@@ -146,7 +146,7 @@ func (e *Env) Past(at refdb.Position, q refdb.RefQuery) (all []refdb.Ref) {
 }
 
 // WantPast checks what the row's project held at a position: "a=1 b=2".
-func (e *Env) WantPast(at refdb.Position, q refdb.RefQuery, want string) {
+func (e *Env) WantPast(at driver.Position, q driver.RefQuery, want string) {
 	e.Helper()
 	var got []string
 	for _, r := range e.Past(at, q) {
@@ -158,7 +158,7 @@ func (e *Env) WantPast(at refdb.Position, q refdb.RefQuery, want string) {
 }
 
 // Tip returns the tip of the row's project.
-func (e *Env) Tip() (t refdb.Tip) {
+func (e *Env) Tip() (t driver.Tip) {
 	e.Helper()
 	e.Must(Retry(func() (err error) {
 		t, err = e.B.Tip(e.Context(), e.Project)

@@ -11,56 +11,56 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A Lock is a request to acquire and the answer to it.
 type Lock struct {
-	refdb.AcquireRequest
-	refdb.Acquired
+	driver.AcquireRequest
+	driver.Acquired
 }
 
 func (l Lock) Refs() []string { return l.AcquireRequest.Refs }
 
 // IDs returns the IDs of l's locks.
-func (l Lock) IDs() []refdb.LockID { return IDsOf(l.Project, l.Owner, l.Token, l.Refs()) }
+func (l Lock) IDs() []driver.LockID { return IDsOf(l.Project, l.Owner, l.Token, l.Refs()) }
 
-func IDsOf(project, owner string, token refdb.Token, refs []string) []refdb.LockID {
-	var ids []refdb.LockID
+func IDsOf(project, owner string, token driver.Token, refs []string) []driver.LockID {
+	var ids []driver.LockID
 	for _, ref := range refs {
-		ids = append(ids, refdb.LockID{Project: project, Ref: ref, Owner: owner, Token: token})
+		ids = append(ids, driver.LockID{Project: project, Ref: ref, Owner: owner, Token: token})
 	}
 	return ids
 }
 
 // Fence returns the fence of an update through l.
-func (l Lock) Fence() *refdb.Fence {
-	return &refdb.Fence{Refs: l.Refs(), Owner: l.Owner, Token: l.Token}
+func (l Lock) Fence() *driver.Fence {
+	return &driver.Fence{Refs: l.Refs(), Owner: l.Owner, Token: l.Token}
 }
 
 // Releasing returns the fence of an update that also releases l.
-func (l Lock) Releasing() *refdb.Fence {
+func (l Lock) Releasing() *driver.Fence {
 	f := l.Fence()
 	f.Release = true
 	return f
 }
 
 // Values returns what the refs held as of the acquisition.
-func (l Lock) Values() map[string]refdb.Value { return ValuesOf(l.Acquired.Refs) }
+func (l Lock) Values() map[string]driver.Value { return ValuesOf(l.Acquired.Refs) }
 
 // locked is a lock or a preparation, which has locks too.
-type locked interface{ IDs() []refdb.LockID }
+type locked interface{ IDs() []driver.LockID }
 
 // AcquireRequest returns p's request for refs of the row's project.
-func (e *Env) AcquireRequest(p Process, refs ...string) refdb.AcquireRequest {
-	return refdb.AcquireRequest{
+func (e *Env) AcquireRequest(p Process, refs ...string) driver.AcquireRequest {
+	return driver.AcquireRequest{
 		Project: e.Project, Refs: refs, Owner: p.Owner, Nonce: rand.Text(), StaleAfter: StaleAfter,
 	}
 }
 
 // SendAcquire sends r through p.
-func (e *Env) SendAcquire(p Process, r refdb.AcquireRequest) (Lock, error) {
-	var got refdb.Acquired
+func (e *Env) SendAcquire(p Process, r driver.AcquireRequest) (Lock, error) {
+	var got driver.Acquired
 	err := Retry(func() (err error) {
 		got, err = p.Acquire(e.Context(), r)
 		return err
@@ -85,21 +85,21 @@ func (e *Env) Acquire(p Process, refs ...string) Lock {
 func (e *Env) AcquireEventually(p Process, refs ...string) (Lock, error) {
 	for deadline := time.Now().Add(e.Patience()); ; {
 		l, err := e.TryAcquire(p, refs...)
-		if !errors.Is(err, refdb.ErrLocked) || time.Now().After(deadline) {
+		if !errors.Is(err, driver.ErrLocked) || time.Now().After(deadline) {
 			return l, err
 		}
 	}
 }
 
 // Refused tries to take locks that are not free, and returns their holders.
-func (e *Env) Refused(p Process, refs ...string) []refdb.LockInfo {
+func (e *Env) Refused(p Process, refs ...string) []driver.LockInfo {
 	e.Helper()
 	_, err := e.TryAcquire(p, refs...)
 	return e.Holders(err)
 }
 
 // TryBeat beats locks through p.
-func (e *Env) TryBeat(p Process, ids ...refdb.LockID) (got []refdb.BeatResult, err error) {
+func (e *Env) TryBeat(p Process, ids ...driver.LockID) (got []driver.BeatResult, err error) {
 	err = Retry(func() error {
 		got, err = p.Beat(e.Context(), ids)
 		return err
@@ -111,7 +111,7 @@ func (e *Env) TryBeat(p Process, ids ...refdb.LockID) (got []refdb.BeatResult, e
 }
 
 // Beat is a TryBeat that succeeds.
-func (e *Env) Beat(p Process, ids ...refdb.LockID) []refdb.BeatResult {
+func (e *Env) Beat(p Process, ids ...driver.LockID) []driver.BeatResult {
 	e.Helper()
 	got, err := e.TryBeat(p, ids...)
 	e.Must(err)
@@ -119,15 +119,15 @@ func (e *Env) Beat(p Process, ids ...refdb.LockID) []refdb.BeatResult {
 }
 
 // TryRelease releases l through p, on the given refs or on all of l's.
-func (e *Env) TryRelease(p Process, l Lock, refs ...string) (refdb.Released, error) {
+func (e *Env) TryRelease(p Process, l Lock, refs ...string) (driver.Released, error) {
 	if refs == nil {
 		refs = l.Refs()
 	}
-	return e.SendRelease(p, refdb.ReleaseRequest{Project: l.Project, Refs: refs, Owner: l.Owner, Token: l.Token})
+	return e.SendRelease(p, driver.ReleaseRequest{Project: l.Project, Refs: refs, Owner: l.Owner, Token: l.Token})
 }
 
 // SendRelease sends r through p.
-func (e *Env) SendRelease(p Process, r refdb.ReleaseRequest) (got refdb.Released, err error) {
+func (e *Env) SendRelease(p Process, r driver.ReleaseRequest) (got driver.Released, err error) {
 	err = Retry(func() error {
 		got, err = p.Release(e.Context(), r)
 		return err
@@ -144,7 +144,7 @@ func (e *Env) Release(p Process, l Lock, refs ...string) (missing []string) {
 }
 
 // TryPurge deletes the rows that still match, and reports which did.
-func (e *Env) TryPurge(p Process, locks ...refdb.StandingLock) (got []bool, err error) {
+func (e *Env) TryPurge(p Process, locks ...driver.StandingLock) (got []bool, err error) {
 	err = Retry(func() error {
 		got, err = p.Purge(e.Context(), locks)
 		return err
@@ -156,7 +156,7 @@ func (e *Env) TryPurge(p Process, locks ...refdb.StandingLock) (got []bool, err 
 }
 
 // Purge is a TryPurge that succeeds.
-func (e *Env) Purge(p Process, locks ...refdb.StandingLock) []bool {
+func (e *Env) Purge(p Process, locks ...driver.StandingLock) []bool {
 	e.Helper()
 	got, err := e.TryPurge(p, locks...)
 	e.Must(err)
@@ -164,28 +164,28 @@ func (e *Env) Purge(p Process, locks ...refdb.StandingLock) []bool {
 }
 
 // Standing returns locks as Purge takes them, without a condition on the heartbeat.
-func Standing(ids ...refdb.LockID) []refdb.StandingLock {
-	var all []refdb.StandingLock
+func Standing(ids ...driver.LockID) []driver.StandingLock {
+	var all []driver.StandingLock
 	for _, id := range ids {
-		all = append(all, refdb.StandingLock{LockID: id})
+		all = append(all, driver.StandingLock{LockID: id})
 	}
 	return all
 }
 
 // AsListed returns a lock as Purge takes it, on condition that it was not renewed.
-func AsListed(l refdb.LockInfo) refdb.StandingLock {
-	return refdb.StandingLock{LockID: l.ID(), Heartbeat: l.Heartbeat}
+func AsListed(l driver.LockInfo) driver.StandingLock {
+	return driver.StandingLock{LockID: l.ID(), Heartbeat: l.Heartbeat}
 }
 
 // Abandon deletes what r may have acquired.
-func (e *Env) Abandon(p Process, r refdb.AcquireRequest) {
+func (e *Env) Abandon(p Process, r driver.AcquireRequest) {
 	e.Helper()
 	e.Must(e.TryAbandon(p, r))
 }
 
-func (e *Env) TryAbandon(p Process, r refdb.AcquireRequest) error {
+func (e *Env) TryAbandon(p Process, r driver.AcquireRequest) error {
 	return Retry(func() error {
-		return p.Abandon(e.Context(), refdb.AbandonRequest{Project: r.Project, Refs: r.Refs, Owner: r.Owner, Nonce: r.Nonce})
+		return p.Abandon(e.Context(), driver.AbandonRequest{Project: r.Project, Refs: r.Refs, Owner: r.Owner, Nonce: r.Nonce})
 	})
 }
 
@@ -226,12 +226,12 @@ func (e *Env) Age(l locked, d time.Duration) {
 }
 
 // Locks lists everything that q selects, on pages of q.Limit or, for 0, of 1000.
-func (e *Env) Locks(q refdb.LockQuery) []refdb.LockInfo {
+func (e *Env) Locks(q driver.LockQuery) []driver.LockInfo {
 	e.Helper()
 	if q.Limit == 0 {
 		q.Limit = 1000
 	}
-	read := func(after refdb.LockCursor) ([]refdb.LockInfo, refdb.LockCursor, error) {
+	read := func(after driver.LockCursor) ([]driver.LockInfo, driver.LockCursor, error) {
 		q.After = after
 		page, err := e.B.Locks(e.Context(), q)
 		return page.Locks, page.Next, err
@@ -239,11 +239,11 @@ func (e *Env) Locks(q refdb.LockQuery) []refdb.LockInfo {
 	return slices.Collect(ReadPages(e, q.After, q.Limit, read, PlaceOf, ComparePlaces))
 }
 
-func PlaceOf(l refdb.LockInfo) refdb.LockCursor {
-	return refdb.LockCursor{Project: l.Project, Ref: l.Ref}
+func PlaceOf(l driver.LockInfo) driver.LockCursor {
+	return driver.LockCursor{Project: l.Project, Ref: l.Ref}
 }
 
-func ComparePlaces(a, b refdb.LockCursor) int {
+func ComparePlaces(a, b driver.LockCursor) int {
 	return cmp.Or(strings.Compare(a.Project, b.Project), strings.Compare(a.Ref, b.Ref))
 }
 
@@ -284,7 +284,7 @@ func (e *Env) WantOnly(l Preparation) {
 }
 
 // Row returns the row of a lock, which must exist.
-func (e *Env) Row(ref string) refdb.LockInfo {
+func (e *Env) Row(ref string) driver.LockInfo {
 	e.Helper()
 	l, ok := e.DB.RowLock(e, e.Project, ref)
 	if !ok {
@@ -294,17 +294,17 @@ func (e *Env) Row(ref string) refdb.LockInfo {
 }
 
 // Holders returns the details of an ErrLocked.
-func (e *Env) Holders(err error) []refdb.LockInfo {
+func (e *Env) Holders(err error) []driver.LockInfo {
 	e.Helper()
-	var locked *refdb.LockedError
-	if !errors.As(err, &locked) || !errors.Is(err, refdb.ErrLocked) {
+	var locked *driver.LockedError
+	if !errors.As(err, &locked) || !errors.Is(err, driver.ErrLocked) {
 		e.Fatalf("got %v, want a *LockedError", err)
 	}
 	return locked.Holders
 }
 
 // WantHolders checks that err is an ErrLocked that names exactly these refs.
-func (e *Env) WantHolders(err error, refs ...string) []refdb.LockInfo {
+func (e *Env) WantHolders(err error, refs ...string) []driver.LockInfo {
 	e.Helper()
 	holders := e.Holders(err)
 	var got []string
@@ -320,8 +320,8 @@ func (e *Env) WantHolders(err error, refs ...string) []refdb.LockInfo {
 // WantLost checks that err is an ErrLockLost that names exactly these refs.
 func (e *Env) WantLost(err error, refs ...string) {
 	e.Helper()
-	var lost *refdb.LostError
-	if !errors.As(err, &lost) || !errors.Is(err, refdb.ErrLockLost) {
+	var lost *driver.LostError
+	if !errors.As(err, &lost) || !errors.Is(err, driver.ErrLockLost) {
 		e.Fatalf("got %v, want a *LostError", err)
 	}
 	if lost.Project != e.Project || !slices.Equal(lost.Refs, refs) {
@@ -332,7 +332,7 @@ func (e *Env) WantLost(err error, refs ...string) {
 // Refusal is true for an ErrLocked and false for nil; any other error fails the row.
 func (e *Env) Refusal(err error) bool {
 	e.Helper()
-	if err != nil && !errors.Is(err, refdb.ErrLocked) {
+	if err != nil && !errors.Is(err, driver.ErrLocked) {
 		e.Fatal(err)
 	}
 	return err != nil
@@ -341,7 +341,7 @@ func (e *Env) Refusal(err error) bool {
 // Loss is true for an ErrLockLost and false for nil; any other error fails the row.
 func (e *Env) Loss(err error) bool {
 	e.Helper()
-	if err != nil && !errors.Is(err, refdb.ErrLockLost) {
+	if err != nil && !errors.Is(err, driver.ErrLockLost) {
 		e.Fatal(err)
 	}
 	return err != nil
@@ -352,10 +352,10 @@ func (e *Env) Loss(err error) bool {
 type CriticalSection struct {
 	inside atomic.Bool
 	mu     sync.Mutex
-	last   refdb.Token
+	last   driver.Token
 }
 
-func (s *CriticalSection) Enter(t refdb.Token) error {
+func (s *CriticalSection) Enter(t driver.Token) error {
 	if !s.inside.CompareAndSwap(false, true) {
 		return errors.New("two holders at once")
 	}
@@ -371,6 +371,6 @@ func (s *CriticalSection) Enter(t refdb.Token) error {
 func (s *CriticalSection) Leave() { s.inside.Store(false) }
 
 // Marker returns the project of the row that a reclaim inserts and deletes.
-func Marker(project string, t refdb.Token) string {
-	return refdb.ReclaimPrefix + project + "_" + t.Time().Format("2006-01-02T15:04:05.000000000Z")
+func Marker(project string, t driver.Token) string {
+	return driver.ReclaimPrefix + project + "_" + t.Time().Format("2006-01-02T15:04:05.000000000Z")
 }

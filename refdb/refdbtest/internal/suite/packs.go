@@ -12,12 +12,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // KeepsPacks reports whether d is a PackStore. A pair has the methods in any case.
-func KeepsPacks(d refdb.Driver) bool {
-	_, ok := instances(d)[0].(refdb.PackStore)
+func KeepsPacks(d driver.Driver) bool {
+	_, ok := instances(d)[0].(driver.PackStore)
 	return ok
 }
 
@@ -35,19 +35,19 @@ func IfPacks(rows []Row) []Row {
 }
 
 // PackStore returns the role of a driver that keeps packs.
-func (p Process) PackStore() refdb.PackStore { return p.Driver.(refdb.PackStore) }
+func (p Process) PackStore() driver.PackStore { return p.Driver.(driver.PackStore) }
 
 // A Pack is one to be stored, in parts.
 type Pack struct {
-	refdb.Pack
+	driver.Pack
 	Contents [][]byte
-	large    bool // it says that it has parts of refdb.MaxPackPart
+	large    bool // it says that it has parts of driver.MaxPackPart
 	carried  bool // the preparation that uses it stores it
 }
 
 // NewPack makes a pack of the row's project, with parts of these sizes.
 func (e *Env) NewPack(sizes ...int) Pack {
-	p := Pack{Pack: refdb.Pack{
+	p := Pack{Pack: driver.Pack{
 		ID: rand.Text(), Project: e.Project, Owner: e.A.Owner,
 		Prerequisites: []string{string(V1), string(V2)}, Tips: []string{string(V3)},
 	}}
@@ -60,7 +60,7 @@ func (e *Env) NewPack(sizes ...int) Pack {
 }
 
 // NewBase is NewPack for a base that has everything up to a position.
-func (e *Env) NewBase(at refdb.Position, sizes ...int) Pack {
+func (e *Env) NewBase(at driver.Position, sizes ...int) Pack {
 	p := e.NewPack(sizes...)
 	p.Full, p.Position, p.Prerequisites, p.Tips = true, at, nil, nil
 	return p
@@ -89,7 +89,7 @@ func (e *Env) ReadWhole(ctx context.Context, p Pack) error {
 			switch {
 			case err == nil && gone:
 				return fmt.Errorf("part %d can be read, and others can't any more", number)
-			case errors.Is(err, refdb.ErrNoPack):
+			case errors.Is(err, driver.ErrNoPack):
 				gone = true
 			case err != nil:
 				return err
@@ -102,13 +102,13 @@ func (e *Env) ReadWhole(ctx context.Context, p Pack) error {
 func (p Pack) data() []byte { return bytes.Join(p.Contents, nil) }
 
 // Part returns a part as StorePart takes it.
-func (p Pack) Part(number int) refdb.PackPart {
-	part := refdb.PackPart{Pack: p.Pack, Number: number, Data: p.Contents[number], Last: number == len(p.Contents)-1}
+func (p Pack) Part(number int) driver.PackPart {
+	part := driver.PackPart{Pack: p.Pack, Number: number, Data: p.Contents[number], Last: number == len(p.Contents)-1}
 	if part.Last {
 		sum := sha256.Sum256(p.data())
 		part.Pack.Size, part.Pack.Sum = int64(len(p.data())), hex.EncodeToString(sum[:])
 		if p.large {
-			part.Pack.Size = int64(len(p.Contents)) * refdb.MaxPackPart
+			part.Pack.Size = int64(len(p.Contents)) * driver.MaxPackPart
 		}
 	}
 	return part
@@ -144,7 +144,7 @@ func (e *Env) Stored() Pack {
 }
 
 // TryUse prepares updates through a process, and names packs.
-func (e *Env) TryUse(by Process, packs []Pack, updates ...refdb.Update) (Preparation, error) {
+func (e *Env) TryUse(by Process, packs []Pack, updates ...driver.Update) (Preparation, error) {
 	r := e.PrepareRequest(by, updates...)
 	for _, p := range packs {
 		r.Packs = append(r.Packs, p.ID)
@@ -173,7 +173,7 @@ func (e *Env) Used() Pack {
 }
 
 // Listed returns a used pack as it is listed.
-func (e *Env) Listed(p Pack) refdb.Pack {
+func (e *Env) Listed(p Pack) driver.Pack {
 	e.Helper()
 	for _, l := range e.PackList() {
 		if l.ID == p.ID {
@@ -181,11 +181,11 @@ func (e *Env) Listed(p Pack) refdb.Pack {
 		}
 	}
 	e.Fatalf("pack %s is not among those that were used", p.ID)
-	return refdb.Pack{}
+	return driver.Pack{}
 }
 
 // PackPage reads a page of the row's project.
-func (e *Env) PackPage(q refdb.PackQuery) refdb.PackPage {
+func (e *Env) PackPage(q driver.PackQuery) driver.PackPage {
 	e.Helper()
 	q.Project = e.Project
 	page, err := e.B.PackStore().Packs(e.Context(), q)
@@ -194,9 +194,9 @@ func (e *Env) PackPage(q refdb.PackQuery) refdb.PackPage {
 }
 
 // PackList returns all used packs of the row's project.
-func (e *Env) PackList() []refdb.Pack {
+func (e *Env) PackList() []driver.Pack {
 	e.Helper()
-	return e.PackPage(refdb.PackQuery{Limit: 10_000}).Packs
+	return e.PackPage(driver.PackQuery{Limit: 10_000}).Packs
 }
 
 // WantPacks checks which packs are listed, in what order.
@@ -205,21 +205,21 @@ func (e *Env) WantPacks(want ...Pack) {
 	e.WantListed(e.PackList(), want...)
 }
 
-func (e *Env) WantListed(got []refdb.Pack, want ...Pack) {
+func (e *Env) WantListed(got []driver.Pack, want ...Pack) {
 	e.Helper()
-	if !slices.EqualFunc(got, want, func(g refdb.Pack, w Pack) bool { return g.ID == w.ID }) {
+	if !slices.EqualFunc(got, want, func(g driver.Pack, w Pack) bool { return g.ID == w.ID }) {
 		e.Errorf("got packs %s, want %s", KeysOf(got), KeysOf(packsOf(want)))
 	}
 }
 
-func packsOf(all []Pack) (packs []refdb.Pack) {
+func packsOf(all []Pack) (packs []driver.Pack) {
 	for _, p := range all {
 		packs = append(packs, p.Pack)
 	}
 	return packs
 }
 
-func KeysOf(packs []refdb.Pack) string {
+func KeysOf(packs []driver.Pack) string {
 	var keys []string
 	for _, p := range packs {
 		keys = append(keys, fmt.Sprint(p.Key()))
@@ -237,7 +237,7 @@ func (e *Env) WantStored(p Pack) {
 		}
 	}
 	_, err := e.B.PackStore().PackPart(e.Context(), p.ID, len(p.Contents))
-	e.WantIs(err, refdb.ErrNoPack)
+	e.WantIs(err, driver.ErrNoPack)
 }
 
 // WantGone checks that nothing of a pack can be read, nor used.
@@ -246,23 +246,23 @@ func (e *Env) WantGone(packs ...Pack) {
 	for _, p := range packs {
 		for number := range p.Contents {
 			_, err := e.A.PackStore().PackPart(e.Context(), p.ID, number)
-			e.WantIs(err, refdb.ErrNoPack)
+			e.WantIs(err, driver.ErrNoPack)
 		}
-		if slices.ContainsFunc(e.PackList(), func(l refdb.Pack) bool { return l.ID == p.ID }) {
+		if slices.ContainsFunc(e.PackList(), func(l driver.Pack) bool { return l.ID == p.ID }) {
 			e.Errorf("pack %s is listed", p.ID)
 		}
 	}
 }
 
 // Usage returns what PackUsage counts in the row's project.
-func (e *Env) Usage() refdb.PackUsage {
+func (e *Env) Usage() driver.PackUsage {
 	e.Helper()
 	u, err := e.B.PackStore().PackUsage(e.Context(), e.Project)
 	e.Must(err)
 	return u
 }
 
-func (e *Env) WantUsage(want refdb.PackUsage) {
+func (e *Env) WantUsage(want driver.PackUsage) {
 	e.Helper()
 	if got := e.Usage(); got != want {
 		e.Errorf("got %+v, want %+v", got, want)
@@ -316,7 +316,7 @@ func (e *Env) WantDropped(want int, drop func(limit int) (int, error), limit int
 // NoPack is true for an ErrNoPack and false for nil; any other error fails the row.
 func (e *Env) NoPack(err error) bool {
 	e.Helper()
-	if err != nil && !errors.Is(err, refdb.ErrNoPack) {
+	if err != nil && !errors.Is(err, driver.ErrNoPack) {
 		e.Fatal(err)
 	}
 	return err != nil

@@ -6,20 +6,20 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-var _ refdb.PackStore = (*pair)(nil)
+var _ driver.PackStore = (*pair)(nil)
 
 // The methods of a pair's drivers, if they keep packs.
-func (p *pair) packs() (refdb.PackStore, error) {
-	if s, ok := p.next().(refdb.PackStore); ok {
+func (p *pair) packs() (driver.PackStore, error) {
+	if s, ok := p.next().(driver.PackStore); ok {
 		return s, nil
 	}
 	return nil, fmt.Errorf("the drivers of a pair keep no packs: %w", errors.ErrUnsupported)
 }
 
-func (p *pair) StorePart(ctx context.Context, part refdb.PackPart) error {
+func (p *pair) StorePart(ctx context.Context, part driver.PackPart) error {
 	s, err := p.packs()
 	if err != nil {
 		return err
@@ -27,10 +27,10 @@ func (p *pair) StorePart(ctx context.Context, part refdb.PackPart) error {
 	return s.StorePart(ctx, part)
 }
 
-func (p *pair) Packs(ctx context.Context, q refdb.PackQuery) (refdb.PackPage, error) {
+func (p *pair) Packs(ctx context.Context, q driver.PackQuery) (driver.PackPage, error) {
 	s, err := p.packs()
 	if err != nil {
-		return refdb.PackPage{}, err
+		return driver.PackPage{}, err
 	}
 	return s.Packs(ctx, q)
 }
@@ -75,10 +75,10 @@ func (p *pair) RemovePacks(ctx context.Context, project string, limit int) (int,
 	return s.RemovePacks(ctx, project, limit)
 }
 
-func (p *pair) PackUsage(ctx context.Context, project string) (refdb.PackUsage, error) {
+func (p *pair) PackUsage(ctx context.Context, project string) (driver.PackUsage, error) {
 	s, err := p.packs()
 	if err != nil {
-		return refdb.PackUsage{}, err
+		return driver.PackUsage{}, err
 	}
 	return s.PackUsage(ctx, project)
 }

@@ -4,15 +4,15 @@ import (
 	"crypto/rand"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // ProjectRequest writes the row's own project, as an operation of its own.
-func (e *Env) ProjectRequest(rules string, revision int64) refdb.ProjectRequest {
-	return refdb.ProjectRequest{Project: e.Project, ID: "id", Rules: rules, Mode: "enforce", Store: "all", Revision: revision, Op: rand.Text()}
+func (e *Env) ProjectRequest(rules string, revision int64) driver.ProjectRequest {
+	return driver.ProjectRequest{Project: e.Project, ID: "id", Rules: rules, Mode: "enforce", Store: "all", Revision: revision, Op: rand.Text()}
 }
 
-func (e *Env) TryPutProject(p Process, r refdb.ProjectRequest) (got refdb.Project, err error) {
+func (e *Env) TryPutProject(p Process, r driver.ProjectRequest) (got driver.Project, err error) {
 	err = Retry(func() (err error) {
 		got, err = p.PutProject(e.Context(), r)
 		return err
@@ -20,14 +20,14 @@ func (e *Env) TryPutProject(p Process, r refdb.ProjectRequest) (got refdb.Projec
 	return got, err
 }
 
-func (e *Env) PutProject(p Process, r refdb.ProjectRequest) refdb.Project {
+func (e *Env) PutProject(p Process, r driver.ProjectRequest) driver.Project {
 	e.Helper()
 	got, err := e.TryPutProject(p, r)
 	e.Must(err)
 	return got
 }
 
-func (e *Env) Projects(q refdb.ProjectQuery) (all []refdb.Project) {
+func (e *Env) Projects(q driver.ProjectQuery) (all []driver.Project) {
 	e.Helper()
 	q.Limit = 1000
 	for {
@@ -42,17 +42,17 @@ func (e *Env) Projects(q refdb.ProjectQuery) (all []refdb.Project) {
 }
 
 // SameProject compares everything except the age.
-func SameProject(a, b refdb.Project) bool {
+func SameProject(a, b driver.Project) bool {
 	sameTime := a.Time.Equal(b.Time)
 	a.Time, a.Age, b.Time, b.Age = time.Time{}, 0, time.Time{}, 0
 	return sameTime && a == b
 }
 
 // RecordEntry records an entry whose ID sorts before those of earlier entries.
-func (e *Env) RecordEntry(p Process, action string) refdb.AuditEntry {
+func (e *Env) RecordEntry(p Process, action string) driver.AuditEntry {
 	e.Helper()
-	n := 9 - len(e.Audit(refdb.AuditQuery{Project: e.Project}))
-	entry := refdb.AuditEntry{
+	n := 9 - len(e.Audit(driver.AuditQuery{Project: e.Project}))
+	entry := driver.AuditEntry{
 		Time: time.Unix(1, 0), ID: string(rune('0'+n)) + rand.Text(), Who: "o'brien@host", Origin: "192.0.2.1", Action: action,
 		Project: e.Project, Detail: "refs/heads/main", Reason: "broke",
 	}
@@ -63,7 +63,7 @@ func (e *Env) RecordEntry(p Process, action string) refdb.AuditEntry {
 	return entry
 }
 
-func (e *Env) Audit(q refdb.AuditQuery) []refdb.AuditEntry {
+func (e *Env) Audit(q driver.AuditQuery) []driver.AuditEntry {
 	e.Helper()
 	if q.Limit == 0 {
 		q.Limit = 1000
@@ -73,7 +73,7 @@ func (e *Env) Audit(q refdb.AuditQuery) []refdb.AuditEntry {
 	return page.Entries
 }
 
-func SameEntry(a, b refdb.AuditEntry) bool {
+func SameEntry(a, b driver.AuditEntry) bool {
 	same := a.Time.Equal(b.Time) && a.Ended.Equal(b.Ended)
 	a.Time, a.Ended, b.Time, b.Ended = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	return same && a == b

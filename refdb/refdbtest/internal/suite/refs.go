@@ -8,16 +8,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // Move returns an update of one ref.
-func Move(ref string, from, to refdb.Value) refdb.Update {
-	return refdb.Update{Ref: ref, Old: from, New: to}
+func Move(ref string, from, to driver.Value) driver.Update {
+	return driver.Update{Ref: ref, Old: from, New: to}
 }
 
 // Creations returns updates that create refs with v1.
-func Creations(refs []string) (updates []refdb.Update) {
+func Creations(refs []string) (updates []driver.Update) {
 	for _, ref := range refs {
 		updates = append(updates, Move(ref, "", V1))
 	}
@@ -25,8 +25,8 @@ func Creations(refs []string) (updates []refdb.Update) {
 }
 
 // SendUpdate sends r through p, its updates sorted, as a driver is promised. It fills in the row's project and a unique ID where r has none.
-func (e *Env) SendUpdate(p Process, r refdb.UpdateRequest) error {
-	r.Updates = slices.SortedFunc(slices.Values(r.Updates), func(a, b refdb.Update) int { return strings.Compare(a.Ref, b.Ref) })
+func (e *Env) SendUpdate(p Process, r driver.UpdateRequest) error {
+	r.Updates = slices.SortedFunc(slices.Values(r.Updates), func(a, b driver.Update) int { return strings.Compare(a.Ref, b.Ref) })
 	if r.Project == "" {
 		r.Project = e.Project
 	}
@@ -37,22 +37,22 @@ func (e *Env) SendUpdate(p Process, r refdb.UpdateRequest) error {
 }
 
 // Update sends a plain update through p.
-func (e *Env) Update(p Process, updates ...refdb.Update) error {
-	return e.SendUpdate(p, refdb.UpdateRequest{Updates: updates})
+func (e *Env) Update(p Process, updates ...driver.Update) error {
+	return e.SendUpdate(p, driver.UpdateRequest{Updates: updates})
 }
 
 // Store creates refs, each with its own name as value.
 func (e *Env) Store(names []string) {
 	e.Helper()
-	var updates []refdb.Update
+	var updates []driver.Update
 	for _, n := range names {
-		updates = append(updates, Move(n, "", refdb.Value(n)))
+		updates = append(updates, Move(n, "", driver.Value(n)))
 	}
 	e.Must(e.Update(e.A, updates...))
 }
 
 // Get returns the rows of some of the project's refs.
-func (e *Env) Get(refs ...string) []refdb.Ref {
+func (e *Env) Get(refs ...string) []driver.Ref {
 	e.Helper()
 	got, err := e.A.Get(e.Context(), e.Project, refs)
 	e.Must(err)
@@ -60,7 +60,7 @@ func (e *Env) Get(refs ...string) []refdb.Ref {
 }
 
 // GetOne returns the row of a ref that must have one.
-func (e *Env) GetOne(ref string) refdb.Ref {
+func (e *Env) GetOne(ref string) driver.Ref {
 	e.Helper()
 	got := e.Get(ref)
 	if len(got) != 1 || got[0].Name != ref {
@@ -78,7 +78,7 @@ func (e *Env) Now(p Process) time.Time {
 }
 
 // Names lists the refs that q selects. Each must hold its own name or v1, or be deleted.
-func (e *Env) Names(q refdb.RefQuery) []string {
+func (e *Env) Names(q driver.RefQuery) []string {
 	e.Helper()
 	if q.Project == "" {
 		q.Project = e.Project
@@ -86,13 +86,13 @@ func (e *Env) Names(q refdb.RefQuery) []string {
 	if q.Limit == 0 {
 		q.Limit = 1000
 	}
-	read := func(after string) ([]refdb.Ref, string, error) {
+	read := func(after string) ([]driver.Ref, string, error) {
 		q.After = after
 		page, err := e.A.List(e.Context(), q)
 		return page.Refs, page.Next, err
 	}
 	var all []string
-	for r := range ReadPages(e, q.After, q.Limit, read, func(r refdb.Ref) string { return r.Name }, strings.Compare) {
+	for r := range ReadPages(e, q.After, q.Limit, read, func(r driver.Ref) string { return r.Name }, strings.Compare) {
 		if v := r.Value; string(v) != r.Name && v != V1 && !v.IsDeleted() {
 			e.Errorf("%q holds %q", r.Name, v)
 		}
@@ -102,20 +102,20 @@ func (e *Env) Names(q refdb.RefQuery) []string {
 }
 
 // States returns what is known of the refs, by name. It sorts them.
-func (e *Env) States(refs ...string) map[string]refdb.State {
+func (e *Env) States(refs ...string) map[string]driver.State {
 	e.Helper()
 	got, err := e.TryStates(refs...)
 	e.Must(err)
 	return got
 }
 
-func (e *Env) TryStates(refs ...string) (map[string]refdb.State, error) {
-	var got []refdb.State
+func (e *Env) TryStates(refs ...string) (map[string]driver.State, error) {
+	var got []driver.State
 	err := Retry(func() (err error) {
 		got, err = e.B.States(e.Context(), e.Project, slices.Sorted(slices.Values(refs)))
 		return err
 	})
-	byRef := make(map[string]refdb.State, len(got))
+	byRef := make(map[string]driver.State, len(got))
 	for _, s := range got {
 		if _, twice := byRef[s.Ref]; twice {
 			e.Errorf("%s has two states", s.Ref)
@@ -126,23 +126,23 @@ func (e *Env) TryStates(refs ...string) (map[string]refdb.State, error) {
 }
 
 // List returns all refs of a project, including tombstones.
-func (e *Env) List(project string) []refdb.Ref {
+func (e *Env) List(project string) []driver.Ref {
 	e.Helper()
-	page, err := e.A.List(e.Context(), refdb.RefQuery{Project: project, Deleted: true, Limit: 100_000})
+	page, err := e.A.List(e.Context(), driver.RefQuery{Project: project, Deleted: true, Limit: 100_000})
 	e.Must(err)
 	return page.Refs
 }
 
 // WantRefs checks everything that the row's project holds, including tombstones.
-func (e *Env) WantRefs(want map[string]refdb.Value) {
+func (e *Env) WantRefs(want map[string]driver.Value) {
 	e.Helper()
 	if got := ValuesOf(e.List(e.Project)); !maps.Equal(got, want) {
 		e.Errorf("the project holds %v, want %v", got, want)
 	}
 }
 
-func ValuesOf(refs []refdb.Ref) map[string]refdb.Value {
-	all := make(map[string]refdb.Value)
+func ValuesOf(refs []driver.Ref) map[string]driver.Value {
+	all := make(map[string]driver.Value)
 	for _, r := range refs {
 		all[r.Name] = r.Value
 	}
@@ -150,7 +150,7 @@ func ValuesOf(refs []refdb.Ref) map[string]refdb.Value {
 }
 
 // Remove is a Remove of the row's project that succeeds.
-func (e *Env) Remove(r refdb.RemoveRequest) (n int) {
+func (e *Env) Remove(r driver.RemoveRequest) (n int) {
 	e.Helper()
 	r.Project = e.Project
 	e.Must(Retry(func() (err error) {
@@ -161,7 +161,7 @@ func (e *Env) Remove(r refdb.RemoveRequest) (n int) {
 }
 
 // PurgeTombstones is a PurgeTombstones of the row's project that succeeds.
-func (e *Env) PurgeTombstones(r refdb.TombstoneRequest) (n int) {
+func (e *Env) PurgeTombstones(r driver.TombstoneRequest) (n int) {
 	e.Helper()
 	r.Project = e.Project
 	e.Must(Retry(func() (err error) {
@@ -172,10 +172,10 @@ func (e *Env) PurgeTombstones(r refdb.TombstoneRequest) (n int) {
 }
 
 // WantMismatches checks that err is an ErrMismatch with exactly these details.
-func (e *Env) WantMismatches(err error, want ...refdb.Mismatch) {
+func (e *Env) WantMismatches(err error, want ...driver.Mismatch) {
 	e.Helper()
-	var mismatch *refdb.MismatchError
-	if !errors.As(err, &mismatch) || !errors.Is(err, refdb.ErrMismatch) {
+	var mismatch *driver.MismatchError
+	if !errors.As(err, &mismatch) || !errors.Is(err, driver.ErrMismatch) {
 		e.Fatalf("got %v, want a *MismatchError", err)
 	}
 	if mismatch.Project != e.Project || !slices.Equal(mismatch.Mismatches, want) {
@@ -184,10 +184,10 @@ func (e *Env) WantMismatches(err error, want ...refdb.Mismatch) {
 }
 
 // WantConflicts checks that err is an ErrNameConflict with exactly these details.
-func (e *Env) WantConflicts(err error, want ...refdb.NameConflict) {
+func (e *Env) WantConflicts(err error, want ...driver.NameConflict) {
 	e.Helper()
-	var conflict *refdb.NameConflictError
-	if !errors.As(err, &conflict) || !errors.Is(err, refdb.ErrNameConflict) {
+	var conflict *driver.NameConflictError
+	if !errors.As(err, &conflict) || !errors.Is(err, driver.ErrNameConflict) {
 		e.Fatalf("got %v, want a *NameConflictError", err)
 	}
 	if conflict.Project != e.Project || !slices.Equal(conflict.Conflicts, want) {

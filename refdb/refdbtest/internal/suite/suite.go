@@ -7,19 +7,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A Database is a refdbtest.Database, which says what its methods do.
 type Database interface {
 	URL() string
-	Open(tb testing.TB) refdb.Driver
+	Open(tb testing.TB) driver.Driver
 	Age(tb testing.TB, project, ref string, d time.Duration)
-	InsertLock(tb testing.TB, l refdb.LockInfo)
+	InsertLock(tb testing.TB, l driver.LockInfo)
 	TakeOver(tb testing.TB, project, ref, owner string)
-	InsertRef(tb testing.TB, project, ref string, v refdb.Value)
+	InsertRef(tb testing.TB, project, ref string, v driver.Value)
 	Exec(tb testing.TB, sql string, args ...any)
-	RowLock(tb testing.TB, project, ref string) (l refdb.LockInfo, ok bool)
+	RowLock(tb testing.TB, project, ref string) (l driver.LockInfo, ok bool)
 }
 
 // A database may also have these methods.

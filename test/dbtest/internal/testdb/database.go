@@ -8,6 +8,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A Database belongs to one test. It opens drivers, and does what drivers can't:
@@ -158,7 +159,7 @@ func Fill(l *refdb.LockInfo, token, heartbeat *time.Time, staleAfter *int64, now
 	l.Heartbeat = time.Unix(0, 0).UTC()
 	l.StaleAfter = refdb.DefaultStaleAfter
 	if token != nil {
-		l.Token = refdb.TokenOf(*token)
+		l.Token = driver.TokenOf(*token)
 	}
 	if heartbeat != nil {
 		l.Heartbeat = heartbeat.UTC()

@@ -1,4 +1,4 @@
-package refdb
+package driver
 
 import (
 	"errors"
@@ -61,25 +61,6 @@ func TestValuesThatCannotBeStored(t *testing.T) {
 	for _, v := range []Value{"\xff", "a\x00b", "ref: ", "ref: main", "ref: refs/heads/a b", Value(strings.Repeat("x", MaxValueBytes+1))} {
 		if err := CheckValue(v); !errors.Is(err, ErrInvalid) {
 			t.Errorf("CheckValue(%.20q) = %v, want ErrInvalid", v, err)
-		}
-	}
-}
-
-func TestATombstoneHasTheLengthOfTheOldValue(t *testing.T) {
-	for _, c := range []struct{ old, new, want Value }{
-		{Value(strings.Repeat("a", 40)), Deleted, Deleted},
-		{Value(strings.Repeat("a", 64)), Deleted, Deleted256},
-		{Value(strings.Repeat("a", 40)), Deleted256, Deleted},
-		{Value(strings.Repeat("x", 64)), Deleted, Deleted}, // no object ID
-		{Deleted256, Deleted, Deleted256},
-		{Unknown, Deleted, Deleted},
-		{Unknown, Deleted256, Deleted256},
-		{"42", Deleted256, Deleted256},
-		{Unknown, "x", "x"},
-		{Value(strings.Repeat("a", 64)), "x", "x"},
-	} {
-		if got := c.new.tombstone(c.old); got != c.want {
-			t.Errorf("%q.tombstone(%q) = %q, want %q", c.new, c.old, got, c.want)
 		}
 	}
 }

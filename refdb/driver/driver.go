@@ -1,9 +1,26 @@
-package refdb
+// Package driver is the contract between package refdb and the databases that it works on, and the
+// vocabulary that both speak: values, refs, locks, intents, changes, errors, names and their
+// limits.
+//
+// The contract is closed: only this module's databases implement it, in packages postgres, spanner,
+// sqlite and memory. Whose turn a waiter's is, and what becomes of a lost change, is decided in
+// internal packages that all of them share, and package refdbtest tests every rule. The contract
+// changes without notice. Applications use package refdb, which has the names that they need.
+package driver
 
 import (
 	"context"
 	"time"
 )
+
+// A SchemaChecker is a Driver that can check the schema again after it opened the database: while
+// this program runs others may migrate it, restore a table without its triggers, or disable them.
+type SchemaChecker interface {
+	// CheckSchema returns an error wrapping ErrSchema if this program doesn't work with the schema
+	// that the database has now, or if a table, key or trigger is missing without which writes
+	// succeed and are wrong.
+	CheckSchema(ctx context.Context) error
+}
 
 // Limits of one request. They keep a commit below Cloud Spanner's 80,000 mutations
 // (https://cloud.google.com/spanner/quotas). In mutations,
@@ -13,15 +30,16 @@ import (
 //   - a place in a queue costs 3;
 //   - an intent costs 9, and its end 1.
 //
-// With the history an update on Spanner has room for no more refs than a lock. A request there that also
-// ends thousands of stale locks can exceed the limit: the driver counts, and refuses it with ErrTooMany.
+// With the history an update on Spanner has room for no more refs than a lock. A request there that
+// also ends thousands of stale locks can exceed the limit: the driver counts, and refuses it with
+// ErrTooMany.
 const (
 	MaxUpdateRefs = 10_000
 	MaxLockRefs   = 3_500
 )
 
 // A Driver is a database that stores refs, locks and intents. Applications don't
-// call it: they hand it to [New]. A new database implements it, role by role, and
+// call it: they hand it to refdb.New. A new database implements it, role by role, and
 // must pass the suite in package refdbtest.
 //
 // Each method is one atomic transaction, linearizable per (project, ref) with
@@ -31,8 +49,9 @@ const (
 // driver changes none of the arguments, and keeps no reference to them after it
 // returns, except where the outcome is unknown to it.
 //
-// A driver may have more roles: [Notifier], [PackStore], [SchemaChecker], [Diagnoser], [Meter]. One that wraps another
-// has those of that one, too, if its method Unwrap() Driver returns it: see [RoleOf].
+// A driver may have more roles: [Notifier], [PackStore], [SchemaChecker], [Diagnoser], [Meter]. One
+// that wraps another has those of that one, too, if its method Unwrap() Driver returns it: see
+// [RoleOf].
 //
 // No answer depends on state that a driver keeps between two calls: two calls of
 // one client may go through two drivers on the same database.
@@ -75,8 +94,8 @@ type Driver interface {
 	Close() error
 }
 
-// RoleOf returns d if it has the role R, such as [Notifier], or else the first that has it of the drivers that it wraps: a
-// driver says which one it wraps by a method Unwrap() Driver.
+// RoleOf returns d if it has the role R, such as [Notifier], or else the first that has it of the
+// drivers that it wraps: a driver says which one it wraps by a method Unwrap() Driver.
 func RoleOf[R any](d Driver) (r R, ok bool) {
 	for d != nil {
 		if r, ok = d.(R); ok {
@@ -103,8 +122,8 @@ type RefStore interface {
 	// or a lock, in byte order of their names. Markers do not count as locks.
 	Summaries(ctx context.Context, q SummaryQuery) (SummaryPage, error)
 
-	// States returns the states of those refs that have a row, a lock or both, in
-	// any order, as of one point in time. As if it wrote, it compares the server: see AdmissionStore.
+	// States returns the states of those refs that have a row, a lock or both, in any order, as of
+	// one point in time. As if it wrote, it compares the server: see AdmissionStore.
 	States(ctx context.Context, project string, refs []string) ([]State, error)
 
 	// Update writes all of r.Updates, or nothing and returns, in this order of
@@ -283,10 +302,12 @@ type Diagnoser interface {
 	Diagnose(ctx context.Context) ([]Diagnosis, error)
 }
 
-// A RightsChecker is a Driver whose user may be allowed some steps of a command, and not the others.
+// A RightsChecker is a Driver whose user may be allowed some steps of a command, and not the
+// others.
 type RightsChecker interface {
-	// CheckRights returns nil if the user may do all that a command of refdbctl, such as "project remove", does in the
-	// database, as far as can be known. Else the error says what is lacking, and who has it.
+	// CheckRights returns nil if the user may do all that a command of refdbctl, such as "project
+	// remove", does in the database, as far as can be known. Else the error says what is lacking,
+	// and who has it.
 	CheckRights(ctx context.Context, command string) error
 }
 

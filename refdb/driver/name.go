@@ -1,11 +1,23 @@
-package refdb
+package driver
 
 import (
 	"fmt"
 	"iter"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
+
+const maxFollowerBytes = 200
+
+// CheckFollower returns an error wrapping [ErrInvalid] if name can't be a follower's: empty, over
+// 200 bytes, not UTF-8, or with control characters.
+func CheckFollower(name string) error {
+	if name == "" || len(name) > maxFollowerBytes || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+		return fmt.Errorf("%w follower %.100q: give 1 to %d bytes of UTF-8 without control characters", ErrInvalid, name, maxFollowerBytes)
+	}
+	return nil
+}
 
 const (
 	// MaxNameBytes is the length of the longest project and ref, taken together:
@@ -26,7 +38,7 @@ const (
 // project: empty, not UTF-8, holding a NUL, over [MaxNameBytes], or starting
 // with [ReclaimPrefix].
 func CheckProject(name string) error {
-	switch reason := textFault(name); {
+	switch reason := TextFault(name); {
 	case reason != "":
 		return fmt.Errorf("%w project %q: %s", ErrInvalid, name, reason)
 	case strings.HasPrefix(name, ReclaimPrefix):
@@ -39,7 +51,7 @@ func CheckProject(name string) error {
 // name. The rules are those of git check-ref-format; a name of one level must
 // consist of A–Z and underscores, as HEAD does.
 func CheckRef(name string) error {
-	reason := textFault(name)
+	reason := TextFault(name)
 	if reason == "" {
 		reason = refFault(name)
 	}
@@ -94,7 +106,8 @@ func RefsAbove(ref string) iter.Seq[string] {
 	}
 }
 
-func textFault(name string) string {
+// TextFault says why name can't be stored as a name, or returns "" if it can.
+func TextFault(name string) string {
 	switch {
 	case name == "":
 		return "empty"

@@ -1,11 +1,10 @@
-package refdb
+package driver
 
 import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"math/bits"
 	"time"
 )
@@ -15,7 +14,7 @@ const (
 	OpGet     = "get"     // Get, GetAll, Exists, IsUpToDate, States
 	OpList    = "list"    // a page of Refs, RefsAt, Projects, Locks, Orphans, Intents, History, Changes, LostChanges or Audit
 	OpUpdate  = "update"  // Update, CompareAndPut, Put, fenced or not, releasing or not; Finish of an intent whose move was made
-	OpRemove  = "remove"  // RemoveProject, PurgeTombstones, PruneHistory
+	OpRemove  = "remove"  // the removal of a project, PurgeTombstones, PruneHistory
 	OpTryLock = "trylock" // TryLock
 	OpLock    = "lock"    // Lock, its waiting included
 	OpRelease = "release" // Release, and each of its tries in the background; ReleaseRefs; Finish of intents whose moves were not made
@@ -51,40 +50,8 @@ type Event struct {
 	Late time.Duration
 }
 
-// outcome is the label for err.
-func outcome(err error) string {
-	switch {
-	case err == nil:
-		return "ok"
-	case errors.Is(err, ErrOutcomeUnknown):
-		return "unknown"
-	case errors.Is(err, ErrLockLost), errors.Is(err, ErrReleased):
-		return "lost"
-	case errors.Is(err, ErrLocked):
-		return "locked"
-	case errors.Is(err, ErrMismatch), errors.Is(err, ErrNameConflict):
-		return "mismatch"
-	case errors.Is(err, ErrInvalid), errors.Is(err, ErrTooMany):
-		return "invalid"
-	case ClassOf(err) == Retryable:
-		return "unavailable"
-	default:
-		return "error"
-	}
-}
-
-// observe completes e and passes it to Options.Observe.
-func (db *DB) observe(e Event, start time.Time, err error) {
-	if db.opts.Observe == nil {
-		return
-	}
-	e.Duration = time.Since(start)
-	e.Outcome, e.Class = outcome(err), ClassOf(err)
-	db.opts.Observe(e)
-}
-
 // Digest returns what logs show instead of names: 16 hex digits of an
-// HMAC-SHA256 of parts under key. With the key of [Options] an operator can
+// HMAC-SHA256 of parts under key. With the key of refdb.Options an operator can
 // find the log lines about a lock: they carry Digest(key, project, ref) of the
 // lock's first ref.
 func Digest(key []byte, parts ...string) string {
@@ -95,16 +62,6 @@ func Digest(key []byte, parts ...string) string {
 		mac.Write([]byte(part))
 	}
 	return hex.EncodeToString(mac.Sum(nil)[:8])
-}
-
-// Stats are the state of a [DB] at one moment, for metrics. They hold no names.
-type Stats struct {
-	Locks   int // that this process holds
-	Waiting int // calls of Lock that are under way
-	// Left is the time until the first of the locks is lost, unless a beat succeeds
-	// before; 0 if there are none.
-	Left   time.Duration
-	Driver DriverStats
 }
 
 // DriverStats are a driver's connections and batches.
@@ -140,15 +97,4 @@ func (b *Batches) Count(n int) {
 // request to the database, and may be called at any time, even after Close.
 type Meter interface {
 	Stats() DriverStats
-}
-
-// Stats returns the present state, without a request to the database. Driver is zero before the
-// driver is open, and if it is no [Meter].
-func (db *DB) Stats() Stats {
-	k := db.keeper.Stats()
-	s := Stats{Locks: k.Leases, Left: k.Left, Waiting: db.queues.count()}
-	if m, ok, _ := roleOf[Meter](db.driver); ok {
-		s.Driver = m.Stats()
-	}
-	return s
 }

@@ -1,4 +1,4 @@
-package refdb
+package engine
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 const (
@@ -19,17 +21,14 @@ const (
 
 // An opening is a driver that may not be open yet.
 type opening struct {
-	open   func(context.Context) (Driver, error) // nil if the driver was open from the start
-	cancel context.CancelFunc                    // ends the attempts
-	done   chan struct{}                         // closed after the last attempt
+	open   func(context.Context) (driver.Driver, error) // nil if the driver was open from the start
+	cancel context.CancelFunc                           // ends the attempts
+	done   chan struct{}                                // closed after the last attempt
 
 	mu     sync.Mutex
-	driver Driver // nil before it is open
-	err    error  // why it is not
+	driver driver.Driver // nil before it is open
+	err    error         // why it is not
 }
-
-// opened returns an opening that has ended.
-func opened(d Driver) *opening { return &opening{driver: d} }
 
 // start calls open until it succeeds. It returns after the first attempt, or after firstAttempt.
 func (o *opening) start(log *slog.Logger) {
@@ -39,11 +38,11 @@ func (o *opening) start(log *slog.Logger) {
 		close(o.done)
 		return
 	}
-	o.err = ErrUnavailable
+	o.err = driver.ErrUnavailable
 	tried := make(chan struct{})
 	go func() {
 		defer close(o.done)
-		pause := newBackOff(openPauseMin, openPauseMax)
+		pause := NewBackOff(openPauseMin, openPauseMax)
 		for attempt := 1; ctx.Err() == nil; attempt++ {
 			err := o.try(ctx)
 			if attempt == 1 {
@@ -53,7 +52,7 @@ func (o *opening) start(log *slog.Logger) {
 				return
 			}
 			log.WarnContext(ctx, "the database can't be opened; trying again", "attempt", attempt, "error", err)
-			sleep(ctx, pause.NextBackOff())
+			Sleep(ctx, pause.NextBackOff())
 		}
 	}()
 	select {
@@ -67,7 +66,7 @@ func (o *opening) try(ctx context.Context) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err != nil {
-		o.err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+		o.err = fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 		return err
 	}
 	o.driver = d
@@ -75,23 +74,13 @@ func (o *opening) try(ctx context.Context) error {
 }
 
 // get returns the driver, or an error that wraps ErrUnavailable and says why it is not open.
-func (o *opening) get() (Driver, error) {
+func (o *opening) get() (driver.Driver, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.driver == nil {
 		return nil, o.err
 	}
 	return o.driver, nil
-}
-
-// roleOf is RoleOf of a driver that may not be open. Its error is that of get.
-func roleOf[R any](o *opening) (r R, ok bool, err error) {
-	d, err := o.get()
-	if err != nil {
-		return r, false, err
-	}
-	r, ok = RoleOf[R](d)
-	return r, ok, nil
 }
 
 // close ends the attempts, and closes the driver if one succeeded.

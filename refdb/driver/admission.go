@@ -1,28 +1,10 @@
-package refdb
+package driver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
-)
-
-// A database can go back in time: a standby that lacks the last commits is promoted, a backup is put
-// back. Then it has lost what it had acknowledged, and what comes next would contradict it.
-//
-// So each server has an identity, and the database names the one at which may be written. A
-// server that started anew, was promoted or was replaced is not that one. Nothing is written there until
-// it is admitted: until all witnesses, which are the sites, have compared what they know with
-// what it has.
-
-var (
-	// ErrNotAdmitted: the database's server is another than before, and not all witnesses have
-	// compared it yet. Nothing was written. It passes once they have.
-	ErrNotAdmitted = fmt.Errorf("%w: its server was restarted or replaced, and not all sites have compared it yet", ErrUnavailable)
-	// ErrLostChanges: the database went back in time. Nothing is written until an operator has
-	// recovered it.
-	ErrLostChanges = errors.New("the database has lost acknowledged changes; run `refdbctl recover`")
 )
 
 // A Known is what the database acknowledged, or showed, to a process: a change or, if Token is not
@@ -35,7 +17,8 @@ type Known struct {
 	By           string
 	Token        Token
 	Agent        string // of an intent: who makes the move. The database does not record it.
-	// At is about when it was made: by the database's clock where that is known, else by this machine's.
+	// At is about when it was made: by the database's clock where that is known, else by this
+	// machine's.
 	At time.Time
 	// Move says what became of the move that an intent announced.
 	Move Move
@@ -58,22 +41,24 @@ type Looked struct {
 
 // A Report is what a witness found at a server.
 type Report struct {
-	// Witness is the name of a site, which the report registers; "" for a process that nobody waits for.
+	// Witness is the name of a site, which the report registers; "" for a process that nobody waits
+	// for.
 	Witness string
 	Owner   string // the process that reports
 	Server  string // the report counts only if the database is still served by this one
 	Missing []Known
-	// Open: the Move of some missing intents will be known later. The missing are recorded, and the witness is
-	// still awaited.
+	// Open: the Move of some missing intents will be known later. The missing are recorded, and the
+	// witness is still awaited.
 	Open bool
 	// Away: the witness ends, and nobody needs to wait for it.
 	Away bool
-	// Marks are what the process knows of all witnesses. If the database has an older mark of one, it went
-	// back to a time before that: the witness is waited for.
+	// Marks are what the process knows of all witnesses. If the database has an older mark of one,
+	// it went back to a time before that: the witness is waited for.
 	Marks []WitnessMark
 }
 
-// A WitnessMark says since when a witness is what it is: live, away or left out. Times of a witness only grow.
+// A WitnessMark says since when a witness is what it is: live, away or left out. Times of a witness
+// only grow.
 type WitnessMark struct {
 	Name  string
 	Since time.Time
@@ -120,8 +105,8 @@ func (a Admission) Marks() (marks []WitnessMark) {
 	return marks
 }
 
-// May reports whether the witness of that name may act by what the database has: the server is admitted, and it
-// compared that itself.
+// May reports whether the witness of that name may act by what the database has: the server is
+// admitted, and it compared that itself.
 func (a Admission) May(witness string) bool {
 	i := slices.IndexFunc(a.Witnesses, func(w Witness) bool { return w.Name == witness })
 	return a.Admitted && i >= 0 && a.Witnesses[i].Server == a.Server && !a.Witnesses[i].Away && !a.Witnesses[i].Without
@@ -135,7 +120,7 @@ func (a Admission) Err() error {
 	case a.Halted:
 		return ErrLostChanges
 	case len(waiting) > 0:
-		return fmt.Errorf("%w; %s; see `refdbctl recover --status`", ErrNotAdmitted, enumerate("waiting for the site daemons of", waiting))
+		return fmt.Errorf("%w; %s; see `refdbctl recover --status`", ErrNotAdmitted, Enumerate("waiting for the site daemons of", waiting))
 	}
 	return fmt.Errorf("%w; see `refdbctl recover --status`", ErrNotAdmitted)
 }
@@ -151,7 +136,8 @@ const (
 	Late      Fate = "late"    // reported by a witness that a recovery went without
 )
 
-// A LostChange is a change, or a pending intent, that a witness knows and the database does not have.
+// A LostChange is a change, or a pending intent, that a witness knows and the database does not
+// have.
 type LostChange struct {
 	Known
 	Witness  string // or the process that reported it
@@ -197,27 +183,31 @@ type Recovered struct {
 	Admission // after the step
 	// Decided are the lost changes that this step dealt with.
 	Decided []LostChange
-	// Done: the server is admitted. If it is false and RecoverRequest.MayBegin is, another step is needed.
+	// Done: the server is admitted. If it is false and RecoverRequest.MayBegin is, another step is
+	// needed.
 	Done bool
 }
 
 // An AdmissionStore keeps watch over the server: each of the methods of the other roles that writes
-// compares it, in its transaction, with the one that is admitted. If it is another, or none is,
-// the method writes nothing and returns ErrNotAdmitted. So does States, because sites move refs by what it says. Methods of the HistoryStore say so in
-// HistoryState.Admitted. Prepare and Finish also return it if the owner's site is a witness that is away or was left out of a
-// recovery: an admitted server is not one that this site has compared. On Cloud Spanner the comparison is some seconds old.
+// compares it, in its transaction, with the one that is admitted. If it is another, or none is, the
+// method writes nothing and returns ErrNotAdmitted. So does States, because sites move refs by what
+// it says. Methods of the HistoryStore say so in HistoryState.Admitted. Prepare and Finish also
+// return it if the owner's site is a witness that is away or was left out of a recovery: an
+// admitted server is not one that this site has compared. On Cloud Spanner the comparison is some
+// seconds old.
 type AdmissionStore interface {
 	// Admission returns the state, as of one snapshot.
 	Admission(ctx context.Context) (Admission, error)
 
-	// Look looks for the row of each known change in the history, by project, ref and the ID of
-	// the operation. That of an intent may also be followed by "-" and more. A change is there, too, if it is
-	// an intent that is pending or decided, if a row in the table of lost changes has another fate than
-	// Undecided, or if it may have been pruned: it is not later than the latest change that was pruned and
-	// than the last report of witness ("": than the former alone).
+	// Look looks for the row of each known change in the history, by project, ref and the ID of the
+	// operation. That of an intent may also be followed by "-" and more. A change is there, too, if
+	// it is an intent that is pending or decided, if a row in the table of lost changes has another
+	// fate than Undecided, or if it may have been pruned: it is not later than the latest change
+	// that was pruned and than the last report of witness ("": than the former alone).
 	Look(ctx context.Context, witness string, known []Known) (Looked, error)
 
-	// Report records a report, if r.Server is the server, else it returns ErrUnavailable, in this order:
+	// Report records a report, if r.Server is the server, else it returns ErrUnavailable, in this
+	// order:
 	//   - A witness whose mark is older than that of r.Marks, or that has none, is live again, and awaited.
 	//   - Those of r.Missing that Look would still not find become lost changes: Late, if r.Witness is one that
 	//     a recovery went without, else Undecided. If it is recorded as undecided by this reporter, its Move is updated;
@@ -230,9 +220,10 @@ type AdmissionStore interface {
 	// LostChanges returns a page of lost changes in byte order of project, ref and operation.
 	LostChanges(ctx context.Context, q LostQuery) (LostPage, error)
 
-	// Recover does one step of a recovery, unless the server is admitted. While a witness is awaited that is not one of
-	// r.Without it does nothing. The last step, with which all lost changes are decided, also marks those of r.Without that are still
-	// awaited, begins the epoch, ends all locks that stand for no intent, makes tokens larger than all before by the clock, and admits
-	// the server.
+	// Recover does one step of a recovery, unless the server is admitted. While a witness is
+	// awaited that is not one of r.Without it does nothing. The last step, with which all lost
+	// changes are decided, also marks those of r.Without that are still awaited, begins the epoch,
+	// ends all locks that stand for no intent, makes tokens larger than all before by the clock,
+	// and admits the server.
 	Recover(ctx context.Context, r RecoverRequest) (Recovered, error)
 }

@@ -1,4 +1,4 @@
-package refdb
+package driver
 
 import (
 	"fmt"
@@ -6,6 +6,17 @@ import (
 	"strings"
 	"unicode/utf8"
 )
+
+func (v Value) describe() string {
+	switch {
+	case v == Unknown:
+		return "nothing"
+	case v.IsDeleted():
+		return "nothing (deleted)"
+	default:
+		return fmt.Sprintf("%q", string(v))
+	}
+}
 
 // A Value is what a ref holds: an object ID (40 or 64 hex digits), a symbolic
 // ref ("ref: refs/heads/main") or, as Gerrit stores in refs/multi-site/version,
@@ -66,19 +77,6 @@ func (v Value) Abbrev() string {
 	}
 }
 
-// tombstone returns what to store if v replaces old: v itself or, if v is a zero
-// ID and old an object ID, the zero ID of old's length.
-func (v Value) tombstone(old Value) Value {
-	switch {
-	case !v.IsDeleted() || !old.IsObjectID():
-		return v
-	case len(old) == len(Deleted256):
-		return Deleted256
-	default:
-		return Deleted
-	}
-}
-
 // CheckValue returns an error wrapping [ErrInvalid] if v can't be stored:
 // longer than [MaxValueBytes], not UTF-8, holding a NUL, or a symbolic ref to an
 // invalid name. Unknown is accepted here, though not as [Update].New.
@@ -97,12 +95,4 @@ func CheckValue(v Value) error {
 		}
 	}
 	return nil
-}
-
-// checkNew is CheckValue for the new value of a ref, which can't be Unknown.
-func checkNew(v Value) error {
-	if v == Unknown {
-		return fmt.Errorf("%w value \"\": an empty value can't be stored; Deleted, a zero ID, deletes a ref", ErrInvalid)
-	}
-	return CheckValue(v)
 }

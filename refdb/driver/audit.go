@@ -1,0 +1,40 @@
+package driver
+
+import "time"
+
+// An AuditEntry is one action of an operator.
+type AuditEntry struct {
+	Time    time.Time // the database's, before the action
+	ID      string
+	Who     string // user@host, and the user who called sudo
+	Origin  string // where the operator came from: a host, an address
+	Action  string // the command
+	Project string // "" if it is about none, or several
+	Detail  string // what the action was on
+	Reason  string // "" if none was given
+	Outcome string // "" if it is not known
+	Ended   time.Time
+}
+
+// Cursor names the entry.
+func (e AuditEntry) Cursor() AuditCursor { return AuditCursor{e.Time, e.ID} }
+
+// An AuditCursor names an entry.
+type AuditCursor struct {
+	Time time.Time
+	ID   string
+}
+
+// An AuditQuery selects a page of entries. Zero fields select all.
+type AuditQuery struct {
+	Project string
+	Since   time.Time   // of that time or later
+	After   AuditCursor // only entries after this; zero to start
+	Limit   int
+}
+
+// An AuditPage is a page of entries. Next is the last one's cursor if there may be more.
+type AuditPage struct {
+	Entries []AuditEntry
+	Next    AuditCursor
+}
