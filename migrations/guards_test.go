@@ -11,7 +11,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -74,10 +74,10 @@ func TestATableRestoredAloneIsRefusedUntilItIsRepaired(t *testing.T) {
 				d.InsertRef(t, project, main, sha)
 				d.Exec(t, damage.sql)
 
-				err := open.(refdbdriver.SchemaChecker).CheckSchema(t.Context())
-				driver, openErr := drivers.Open(t.Context(), d.URL())
+				err := open.(driver.SchemaChecker).CheckSchema(t.Context())
+				again, openErr := drivers.Open(t.Context(), d.URL())
 				if openErr == nil {
-					driver.Close()
+					again.Close()
 				}
 				for when, err := range map[string]error{"check": err, "open": openErr} {
 					if !errors.Is(err, refdb.ErrSchema) || strings.Contains(err.Error(), "\n") {
@@ -92,9 +92,9 @@ func TestATableRestoredAloneIsRefusedUntilItIsRepaired(t *testing.T) {
 					return
 				}
 				follow(t, d, err.Error())
-				must(t, open.(refdbdriver.SchemaChecker).CheckSchema(t.Context()))
+				must(t, open.(driver.SchemaChecker).CheckSchema(t.Context()))
 				if damage.name == "admission" { // a new table is another server
-					_, err := open.Recover(t.Context(), refdbdriver.RecoverRequest{Epoch: "epoch", By: "me", Reason: "restored", Limit: 10})
+					_, err := open.Recover(t.Context(), driver.RecoverRequest{Epoch: "epoch", By: "me", Reason: "restored", Limit: 10})
 					must(t, err)
 				}
 				before := count(t, d, "history")
@@ -147,14 +147,14 @@ func TestEveryTriggerIsMissed(t *testing.T) {
 		t.Run(string(dialect), func(t *testing.T) {
 			t.Parallel()
 			d := kind(t, dialect).New(t)
-			driver := d.Open(t)
+			open := d.Open(t)
 			all := texts(t, d, q.all)
 			if len(all) < 5 {
 				t.Fatalf("triggers %q", all)
 			}
 			for i, trigger := range all {
 				d.Exec(t, fmt.Sprintf(q.drop, trigger))
-				err := driver.(refdbdriver.SchemaChecker).CheckSchema(t.Context())
+				err := open.(driver.SchemaChecker).CheckSchema(t.Context())
 				if err == nil || strings.Count(err.Error(), "there is no trigger") != i+1 {
 					t.Errorf("without %s: %v", trigger, err)
 				}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -106,7 +106,7 @@ func TestDownAndUpAgain(t *testing.T) {
 func TestTheLocksOfIntentsOutliveTheirTable(t *testing.T) {
 	each(t, func(t *testing.T, k dbtest.Kind) {
 		d := k.New(t)
-		prepared, err := d.Open(t).Prepare(t.Context(), refdbdriver.PrepareRequest{
+		prepared, err := d.Open(t).Prepare(t.Context(), driver.PrepareRequest{
 			Project: project, Updates: []refdb.Update{{Ref: main, New: sha}}, Owner: "eu-1/1", Nonce: "n", Agent: "agent",
 		})
 		must(t, err)
@@ -115,17 +115,17 @@ func TestTheLocksOfIntentsOutliveTheirTable(t *testing.T) {
 		must(t, m.Up(t.Context()))
 
 		again := d.Open(t)
-		if page, err := again.Intents(t.Context(), refdbdriver.IntentQuery{Limit: 10}); len(page.Intents) != 0 || err != nil {
+		if page, err := again.Intents(t.Context(), driver.IntentQuery{Limit: 10}); len(page.Intents) != 0 || err != nil {
 			t.Errorf("intents %+v, %v", page.Intents, err)
 		}
-		page, err := again.Locks(t.Context(), refdbdriver.LockQuery{Limit: 10})
+		page, err := again.Locks(t.Context(), driver.LockQuery{Limit: 10})
 		if locks := page.Locks; err != nil || len(locks) != 1 || !locks[0].Intended() || locks[0].Token != prepared.Token {
 			t.Errorf("locks %+v, %v", locks, err)
 		}
-		must(t, again.Finish(t.Context(), refdbdriver.FinishRequest{
-			Project: project, Origin: refdbdriver.Origin{ID: "id", Owner: "eu-1/1"}, Token: prepared.Token, Dropped: []string{main},
+		must(t, again.Finish(t.Context(), driver.FinishRequest{
+			Project: project, Origin: driver.Origin{ID: "id", Owner: "eu-1/1"}, Token: prepared.Token, Dropped: []string{main},
 		}))
-		if left, err := again.Locks(t.Context(), refdbdriver.LockQuery{Limit: 10}); err != nil || len(left.Locks) != 0 {
+		if left, err := again.Locks(t.Context(), driver.LockQuery{Limit: 10}); err != nil || len(left.Locks) != 0 {
 			t.Errorf("left: %+v, %v", left.Locks, err)
 		}
 	})
@@ -137,17 +137,17 @@ func TestADriverServesTheSchemaBeforeItsOwn(t *testing.T) {
 		d := k.New(t)
 		m := migrator(t, d)
 		must(t, m.Down(t.Context(), 1))
-		driver := d.Open(t)
+		open := d.Open(t)
 		work := func(when string) {
 			t.Helper()
-			pack := refdbdriver.PackPart{Pack: refdbdriver.Pack{ID: when, Project: project, Tips: []string{sha}, Size: 4}, Data: []byte("data"), Last: true}
-			must(t, driver.(refdbdriver.PackStore).StorePart(t.Context(), pack))
-			prepared, err := driver.Prepare(t.Context(), refdbdriver.PrepareRequest{
+			pack := driver.PackPart{Pack: driver.Pack{ID: when, Project: project, Tips: []string{sha}, Size: 4}, Data: []byte("data"), Last: true}
+			must(t, open.(driver.PackStore).StorePart(t.Context(), pack))
+			prepared, err := open.Prepare(t.Context(), driver.PrepareRequest{
 				Project: project, Updates: []refdb.Update{{Ref: "refs/heads/" + when, New: sha}}, Owner: "eu-1/1", Nonce: when, Packs: []string{when},
 			})
 			must(t, err)
-			must(t, driver.Finish(t.Context(), refdbdriver.FinishRequest{
-				Project: project, Origin: refdbdriver.Origin{ID: when, Owner: "eu-1/1"}, Token: prepared.Token,
+			must(t, open.Finish(t.Context(), driver.FinishRequest{
+				Project: project, Origin: driver.Origin{ID: when, Owner: "eu-1/1"}, Token: prepared.Token,
 				Done: []refdb.Update{{Ref: "refs/heads/" + when, New: sha}},
 			}))
 		}
@@ -159,7 +159,7 @@ func TestADriverServesTheSchemaBeforeItsOwn(t *testing.T) {
 		wantRefs(t, d, []string{"refs/heads/after", "refs/heads/again", "refs/heads/before"})
 
 		// Unlike a reader of changes a log does not wait for the transactions of other tests.
-		log, err := driver.Log(t.Context(), refdbdriver.LogRequest{Project: project, Limit: 10})
+		log, err := open.Log(t.Context(), driver.LogRequest{Project: project, Limit: 10})
 		must(t, err)
 		var moved []string
 		for _, c := range log.Changes {
@@ -168,7 +168,7 @@ func TestADriverServesTheSchemaBeforeItsOwn(t *testing.T) {
 		if want := []string{"refs/heads/again", "refs/heads/after", "refs/heads/before"}; !slices.Equal(moved, want) {
 			t.Errorf("the history has %q, want %q", moved, want)
 		}
-		packs, err := driver.(refdbdriver.PackStore).Packs(t.Context(), refdbdriver.PackQuery{Project: project, Limit: 10})
+		packs, err := open.(driver.PackStore).Packs(t.Context(), driver.PackQuery{Project: project, Limit: 10})
 		must(t, err)
 		var used []string
 		for _, p := range packs.Packs {
@@ -192,10 +192,10 @@ func TestTokensKeepGrowingAcrossTheStepThatChangesThem(t *testing.T) {
 		m := migrator(t, d)
 		must(t, m.To(t.Context(), 4))
 		d.Exec(t, ahead)
-		last := refdbdriver.TokenOf(queryOne[time.Time](t, d,
+		last := driver.TokenOf(queryOne[time.Time](t, d,
 			`SELECT greatest((SELECT max(mark) FROM token_marks), (SELECT max(token) FROM locks), clock_timestamp())`))
 		must(t, m.Up(t.Context()))
-		acquired, err := d.Open(t).Acquire(t.Context(), refdbdriver.AcquireRequest{
+		acquired, err := d.Open(t).Acquire(t.Context(), driver.AcquireRequest{
 			Project: project, Refs: []string{main}, Owner: "eu-1/1", Nonce: "n", StaleAfter: time.Minute,
 		})
 		must(t, err)
@@ -203,7 +203,7 @@ func TestTokensKeepGrowingAcrossTheStepThatChangesThem(t *testing.T) {
 			t.Errorf("%s: token %s follows %s", name, acquired.Token.Time(), last.Time())
 		}
 		must(t, m.To(t.Context(), 4))
-		if mark := queryOne[time.Time](t, d, `SELECT min(mark) FROM token_marks HAVING count(*) = 1024`); refdbdriver.TokenOf(mark) < acquired.Token {
+		if mark := queryOne[time.Time](t, d, `SELECT min(mark) FROM token_marks HAVING count(*) = 1024`); driver.TokenOf(mark) < acquired.Token {
 			t.Errorf("%s: mark %s is behind the token %s", name, mark, acquired.Token.Time())
 		}
 	}
@@ -303,7 +303,7 @@ func TestTablesWithoutARecordedVersionAreAdopted(t *testing.T) {
 // wantRefs reads through a driver, which checks the schema too.
 func wantRefs(t *testing.T, d *dbtest.Database, want []string) {
 	t.Helper()
-	page, err := d.Open(t).List(t.Context(), refdbdriver.RefQuery{Project: project, Limit: 100})
+	page, err := d.Open(t).List(t.Context(), driver.RefQuery{Project: project, Limit: 100})
 	must(t, err)
 	refs := page.Refs
 	if len(refs) != len(want) {

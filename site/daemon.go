@@ -2,7 +2,7 @@
 // the repositories' hooks ask, and the commands beside it.
 //
 // Before git moves refs, the daemon announces the moves to the database as intents
-// ([refdb.DB.Prepare]). Afterwards it ends the intents by what the repository then has, never by
+// (package refdb/intents). Afterwards it ends the intents by what the repository then has, never by
 // what the hook says. A push whose process has ended is ended the same way, by this daemon or the
 // next.
 package site

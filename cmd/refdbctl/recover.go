@@ -13,12 +13,12 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
-	refdbrecovery "github.com/globalrefdb/globalrefdb/refdb/recovery"
+	"github.com/globalrefdb/globalrefdb/refdb/recovery"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 )
 
-// recovery holds the arguments of "recover".
-type recovery struct {
+// recoverArgs holds the arguments of "recover".
+type recoverArgs struct {
 	cli.Confirmation
 	status  bool
 	without []string
@@ -74,7 +74,7 @@ func leftOut(a admission) (names []string) {
 }
 
 func (a *app) recoverCommand() *cobra.Command {
-	var r recovery
+	var r recoverArgs
 	cmd := &cobra.Command{
 		Use:   "recover --reason TEXT [--without SITE]",
 		Short: "Make a database that went back in time writable again",
@@ -131,7 +131,7 @@ was not made, or late). JSON has the lost changes in a list, "lost"; CSV has onl
 	return cmd
 }
 
-func (r recovery) run(ctx context.Context, a *app, db *refdb.DB) error {
+func (r recoverArgs) run(ctx context.Context, a *app, db *refdb.DB) error {
 	if r.status {
 		now, err := a.admission(ctx, db.Recovery().Admission)
 		if err != nil {
@@ -174,9 +174,9 @@ func (r recovery) run(ctx context.Context, a *app, db *refdb.DB) error {
 }
 
 // recover writes lost changes again, and prints those that it does not write.
-func (r recovery) recover(ctx context.Context, a *app, db *refdb.DB, lost int) (outcome string, err error) {
+func (r recoverArgs) recover(ctx context.Context, a *app, db *refdb.DB, lost int) (outcome string, err error) {
 	fates := map[driver.Fate]int{}
-	done, err := db.Recovery().Recover(ctx, refdbrecovery.Options{
+	done, err := db.Recovery().Recover(ctx, recovery.Options{
 		By: a.Who(), Reason: string(r.why), Without: r.without,
 		Each: func(l driver.LostChange) {
 			fates[l.Fate]++

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/globalrefdb/globalrefdb/migrations"
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/refdb/spanner"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
@@ -24,24 +24,24 @@ const URLForms = "sqlite:FILE (embedded, one machine), postgres://USER@HOST/DATA
 // driver's package documents its form. An error wraps [driver.ErrInvalid] if url is
 // empty, malformed or of an unknown scheme, and [driver.ErrSchema] if the database
 // must be migrated first.
-func Open(ctx context.Context, url string) (refdbdriver.Driver, error) {
+func Open(ctx context.Context, url string) (driver.Driver, error) {
 	dialect, err := DialectOf(url)
 	if err != nil {
 		return nil, err
 	}
 	switch dialect {
 	case migrations.SQLite:
-		return driver(sqlite.Open(ctx, url))
+		return opened(sqlite.Open(ctx, url))
 	case migrations.Postgres:
-		return driver(postgres.Open(ctx, url))
+		return opened(postgres.Open(ctx, url))
 	case migrations.Spanner:
-		return driver(spanner.Open(ctx, url))
+		return opened(spanner.Open(ctx, url))
 	}
-	return nil, fmt.Errorf("open the database: %w: %s has no driver", refdbdriver.ErrInvalid, dialect)
+	return nil, fmt.Errorf("open the database: %w: %s has no driver", driver.ErrInvalid, dialect)
 }
 
-// driver returns a nil Driver, not a Driver that holds a nil pointer, with an error.
-func driver[D refdbdriver.Driver](d D, err error) (refdbdriver.Driver, error) {
+// opened returns a nil Driver, not a Driver that holds a nil pointer, with an error.
+func opened[D driver.Driver](d D, err error) (driver.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -69,10 +69,10 @@ func DialectOf(url string) (migrations.Dialect, error) {
 	case found && known:
 		return dialect, nil
 	case url == "":
-		return "", fmt.Errorf("%w database URL: it is empty: give %s", refdbdriver.ErrInvalid, URLForms)
+		return "", fmt.Errorf("%w database URL: it is empty: give %s", driver.ErrInvalid, URLForms)
 	case !found || !schemeForm.MatchString(scheme):
-		return "", fmt.Errorf("%w database URL: it has no scheme: give %s", refdbdriver.ErrInvalid, URLForms)
+		return "", fmt.Errorf("%w database URL: it has no scheme: give %s", driver.ErrInvalid, URLForms)
 	default:
-		return "", fmt.Errorf("%w database URL: unknown database scheme %q: give %s", refdbdriver.ErrInvalid, scheme, URLForms)
+		return "", fmt.Errorf("%w database URL: unknown database scheme %q: give %s", driver.ErrInvalid, scheme, URLForms)
 	}
 }

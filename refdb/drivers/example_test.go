@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 	"github.com/globalrefdb/globalrefdb/refdb/drivers/schema"
 )
@@ -36,7 +35,7 @@ func Example() {
 	}
 	defer db.Close()
 
-	err = db.Update(ctx, "my/project", []refdbdriver.Update{{Ref: "refs/multi-site/version", New: "1"}})
+	err = db.Update(ctx, "my/project", []refdb.Update{{Ref: "refs/multi-site/version", New: "1"}})
 	if err != nil {
 		log.Fatal(err)
 	}

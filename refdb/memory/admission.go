@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
@@ -17,14 +17,14 @@ import (
 type admission struct {
 	server    string // that serves the database now
 	admitted  string // "" for none
-	witnesses map[string]refdbdriver.Witness
-	lost      map[refdbdriver.LostCursor]refdbdriver.LostChange
-	rewritten refdbdriver.Position // of the first change that the present recovery wrote again; 0 if it has not
+	witnesses map[string]driver.Witness
+	lost      map[driver.LostCursor]driver.LostChange
+	rewritten driver.Position // of the first change that the present recovery wrote again; 0 if it has not
 }
 
 func newAdmission() admission {
 	server := rand.Text()
-	return admission{server: server, admitted: server, witnesses: make(map[string]refdbdriver.Witness), lost: make(map[refdbdriver.LostCursor]refdbdriver.LostChange)}
+	return admission{server: server, admitted: server, witnesses: make(map[string]driver.Witness), lost: make(map[driver.LostCursor]driver.LostChange)}
 }
 
 // Restart makes the server another one, as a restart or a fail-over does. Nothing is lost.
@@ -35,35 +35,35 @@ func (db *Database) Restart() {
 }
 
 // write is transact for a request that needs an admitted server.
-func write[T any](ctx context.Context, d *driver, doing string, do func(*tx) (T, error)) (T, error) {
+func write[T any](ctx context.Context, d *connection, doing string, do func(*tx) (T, error)) (T, error) {
 	return transact(ctx, d, doing, func(t *tx) (none T, _ error) {
 		if t.admission.server != t.admission.admitted {
-			return none, fmt.Errorf("memory: %s: %w", doing, refdbdriver.ErrNotAdmitted)
+			return none, fmt.Errorf("memory: %s: %w", doing, driver.ErrNotAdmitted)
 		}
 		return do(t)
 	})
 }
 
 // write is the function write for a request without an answer.
-func (d *driver) write(ctx context.Context, doing string, do func(*tx) error) error {
+func (d *connection) write(ctx context.Context, doing string, do func(*tx) error) error {
 	_, err := write(ctx, d, doing, func(t *tx) (struct{}, error) { return struct{}{}, do(t) })
 	return err
 }
 
-// refuseBarred returns ErrNotAdmitted if the owner's site is a witness that is away or was left out of a recovery: it has to
-// compare the server first.
+// refuseBarred returns ErrNotAdmitted if the owner's site is a witness that is away or was left out
+// of a recovery: it has to compare the server first.
 func (t *tx) refuseBarred(owner string) error {
 	site, _, _ := strings.Cut(owner, "/")
 	if w := t.admission.witnesses[site]; w.Away || w.Without {
-		return fmt.Errorf("memory: %w", refdbdriver.ErrNotAdmitted)
+		return fmt.Errorf("memory: %w", driver.ErrNotAdmitted)
 	}
 	return nil
 }
 
-func (t *tx) admissionNow() refdbdriver.Admission {
-	a := refdbdriver.Admission{Server: t.admission.server, Admitted: t.admission.server == t.admission.admitted}
+func (t *tx) admissionNow() driver.Admission {
+	a := driver.Admission{Server: t.admission.server, Admitted: t.admission.server == t.admission.admitted}
 	for _, l := range t.admission.lost {
-		if l.Fate == refdbdriver.Undecided {
+		if l.Fate == driver.Undecided {
 			a.Lost++
 		}
 	}
@@ -74,17 +74,17 @@ func (t *tx) admissionNow() refdbdriver.Admission {
 	return a
 }
 
-func (d *driver) Admission(ctx context.Context) (refdbdriver.Admission, error) {
-	return transact(ctx, d, "read which server is admitted", func(t *tx) (refdbdriver.Admission, error) { return t.admissionNow(), nil })
+func (d *connection) Admission(ctx context.Context) (driver.Admission, error) {
+	return transact(ctx, d, "read which server is admitted", func(t *tx) (driver.Admission, error) { return t.admissionNow(), nil })
 }
 
-func (d *driver) Look(ctx context.Context, witness string, known []refdbdriver.Known) (refdbdriver.Looked, error) {
-	return transact(ctx, d, "compare with the server", func(t *tx) (refdbdriver.Looked, error) {
-		return refdbdriver.Looked{Server: t.admission.server, Missing: t.look(witness, known)}, nil
+func (d *connection) Look(ctx context.Context, witness string, known []driver.Known) (driver.Looked, error) {
+	return transact(ctx, d, "compare with the server", func(t *tx) (driver.Looked, error) {
+		return driver.Looked{Server: t.admission.server, Missing: t.look(witness, known)}, nil
 	})
 }
 
-func (t *tx) look(witness string, known []refdbdriver.Known) (missing []int) {
+func (t *tx) look(witness string, known []driver.Known) (missing []int) {
 	upto := t.history.prunedAt
 	if seen := t.admission.witnesses[witness].Seen; witness != "" && seen.Before(upto) {
 		upto = seen
@@ -98,8 +98,8 @@ func (t *tx) look(witness string, known []refdbdriver.Known) (missing []int) {
 }
 
 // has reports whether k is there, or was decided about.
-func (t *tx) has(k refdbdriver.Known) bool {
-	if l, recorded := t.admission.lost[k.Cursor()]; recorded && l.Fate != refdbdriver.Undecided {
+func (t *tx) has(k driver.Known) bool {
+	if l, recorded := t.admission.lost[k.Cursor()]; recorded && l.Fate != driver.Undecided {
 		return true
 	}
 	for _, c := range t.history.changes {
@@ -115,10 +115,10 @@ func (t *tx) has(k refdbdriver.Known) bool {
 	return false
 }
 
-func (d *driver) Report(ctx context.Context, r refdbdriver.Report) (refdbdriver.Admission, error) {
-	return transact(ctx, d, "report a comparison with the server", func(t *tx) (a refdbdriver.Admission, _ error) {
+func (d *connection) Report(ctx context.Context, r driver.Report) (driver.Admission, error) {
+	return transact(ctx, d, "report a comparison with the server", func(t *tx) (a driver.Admission, _ error) {
 		if r.Server != t.admission.server {
-			return a, fmt.Errorf("memory: report a comparison with the server: %w: it was replaced meanwhile", refdbdriver.ErrUnavailable)
+			return a, fmt.Errorf("memory: report a comparison with the server: %w: it was replaced meanwhile", driver.ErrUnavailable)
 		}
 		t.report(r)
 		t.admission.admitted = rules.DecideAdmission(t.admission.admitted, t.admissionNow())
@@ -126,9 +126,9 @@ func (d *driver) Report(ctx context.Context, r refdbdriver.Report) (refdbdriver.
 	})
 }
 
-func (t *tx) report(r refdbdriver.Report) {
+func (t *tx) report(r driver.Report) {
 	changed, fate := rules.ReportWitnesses(t.admissionNow().Witnesses, r, t.now)
-	lost := refdbdriver.LostChange{Witness: cmp.Or(r.Witness, r.Owner), Fate: fate, Reported: t.now}
+	lost := driver.LostChange{Witness: cmp.Or(r.Witness, r.Owner), Fate: fate, Reported: t.now}
 	// This goes by when the witness was seen last, so it comes before the witness's new row.
 	for _, i := range t.look(r.Witness, r.Missing) {
 		k := r.Missing[i]
@@ -147,20 +147,20 @@ func (t *tx) report(r refdbdriver.Report) {
 	}
 }
 
-func (t *tx) sortedLost() []refdbdriver.LostChange {
-	return slices.SortedFunc(maps.Values(t.admission.lost), func(a, b refdbdriver.LostChange) int {
+func (t *tx) sortedLost() []driver.LostChange {
+	return slices.SortedFunc(maps.Values(t.admission.lost), func(a, b driver.LostChange) int {
 		return compareCursors(a.Cursor(), b.Cursor())
 	})
 }
 
-func compareCursors(a, b refdbdriver.LostCursor) int {
+func compareCursors(a, b driver.LostCursor) int {
 	return slices.Compare([]string{a.Project, a.Ref, a.Op}, []string{b.Project, b.Ref, b.Op})
 }
 
-func (d *driver) LostChanges(ctx context.Context, q refdbdriver.LostQuery) (refdbdriver.LostPage, error) {
-	return transact(ctx, d, "list lost changes", func(t *tx) (p refdbdriver.LostPage, _ error) {
+func (d *connection) LostChanges(ctx context.Context, q driver.LostQuery) (driver.LostPage, error) {
+	return transact(ctx, d, "list lost changes", func(t *tx) (p driver.LostPage, _ error) {
 		for _, l := range t.sortedLost() {
-			if compareCursors(l.Cursor(), q.After) <= 0 || l.Fate != refdbdriver.Undecided && !q.Decided {
+			if compareCursors(l.Cursor(), q.After) <= 0 || l.Fate != driver.Undecided && !q.Decided {
 				continue
 			}
 			if len(p.Lost) == q.Limit {
@@ -173,8 +173,8 @@ func (d *driver) LostChanges(ctx context.Context, q refdbdriver.LostQuery) (refd
 	})
 }
 
-func (d *driver) Recover(ctx context.Context, r refdbdriver.RecoverRequest) (refdbdriver.Recovered, error) {
-	return transact(ctx, d, "recover", func(t *tx) (answer refdbdriver.Recovered, _ error) {
+func (d *connection) Recover(ctx context.Context, r driver.RecoverRequest) (driver.Recovered, error) {
+	return transact(ctx, d, "recover", func(t *tx) (answer driver.Recovered, _ error) {
 		answer.Admission = t.admissionNow()
 		if answer.Admitted {
 			answer.Done = true
@@ -192,8 +192,8 @@ func (d *driver) Recover(ctx context.Context, r refdbdriver.RecoverRequest) (ref
 			w.Without, w.Since = true, rules.Later(w.Since, t.now)
 			t.admission.witnesses[name] = w
 		}
-		t.unlock(t.locksWhere(func(l refdbdriver.LockInfo) bool { return !l.Intended() }))
-		t.mark = max(t.mark, refdbdriver.Token(t.now.UnixMicro()))
+		t.unlock(t.locksWhere(func(l driver.LockInfo) bool { return !l.Intended() }))
+		t.mark = max(t.mark, driver.Token(t.now.UnixMicro()))
 		t.beginEpoch(r)
 		t.admission.admitted = t.admission.server
 		answer.Admission, answer.Done = t.admissionNow(), true
@@ -201,23 +201,23 @@ func (d *driver) Recover(ctx context.Context, r refdbdriver.RecoverRequest) (ref
 	})
 }
 
-// beginEpoch begins an epoch before what the recovery wrote again: what else was lost may have had the
-// same positions.
-func (t *tx) beginEpoch(r refdbdriver.RecoverRequest) {
+// beginEpoch begins an epoch before what the recovery wrote again: what else was lost may have had
+// the same positions.
+func (t *tx) beginEpoch(r driver.RecoverRequest) {
 	first := t.history.position + 1
 	if t.admission.rewritten != 0 {
 		first = t.admission.rewritten
 	}
 	first = max(first, t.history.epochs[len(t.history.epochs)-1].First+1)
 	t.history.position, t.admission.rewritten = max(t.history.position, first-1), 0
-	t.history.epochs = append(t.history.epochs, refdbdriver.Epoch{ID: r.Epoch, First: first, Began: t.now, By: r.By, Reason: r.Reason})
+	t.history.epochs = append(t.history.epochs, driver.Epoch{ID: r.Epoch, First: first, Began: t.now, By: r.By, Reason: r.Reason})
 }
 
 // decideLost decides about lost changes of at most limit refs.
-func (t *tx) decideLost(limit int) (decided []refdbdriver.LostChange) {
+func (t *tx) decideLost(limit int) (decided []driver.LostChange) {
 	var refs rules.LostRefs
 	for _, l := range t.sortedLost() {
-		if l.Fate == refdbdriver.Undecided {
+		if l.Fate == driver.Undecided {
 			refs.Add(l, t.lostRef(key{l.Project, l.Ref}))
 		}
 	}
@@ -241,7 +241,7 @@ func (t *tx) decideLost(limit int) (decided []refdbdriver.LostChange) {
 func (t *tx) lostRef(k key) rules.LostRef {
 	ref := rules.LostRef{Value: t.refs[k].Value}
 	for _, i := range t.intents {
-		if i.Project == k.Project && i.Ref == k.Ref && i.Decision == refdbdriver.Pending {
+		if i.Project == k.Project && i.Ref == k.Ref && i.Decision == driver.Pending {
 			ref.Intent, ref.Token = i.Op, i.Token
 		}
 	}
@@ -249,14 +249,14 @@ func (t *tx) lostRef(k key) rules.LostRef {
 }
 
 // rewrite makes a lost change again.
-func (t *tx) rewrite(k key, to refdbdriver.Value, by refdbdriver.Origin) {
+func (t *tx) rewrite(k key, to driver.Value, by driver.Origin) {
 	if t.admission.rewritten == 0 {
 		t.admission.rewritten = t.history.position + 1
 	}
-	if to != refdbdriver.Unknown {
+	if to != driver.Unknown {
 		t.change(k, to, by)
 		return
 	}
-	t.noteChange(k, t.refs[k].Value, refdbdriver.Unknown, by)
+	t.noteChange(k, t.refs[k].Value, driver.Unknown, by)
 	delete(t.refs, k)
 }

@@ -7,24 +7,24 @@ import (
 	"strings"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-func compareEntries(a, b refdbdriver.AuditCursor) int {
+func compareEntries(a, b driver.AuditCursor) int {
 	return cmp.Or(a.Time.Compare(b.Time), strings.Compare(a.ID, b.ID))
 }
 
-func (d *driver) Record(ctx context.Context, e refdbdriver.AuditEntry) (time.Time, error) {
+func (d *connection) Record(ctx context.Context, e driver.AuditEntry) (time.Time, error) {
 	return transact(ctx, d, "record an action", func(t *tx) (at time.Time, _ error) {
 		at = t.now
 		e.Time, e.Outcome, e.Ended = at, "", time.Time{}
 		t.audit = append(t.audit, e)
-		slices.SortFunc(t.audit, func(a, b refdbdriver.AuditEntry) int { return compareEntries(a.Cursor(), b.Cursor()) })
+		slices.SortFunc(t.audit, func(a, b driver.AuditEntry) int { return compareEntries(a.Cursor(), b.Cursor()) })
 		return at, nil
 	})
 }
 
-func (d *driver) Conclude(ctx context.Context, c refdbdriver.AuditCursor, outcome string) (bool, error) {
+func (d *connection) Conclude(ctx context.Context, c driver.AuditCursor, outcome string) (bool, error) {
 	return transact(ctx, d, "record an outcome", func(t *tx) (there bool, _ error) {
 		for i, e := range t.audit {
 			if compareEntries(e.Cursor(), c) != 0 {
@@ -38,8 +38,8 @@ func (d *driver) Conclude(ctx context.Context, c refdbdriver.AuditCursor, outcom
 	})
 }
 
-func (d *driver) Audit(ctx context.Context, q refdbdriver.AuditQuery) (refdbdriver.AuditPage, error) {
-	return transact(ctx, d, "list the audit", func(t *tx) (page refdbdriver.AuditPage, _ error) {
+func (d *connection) Audit(ctx context.Context, q driver.AuditQuery) (driver.AuditPage, error) {
+	return transact(ctx, d, "list the audit", func(t *tx) (page driver.AuditPage, _ error) {
 		for _, e := range t.audit {
 			if (q.Project == "" || e.Project == q.Project) && !e.Time.Before(q.Since) && compareEntries(e.Cursor(), q.After) > 0 && len(page.Entries) < q.Limit {
 				page.Entries = append(page.Entries, e)

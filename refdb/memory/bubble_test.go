@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 )
 
@@ -36,7 +36,7 @@ func TestInABubbleALockGoesStaleInNoTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		eu.Close() // the lock stands, as that of a process that crashed
-		if _, err := us.TryLock(t.Context(), project, mainRef); !errors.Is(err, refdbdriver.ErrLocked) {
+		if _, err := us.TryLock(t.Context(), project, mainRef); !errors.Is(err, driver.ErrLocked) {
 			t.Fatalf("got %v while the lock is fresh", err)
 		}
 
@@ -45,14 +45,14 @@ func TestInABubbleALockGoesStaleInNoTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if waited := time.Since(start); waited < refdbdriver.DefaultStaleAfter || waited > refdbdriver.DefaultStaleAfter+time.Second {
-			t.Errorf("the lock was taken over after %s, stale-after is %s", waited, refdbdriver.DefaultStaleAfter)
+		if waited := time.Since(start); waited < driver.DefaultStaleAfter || waited > driver.DefaultStaleAfter+time.Second {
+			t.Errorf("the lock was taken over after %s, stale-after is %s", waited, driver.DefaultStaleAfter)
 		}
 		if lock.Token() <= left.Token() {
 			t.Errorf("token %d follows %d", lock.Token(), left.Token())
 		}
-		late := us.Update(t.Context(), project, []refdbdriver.Update{{Ref: mainRef, New: "late"}}, refdb.Under(left.Owner(), left.Token(), mainRef))
-		if !errors.Is(late, refdbdriver.ErrLockLost) {
+		late := us.Update(t.Context(), project, []driver.Update{{Ref: mainRef, New: "late"}}, refdb.Under(left.Owner(), left.Token(), mainRef))
+		if !errors.Is(late, driver.ErrLockLost) {
 			t.Errorf("got %v from a write under the lock that was taken over", late)
 		}
 	})
@@ -60,17 +60,17 @@ func TestInABubbleALockGoesStaleInNoTime(t *testing.T) {
 
 func TestTokensGrowWhateverTheClockDoes(t *testing.T) {
 	db := memory.New()
-	driver := db.Open()
-	var last refdbdriver.Token
+	d := db.Open()
+	var last driver.Token
 	take := func(t *testing.T) {
 		t.Helper()
-		r := refdbdriver.AcquireRequest{Project: project, Refs: []string{mainRef}, Owner: "eu-1/1", Nonce: "nonce", StaleAfter: time.Minute}
-		got, err := driver.Acquire(t.Context(), r)
+		r := driver.AcquireRequest{Project: project, Refs: []string{mainRef}, Owner: "eu-1/1", Nonce: "nonce", StaleAfter: time.Minute}
+		got, err := d.Acquire(t.Context(), r)
 		if err != nil || got.Token <= last {
 			t.Fatalf("got %+v, %v after token %d", got, err, last)
 		}
 		last = got.Token
-		_, err = driver.Release(t.Context(), refdbdriver.ReleaseRequest{Project: r.Project, Refs: r.Refs, Owner: r.Owner, Token: got.Token})
+		_, err = d.Release(t.Context(), driver.ReleaseRequest{Project: r.Project, Refs: r.Refs, Owner: r.Owner, Token: got.Token})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,7 @@
 //
 // The database's time is time.Now. In a bubble of testing/synctest that is the
 // bubble's time, so a test need not wait until a lock is stale. Open the drivers
-// inside the bubble, and close a [refdb.DB] to leave its locks behind, as a crash
+// inside the bubble, and close a refdb.DB to leave its locks behind, as a crash
 // would. A DB that stays open measures its leases by the machine's clock, not by the
 // bubble's: there it neither renews its locks nor notices that it lost them.
 package memory
@@ -25,20 +25,20 @@ import (
 	"sync"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // A Database holds refs, locks and intents.
 type Database struct {
 	mu      sync.Mutex
-	refs    map[key]refdbdriver.Ref
+	refs    map[key]driver.Ref
 	locks   map[key]*lock
 	intents map[intentKey]*intent
-	mark    refdbdriver.Token // the largest token that was given out
+	mark    driver.Token // the largest token that was given out
 
-	projects map[string]refdbdriver.Project
+	projects map[string]driver.Project
 	packs    map[string]*pack
-	audit    []refdbdriver.AuditEntry // by time, then ID
+	audit    []driver.AuditEntry // by time, then ID
 	history  history
 
 	admission admission
@@ -47,16 +47,16 @@ type Database struct {
 // New returns an empty database.
 func New() *Database {
 	return &Database{
-		refs: make(map[key]refdbdriver.Ref), locks: make(map[key]*lock), intents: make(map[intentKey]*intent), projects: make(map[string]refdbdriver.Project),
+		refs: make(map[key]driver.Ref), locks: make(map[key]*lock), intents: make(map[intentKey]*intent), projects: make(map[string]driver.Project),
 		packs: make(map[string]*pack), history: newHistory(), admission: newAdmission(),
 	}
 }
 
 // Open returns a driver on the database, as a process of its own would have. Closing it
 // leaves the database as it is.
-func (db *Database) Open() refdbdriver.Driver { return &driver{db: db} }
+func (db *Database) Open() driver.Driver { return &connection{db: db} }
 
-type driver struct {
+type connection struct {
 	db     *Database
 	closed bool // guarded by db.mu
 }
@@ -69,12 +69,12 @@ type tx struct {
 }
 
 // transact runs do while nobody else reads or writes.
-func transact[T any](ctx context.Context, d *driver, doing string, do func(*tx) (T, error)) (none T, err error) {
+func transact[T any](ctx context.Context, d *connection, doing string, do func(*tx) (T, error)) (none T, err error) {
 	d.db.mu.Lock()
 	defer d.db.mu.Unlock()
 	err = ctx.Err()
 	if d.closed {
-		err = refdbdriver.ErrClosed
+		err = driver.ErrClosed
 	}
 	if err != nil {
 		return none, fmt.Errorf("memory: %s: %w", doing, err)
@@ -83,7 +83,7 @@ func transact[T any](ctx context.Context, d *driver, doing string, do func(*tx) 
 }
 
 // transact is the function transact for a request without an answer.
-func (d *driver) transact(ctx context.Context, doing string, do func(*tx) error) error {
+func (d *connection) transact(ctx context.Context, doing string, do func(*tx) error) error {
 	_, err := transact(ctx, d, doing, func(t *tx) (struct{}, error) { return struct{}{}, do(t) })
 	return err
 }
@@ -92,11 +92,11 @@ func (d *driver) transact(ctx context.Context, doing string, do func(*tx) error)
 // the monotonic reading, so that equal times compare as equal.
 func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
-func (d *driver) Now(ctx context.Context) (time.Time, error) {
+func (d *connection) Now(ctx context.Context) (time.Time, error) {
 	return transact(ctx, d, "read the time", func(t *tx) (time.Time, error) { return t.now, nil })
 }
 
-func (d *driver) Close() error {
+func (d *connection) Close() error {
 	d.db.mu.Lock()
 	defer d.db.mu.Unlock()
 	d.closed = true
@@ -105,8 +105,8 @@ func (d *driver) Close() error {
 
 // The key of a ref and of a lock, and that of an intent.
 type (
-	key       refdbdriver.LockCursor
-	intentKey refdbdriver.IntentCursor
+	key       driver.LockCursor
+	intentKey driver.IntentCursor
 )
 
 func (k key) compare(o key) int {

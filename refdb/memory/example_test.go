@@ -7,7 +7,6 @@ import (
 	"log"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 )
 
@@ -30,9 +29,9 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	move := []driver.Update{{Ref: "refs/heads/main", New: "1111111111111111111111111111111111111111"}}
+	move := []refdb.Update{{Ref: "refs/heads/main", New: "1111111111111111111111111111111111111111"}}
 	err = us.Update(ctx, "my/project", move)
-	fmt.Println("us-1 is refused:", errors.Is(err, driver.ErrLocked))
+	fmt.Println("us-1 is refused:", errors.Is(err, refdb.ErrLocked))
 	err = lock.UpdateAndRelease(ctx, move)
 	fmt.Println("eu-1 writes:", err)
 	value, err := us.Get(ctx, "my/project", "refs/heads/main")

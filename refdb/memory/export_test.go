@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // The suite changes a database behind its drivers with these methods.
@@ -28,12 +28,12 @@ func (db *Database) Age(tb testing.TB, project, ref string, d time.Duration) {
 	})
 }
 
-func (db *Database) InsertLock(_ testing.TB, l refdbdriver.LockInfo) {
+func (db *Database) InsertLock(_ testing.TB, l driver.LockInfo) {
 	db.edit(func(now time.Time) {
 		if l.Token == 0 {
-			l.Token = refdbdriver.TokenOf(now)
+			l.Token = driver.TokenOf(now)
 		}
-		l.Heartbeat, l.Age, l.StaleAfter = now.Add(-l.Age), 0, refdbdriver.DefaultStaleAfter
+		l.Heartbeat, l.Age, l.StaleAfter = now.Add(-l.Age), 0, driver.DefaultStaleAfter
 		db.locks[key{l.Project, l.Ref}] = &lock{LockInfo: l}
 		db.mark = max(db.mark, l.Token)
 	})
@@ -42,16 +42,16 @@ func (db *Database) InsertLock(_ testing.TB, l refdbdriver.LockInfo) {
 func (db *Database) TakeOver(_ testing.TB, project, ref, owner string) {
 	db.edit(func(now time.Time) {
 		l := db.locks[key{project, ref}]
-		l.Heartbeat, l.Owner, l.Token = now, owner, max(refdbdriver.TokenOf(now), l.Token+1)
+		l.Heartbeat, l.Owner, l.Token = now, owner, max(driver.TokenOf(now), l.Token+1)
 		db.mark = max(db.mark, l.Token)
 	})
 }
 
-func (db *Database) InsertRef(_ testing.TB, project, ref string, v refdbdriver.Value) {
-	db.edit(func(now time.Time) { db.refs[key{project, ref}] = refdbdriver.Ref{Name: ref, Value: v, Time: now} })
+func (db *Database) InsertRef(_ testing.TB, project, ref string, v driver.Value) {
+	db.edit(func(now time.Time) { db.refs[key{project, ref}] = driver.Ref{Name: ref, Value: v, Time: now} })
 }
 
-func (db *Database) RowLock(_ testing.TB, project, ref string) (row refdbdriver.LockInfo, ok bool) {
+func (db *Database) RowLock(_ testing.TB, project, ref string) (row driver.LockInfo, ok bool) {
 	db.edit(func(time.Time) {
 		if l := db.locks[key{project, ref}]; l != nil {
 			row, ok = l.LockInfo, true

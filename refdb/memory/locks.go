@@ -6,20 +6,20 @@ import (
 	"strings"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
 // A lock is a row of the table of locks.
 type lock struct {
-	refdbdriver.LockInfo             // without an age
-	nonce                string      // of the request that took it
-	queue                queue.Queue // of those who wait for it
+	driver.LockInfo             // without an age
+	nonce           string      // of the request that took it
+	queue           queue.Queue // of those who wait for it
 }
 
-func (d *driver) Acquire(ctx context.Context, r refdbdriver.AcquireRequest) (refdbdriver.Acquired, error) {
-	return write(ctx, d, "acquire locks", func(t *tx) (answer refdbdriver.Acquired, _ error) {
+func (d *connection) Acquire(ctx context.Context, r driver.AcquireRequest) (driver.Acquired, error) {
+	return write(ctx, d, "acquire locks", func(t *tx) (answer driver.Acquired, _ error) {
 		a, refused := rules.Acquire(r, t.rows(r.Project, r.Refs), t.now)
 		answer = a.Acquired
 		switch {
@@ -64,7 +64,7 @@ func (t *tx) apply(project string, refs []string, after []queue.RowUpdate) {
 }
 
 // end ends the locks on refs: they go to next, or to the first waiter.
-func (t *tx) end(project string, refs []string, next refdbdriver.Waiter) {
+func (t *tx) end(project string, refs []string, next driver.Waiter) {
 	after := make([]queue.RowUpdate, len(refs))
 	for i, r := range t.rows(project, refs) {
 		after[i] = queue.End(*r.Lock, r.Queue, next, t.now)
@@ -73,29 +73,29 @@ func (t *tx) end(project string, refs []string, next refdbdriver.Waiter) {
 }
 
 // lock takes the locks on refs, whatever stands there, with the queues of after.
-func (t *tx) lock(project string, refs []string, owner, nonce string, staleAfter time.Duration, after []queue.RowUpdate) refdbdriver.Token {
+func (t *tx) lock(project string, refs []string, owner, nonce string, staleAfter time.Duration, after []queue.RowUpdate) driver.Token {
 	token := t.token()
 	for i, ref := range refs {
-		info := refdbdriver.LockInfo{Project: project, Ref: ref, Owner: owner, Token: token, Heartbeat: t.now, StaleAfter: staleAfter}
+		info := driver.LockInfo{Project: project, Ref: ref, Owner: owner, Token: token, Heartbeat: t.now, StaleAfter: staleAfter}
 		t.locks[key{project, ref}] = &lock{info, nonce, after[i].Queue}
 	}
 	return token
 }
 
 // token returns a token larger than any before, even if the clock was set back.
-func (t *tx) token() refdbdriver.Token {
-	t.mark = max(t.mark+1, refdbdriver.TokenOf(t.now))
+func (t *tx) token() driver.Token {
+	t.mark = max(t.mark+1, driver.TokenOf(t.now))
 	return t.mark
 }
 
-func (t *tx) unlock(locks []refdbdriver.LockInfo) {
+func (t *tx) unlock(locks []driver.LockInfo) {
 	for _, l := range locks {
 		delete(t.locks, key{l.Project, l.Ref})
 	}
 }
 
 // lockOn returns a lock with its age, or nil.
-func (t *tx) lockOn(k key) *refdbdriver.LockInfo {
+func (t *tx) lockOn(k key) *driver.LockInfo {
 	l := t.locks[k]
 	if l == nil {
 		return nil
@@ -106,12 +106,12 @@ func (t *tx) lockOn(k key) *refdbdriver.LockInfo {
 }
 
 // locksIn returns a function that returns the lock on a ref of a project, or nil.
-func (t *tx) locksIn(project string) func(ref string) *refdbdriver.LockInfo {
-	return func(ref string) *refdbdriver.LockInfo { return t.lockOn(key{project, ref}) }
+func (t *tx) locksIn(project string) func(ref string) *driver.LockInfo {
+	return func(ref string) *driver.LockInfo { return t.lockOn(key{project, ref}) }
 }
 
 // locksWhere returns the locks that are wanted, in the order of their keys.
-func (t *tx) locksWhere(wanted func(refdbdriver.LockInfo) bool) (locks []refdbdriver.LockInfo) {
+func (t *tx) locksWhere(wanted func(driver.LockInfo) bool) (locks []driver.LockInfo) {
 	for _, k := range sorted(t.locks) {
 		if l := t.lockOn(k); wanted(*l) {
 			locks = append(locks, *l)
@@ -120,29 +120,29 @@ func (t *tx) locksWhere(wanted func(refdbdriver.LockInfo) bool) (locks []refdbdr
 	return locks
 }
 
-func (d *driver) Beat(ctx context.Context, locks []refdbdriver.LockID) ([]refdbdriver.BeatResult, error) {
-	return write(ctx, d, "renew locks", func(t *tx) (results []refdbdriver.BeatResult, _ error) {
-		results = slices.Repeat([]refdbdriver.BeatResult{refdbdriver.BeatLost}, len(locks))
+func (d *connection) Beat(ctx context.Context, locks []driver.LockID) ([]driver.BeatResult, error) {
+	return write(ctx, d, "renew locks", func(t *tx) (results []driver.BeatResult, _ error) {
+		results = slices.Repeat([]driver.BeatResult{driver.BeatLost}, len(locks))
 		for i, id := range locks {
 			k := key{id.Project, id.Ref}
 			if rules.Stands(t.lockOn(k), id, rules.Lease) {
-				t.locks[k].Heartbeat, results[i] = t.now, refdbdriver.BeatRenewed
+				t.locks[k].Heartbeat, results[i] = t.now, driver.BeatRenewed
 			}
 		}
 		return results, nil
 	})
 }
 
-func (d *driver) Release(ctx context.Context, r refdbdriver.ReleaseRequest) (refdbdriver.Released, error) {
-	return write(ctx, d, "release locks", func(t *tx) (released refdbdriver.Released, _ error) {
-		held := refdbdriver.Fence{Refs: r.Refs, Owner: r.Owner, Token: r.Token}
+func (d *connection) Release(ctx context.Context, r driver.ReleaseRequest) (driver.Released, error) {
+	return write(ctx, d, "release locks", func(t *tx) (released driver.Released, _ error) {
+		held := driver.Fence{Refs: r.Refs, Owner: r.Owner, Token: r.Token}
 		released.Missing = rules.Missing(r.Project, held, rules.Lease, t.locksIn(r.Project))
 		t.end(r.Project, without(r.Refs, released.Missing), r.Next)
 		return released, nil
 	})
 }
 
-func (d *driver) Purge(ctx context.Context, locks []refdbdriver.StandingLock) ([]bool, error) {
+func (d *connection) Purge(ctx context.Context, locks []driver.StandingLock) ([]bool, error) {
 	return write(ctx, d, "purge locks", func(t *tx) (purged []bool, _ error) {
 		purged = make([]bool, len(locks))
 		for i, s := range locks {
@@ -156,7 +156,7 @@ func (d *driver) Purge(ctx context.Context, locks []refdbdriver.StandingLock) ([
 	})
 }
 
-func (d *driver) Abandon(ctx context.Context, r refdbdriver.AbandonRequest) error {
+func (d *connection) Abandon(ctx context.Context, r driver.AbandonRequest) error {
 	return d.write(ctx, "abandon locks", func(t *tx) error {
 		after := make([]queue.RowUpdate, len(r.Refs))
 		for i, row := range t.rows(r.Project, r.Refs) {
@@ -167,22 +167,22 @@ func (d *driver) Abandon(ctx context.Context, r refdbdriver.AbandonRequest) erro
 	})
 }
 
-func (d *driver) Locks(ctx context.Context, q refdbdriver.LockQuery) (refdbdriver.LockPage, error) {
-	return transact(ctx, d, "list locks", func(t *tx) (p refdbdriver.LockPage, _ error) {
-		p.Locks = t.locksWhere(func(l refdbdriver.LockInfo) bool {
-			marker := strings.HasPrefix(l.Project, refdbdriver.ReclaimPrefix)
+func (d *connection) Locks(ctx context.Context, q driver.LockQuery) (driver.LockPage, error) {
+	return transact(ctx, d, "list locks", func(t *tx) (p driver.LockPage, _ error) {
+		p.Locks = t.locksWhere(func(l driver.LockInfo) bool {
+			marker := strings.HasPrefix(l.Project, driver.ReclaimPrefix)
 			return key{l.Project, l.Ref}.compare(key(q.After)) > 0 && marker == q.Markers && selectsLock(q.LockFilter, l)
 		})
 		p.Locks = p.Locks[:min(len(p.Locks), q.Limit)]
 		if n := len(p.Locks); n == q.Limit {
 			last := p.Locks[n-1]
-			p.Next = refdbdriver.LockCursor{Project: last.Project, Ref: last.Ref}
+			p.Next = driver.LockCursor{Project: last.Project, Ref: last.Ref}
 		}
 		return p, nil
 	})
 }
 
-func selectsLock(f refdbdriver.LockFilter, l refdbdriver.LockInfo) bool {
+func selectsLock(f driver.LockFilter, l driver.LockInfo) bool {
 	return (f.Project == "" || l.Project == f.Project) &&
 		(f.Ref == "" || l.Ref == f.Ref) &&
 		strings.HasPrefix(l.Ref, f.Prefix) &&

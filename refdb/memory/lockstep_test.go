@@ -35,8 +35,8 @@ func TestPostgreSQLDecidesAboutQueuesAsThisPackageDoes(t *testing.T) {
 	}
 }
 
-// again reports whether a difference comes again. On a slow machine the time may end a turn on one side and not
-// yet on the other.
+// again reports whether a difference comes again. On a slow machine the time may end a turn on one
+// side and not yet on the other.
 func again(t *testing.T, both [2]*side, steps []step) bool {
 	for range 5 {
 		if differ(t, both, steps, nil) == 0 {
@@ -46,7 +46,8 @@ func again(t *testing.T, both [2]*side, steps []step) bool {
 	return true
 }
 
-// differ makes steps on a new project, and returns the number of steps until the sides differed, or 0.
+// differ makes steps on a new project, and returns the number of steps until the sides differed, or
+// 0.
 func differ(t *testing.T, both [2]*side, steps []step, log *strings.Builder) int {
 	for _, s := range both {
 		s.start()

@@ -4,12 +4,13 @@ import (
 	"maps"
 	"slices"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
-// around returns the rows of the refs that exclude one that updates create, but for those that updates move.
-func (t *tx) around(project string, updates []refdbdriver.Update) []rules.Row {
+// around returns the rows of the refs that exclude one that updates create, but for those that
+// updates move.
+func (t *tx) around(project string, updates []driver.Update) []rules.Row {
 	created := rules.Created(updates)
 	if len(created) == 0 {
 		return nil
@@ -21,7 +22,7 @@ func (t *tx) around(project string, updates []refdbdriver.Update) []rules.Row {
 			return
 		}
 		excludes := contains(above, k.Ref)
-		for name := range refdbdriver.RefsAbove(k.Ref) {
+		for name := range driver.RefsAbove(k.Ref) {
 			excludes = excludes || contains(created, name)
 		}
 		if excludes {

@@ -8,18 +8,18 @@ import (
 	"strings"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
-var _ refdbdriver.PackStore = (*driver)(nil)
+var _ driver.PackStore = (*connection)(nil)
 
 // A pack is a row of the table of packs, with its parts.
 type pack struct {
-	refdbdriver.Pack // without an age
-	used             bool
-	time             time.Time // of the latest part
-	parts            map[int][]byte
+	driver.Pack // without an age
+	used        bool
+	time        time.Time // of the latest part
+	parts       map[int][]byte
 }
 
 func (p *pack) row() *rules.PackRow {
@@ -29,7 +29,7 @@ func (p *pack) row() *rules.PackRow {
 	return &rules.PackRow{Project: p.Project, Complete: p.Parts > 0}
 }
 
-func (d *driver) StorePart(ctx context.Context, p refdbdriver.PackPart) error {
+func (d *connection) StorePart(ctx context.Context, p driver.PackPart) error {
 	const doing = "store a part of a pack"
 	return d.write(ctx, doing, func(t *tx) error {
 		if err := t.storePart(p); err != nil {
@@ -39,7 +39,7 @@ func (d *driver) StorePart(ctx context.Context, p refdbdriver.PackPart) error {
 	})
 }
 
-func (t *tx) storePart(p refdbdriver.PackPart) error {
+func (t *tx) storePart(p driver.PackPart) error {
 	have := t.packs[p.Pack.ID]
 	stored, below := false, 0
 	if have != nil {
@@ -55,7 +55,7 @@ func (t *tx) storePart(p refdbdriver.PackPart) error {
 		return err
 	}
 	if have == nil {
-		have = &pack{parts: make(map[int][]byte), Pack: refdbdriver.Pack{
+		have = &pack{parts: make(map[int][]byte), Pack: driver.Pack{
 			ID: p.Pack.ID, Project: p.Pack.Project, Owner: p.Pack.Owner, Full: p.Pack.Full,
 			Prerequisites: slices.Clone(p.Pack.Prerequisites), Tips: slices.Clone(p.Pack.Tips),
 		}}
@@ -73,7 +73,7 @@ func (t *tx) storePart(p refdbdriver.PackPart) error {
 }
 
 // usePacks marks the packs of r as used. It writes nothing if it refuses.
-func (t *tx) usePacks(r refdbdriver.PrepareRequest) error {
+func (t *tx) usePacks(r driver.PrepareRequest) error {
 	store, err := rules.UsePacks(r, func(id string) *rules.PackRow { return t.packs[id].row() }, t.rows(r.Project, rules.RequiredRefs(r.RequiredValues)))
 	for i := 0; err == nil && i < len(store); i++ {
 		err = t.storePart(store[i])
@@ -91,9 +91,9 @@ func (t *tx) usePacks(r refdbdriver.PrepareRequest) error {
 	return nil
 }
 
-func (d *driver) Packs(ctx context.Context, q refdbdriver.PackQuery) (refdbdriver.PackPage, error) {
-	return transact(ctx, d, "list packs", func(t *tx) (page refdbdriver.PackPage, _ error) {
-		page = refdbdriver.PackPage{Upto: t.history.position}
+func (d *connection) Packs(ctx context.Context, q driver.PackQuery) (driver.PackPage, error) {
+	return transact(ctx, d, "list packs", func(t *tx) (page driver.PackPage, _ error) {
+		page = driver.PackPage{Upto: t.history.position}
 		base := t.latestBase(q.Project)
 		for _, p := range t.packsOf(q.Project) {
 			if !p.used || p.Key().Compare(q.After) <= 0 || p.Key().Compare(base) < 0 {
@@ -116,7 +116,7 @@ func (d *driver) Packs(ctx context.Context, q refdbdriver.PackQuery) (refdbdrive
 }
 
 // latestBase returns the key of a project's latest complete base; zero if there is none.
-func (t *tx) latestBase(project string) (latest refdbdriver.PackKey) {
+func (t *tx) latestBase(project string) (latest driver.PackKey) {
 	for _, p := range t.packsOf(project) {
 		if p.Full && p.used {
 			latest = p.Key()
@@ -132,38 +132,38 @@ func (t *tx) packsOf(project string) []*pack {
 	return all
 }
 
-func (d *driver) PackPart(ctx context.Context, id string, number int) ([]byte, error) {
+func (d *connection) PackPart(ctx context.Context, id string, number int) ([]byte, error) {
 	const doing = "read a part of a pack"
 	return transact(ctx, d, doing, func(t *tx) ([]byte, error) {
 		p := t.packs[id]
 		if p == nil || p.Parts == 0 || p.parts[number] == nil {
-			return nil, fmt.Errorf("memory: %s: part %d of pack %s: %w", doing, number, id, refdbdriver.ErrNoPack)
+			return nil, fmt.Errorf("memory: %s: part %d of pack %s: %w", doing, number, id, driver.ErrNoPack)
 		}
 		return slices.Clone(p.parts[number]), nil
 	})
 }
 
-func (d *driver) DropPack(ctx context.Context, id string) error {
+func (d *connection) DropPack(ctx context.Context, id string) error {
 	_, err := d.dropPacks(ctx, "drop a pack", 1, func(_ *tx, p *pack) bool { return p.ID == id && !p.used })
 	return err
 }
 
-func (d *driver) DropAbandonedPacks(ctx context.Context, olderThan time.Duration, limit int) (int, error) {
+func (d *connection) DropAbandonedPacks(ctx context.Context, olderThan time.Duration, limit int) (int, error) {
 	return d.dropPacks(ctx, "drop abandoned packs", limit, func(t *tx, p *pack) bool { return !p.used && t.now.Sub(p.time) > olderThan })
 }
 
-func (d *driver) DropSupersededPacks(ctx context.Context, project string, limit int) (int, error) {
+func (d *connection) DropSupersededPacks(ctx context.Context, project string, limit int) (int, error) {
 	return d.dropPacks(ctx, "drop superseded packs", limit, func(t *tx, p *pack) bool {
 		return p.Project == project && p.used && p.Key().Compare(t.latestBase(project)) < 0
 	})
 }
 
-func (d *driver) RemovePacks(ctx context.Context, project string, limit int) (int, error) {
+func (d *connection) RemovePacks(ctx context.Context, project string, limit int) (int, error) {
 	return d.dropPacks(ctx, "remove packs", limit, func(_ *tx, p *pack) bool { return p.Project == project })
 }
 
 // dropPacks deletes at most limit packs.
-func (d *driver) dropPacks(ctx context.Context, doing string, limit int, goes func(*tx, *pack) bool) (int, error) {
+func (d *connection) dropPacks(ctx context.Context, doing string, limit int, goes func(*tx, *pack) bool) (int, error) {
 	return write(ctx, d, doing, func(t *tx) (int, error) {
 		var gone []string
 		for _, p := range slices.SortedFunc(maps.Values(t.packs), func(a, b *pack) int { return strings.Compare(a.ID, b.ID) }) {
@@ -178,8 +178,8 @@ func (d *driver) dropPacks(ctx context.Context, doing string, limit int, goes fu
 	})
 }
 
-func (d *driver) PackUsage(ctx context.Context, project string) (refdbdriver.PackUsage, error) {
-	return transact(ctx, d, "count packs", func(t *tx) (u refdbdriver.PackUsage, _ error) {
+func (d *connection) PackUsage(ctx context.Context, project string) (driver.PackUsage, error) {
+	return transact(ctx, d, "count packs", func(t *tx) (u driver.PackUsage, _ error) {
 		for _, p := range t.packsOf(project) {
 			if !p.used {
 				u.Unused++

@@ -6,16 +6,16 @@ import (
 	"slices"
 	"strings"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
-func (d *driver) Get(ctx context.Context, project string, refs []string) ([]refdbdriver.Ref, error) {
-	return transact(ctx, d, "read refs", func(t *tx) ([]refdbdriver.Ref, error) { return rules.Refs(t.rows(project, refs)), nil })
+func (d *connection) Get(ctx context.Context, project string, refs []string) ([]driver.Ref, error) {
+	return transact(ctx, d, "read refs", func(t *tx) ([]driver.Ref, error) { return rules.Refs(t.rows(project, refs)), nil })
 }
 
-func (d *driver) List(ctx context.Context, q refdbdriver.RefQuery) (refdbdriver.RefPage, error) {
-	return transact(ctx, d, "list refs", func(t *tx) (p refdbdriver.RefPage, _ error) {
+func (d *connection) List(ctx context.Context, q driver.RefQuery) (driver.RefPage, error) {
+	return transact(ctx, d, "list refs", func(t *tx) (p driver.RefPage, _ error) {
 		for _, k := range sorted(t.refs) {
 			row := t.refs[k]
 			if k.Project == q.Project && k.Ref > q.After && strings.HasPrefix(k.Ref, q.Prefix) &&
@@ -30,8 +30,8 @@ func (d *driver) List(ctx context.Context, q refdbdriver.RefQuery) (refdbdriver.
 	})
 }
 
-func (d *driver) Summaries(ctx context.Context, q refdbdriver.SummaryQuery) (refdbdriver.SummaryPage, error) {
-	return transact(ctx, d, "list projects", func(t *tx) (page refdbdriver.SummaryPage, _ error) {
+func (d *connection) Summaries(ctx context.Context, q driver.SummaryQuery) (driver.SummaryPage, error) {
+	return transact(ctx, d, "list projects", func(t *tx) (page driver.SummaryPage, _ error) {
 		all := t.summaries()
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			if name > q.After && len(page.Summaries) < q.Limit {
@@ -45,11 +45,11 @@ func (d *driver) Summaries(ctx context.Context, q refdbdriver.SummaryQuery) (ref
 	})
 }
 
-func (t *tx) summaries() map[string]*refdbdriver.ProjectSummary {
-	all := make(map[string]*refdbdriver.ProjectSummary)
-	of := func(name string) *refdbdriver.ProjectSummary {
+func (t *tx) summaries() map[string]*driver.ProjectSummary {
+	all := make(map[string]*driver.ProjectSummary)
+	of := func(name string) *driver.ProjectSummary {
 		if all[name] == nil {
-			all[name] = &refdbdriver.ProjectSummary{Name: name}
+			all[name] = &driver.ProjectSummary{Name: name}
 		}
 		return all[name]
 	}
@@ -65,20 +65,20 @@ func (t *tx) summaries() map[string]*refdbdriver.ProjectSummary {
 		}
 	}
 	for k := range t.locks {
-		if !strings.HasPrefix(k.Project, refdbdriver.ReclaimPrefix) {
+		if !strings.HasPrefix(k.Project, driver.ReclaimPrefix) {
 			of(k.Project).Locks++
 		}
 	}
 	return all
 }
 
-func (d *driver) States(ctx context.Context, project string, refs []string) ([]refdbdriver.State, error) {
-	return write(ctx, d, "read refs and locks", func(t *tx) ([]refdbdriver.State, error) { return rules.States(t.rows(project, refs)), nil })
+func (d *connection) States(ctx context.Context, project string, refs []string) ([]driver.State, error) {
+	return write(ctx, d, "read refs and locks", func(t *tx) ([]driver.State, error) { return rules.States(t.rows(project, refs)), nil })
 }
 
-func (d *driver) Update(ctx context.Context, r refdbdriver.UpdateRequest) error {
+func (d *connection) Update(ctx context.Context, r driver.UpdateRequest) error {
 	return d.write(ctx, "update refs", func(t *tx) error {
-		var fence refdbdriver.Fence // of nothing
+		var fence driver.Fence // of nothing
 		if r.Fence != nil {
 			fence = *r.Fence
 		}
@@ -101,20 +101,20 @@ func (d *driver) Update(ctx context.Context, r refdbdriver.UpdateRequest) error 
 	})
 }
 
-func (t *tx) write(project string, updates []refdbdriver.Update, by refdbdriver.Origin) {
+func (t *tx) write(project string, updates []driver.Update, by driver.Origin) {
 	for _, u := range updates {
 		t.change(key{project, u.Ref}, u.New, by)
 	}
 }
 
-func (d *driver) Remove(ctx context.Context, r refdbdriver.RemoveRequest) (int, error) {
+func (d *connection) Remove(ctx context.Context, r driver.RemoveRequest) (int, error) {
 	return write(ctx, d, "remove a project", func(t *tx) (removed int, _ error) {
-		locks := t.locksWhere(func(l refdbdriver.LockInfo) bool { return l.Project == r.Project })
+		locks := t.locksWhere(func(l driver.LockInfo) bool { return l.Project == r.Project })
 		if err := rules.Remove(r, locks); err != nil {
 			return removed, err
 		}
 		var whole bool
-		removed, whole = t.remove(r.Project, r.Limit, r.Origin, func(refdbdriver.Ref) bool { return true })
+		removed, whole = t.remove(r.Project, r.Limit, r.Origin, func(driver.Ref) bool { return true })
 		if whole {
 			t.unlock(locks)
 		}
@@ -122,9 +122,9 @@ func (d *driver) Remove(ctx context.Context, r refdbdriver.RemoveRequest) (int, 
 	})
 }
 
-func (d *driver) PurgeTombstones(ctx context.Context, r refdbdriver.TombstoneRequest) (int, error) {
+func (d *connection) PurgeTombstones(ctx context.Context, r driver.TombstoneRequest) (int, error) {
 	return write(ctx, d, "purge tombstones", func(t *tx) (purged int, _ error) {
-		purged, _ = t.remove(r.Project, r.Limit, refdbdriver.Origin{}, func(row refdbdriver.Ref) bool {
+		purged, _ = t.remove(r.Project, r.Limit, driver.Origin{}, func(row driver.Ref) bool {
 			return row.Value.IsDeleted() && t.now.Sub(row.Time) >= r.OlderThan
 		})
 		return purged, nil
@@ -132,7 +132,7 @@ func (d *driver) PurgeTombstones(ctx context.Context, r refdbdriver.TombstoneReq
 }
 
 // remove deletes unwanted rows of a project up to a limit, and reports whether none is left.
-func (t *tx) remove(project string, limit int, by refdbdriver.Origin, unwanted func(refdbdriver.Ref) bool) (n int, all bool) {
+func (t *tx) remove(project string, limit int, by driver.Origin, unwanted func(driver.Ref) bool) (n int, all bool) {
 	for _, k := range sorted(t.refs) {
 		switch {
 		case k.Project != project || !unwanted(t.refs[k]):
@@ -140,7 +140,7 @@ func (t *tx) remove(project string, limit int, by refdbdriver.Origin, unwanted f
 			return n, false
 		default:
 			if old := t.refs[k].Value; !old.IsDeleted() {
-				t.noteChange(k, old, refdbdriver.Unknown, by)
+				t.noteChange(k, old, driver.Unknown, by)
 			}
 			delete(t.refs, k)
 			n++

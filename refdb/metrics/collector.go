@@ -7,8 +7,8 @@
 //	m.Watch(db)
 //	prometheus.MustRegister(m)
 //
-// A process with several databases makes a Collector for each, and registers each with a label of its own
-// ([prometheus.WrapRegistererWith]).
+// A process with several databases makes a Collector for each, and registers each with a label of
+// its own ([prometheus.WrapRegistererWith]).
 package metrics
 
 import (

@@ -182,7 +182,8 @@ func TestARetriedReleaseIsOneLockHeld(t *testing.T) {
 	has(t, text(t, m), `refdb_lock_held_seconds_count{end="release"} 1`, `refdb_operations_total{op="release",outcome="unavailable"} 2`)
 }
 
-// A git hook runs for each ref of each push, and a user of the library may have other metrics, or none.
+// A git hook runs for each ref of each push, and a user of the library may have other metrics, or
+// none.
 func TestOnlyUsersOfMetricsLinkPrometheus(t *testing.T) {
 	t.Parallel()
 	for _, pkg := range []string{"cmd/refdb-hook", "refdb", "refdb/drivers", "refdb/memory"} {

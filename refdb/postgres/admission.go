@@ -13,15 +13,16 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// Which server is admitted is compared by a trigger, in each statement that writes, whoever makes it.
-// What is here runs only after a server was replaced, and once a minute: it decides in Go, in
+// Which server is admitted is compared by a trigger, in each statement that writes, whoever makes
+// it. What is here runs only after a server was replaced, and once a minute: it decides in Go, in
 // transactions that last several round trips. Each may be made again, whatever became of it.
 
-// requireAdmissionSQL fails as a statement that writes does. A halt that commits between it and the next statement
-// could as well have come after both.
+// requireAdmissionSQL fails as a statement that writes does. A halt that commits between it and the
+// next statement could as well have come after both.
 const requireAdmissionSQL = `SELECT refdb_require()`
 
-// changeAdmission runs do in a transaction under the lock on the row of admission, which has its server.
+// changeAdmission runs do in a transaction under the lock on the row of admission, which has its
+// server.
 func (d *Driver) changeAdmission(ctx context.Context, what string, do func(pgx.Tx, admission) error) error {
 	return d.inTransaction(ctx, what, func(tx pgx.Tx) error {
 		var a admission
@@ -55,7 +56,8 @@ func (d *Driver) inTransaction(ctx context.Context, what string, do func(pgx.Tx)
 	return roundtrip.Failure(ctx, what, roundtrip.Executing, err)
 }
 
-// admissionSQL returns a row for each witness, and one without a witness if there is none: all from one snapshot.
+// admissionSQL returns a row for each witness, and one without a witness if there is none: all from
+// one snapshot.
 const admissionSQL = `
 SELECT a.server, refdb_server(), (SELECT count(*) FROM lost WHERE fate = ''), w.name, w.server, w.seen, w.away, w.without, w.since
 FROM admission AS a LEFT JOIN witnesses AS w ON true WHERE a.id = 1 ORDER BY w.name`
@@ -111,8 +113,9 @@ func admissionNow(ctx context.Context, tx pgx.Tx, row admission) (a driver.Admis
 	return a, err
 }
 
-// lookSQL returns the indices of what is missing, from 1, and the server. What is known is mostly new, so each change is looked
-// for from the end of its ref's history: a ref may have moved a million times.
+// lookSQL returns the indices of what is missing, from 1, and the server. What is known is mostly
+// new, so each change is looked for from the end of its ref's history: a ref may have moved a
+// million times.
 //
 //	$1 witness  $2 to $6 project, ref, operation, token and time of each
 const lookSQL = `

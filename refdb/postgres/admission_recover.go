@@ -11,18 +11,21 @@ import (
 )
 
 const (
-	// beginRecoverySQL lets the transaction write. Neither the trigger nor a pooler's next client sees the setting after it. Autovacuum
-	// gives way to a lock on a table only once that has waited for deadlock_timeout, which is longer than a request may wait.
+	// beginRecoverySQL lets the transaction write. Neither the trigger nor a pooler's next client
+	// sees the setting after it. Autovacuum gives way to a lock on a table only once that has
+	// waited for deadlock_timeout, which is longer than a request may wait.
 	beginRecoverySQL = `SELECT set_config('refdb.recovery', 'on', true), set_config('lock_timeout', '10s', true)`
 
-	// excludeSQL waits for writers that were let through before the server was not admitted any more.
+	// excludeSQL waits for writers that were let through before the server was not admitted any
+	// more.
 	excludeSQL = `LOCK TABLE refs, locks, intents IN SHARE ROW EXCLUSIVE MODE`
 
 	withoutSQL = `
 UPDATE witnesses SET without = true, since = greatest(clock_timestamp(), since + interval '1 microsecond')
 WHERE name = ANY($1) AND server <> $2 AND NOT away AND NOT without`
 
-	// undecidedSQL returns all lost changes of some refs, with what each ref holds and the intent on it.
+	// undecidedSQL returns all lost changes of some refs, with what each ref holds and the intent
+	// on it.
 	undecidedSQL = `
 WITH chosen AS MATERIALIZED (
   SELECT DISTINCT project, ref FROM lost WHERE fate = '' ORDER BY project, ref LIMIT $1
@@ -47,8 +50,8 @@ DELETE FROM locks USING ended WHERE locks.project = $1 AND locks.ref = $2 AND lo
 	// endLocksSQL leaves those that stand for intents. What was lost may have ended others.
 	endLocksSQL = `DELETE FROM locks WHERE stale_after IS NULL OR stale_after < $1`
 
-	// newEpochSQL begins before what the recovery wrote again: since the halt nothing else was written. Something else
-	// that was lost may have had its position.
+	// newEpochSQL begins before what the recovery wrote again: since the halt nothing else was
+	// written. Something else that was lost may have had its position.
 	newEpochSQL = `
 INSERT INTO epochs (first, id, began, asked_by, reason)
 SELECT greatest((SELECT max(first) + 1 FROM epochs), coalesce(

@@ -410,7 +410,8 @@ func TestACallerThatGivesUpOnABatchWakesThoseWhoWaitAllTheSame(t *testing.T) {
 // gateRounds is how often a test tries to have two requests share a batch.
 const gateRounds = 200
 
-// waitAtGate waits inside the server until the gate is opened. It is no lock, for which the driver would not wait as long.
+// waitAtGate waits inside the server until the gate is opened. It is no lock, for which the driver
+// would not wait as long.
 const waitAtGate = `DECLARE opened bigint; BEGIN
 	SELECT last_value INTO opened FROM gate;
 	WHILE opened = (SELECT last_value FROM gate) LOOP

@@ -201,7 +201,8 @@ func TestBeatsAreWrittenInPlace(t *testing.T) {
 	}
 }
 
-// beatBeside makes a beat beside a blockade, which ends once the beat waits for it, if frees, or else once the beat has ended.
+// beatBeside makes a beat beside a blockade, which ends once the beat waits for it, if frees, or
+// else once the beat has ended.
 func beatBeside(t *testing.T, d *postgres.Driver, b *blockade, frees bool, locks []driver.LockID) (results []driver.BeatResult) {
 	t.Helper()
 	done := make(chan []driver.BeatResult, 1)

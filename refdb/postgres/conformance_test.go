@@ -190,8 +190,8 @@ func session(tb testing.TB, url string) *pgx.Conn {
 	return c
 }
 
-// waitersForTable counts who waits for a lock on the table $1. Tables of other tests' databases have its number, too:
-// all are copies of one.
+// waitersForTable counts who waits for a lock on the table $1. Tables of other tests' databases
+// have its number, too: all are copies of one.
 const waitersForTable = `SELECT count(*) FROM pg_locks WHERE relation = $1::regclass AND NOT granted
 	AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
 

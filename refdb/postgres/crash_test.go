@@ -25,8 +25,8 @@ func openDB(t *testing.T, s *dbtest.PostgresServer) *refdb.DB {
 	return db
 }
 
-// olderCursor returns what a program of version 10 of the schema would have printed in the place of c: its mark is the last
-// position that has ended.
+// olderCursor returns what a program of version 10 of the schema would have printed in the place of
+// c: its mark is the last position that has ended.
 func olderCursor(t *testing.T, c driver.Cursor, ended driver.Position) driver.Cursor {
 	t.Helper()
 	const prefix = "refdb-"
@@ -50,7 +50,8 @@ func olderCursor(t *testing.T, c driver.Cursor, ended driver.Position) driver.Cu
 	return c
 }
 
-// A crash of the server hands IDs out again that nobody waited for. Changes then have positions that had ended before.
+// A crash of the server hands IDs out again that nobody waited for. Changes then have positions
+// that had ended before.
 func TestAReaderMissesNothingAfterACrashThatLostNothing(t *testing.T) {
 	t.Parallel()
 	s := dbtest.StartPostgres(t)
@@ -252,7 +253,8 @@ func newestOf(t *testing.T, db *refdb.DB, project string) driver.Position {
 	return 0
 }
 
-// Readers see a change once it is committed. If a crash could take it along, its position would be used again.
+// Readers see a change once it is committed. If a crash could take it along, its position would be
+// used again.
 func TestAChangeIsDurableWhateverProgramMakesIt(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)

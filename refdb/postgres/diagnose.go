@@ -36,8 +36,8 @@ SELECT current_setting('server_version'), current_setting('server_version_num'):
           ELSE '' END),
        session_user::text`
 
-// holdingSQL finds the oldest open transaction that has a number: changes that were made since are not
-// complete. Of other users' sessions only some roles see that (pg_read_all_stats).
+// holdingSQL finds the oldest open transaction that has a number: changes that were made since are
+// not complete. Of other users' sessions only some roles see that (pg_read_all_stats).
 const holdingSQL = `
 SELECT holder, coalesce(extract(epoch FROM clock_timestamp() - since), 0)::float8, awaits_standby FROM (
   SELECT format('the prepared transaction %L of database %s', gid, database) AS holder, prepared AS since, transaction AS id,
@@ -269,8 +269,8 @@ func (s setup) tooFew() string {
 	return what + "; a read-only role needs only SELECT: " + s.grants
 }
 
-// holding says what to do about the oldest open transaction. A commit that waits for its standby must not be ended: it
-// would show what a failover loses.
+// holding says what to do about the oldest open transaction. A commit that waits for its standby
+// must not be ended: it would show what a failover loses.
 func (s setup) holding() string {
 	if s.awaitsStandby {
 		return fmt.Sprintf("%s has waited for its synchronous standby for %s, and delays the readers of changes: bring the standby back, and don't end the process", s.holder, s.held)

@@ -16,8 +16,8 @@ func (d *Driver) ShareAll() {
 	d.batcher.ShareAll()
 }
 
-// BePatient has beats and releases wait for a connection however long that takes, rather than open a spare one. It is
-// called before the first request.
+// BePatient has beats and releases wait for a connection however long that takes, rather than open
+// a spare one. It is called before the first request.
 func (d *Driver) BePatient() { d.pools.SpareAfter = 10 * time.Minute }
 
 // KeysOf returns the keys of a project and of a ref.
@@ -53,7 +53,8 @@ func (d *Driver) RoundTrip(ctx context.Context, read func(pgx.Rows) error, state
 	return d.pools.Do(ctx, work)
 }
 
-// Leave executes a statement as another client of the connection would, and leaves behind what it sets.
+// Leave executes a statement as another client of the connection would, and leaves behind what it
+// sets.
 func (d *Driver) Leave(ctx context.Context, sql string) error {
 	conn, err := d.pools.Acquire(ctx)
 	if err != nil {

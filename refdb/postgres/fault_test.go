@@ -223,7 +223,8 @@ func (b *blockade) waitUnless(over func() bool) {
 	})
 }
 
-// untilInTime repeats an attempt that came too late for a time-out of the driver, as on a busy machine.
+// untilInTime repeats an attempt that came too late for a time-out of the driver, as on a busy
+// machine.
 func untilInTime(tb testing.TB, attempt func() (late bool)) {
 	tb.Helper()
 	for range 20 {

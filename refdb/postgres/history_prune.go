@@ -10,8 +10,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// pruneSQL looks at some changes, deletes what may go of them, and raises the mark. It returns how many it
-// looked at and deleted, and the last that it looked at.
+// pruneSQL looks at some changes, deletes what may go of them, and raises the mark. It returns how
+// many it looked at and deleted, and the last that it looked at.
 //
 //	$1 last position to prune  $2 last one to prune unread  $3 how many of each ref stay  $4 to $6 where to begin  $7 how many to look at
 const pruneSQL = `

@@ -14,7 +14,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// A transaction takes its position when it first writes, and may commit after many with larger ones.
+// A transaction takes its position when it first writes, and may commit after many with larger
+// ones.
 func TestAnOpenTransactionHoldsBackWhoReadsChanges(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -48,7 +49,8 @@ func TestAnOpenTransactionHoldsBackWhoReadsChanges(t *testing.T) {
 	eventually(t, "both are complete", func() bool { return read() == "refs/heads/first refs/heads/second " })
 }
 
-// While a transaction is open that began before a change, and may bring an earlier one, the change can't be what caches go by.
+// While a transaction is open that began before a change, and may bring an earlier one, the change
+// can't be what caches go by.
 func TestAnOpenTransactionKeepsKeysOfLaterChangesUnsettled(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -172,7 +174,8 @@ SELECT p, 'refs/heads/' || n, clock_timestamp(), 'other', 'agent', '', 'x', cloc
 	}
 }
 
-// After each start of the server all sites look whether it has the newest changes that they know, and nothing is written meanwhile.
+// After each start of the server all sites look whether it has the newest changes that they know,
+// and nothing is written meanwhile.
 func TestTheNewestChangesOfABusyRefAreLookedUpFromItsEnd(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)

@@ -34,8 +34,8 @@ func TestKeysAreLockedInTheirOrderAfterTheProjects(t *testing.T) {
 	}
 }
 
-// A key that is locked shared and then exclusively makes two requests wait for each other: each has to wait for the
-// end of the other's share.
+// A key that is locked shared and then exclusively makes two requests wait for each other: each has
+// to wait for the end of the other's share.
 func TestAKeyIsLockedOnceThoughARefIsAboveAnotherOrTwoNamesHaveOneKey(t *testing.T) {
 	for name, row := range map[string]struct {
 		exclusive, shared, keys []int64

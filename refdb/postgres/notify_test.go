@@ -149,8 +149,8 @@ func TestEntriesOfOtherFormsAreIgnored(t *testing.T) {
 	}
 }
 
-// Several clients may be behind one channel, each with a driver of its own. Whoever listens through the
-// driver that ends the lock is woken without a notification.
+// Several clients may be behind one channel, each with a driver of its own. Whoever listens through
+// the driver that ends the lock is woken without a notification.
 func TestAllWhoListenToAChannelHearItsWakeUps(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)

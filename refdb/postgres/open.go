@@ -20,8 +20,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/schema"
 )
 
-// oldestVersion is the oldest server_version_num that is served. PostgreSQL 13 is out of support, loses
-// locks on hundreds of refs, and its extract() returns floating-point numbers, from which a server's identity is made.
+// oldestVersion is the oldest server_version_num that is served. PostgreSQL 13 is out of support,
+// loses locks on hundreds of refs, and its extract() returns floating-point numbers, from which a
+// server's identity is made.
 const oldestVersion = 140000
 
 const versionSQL = `CAST(pg_catalog.current_setting('server_version_num') AS pg_catalog.int4), pg_catalog.current_setting('server_version')`
@@ -105,8 +106,9 @@ func tune(config *pgxpool.Config, given map[string]bool, path roundtrip.Path) {
 	}
 }
 
-// examineSQL names everything in full: a search_path that was left behind may hide what the server has. The schema
-// that holds the tables is the first of those on the search_path, temporary ones left out.
+// examineSQL names everything in full: a search_path that was left behind may hide what the server
+// has. The schema that holds the tables is the first of those on the search_path, temporary ones
+// left out.
 var examineSQL = `
 SELECT pg_catalog.pg_backend_pid(), ` + versionSQL + `,
        pg_catalog.pg_is_in_recovery(), CAST(pg_catalog.current_setting('transaction_read_only') AS pg_catalog.bool),
@@ -177,8 +179,9 @@ func examineServer(ctx context.Context, pools *roundtrip.Pools) error {
 	return nil
 }
 
-// inspect makes a query, and returns the columns of its row. The query sees the search_path that the session began with: another
-// client of a pooler may have left one behind. Both statements are one message, and so one transaction.
+// inspect makes a query, and returns the columns of its row. The query sees the search_path that
+// the session began with: another client of a pooler may have left one behind. Both statements are
+// one message, and so one transaction.
 func inspect(ctx context.Context, conn *pgx.Conn, query string) (columns []string, err error) {
 	const ownSearchPath = `
 SELECT pg_catalog.set_config('search_path', reset_val, true) FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=) 'search_path'; `
@@ -206,12 +209,13 @@ type searchPath struct {
 const (
 	searchPathSQL = `pg_catalog.current_setting('search_path')`
 
-	// schemasSQL are those on the search_path that exist and that this user may use, apart from those of
-	// the server and of temporary tables.
+	// schemasSQL are those on the search_path that exist and that this user may use, apart from
+	// those of the server and of temporary tables.
 	schemasSQL = `pg_catalog.array_remove(pg_catalog.array_remove(pg_catalog.current_schemas(false), 'pg_catalog'), (SELECT nspname FROM pg_catalog.pg_namespace WHERE oid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema()))`
 )
 
-// allSchemasSQL is the search_path as it is now, for a migrator: its tables may be in any of the schemas.
+// allSchemasSQL is the search_path as it is now, for a migrator: its tables may be in any of the
+// schemas.
 var allSchemasSQL = `(SELECT coalesce(pg_catalog.string_agg(pg_catalog.quote_ident(name), ', ' ORDER BY n) OPERATOR(pg_catalog.||) ', pg_temp', '')
   FROM ROWS FROM (pg_catalog.unnest(` + schemasSQL + `)) WITH ORDINALITY AS s (name, n))`
 

@@ -19,7 +19,8 @@ const (
 INSERT INTO packs (id, project, owner, bases, tips, base, parts, size, sum, time)
 VALUES ($1, $2, $3, $4, $5, $6, 0, 0, '', clock_timestamp()) ON CONFLICT (id) DO NOTHING`
 
-	// lockPackSQL is a statement of its own, so that the next one sees what others have done to the pack until it was locked.
+	// lockPackSQL is a statement of its own, so that the next one sees what others have done to the
+	// pack until it was locked.
 	lockPackSQL = `SELECT FROM packs WHERE id = $1 FOR UPDATE`
 
 	// storePartSQL decides as rules.StorePart does, and says what it found.
@@ -44,7 +45,8 @@ WITH found AS MATERIALIZED (
 SELECT project, complete, stored, below FROM found`
 )
 
-// storing returns the statements that store a part. The last one says what it found, unless read is nil.
+// storing returns the statements that store a part. The last one says what it found, unless read is
+// nil.
 func storing(p driver.PackPart, read func(pgx.Rows) error) (statements []roundtrip.Statement) {
 	if p.Number == 0 {
 		statements = append(statements, roundtrip.Exec(beginPackSQL,
@@ -84,8 +86,8 @@ func latestBase(project string) string {
 }
 
 var (
-	// packsSQL returns a page of used packs and one more, or a row without a pack, each with how far the positions are
-	// complete. All is from one snapshot.
+	// packsSQL returns a page of used packs and one more, or a row without a pack, each with how
+	// far the positions are complete. All is from one snapshot.
 	//
 	//	$1 project  $2 position and $3 ID to begin after  $4 how many  $5 bytes of data, as rules.Inlined has it
 	packsSQL = `
@@ -191,8 +193,9 @@ type dropSQL struct {
 	whole string // that pack, by roles that may not delete parts
 }
 
-// dropPacksSQL locks packs before it deletes them: a preparation that uses one keeps it. The order is that of an index. Packs
-// that were not used are locked in the order of their IDs, as a preparation locks them. Parts go by their foreign key.
+// dropPacksSQL locks packs before it deletes them: a preparation that uses one keeps it. The order
+// is that of an index. Packs that were not used are locked in the order of their IDs, as a
+// preparation locks them. Parts go by their foreign key.
 //
 //	$1 what the condition compares with
 //	packs: $2 how many  $3 bytes; it returns how many went, otherwise a larger one, and whether the role may delete parts
@@ -263,7 +266,8 @@ func (d *Driver) dropPacks(ctx context.Context, what string, sql dropSQL, limit 
 		if err != nil || n > 0 || large == "" {
 			return n, err
 		}
-		// If somebody else is faster, or the pack is not to be dropped any more, there may be others.
+		// If somebody else is faster, or the pack is not to be dropped any more, there may be
+		// others.
 		switch gone, err := d.dropLarge(ctx, what, sql, arg, large, deletesParts); {
 		case err != nil:
 			return 0, err
@@ -273,7 +277,8 @@ func (d *Driver) dropPacks(ctx context.Context, what string, sql dropSQL, limit 
 	}
 }
 
-// dropLarge deletes a pack piece by piece, and reports whether it did. A role from before that had the privilege deletes it at once.
+// dropLarge deletes a pack piece by piece, and reports whether it did. A role from before that had
+// the privilege deletes it at once.
 func (d *Driver) dropLarge(ctx context.Context, what string, sql dropSQL, arg any, id string, deletesParts bool) (gone bool, err error) {
 	for part := rules.DropParts; deletesParts && part > 0; {
 		var found bool

@@ -11,7 +11,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// A large pack goes in pieces. One that is interrupted leaves nothing that can be read, listed or used, and goes as abandoned.
+// A large pack goes in pieces. One that is interrupted leaves nothing that can be read, listed or
+// used, and goes as abandoned.
 func TestALargePackWhoseDropIsInterrupted(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)

@@ -57,7 +57,8 @@ func usedPacks(tb testing.TB, d *postgres.Driver) (packs []driver.Pack, upto dri
 	return page.Packs, page.Upto
 }
 
-// A request that waits for the row of a pack goes by what the row is afterwards: its own snapshot is from before.
+// A request that waits for the row of a pack goes by what the row is afterwards: its own snapshot
+// is from before.
 func TestWhoeverWaitsForAPackGoesByWhatBecameOfIt(t *testing.T) {
 	t.Parallel()
 	const deletes, uses, completes = `DELETE FROM packs WHERE id = 'p'`, `UPDATE packs SET position = 7 WHERE id = 'p'`, `UPDATE packs SET size = size WHERE id = 'p'`

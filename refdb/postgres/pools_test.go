@@ -88,8 +88,8 @@ func (*standstill) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.Trace
 
 func (*standstill) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// On a machine that is busy with something else, a beat would take another connection, and one more round trip to
-// prepare its statements, although one was free.
+// On a machine that is busy with something else, a beat would take another connection, and one more
+// round trip to prepare its statements, although one was free.
 func TestAFreeConnectionIsTakenHoweverLongTheProcessStoodStill(t *testing.T) {
 	t.Parallel()
 	address := with(t, dbtest.Postgres(t).URL(), "pool_max_conns", "1")
@@ -204,7 +204,8 @@ func TestADriverHasNoMoreConnectionsThanItSays(t *testing.T) {
 	}
 }
 
-// A dialer counts connections until their client hangs up: when the server notices is another matter.
+// A dialer counts connections until their client hangs up: when the server notices is another
+// matter.
 type dialer struct{ now, most atomic.Int64 }
 
 func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {

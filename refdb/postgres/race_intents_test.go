@@ -29,7 +29,8 @@ func aloneAndShared(t *testing.T, race func(a *arena)) {
 	})
 }
 
-// wantIntentsAndLocksTogether checks that each lock that stands for an intent has one, and the reverse.
+// wantIntentsAndLocksTogether checks that each lock that stands for an intent has one, and the
+// reverse.
 func (a *arena) wantIntentsAndLocksTogether() {
 	a.Helper()
 	c := session(a, a.db.URL())

@@ -13,7 +13,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// The server ends one of two transactions that wait for each other, unless lock_timeout is over first: here it is not.
+// The server ends one of two transactions that wait for each other, unless lock_timeout is over
+// first: here it is not.
 func TestCreatorsOfNamesThatExcludeEachOtherNeverWaitInACircle(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -54,7 +55,8 @@ func TestCreatorsOfNamesThatExcludeEachOtherNeverWaitInACircle(t *testing.T) {
 	}
 }
 
-// replaceNames creates some of names that don't exclude each other, and deletes all others that are there.
+// replaceNames creates some of names that don't exclude each other, and deletes all others that are
+// there.
 func replaceNames(t *testing.T, d driver.Driver, random *rand.Rand, names []string) error {
 	rows, err := d.Get(t.Context(), project, names)
 	if err != nil {

@@ -71,7 +71,8 @@ LEFT JOIN LATERAL (` + refOfAsked + `) AS refs ON true
 LEFT JOIN LATERAL (` + lockOfAsked + `) AS lock ON true
 WHERE refs.ref IS NOT NULL OR lock.ref IS NOT NULL`
 
-// States reads values and locks in one statement, so as of one moment, in which the server was admitted.
+// States reads values and locks in one statement, so as of one moment, in which the server was
+// admitted.
 func (d *Driver) States(ctx context.Context, project string, refs []string) ([]driver.State, error) {
 	var states []driver.State
 	err := d.pools.Do(ctx, roundtrip.Read("get refs and locks").Exec(requireAdmissionSQL).Query(statesSQL, func(rows pgx.Rows) error {

@@ -113,7 +113,8 @@ func reads(t *testing.T, d *postgres.Driver, after driver.Cursor, last driver.Va
 	return values, driver.Cursor{}
 }
 
-// usePack stores a pack, and has an intent use it, which ends without a change. It returns the pack's position.
+// usePack stores a pack, and has an intent use it, which ends without a change. It returns the
+// pack's position.
 func usePack(t *testing.T, d *postgres.Driver, id string, use func(driver.PrepareRequest)) driver.Position {
 	t.Helper()
 	storePack(t, d, id, 1)
@@ -179,8 +180,9 @@ var admissions = map[string]func(*testing.T, *postgres.Driver){
 	},
 }
 
-// The IDs of the server that a dump is restored at are smaller. Readers, bases and marks of the old server have positions that it came
-// to after its last change. All that comes later comes last, also after a second restore.
+// The IDs of the server that a dump is restored at are smaller. Readers, bases and marks of the old
+// server have positions that it came to after its last change. All that comes later comes last,
+// also after a second restore.
 func TestWhatIsWrittenAfterARestoreComesLast(t *testing.T) {
 	t.Parallel()
 	for name, admits := range admissions {
@@ -211,8 +213,8 @@ func TestWhatIsWrittenAfterARestoreComesLast(t *testing.T) {
 	}
 }
 
-// comesLast moves the ref to the last one of these values, and uses a pack. cursor is behind the values before, and upto is what the
-// server came to that had the database before.
+// comesLast moves the ref to the last one of these values, and uses a pack. cursor is behind the
+// values before, and upto is what the server came to that had the database before.
 func comesLast(t *testing.T, d *postgres.Driver, values []driver.Value, cursor driver.Cursor, upto driver.Position) driver.Cursor {
 	t.Helper()
 	value, before := values[len(values)-1], values[len(values)-2]
@@ -251,7 +253,8 @@ func comesLast(t *testing.T, d *postgres.Driver, values []driver.Value, cursor d
 	return cursor
 }
 
-// restored is a database that was made at an older server, with two changes, and restored at a younger one, which nobody has compared.
+// restored is a database that was made at an older server, with two changes, and restored at a
+// younger one, which nobody has compared.
 func restored(t *testing.T) *dbtest.Database {
 	t.Helper()
 	db := dbtest.OlderPostgres(t)
@@ -278,7 +281,8 @@ func TestATransactionFromBeforeTheAdmissionWritesAfterWhatWasRestored(t *testing
 	}
 }
 
-// A writer that has read how far positions are ahead, or what tokens are made of, has a lock on the table that it writes.
+// A writer that has read how far positions are ahead, or what tokens are made of, has a lock on the
+// table that it writes.
 func TestPositionsAreRaisedOnceNoWriterIsOpen(t *testing.T) {
 	t.Parallel()
 	for name, admits := range admissions {
@@ -433,7 +437,8 @@ func TestAMigrationRaisesPositionsThatWentBack(t *testing.T) {
 	}
 }
 
-// PostgreSQL ends an autovacuum only for a lock that has waited for deadlock_timeout, a second. A request waits for half of that.
+// PostgreSQL ends an autovacuum only for a lock that has waited for deadlock_timeout, a second. A
+// request waits for half of that.
 func TestARecoveryOutwaitsAutovacuum(t *testing.T) {
 	t.Parallel()
 	db := restored(t)
@@ -452,8 +457,8 @@ func TestARecoveryOutwaitsAutovacuum(t *testing.T) {
 	recoverAll(t, d)
 }
 
-// Tokens are ahead of the clock, as they are for a while after a restore: then what they have reached is recorded seldom, and they
-// have grown by each transaction since.
+// Tokens are ahead of the clock, as they are for a while after a restore: then what they have
+// reached is recorded seldom, and they have grown by each transaction since.
 func TestTokensAfterARestoreAreLargerThanAllBefore(t *testing.T) {
 	t.Parallel()
 	for name, admits := range admissions {
@@ -508,7 +513,8 @@ func TestAWriterThatHasWaitedForARaiseWritesAboveIt(t *testing.T) {
 	}
 }
 
-// A site's role may write the admission, and neither what positions are ahead nor the tables that are locked for that.
+// A site's role may write the admission, and neither what positions are ahead nor the tables that
+// are locked for that.
 func TestASiteAdmitsAServerAndRaisesPositionsWithoutRightsOfItsOwn(t *testing.T) {
 	t.Parallel()
 	db := restored(t)

@@ -21,8 +21,9 @@ const reads = "refs log, refs rollback, watch"
 // changes are the commands that change refs.
 const changes = "project set --mirror-at, refs delete, refs import, refs put, refs rollback"
 
-// missingSQL finds the privileges that a site needs and this user lacks. A privilege with columns is needed on these alone. stops names the
-// commands that fail without it. Version 11 of the schema writes the history for everybody.
+// missingSQL finds the privileges that a site needs and this user lacks. A privilege with columns
+// is needed on these alone. stops names the commands that fail without it. Version 11 of the schema
+// writes the history for everybody.
 const missingSQL = `
 WITH missing AS (
   SELECT *, privilege || CASE columns WHEN '' THEN '' ELSE ' (' || columns || ')' END AS granted FROM (VALUES
@@ -54,12 +55,14 @@ WITH missing AS (
     AND NOT (tab = 'history' AND privilege = 'INSERT' AND to_regclass('site_roles') IS NOT NULL)
 )`
 
-// grantsSQL is an expression over missing: the statements that grant what stops the command $1, or all of it if that is empty.
+// grantsSQL is an expression over missing: the statements that grant what stops the command $1, or
+// all of it if that is empty.
 const grantsSQL = `(SELECT coalesce(string_agg(grants, '; ' ORDER BY tab), '') FROM (
           SELECT tab, format('GRANT %s ON %s TO %I', string_agg(granted, ', ' ORDER BY n), tab, current_user) AS grants
           FROM missing WHERE $1 = '' OR $1 = ANY (string_to_array(stops, ', ')) GROUP BY tab) AS grants)`
 
-// rightsSQL: the setting refdb.recovery counts for members of the role that owns the tables (session_user).
+// rightsSQL: the setting refdb.recovery counts for members of the role that owns the tables
+// (session_user).
 const rightsSQL = missingSQL + `
 SELECT current_user::text, owner::regrole::text, pg_has_role(session_user, owner, 'MEMBER') AND pg_has_role(current_user, owner, 'USAGE'), ` + grantsSQL + `
 FROM (SELECT relowner AS owner FROM pg_class WHERE oid = to_regclass('refs')) AS refs`
@@ -87,8 +90,8 @@ func (d *Driver) CheckRights(ctx context.Context, command string) error {
 	return nil
 }
 
-// explainRefusal explains why a user may not even read the schema's version. Then no command can look at the privileges.
-// It returns nil if it can't.
+// explainRefusal explains why a user may not even read the schema's version. Then no command can
+// look at the privileges. It returns nil if it can't.
 func explainRefusal(ctx context.Context, pools *roundtrip.Pools) error {
 	var user, owner, grants string
 	var owns bool

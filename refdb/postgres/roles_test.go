@@ -286,7 +286,8 @@ func awaited(ctx context.Context, m mapped, site string) error {
 	return err
 }
 
-// Whoever says that a site is away sees all that the site has prepared before: nothing that was checked earlier comes later.
+// Whoever says that a site is away sees all that the site has prepared before: nothing that was
+// checked earlier comes later.
 func TestNothingIsPreparedForASiteAfterItIsAway(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)

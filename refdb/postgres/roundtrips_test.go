@@ -84,7 +84,8 @@ func TestOperationsTakeOneRoundTrip(t *testing.T) {
 				t.Fatal("not refused")
 			}
 		}
-		// They have asked before. Neither is told of anything, which would take a round trip, some time later.
+		// They have asked before. Neither is told of anything, which would take a round trip, some
+		// time later.
 		waiting := driver.Waiter{ID: "1", Place: driver.Place{Ticket: time.UnixMicro(1)}}
 		next := driver.Waiter{ID: "2", Turn: time.Minute, Place: driver.Place{Ticket: time.UnixMicro(2)}}
 		takeAs := func(w driver.Waiter) {

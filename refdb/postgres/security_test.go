@@ -15,8 +15,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// A fakeServer refuses TLS, and answers each client's startup message with a message, unless that is nil, and with the end of the
-// connection. Told ends it, and returns what the clients sent after the message.
+// A fakeServer refuses TLS, and answers each client's startup message with a message, unless that
+// is nil, and with the end of the connection. Told ends it, and returns what the clients sent after
+// the message.
 func fakeServer(t *testing.T, message pgproto3.BackendMessage) (address string, told func() []byte) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -60,7 +61,8 @@ func fakeServer(t *testing.T, message pgproto3.BackendMessage) (address string, 
 	}
 }
 
-// A server that asks for the password in clear text may be an attacker. The refusal has the URL to use if it is not.
+// A server that asks for the password in clear text may be an attacker. The refusal has the URL to
+// use if it is not.
 func TestNobodyInBetweenIsToldThePassword(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -99,8 +99,9 @@ func readers(t *testing.T, d *postgres.Driver) []reader {
 	}
 }
 
-// prepareForLeftovers makes a staging schema with the tables of another database, a schema with the server's functions and
-// operators in another form, and a trigger that fails where a transaction that writes has a setting that is wrong.
+// prepareForLeftovers makes a staging schema with the tables of another database, a schema with the
+// server's functions and operators in another form, and a trigger that fails where a transaction
+// that writes has a setting that is wrong.
 func prepareForLeftovers(t *testing.T, url string) {
 	t.Helper()
 	c := session(t, url)
@@ -153,7 +154,8 @@ func nothingStaged(t *testing.T, url string) {
 	}
 }
 
-// wantNamed fails unless err is permanent and says which setting is wrong, what it is, and what it has to be.
+// wantNamed fails unless err is permanent and says which setting is wrong, what it is, and what it
+// has to be.
 func wantNamed(t *testing.T, what string, err error, l leftover) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), l.name+" is "+l.value+", and has to be "+l.right) || driver.ClassOf(err) != driver.Permanent {
@@ -161,8 +163,8 @@ func wantNamed(t *testing.T, what string, err error, l leftover) {
 	}
 }
 
-// leaver returns what executes a statement in the session that the driver's next request gets: on the driver's own connection
-// or, through a pooler, as another client.
+// leaver returns what executes a statement in the session that the driver's next request gets: on
+// the driver's own connection or, through a pooler, as another client.
 func leaver(t *testing.T, path, address string, d *postgres.Driver) func(sql string) {
 	t.Helper()
 	if path == "directly" {
@@ -180,7 +182,8 @@ func leaver(t *testing.T, path, address string, d *postgres.Driver) func(sql str
 	}
 }
 
-// Another client of a pooler leaves settings behind, and temporary tables. Nobody has a direct connection before.
+// Another client of a pooler leaves settings behind, and temporary tables. Nobody has a direct
+// connection before.
 func TestASettingThatWasLeftBehindIsSetRightOrNamed(t *testing.T) {
 	t.Parallel()
 	for path, through := range paths {
@@ -317,8 +320,8 @@ func TestATemporaryTableHidesNothing(t *testing.T) {
 // repairs are the statements that an error asks for.
 var repairs = regexp.MustCompile(`ALTER [A-Z ]+[^;,]* RESET [a-z_.]+|SELECT pg_reload_conf\(\)`)
 
-// An administrator sets defaults: of the server, a database, a role, or a role in a database. What can't be set right is
-// named, and the error's advice is good.
+// An administrator sets defaults: of the server, a database, a role, or a role in a database. What
+// can't be set right is named, and the error's advice is good.
 func TestADefaultIsSetRightOrNamedWithItsRepair(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out by -short: defaults of a server of its own; make test-all runs it")
@@ -494,7 +497,8 @@ func TestAMigrationReliesOnNoSettingOfItsSession(t *testing.T) {
 	}
 }
 
-// A role whose rows policies filter is told so: rows that it can't see are not taken for rows that don't exist.
+// A role whose rows policies filter is told so: rows that it can't see are not taken for rows that
+// don't exist.
 func TestRowsThatAPolicyHidesAreNotTakenForAbsent(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)

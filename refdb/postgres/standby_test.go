@@ -126,7 +126,8 @@ func TestWhatIsNotConfirmedByTheStandbyIsNotTakenForDone(t *testing.T) {
 	}
 }
 
-// Whoever ends such a session has what the standby lacks shown to everybody: a doctor must not advise that.
+// Whoever ends such a session has what the standby lacks shown to everybody: a doctor must not
+// advise that.
 func TestADoctorTellsACommitThatWaitsForItsStandbyFromOneThatIsForgotten(t *testing.T) {
 	db := dbtest.Postgres(t)
 	c := withoutStandby(t, db)

@@ -34,7 +34,8 @@ func (k *taker) take(t *testing.T, d *postgres.Driver, refs ...string) driver.To
 	return a.Token
 }
 
-// aloneAndTogether returns a driver whose requests are sent by themselves, and one whose requests share batches.
+// aloneAndTogether returns a driver whose requests are sent by themselves, and one whose requests
+// share batches.
 func aloneAndTogether(t *testing.T, db *dbtest.Database) map[string]*postgres.Driver {
 	together := open(t, db.URL())
 	together.ShareAll()

@@ -85,7 +85,8 @@ func TestARequestWaitsForALockAsLongAsItsContextGoesOn(t *testing.T) {
 	}()
 	waits := make(map[time.Time]bool)
 	eventually(t, "it waits for the third time", func() bool {
-		// The server does not read a session's columns at one moment: one that waited may have no transaction any more.
+		// The server does not read a session's columns at one moment: one that waited may have no
+		// transaction any more.
 		for _, began := range query[time.Time](t, b.look, `SELECT xact_start FROM pg_stat_activity WHERE xact_start IS NOT NULL AND `+isBlocked) {
 			waits[began] = true
 		}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
@@ -18,13 +18,13 @@ type admission struct {
 	server    string // the present one
 	restarts  int
 	admitted  string
-	rewritten refdbdriver.Position // before what a recovery wrote first; 0 if it has not
-	witnesses map[string]refdbdriver.Witness
-	missing   map[refdbdriver.LostCursor]refdbdriver.LostChange
+	rewritten driver.Position // before what a recovery wrote first; 0 if it has not
+	witnesses map[string]driver.Witness
+	missing   map[driver.LostCursor]driver.LostChange
 }
 
 func newAdmission() admission {
-	return admission{server: "server-0", admitted: "server-0", witnesses: make(map[string]refdbdriver.Witness), missing: make(map[refdbdriver.LostCursor]refdbdriver.LostChange)}
+	return admission{server: "server-0", admitted: "server-0", witnesses: make(map[string]driver.Witness), missing: make(map[driver.LostCursor]driver.LostChange)}
 }
 
 func (m *memory) Restart(testing.TB) {
@@ -35,19 +35,19 @@ func (m *memory) Restart(testing.TB) {
 }
 
 // beginWrite is begin for a method that needs an admitted server.
-func (d *driver) beginWrite(ctx context.Context, method string) (end func(), err error) {
+func (d *connection) beginWrite(ctx context.Context, method string) (end func(), err error) {
 	end, err = d.begin(ctx)
 	if err == nil && d.server != d.admitted && d.bug != "not compared by "+method {
 		end()
-		return nil, fmt.Errorf("writing: %w", refdbdriver.ErrNotAdmitted)
+		return nil, fmt.Errorf("writing: %w", driver.ErrNotAdmitted)
 	}
 	return end, err
 }
 
-func (d *driver) admissionNow() refdbdriver.Admission {
-	a := refdbdriver.Admission{Server: d.server, Admitted: d.server == d.admitted}
+func (d *connection) admissionNow() driver.Admission {
+	a := driver.Admission{Server: d.server, Admitted: d.server == d.admitted}
 	for _, l := range d.missing {
-		if l.Fate == refdbdriver.Undecided {
+		if l.Fate == driver.Undecided {
 			a.Lost++
 		}
 	}
@@ -58,25 +58,25 @@ func (d *driver) admissionNow() refdbdriver.Admission {
 	return a
 }
 
-func (d *driver) Admission(ctx context.Context) (refdbdriver.Admission, error) {
+func (d *connection) Admission(ctx context.Context) (driver.Admission, error) {
 	end, err := d.begin(ctx)
 	if err != nil {
-		return refdbdriver.Admission{}, err
+		return driver.Admission{}, err
 	}
 	defer end()
 	return d.admissionNow(), nil
 }
 
-func (d *driver) Look(ctx context.Context, witness string, known []refdbdriver.Known) (refdbdriver.Looked, error) {
+func (d *connection) Look(ctx context.Context, witness string, known []driver.Known) (driver.Looked, error) {
 	end, err := d.begin(ctx)
 	if err != nil {
-		return refdbdriver.Looked{}, err
+		return driver.Looked{}, err
 	}
 	defer end()
-	return refdbdriver.Looked{Server: d.server, Missing: d.look(witness, known)}, nil
+	return driver.Looked{Server: d.server, Missing: d.look(witness, known)}, nil
 }
 
-func (d *driver) look(witness string, known []refdbdriver.Known) (missing []int) {
+func (d *connection) look(witness string, known []driver.Known) (missing []int) {
 	upto := d.state.PrunedTime
 	if seen := d.witnesses[witness].Seen; witness != "" && seen.Before(upto) && d.bug != "whatever is old was pruned" {
 		upto = seen
@@ -89,9 +89,9 @@ func (d *driver) look(witness string, known []refdbdriver.Known) (missing []int)
 	return missing
 }
 
-func (d *driver) has(k refdbdriver.Known) bool {
+func (d *connection) has(k driver.Known) bool {
 	l, recorded := d.missing[k.Cursor()]
-	if recorded && l.Fate != refdbdriver.Undecided && d.bug != "the decided stay missing" {
+	if recorded && l.Fate != driver.Undecided && d.bug != "the decided stay missing" {
 		return true
 	}
 	for _, c := range d.changes {
@@ -108,14 +108,14 @@ func (d *driver) has(k refdbdriver.Known) bool {
 	return false
 }
 
-func (d *driver) Report(ctx context.Context, r refdbdriver.Report) (refdbdriver.Admission, error) {
+func (d *connection) Report(ctx context.Context, r driver.Report) (driver.Admission, error) {
 	end, err := d.begin(ctx)
 	if err != nil {
-		return refdbdriver.Admission{}, err
+		return driver.Admission{}, err
 	}
 	defer end()
 	if r.Server != d.server && d.bug != "reports of other servers count" {
-		return refdbdriver.Admission{}, fmt.Errorf("reporting: %w: another server", refdbdriver.ErrUnavailable)
+		return driver.Admission{}, fmt.Errorf("reporting: %w: another server", driver.ErrUnavailable)
 	}
 	if d.bug == "marks are ignored" {
 		r.Marks = nil
@@ -124,9 +124,9 @@ func (d *driver) Report(ctx context.Context, r refdbdriver.Report) (refdbdriver.
 		r.Open = false
 	}
 	changed, fate := rules.ReportWitnesses(d.admissionNow().Witnesses, r, now())
-	l := refdbdriver.LostChange{Witness: cmp.Or(r.Witness, r.Owner), Fate: fate, Reported: now()}
+	l := driver.LostChange{Witness: cmp.Or(r.Witness, r.Owner), Fate: fate, Reported: now()}
 	if d.bug == "late changes halt" {
-		l.Fate = refdbdriver.Undecided
+		l.Fate = driver.Undecided
 	}
 	missing := d.look(r.Witness, r.Missing)
 	if d.bug == "reports are believed" {
@@ -138,7 +138,7 @@ func (d *driver) Report(ctx context.Context, r refdbdriver.Report) (refdbdriver.
 	for _, i := range missing {
 		l.Known = r.Missing[i]
 		was, recorded := d.missing[l.Cursor()]
-		if recorded && (was.Fate != refdbdriver.Undecided || was.Witness != l.Witness) {
+		if recorded && (was.Fate != driver.Undecided || was.Witness != l.Witness) {
 			continue
 		}
 		if recorded && d.bug != "a second report is nothing" {
@@ -168,22 +168,22 @@ func (d *driver) Report(ctx context.Context, r refdbdriver.Report) (refdbdriver.
 	return d.admissionNow(), nil
 }
 
-func (d *driver) sortedLost() []refdbdriver.LostChange {
-	return slices.SortedFunc(maps.Values(d.missing), func(a, b refdbdriver.LostChange) int { return compareLost(a.Cursor(), b.Cursor()) })
+func (d *connection) sortedLost() []driver.LostChange {
+	return slices.SortedFunc(maps.Values(d.missing), func(a, b driver.LostChange) int { return compareLost(a.Cursor(), b.Cursor()) })
 }
 
-func compareLost(a, b refdbdriver.LostCursor) int {
+func compareLost(a, b driver.LostCursor) int {
 	return slices.Compare([]string{a.Project, a.Ref, a.Op}, []string{b.Project, b.Ref, b.Op})
 }
 
-func (d *driver) LostChanges(ctx context.Context, q refdbdriver.LostQuery) (p refdbdriver.LostPage, err error) {
+func (d *connection) LostChanges(ctx context.Context, q driver.LostQuery) (p driver.LostPage, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return p, err
 	}
 	defer end()
 	for _, l := range d.sortedLost() {
-		if compareLost(l.Cursor(), q.After) <= 0 || l.Fate != refdbdriver.Undecided && !q.Decided {
+		if compareLost(l.Cursor(), q.After) <= 0 || l.Fate != driver.Undecided && !q.Decided {
 			continue
 		}
 		if len(p.Lost) == q.Limit {
@@ -195,7 +195,7 @@ func (d *driver) LostChanges(ctx context.Context, q refdbdriver.LostQuery) (p re
 	return p, nil
 }
 
-func (d *driver) Recover(ctx context.Context, r refdbdriver.RecoverRequest) (answer refdbdriver.Recovered, err error) {
+func (d *connection) Recover(ctx context.Context, r driver.RecoverRequest) (answer driver.Recovered, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return answer, err
@@ -222,7 +222,7 @@ func (d *driver) Recover(ctx context.Context, r refdbdriver.RecoverRequest) (ans
 			delete(d.locks, k)
 		}
 	}
-	d.mark = max(d.mark, refdbdriver.TokenOf(now()))
+	d.mark = max(d.mark, driver.TokenOf(now()))
 	first := d.position + 1
 	if d.rewritten != 0 && d.bug != "the epoch begins last" {
 		first = d.rewritten
@@ -230,25 +230,25 @@ func (d *driver) Recover(ctx context.Context, r refdbdriver.RecoverRequest) (ans
 	first = max(first, d.state.Epochs[len(d.state.Epochs)-1].First+1)
 	d.position, d.rewritten = max(d.position, first-1), 0
 	if d.bug != "no new epoch" {
-		d.state.Epochs = append(d.state.Epochs, refdbdriver.Epoch{ID: r.Epoch, First: first, Began: now(), By: r.By, Reason: r.Reason})
+		d.state.Epochs = append(d.state.Epochs, driver.Epoch{ID: r.Epoch, First: first, Began: now(), By: r.By, Reason: r.Reason})
 	}
 	d.admitted = d.server
 	answer.Admission, answer.Done = d.admissionNow(), true
 	return answer, nil
 }
 
-func (d *driver) decideLost(limit int) (decided []refdbdriver.LostChange) {
-	refs := make(map[key][]refdbdriver.LostChange)
+func (d *connection) decideLost(limit int) (decided []driver.LostChange) {
+	refs := make(map[key][]driver.LostChange)
 	for _, l := range d.sortedLost() {
 		k := key{l.Project, l.Ref}
-		if l.Fate == refdbdriver.Undecided && (len(refs) < limit || refs[k] != nil) {
+		if l.Fate == driver.Undecided && (len(refs) < limit || refs[k] != nil) {
 			refs[k] = append(refs[k], l)
 		}
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(refs), key.compare) {
 		op := ""
 		for id, i := range d.intents {
-			if id.key == k && i.Decision == refdbdriver.Pending {
+			if id.key == k && i.Decision == driver.Pending {
 				op = i.Op
 			}
 		}
@@ -270,19 +270,19 @@ func (d *driver) decideLost(limit int) (decided []refdbdriver.LostChange) {
 	return decided
 }
 
-func (d *driver) rewrite(k key, l refdbdriver.LostChange) {
-	by := refdbdriver.Origin{ID: l.Op, Owner: l.Owner, By: l.By}
+func (d *connection) rewrite(k key, l driver.LostChange) {
+	by := driver.Origin{ID: l.Op, Owner: l.Owner, By: l.By}
 	if d.bug == "a recovery writes by nobody" {
 		by.Owner, by.By = "", ""
 	}
 	if d.rewritten == 0 {
 		d.rewritten = d.position + 1
 	}
-	if l.New != refdbdriver.Unknown {
-		d.put(k.project, []refdbdriver.Ref{{Name: k.ref, Value: l.New, Time: now(), Op: l.Op}}, by)
+	if l.New != driver.Unknown {
+		d.put(k.project, []driver.Ref{{Name: k.ref, Value: l.New, Time: now(), Op: l.Op}}, by)
 		return
 	}
 	d.position++
-	d.record(k, d.refs[k].Value, refdbdriver.Unknown, by)
+	d.record(k, d.refs[k].Value, driver.Unknown, by)
 	delete(d.refs, k)
 }

@@ -8,26 +8,26 @@ import (
 	"strings"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 // history has all changes of refs.
 type history struct {
-	changes   []refdbdriver.Change // as they were made
-	position  refdbdriver.Position
-	state     refdbdriver.HistoryState
-	followers map[string]refdbdriver.Follower
+	changes   []driver.Change // as they were made
+	position  driver.Position
+	state     driver.HistoryState
+	followers map[string]driver.Follower
 }
 
 func newHistory() history {
 	return history{
-		state:     refdbdriver.HistoryState{Pruned: 1, Epochs: []refdbdriver.Epoch{{ID: "epoch", First: 1, Began: now()}}},
-		followers: make(map[string]refdbdriver.Follower),
+		state:     driver.HistoryState{Pruned: 1, Epochs: []driver.Epoch{{ID: "epoch", First: 1, Began: now()}}},
+		followers: make(map[string]driver.Follower),
 	}
 }
 
 // put writes rows of refs, in one transaction, and records the changes.
-func (d *driver) put(project string, rows []refdbdriver.Ref, by refdbdriver.Origin) {
+func (d *connection) put(project string, rows []driver.Ref, by driver.Origin) {
 	if len(rows) > 0 {
 		d.position++
 	}
@@ -41,7 +41,7 @@ func (d *driver) put(project string, rows []refdbdriver.Ref, by refdbdriver.Orig
 	}
 }
 
-func (d *driver) record(k key, from, to refdbdriver.Value, by refdbdriver.Origin) {
+func (d *connection) record(k key, from, to driver.Value, by driver.Origin) {
 	switch d.bug {
 	case "records nothing":
 		return
@@ -55,7 +55,7 @@ func (d *driver) record(k key, from, to refdbdriver.Value, by refdbdriver.Origin
 		by.Owner = ""
 	case "a deleted ref is unknown":
 		if from.IsDeleted() {
-			from = refdbdriver.Unknown
+			from = driver.Unknown
 		}
 	}
 	position := d.position
@@ -63,16 +63,16 @@ func (d *driver) record(k key, from, to refdbdriver.Value, by refdbdriver.Origin
 		// Another transaction takes the next position, and is recorded first.
 		d.pause(d.bug)
 	}
-	d.changes = append(d.changes, refdbdriver.Change{
+	d.changes = append(d.changes, driver.Change{
 		Project: k.project, Ref: k.ref, Old: from, New: to, Position: position, Time: now(), Op: by.ID, Owner: by.Owner, By: by.By,
 	})
 }
 
-func (d *driver) sortedChanges() []refdbdriver.Change {
-	return slices.SortedFunc(slices.Values(d.changes), func(a, b refdbdriver.Change) int { return a.Key().Compare(b.Key()) })
+func (d *connection) sortedChanges() []driver.Change {
+	return slices.SortedFunc(slices.Values(d.changes), func(a, b driver.Change) int { return a.Key().Compare(b.Key()) })
 }
 
-func (d *driver) stateOfHistory() refdbdriver.HistoryState {
+func (d *connection) stateOfHistory() driver.HistoryState {
 	s := d.state
 	s.Upto, s.Ended, s.Admitted = d.position, d.position, d.server == d.admitted || d.bug == "readers are always let through"
 	if d.bug == "what has ended is complete" {
@@ -80,12 +80,12 @@ func (d *driver) stateOfHistory() refdbdriver.HistoryState {
 	}
 	s.Epochs = slices.Clone(s.Epochs)
 	if d.bug == "the history begins later" {
-		s.Epochs = []refdbdriver.Epoch{{ID: "epoch", First: d.position + 1, Began: now()}}
+		s.Epochs = []driver.Epoch{{ID: "epoch", First: d.position + 1, Began: now()}}
 	}
 	return s
 }
 
-func (d *driver) HistoryState(ctx context.Context) (s refdbdriver.HistoryState, err error) {
+func (d *connection) HistoryState(ctx context.Context) (s driver.HistoryState, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return s, err
@@ -94,7 +94,7 @@ func (d *driver) HistoryState(ctx context.Context) (s refdbdriver.HistoryState, 
 	return d.stateOfHistory(), nil
 }
 
-func (d *driver) Newest(ctx context.Context) (c refdbdriver.Change, s refdbdriver.HistoryState, err error) {
+func (d *connection) Newest(ctx context.Context) (c driver.Change, s driver.HistoryState, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return c, s, err
@@ -113,13 +113,13 @@ func (d *driver) Newest(ctx context.Context) (c refdbdriver.Change, s refdbdrive
 	return c, s, nil
 }
 
-func (d *driver) Tip(ctx context.Context, project string) (t refdbdriver.Tip, err error) {
+func (d *connection) Tip(ctx context.Context, project string) (t driver.Tip, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return t, err
 	}
 	defer end()
-	t = refdbdriver.Tip{Revision: d.projects[project].Revision, Server: d.server, State: d.stateOfHistory()}
+	t = driver.Tip{Revision: d.projects[project].Revision, Server: d.server, State: d.stateOfHistory()}
 	switch d.bug {
 	case "tips without a revision":
 		t.Revision = 0
@@ -138,20 +138,20 @@ func (d *driver) Tip(ctx context.Context, project string) (t refdbdriver.Tip, er
 	d.pause("tips in two looks")
 	for k, i := range d.intents {
 		of := k.project == project || d.bug == "intents of all projects" || d.bug == "intents by prefix" && strings.HasPrefix(k.project, project)
-		pending := i.Decision == refdbdriver.Pending && d.bug != "nothing is pending" || i.Decision != refdbdriver.Pending && d.bug == "the decided are pending"
+		pending := i.Decision == driver.Pending && d.bug != "nothing is pending" || i.Decision != driver.Pending && d.bug == "the decided are pending"
 		t.Pending = t.Pending || of && pending
 	}
 	return t, nil
 }
 
-func (d *driver) Changes(ctx context.Context, r refdbdriver.ChangesRequest) (p refdbdriver.ChangesPage, err error) {
+func (d *connection) Changes(ctx context.Context, r driver.ChangesRequest) (p driver.ChangesPage, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return p, err
 	}
 	defer end()
 	p.State = d.stateOfHistory()
-	p.Next = refdbdriver.ChangeKey{Position: p.State.Upto + 1}
+	p.Next = driver.ChangeKey{Position: p.State.Upto + 1}
 	for _, c := range d.sortedChanges() {
 		if c.Key() == r.Last || d.bug == "looks up by position" && c.Position == r.Last.Position {
 			p.LastOp, p.LastFound = c.Op, true
@@ -167,14 +167,14 @@ func (d *driver) Changes(ctx context.Context, r refdbdriver.ChangesRequest) (p r
 		if len(p.Changes) == r.Limit {
 			p.Next = p.Changes[r.Limit-1].Key()
 			if d.bug == "a page ends a position" {
-				p.Next = refdbdriver.ChangeKey{Position: p.Next.Position + 1}
+				p.Next = driver.ChangeKey{Position: p.Next.Position + 1}
 			}
 			break
 		}
 		p.Changes = append(p.Changes, c)
 	}
 	if d.bug == "an empty page is not the last" && len(p.Changes) == 0 {
-		p.Next = refdbdriver.ChangeKey{Position: p.State.Upto}
+		p.Next = driver.ChangeKey{Position: p.State.Upto}
 	}
 	if d.bug == "looks up nothing" {
 		p.LastOp, p.LastFound = "", false
@@ -182,7 +182,7 @@ func (d *driver) Changes(ctx context.Context, r refdbdriver.ChangesRequest) (p r
 	return p, nil
 }
 
-func (d *driver) Log(ctx context.Context, r refdbdriver.LogRequest) (p refdbdriver.LogPage, err error) {
+func (d *connection) Log(ctx context.Context, r driver.LogRequest) (p driver.LogPage, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return p, err
@@ -191,13 +191,13 @@ func (d *driver) Log(ctx context.Context, r refdbdriver.LogRequest) (p refdbdriv
 	p.State = d.stateOfHistory()
 	for _, c := range slices.Backward(d.sortedChanges()) {
 		of := c.Project == r.Project || d.bug == "a log by prefix" && strings.HasPrefix(c.Project, r.Project)
-		if !of || r.Ref != "" && c.Ref != r.Ref || r.Before != (refdbdriver.ChangeKey{}) && c.Key().Compare(r.Before) >= 0 {
+		if !of || r.Ref != "" && c.Ref != r.Ref || r.Before != (driver.ChangeKey{}) && c.Key().Compare(r.Before) >= 0 {
 			continue
 		}
 		if len(p.Changes) == r.Limit {
 			p.Next = p.Changes[r.Limit-1].Key()
 			if d.bug == "a page of a log ends a position" {
-				p.Next = refdbdriver.ChangeKey{Position: p.Next.Position}
+				p.Next = driver.ChangeKey{Position: p.Next.Position}
 			}
 			break
 		}
@@ -206,32 +206,32 @@ func (d *driver) Log(ctx context.Context, r refdbdriver.LogRequest) (p refdbdriv
 	return p, nil
 }
 
-func (d *driver) Past(ctx context.Context, r refdbdriver.PastRequest) (p refdbdriver.PastPage, err error) {
+func (d *connection) Past(ctx context.Context, r driver.PastRequest) (p driver.PastPage, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return p, err
 	}
 	defer end()
 	p.State = d.stateOfHistory()
-	past := make(map[string]refdbdriver.Ref)
+	past := make(map[string]driver.Ref)
 	for k, row := range d.refs {
 		if k.project == r.Project {
 			past[k.ref] = row
 		}
 	}
-	after := func(c refdbdriver.Change) bool { return c.Position > r.At }
+	after := func(c driver.Change) bool { return c.Position > r.At }
 	if d.bug == "the past before a position" {
-		after = func(c refdbdriver.Change) bool { return c.Position >= r.At }
+		after = func(c driver.Change) bool { return c.Position >= r.At }
 	}
 	all := d.sortedChanges()
 	for _, c := range slices.Backward(all) {
 		if _, stands := past[c.Ref]; c.Project == r.Project && after(c) && d.bug != "the past is the present" && (stands || d.bug != "the past of standing refs") {
-			past[c.Ref] = refdbdriver.Ref{Name: c.Ref, Value: c.Old}
+			past[c.Ref] = driver.Ref{Name: c.Ref, Value: c.Old}
 		}
 	}
 	for _, c := range all {
 		if _, stands := d.refs[key{c.Project, c.Ref}]; c.Project == r.Project && !after(c) && d.bug != "a past without operations" && (stands || d.bug != "the past of standing refs") {
-			past[c.Ref] = refdbdriver.Ref{Name: c.Ref, Value: c.New, Time: c.Time, Op: c.Op}
+			past[c.Ref] = driver.Ref{Name: c.Ref, Value: c.New, Time: c.Time, Op: c.Op}
 		}
 	}
 	names := slices.Sorted(maps.Keys(past))
@@ -244,7 +244,7 @@ func (d *driver) Past(ctx context.Context, r refdbdriver.PastRequest) (p refdbdr
 	}
 	for _, name := range names {
 		row := past[name]
-		if row.Value == refdbdriver.Unknown && d.bug != "the unknown are listed" || row.Value.IsDeleted() && !r.Deleted && d.bug != "the deleted are listed" {
+		if row.Value == driver.Unknown && d.bug != "the unknown are listed" || row.Value.IsDeleted() && !r.Deleted && d.bug != "the deleted are listed" {
 			continue
 		}
 		p.Refs = append(p.Refs, row)
@@ -252,7 +252,7 @@ func (d *driver) Past(ctx context.Context, r refdbdriver.PastRequest) (p refdbdr
 	return p, nil
 }
 
-func (d *driver) PositionAt(ctx context.Context, t time.Time) (p refdbdriver.Position, s refdbdriver.HistoryState, err error) {
+func (d *connection) PositionAt(ctx context.Context, t time.Time) (p driver.Position, s driver.HistoryState, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return p, s, err
@@ -274,7 +274,7 @@ func (d *driver) PositionAt(ctx context.Context, t time.Time) (p refdbdriver.Pos
 	return p, s, nil
 }
 
-func (d *driver) Prune(ctx context.Context, r refdbdriver.PruneRequest) (p refdbdriver.Pruned, err error) {
+func (d *connection) Prune(ctx context.Context, r driver.PruneRequest) (p driver.Pruned, err error) {
 	end, err := d.beginWrite(ctx, "Prune")
 	if err != nil {
 		return p, err
@@ -290,7 +290,7 @@ func (d *driver) Prune(ctx context.Context, r refdbdriver.PruneRequest) (p refdb
 		}
 	}
 	all := d.sortedChanges()
-	newer, gone := make(map[key]int), make(map[refdbdriver.ChangeKey]bool)
+	newer, gone := make(map[key]int), make(map[driver.ChangeKey]bool)
 	for _, c := range slices.Backward(all) {
 		k := key{c.Project, c.Ref}
 		gone[c.Key()] = (newer[k] >= r.Keep || d.bug == "keeps none") && c.Position <= max(unread, min(r.Upto, r.EvenUnread))
@@ -313,15 +313,15 @@ func (d *driver) Prune(ctx context.Context, r refdbdriver.PruneRequest) (p refdb
 		if c.Time.After(d.state.PrunedTime) && d.bug != "no time of the pruned" {
 			d.state.PrunedTime = c.Time
 		}
-		d.changes = slices.DeleteFunc(d.changes, func(o refdbdriver.Change) bool { return o.Key() == c.Key() })
+		d.changes = slices.DeleteFunc(d.changes, func(o driver.Change) bool { return o.Key() == c.Key() })
 	}
 	if looked < r.Limit || d.bug == "prunes one chunk" {
-		p.Next = refdbdriver.ChangeKey{}
+		p.Next = driver.ChangeKey{}
 	}
 	return p, nil
 }
 
-func (d *driver) Followers(ctx context.Context) (all []refdbdriver.Follower, err error) {
+func (d *connection) Followers(ctx context.Context) (all []driver.Follower, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -339,7 +339,7 @@ func (d *driver) Followers(ctx context.Context) (all []refdbdriver.Follower, err
 	return all, nil
 }
 
-func (d *driver) PutFollower(ctx context.Context, f refdbdriver.Follower) error {
+func (d *connection) PutFollower(ctx context.Context, f driver.Follower) error {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return err
@@ -355,7 +355,7 @@ func (d *driver) PutFollower(ctx context.Context, f refdbdriver.Follower) error 
 	return nil
 }
 
-func (d *driver) RemoveFollower(ctx context.Context, name string) (bool, error) {
+func (d *connection) RemoveFollower(ctx context.Context, name string) (bool, error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return false, err

@@ -9,32 +9,32 @@ import (
 	"strings"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 type intentKey struct {
 	key
-	token refdbdriver.Token
+	token driver.Token
 }
 
-func (d *driver) Prepare(ctx context.Context, r refdbdriver.PrepareRequest) (refdbdriver.Prepared, error) {
+func (d *connection) Prepare(ctx context.Context, r driver.PrepareRequest) (driver.Prepared, error) {
 	end, err := d.beginWrite(ctx, "Prepare")
 	if err != nil {
-		return refdbdriver.Prepared{}, err
+		return driver.Prepared{}, err
 	}
 	defer end()
-	asked := refdbdriver.AcquireRequest{Project: r.Project, Owner: r.Owner, Nonce: r.Nonce, StaleAfter: refdbdriver.NeverStale}
+	asked := driver.AcquireRequest{Project: r.Project, Owner: r.Owner, Nonce: r.Nonce, StaleAfter: driver.NeverStale}
 	for _, u := range r.Updates {
 		asked.Refs = append(asked.Refs, u.Ref)
 	}
 	own, holders := d.found(r.Project, asked.Refs, r.Owner, r.Nonce)
 	if d.bug == "packs come before locks" || d.bug == "packs come before adoption" && len(own) > 0 {
 		if err := d.usePacks(r); err != nil {
-			return refdbdriver.Prepared{}, err
+			return driver.Prepared{}, err
 		}
 	}
 	if len(own) == len(asked.Refs) {
-		return refdbdriver.Prepared{Token: own[0].Token, Time: now()}, nil
+		return driver.Prepared{Token: own[0].Token, Time: now()}, nil
 	}
 	if d.bug == "partial intents are given up" {
 		for _, l := range own {
@@ -42,43 +42,43 @@ func (d *driver) Prepare(ctx context.Context, r refdbdriver.PrepareRequest) (ref
 		}
 	} else {
 		holders = append(holders, own...)
-		slices.SortFunc(holders, func(a, b refdbdriver.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
+		slices.SortFunc(holders, func(a, b driver.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
 	}
 	intents, conflicts := d.excluding(r.Project, r.Updates)
 	d.pause("looks at names before transaction")
 	d.pause("acquires after looking")
-	inTheWay := slices.SortedFunc(slices.Values(slices.Concat(holders, intents)), func(a, b refdbdriver.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
+	inTheWay := slices.SortedFunc(slices.Values(slices.Concat(holders, intents)), func(a, b driver.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
 	if len(conflicts) > 0 && d.bug == "names come before locks" {
-		return refdbdriver.Prepared{}, &refdbdriver.NameConflictError{Project: r.Project, Conflicts: conflicts}
+		return driver.Prepared{}, &driver.NameConflictError{Project: r.Project, Conflicts: conflicts}
 	}
 	if d.refuses(inTheWay) {
-		return refdbdriver.Prepared{}, fmt.Errorf("preparing: %w", &refdbdriver.LockedError{Holders: d.refusing(inTheWay)})
+		return driver.Prepared{}, fmt.Errorf("preparing: %w", &driver.LockedError{Holders: d.refusing(inTheWay)})
 	}
 	if len(conflicts) > 0 && d.bug == "names come before values" {
-		return refdbdriver.Prepared{}, &refdbdriver.NameConflictError{Project: r.Project, Conflicts: conflicts}
+		return driver.Prepared{}, &driver.NameConflictError{Project: r.Project, Conflicts: conflicts}
 	}
 	if d.bug == "packs come before values" || d.bug == "revoked preparations use packs" && d.revoked(r) {
 		if err := d.usePacks(r); err != nil {
-			return refdbdriver.Prepared{}, err
+			return driver.Prepared{}, err
 		}
 	}
 	if d.revoked(r) {
-		return refdbdriver.Prepared{}, refdbdriver.ErrReleased
+		return driver.Prepared{}, driver.ErrReleased
 	}
 	if err := d.compare(r, asked); err != nil {
-		return refdbdriver.Prepared{}, err
+		return driver.Prepared{}, err
 	}
 	if len(conflicts) > 0 {
 		if d.bug == "an excluded name leaves intents" {
 			d.intend(r, d.mark+1)
 		}
-		return refdbdriver.Prepared{}, fmt.Errorf("preparing: %w", &refdbdriver.NameConflictError{Project: r.Project, Conflicts: conflicts})
+		return driver.Prepared{}, fmt.Errorf("preparing: %w", &driver.NameConflictError{Project: r.Project, Conflicts: conflicts})
 	}
 	if err := d.usePacks(r); err != nil && d.bug != "prepares without packs" {
 		if d.bug == "a missing pack leaves intents" {
 			d.intend(r, d.mark+1)
 		}
-		return refdbdriver.Prepared{}, err
+		return driver.Prepared{}, err
 	}
 	token := d.nextToken(holders)
 	for _, ref := range asked.Refs {
@@ -92,7 +92,7 @@ func (d *driver) Prepare(ctx context.Context, r refdbdriver.PrepareRequest) (ref
 		d.insert(asked, ref, token, waiting)
 	}
 	d.intend(r, token)
-	p := refdbdriver.Prepared{Token: token, Time: now(), Reclaimed: d.reclaimed(holders)}
+	p := driver.Prepared{Token: token, Time: now(), Reclaimed: d.reclaimed(holders)}
 	switch d.bug {
 	case "preparations without a time":
 		p.Time = time.Time{}
@@ -103,12 +103,12 @@ func (d *driver) Prepare(ctx context.Context, r refdbdriver.PrepareRequest) (ref
 }
 
 // compare returns a *driver.MismatchError unless the refs hold what r expects.
-func (d *driver) compare(r refdbdriver.PrepareRequest, asked refdbdriver.AcquireRequest) error {
-	var mismatches []refdbdriver.Mismatch
+func (d *connection) compare(r driver.PrepareRequest, asked driver.AcquireRequest) error {
+	var mismatches []driver.Mismatch
 	for _, u := range r.Updates {
 		have := d.refs[key{r.Project, u.Ref}].Value
 		if have != u.Old && !(have.IsAbsent() && u.Old.IsAbsent()) {
-			mismatches = append(mismatches, refdbdriver.Mismatch{Ref: u.Ref, Want: u.Old, Have: have})
+			mismatches = append(mismatches, driver.Mismatch{Ref: u.Ref, Want: u.Old, Have: have})
 		} else if d.bug == "prepares what it can" {
 			d.insert(asked, u.Ref, d.mark+1, nil)
 		}
@@ -120,13 +120,13 @@ func (d *driver) compare(r refdbdriver.PrepareRequest, asked refdbdriver.Acquire
 	if d.bug == "mismatch leaves intents" {
 		d.intend(r, d.mark+1)
 	}
-	return fmt.Errorf("preparing: %w", &refdbdriver.MismatchError{Project: r.Project, Mismatches: mismatches})
+	return fmt.Errorf("preparing: %w", &driver.MismatchError{Project: r.Project, Mismatches: mismatches})
 }
 
 // intend records r's intents.
-func (d *driver) intend(r refdbdriver.PrepareRequest, token refdbdriver.Token) {
+func (d *connection) intend(r driver.PrepareRequest, token driver.Token) {
 	for _, u := range r.Updates {
-		i := refdbdriver.Intent{Project: r.Project, Ref: u.Ref, Token: token, Owner: r.Owner, Agent: r.Agent, By: r.By, Op: r.Nonce, Old: u.Old, New: u.New, Time: now()}
+		i := driver.Intent{Project: r.Project, Ref: u.Ref, Token: token, Owner: r.Owner, Agent: r.Agent, By: r.By, Op: r.Nonce, Old: u.Old, New: u.New, Time: now()}
 		switch d.bug {
 		case "intents of nobody":
 			i.By = ""
@@ -141,15 +141,15 @@ func (d *driver) intend(r refdbdriver.PrepareRequest, token refdbdriver.Token) {
 }
 
 // pending returns the intent that id names, and whether its lock stands.
-func (d *driver) pending(id refdbdriver.LockID, method string) (i refdbdriver.Intent, pending, stands bool) {
+func (d *connection) pending(id driver.LockID, method string) (i driver.Intent, pending, stands bool) {
 	k := key{id.Project, id.Ref}
 	own := func(owner string) bool { return owner == id.Owner || d.bug == "owner ignored by "+method }
 	i, known := d.intents[intentKey{k, id.Token}]
 	lock, locked := d.locks[k]
-	return i, known && i.Decision == refdbdriver.Pending && own(i.Owner), locked && lock.Token == id.Token && own(lock.Owner)
+	return i, known && i.Decision == driver.Pending && own(i.Owner), locked && lock.Token == id.Token && own(lock.Owner)
 }
 
-func (d *driver) Finish(ctx context.Context, r refdbdriver.FinishRequest) error {
+func (d *connection) Finish(ctx context.Context, r driver.FinishRequest) error {
 	end, err := d.beginWrite(ctx, "Finish")
 	if err != nil {
 		return err
@@ -165,7 +165,7 @@ func (d *driver) Finish(ctx context.Context, r refdbdriver.FinishRequest) error 
 	}
 	var lost []string
 	for _, ref := range refs {
-		if _, pending, stands := d.pending(refdbdriver.LockID{Project: r.Project, Ref: ref, Owner: r.Owner, Token: r.Token}, "finishes"); !pending || !stands {
+		if _, pending, stands := d.pending(driver.LockID{Project: r.Project, Ref: ref, Owner: r.Owner, Token: r.Token}, "finishes"); !pending || !stands {
 			lost = append(lost, ref)
 		}
 	}
@@ -173,18 +173,18 @@ func (d *driver) Finish(ctx context.Context, r refdbdriver.FinishRequest) error 
 	if len(lost) > 0 && !(d.bug == "finishes twice") {
 		return d.lost(r, refs, lost)
 	}
-	var mismatches []refdbdriver.Mismatch
+	var mismatches []driver.Mismatch
 	for _, u := range r.Done {
 		if have := d.refs[key{r.Project, u.Ref}].Value; have != u.Old && !(have.IsAbsent() && u.Old.IsAbsent()) {
-			mismatches = append(mismatches, refdbdriver.Mismatch{Ref: u.Ref, Want: u.Old, Have: have})
+			mismatches = append(mismatches, driver.Mismatch{Ref: u.Ref, Want: u.Old, Have: have})
 		}
 	}
 	if len(mismatches) > 0 && d.bug != "finishes over any value" {
-		return fmt.Errorf("finishing: %w", &refdbdriver.MismatchError{Project: r.Project, Mismatches: mismatches})
+		return fmt.Errorf("finishing: %w", &driver.MismatchError{Project: r.Project, Mismatches: mismatches})
 	}
-	var rows []refdbdriver.Ref
+	var rows []driver.Ref
 	for _, u := range r.Done {
-		ref := refdbdriver.Ref{Name: u.Ref, Value: u.New, Time: now(), Op: r.ID}
+		ref := driver.Ref{Name: u.Ref, Value: u.New, Time: now(), Op: r.ID}
 		if d.bug == "finishes by no operation" {
 			ref.Op = ""
 		}
@@ -206,7 +206,7 @@ func (d *driver) Finish(ctx context.Context, r refdbdriver.FinishRequest) error 
 }
 
 // lost refuses a finish of refs, of which some are not pending.
-func (d *driver) lost(r refdbdriver.FinishRequest, refs, lost []string) error {
+func (d *connection) lost(r driver.FinishRequest, refs, lost []string) error {
 	if d.bug == "drops what it can" && len(r.Done) == 0 || d.bug == "finishes what it can" {
 		for _, ref := range refs {
 			if !slices.Contains(lost, ref) {
@@ -223,29 +223,29 @@ func (d *driver) lost(r refdbdriver.FinishRequest, refs, lost []string) error {
 	}
 	for _, u := range r.Done {
 		if d.bug == "mismatch before loss" && d.refs[key{r.Project, u.Ref}].Value != u.Old {
-			return fmt.Errorf("finishing: %w", &refdbdriver.MismatchError{Project: r.Project})
+			return fmt.Errorf("finishing: %w", &driver.MismatchError{Project: r.Project})
 		}
 	}
-	return fmt.Errorf("finishing: %w", &refdbdriver.LostError{Project: r.Project, Refs: lost})
+	return fmt.Errorf("finishing: %w", &driver.LostError{Project: r.Project, Refs: lost})
 }
 
 // endIntent deletes the intent that a lock stands for, if it does.
-func (d *driver) endIntent(k key, token refdbdriver.Token) {
+func (d *connection) endIntent(k key, token driver.Token) {
 	if d.bug != "intents outlive their locks" {
 		delete(d.intents, intentKey{k, token})
 	}
 }
 
-func (d *driver) Intents(ctx context.Context, q refdbdriver.IntentQuery) (refdbdriver.IntentPage, error) {
+func (d *connection) Intents(ctx context.Context, q driver.IntentQuery) (driver.IntentPage, error) {
 	end, err := d.begin(ctx)
 	if err != nil {
-		return refdbdriver.IntentPage{}, err
+		return driver.IntentPage{}, err
 	}
 	defer end()
-	all := slices.SortedFunc(maps.Values(d.intents), func(a, b refdbdriver.Intent) int {
-		return compareIntents(a, refdbdriver.IntentCursor{Project: b.Project, Ref: b.Ref, Token: b.Token})
+	all := slices.SortedFunc(maps.Values(d.intents), func(a, b driver.Intent) int {
+		return compareIntents(a, driver.IntentCursor{Project: b.Project, Ref: b.Ref, Token: b.Token})
 	})
-	var page refdbdriver.IntentPage
+	var page driver.IntentPage
 	for _, i := range all {
 		if d.selectsIntent(q, i) && len(page.Intents) < q.Limit {
 			i.Age = now().Sub(i.Time)
@@ -253,16 +253,16 @@ func (d *driver) Intents(ctx context.Context, q refdbdriver.IntentQuery) (refdbd
 		}
 	}
 	if i, ok := lastOf(d.bug, page.Intents, q.Limit); ok {
-		page.Next = refdbdriver.IntentCursor{Project: i.Project, Ref: i.Ref, Token: i.Token}
+		page.Next = driver.IntentCursor{Project: i.Project, Ref: i.Ref, Token: i.Token}
 	}
 	return page, nil
 }
 
-func compareIntents(i refdbdriver.Intent, c refdbdriver.IntentCursor) int {
+func compareIntents(i driver.Intent, c driver.IntentCursor) int {
 	return cmp.Or(strings.Compare(i.Project, c.Project), strings.Compare(i.Ref, c.Ref), cmp.Compare(i.Token, c.Token))
 }
 
-func (d *driver) selectsIntent(q refdbdriver.IntentQuery, i refdbdriver.Intent) bool {
+func (d *connection) selectsIntent(q driver.IntentQuery, i driver.Intent) bool {
 	after := compareIntents(i, q.After) > 0
 	if d.bug == "a page ends a ref" {
 		after = key{i.Project, i.Ref}.compare(key{q.After.Project, q.After.Ref}) > 0
@@ -274,10 +274,10 @@ func (d *driver) selectsIntent(q refdbdriver.IntentQuery, i refdbdriver.Intent) 
 	return after && (q.Owner == "" || owner) &&
 		(q.Project == "" || i.Project == q.Project) &&
 		(q.Ref == "" || i.Ref == q.Ref) &&
-		(q.Decided == (i.Decision != refdbdriver.Pending) || d.bug == "decided are pending")
+		(q.Decided == (i.Decision != driver.Pending) || d.bug == "decided are pending")
 }
 
-func (d *driver) Resolve(ctx context.Context, r refdbdriver.ResolveRequest) ([]bool, error) {
+func (d *connection) Resolve(ctx context.Context, r driver.ResolveRequest) ([]bool, error) {
 	end, err := d.beginWrite(ctx, "Resolve")
 	if err != nil {
 		return nil, err
@@ -295,14 +295,14 @@ func (d *driver) Resolve(ctx context.Context, r refdbdriver.ResolveRequest) ([]b
 		if !pending && !(known && d.bug == "resolves twice") {
 			continue
 		}
-		if !stands && r.Decision != refdbdriver.KeepOld && d.bug != "resolves twice" && d.bug != "resolves without a lock" {
+		if !stands && r.Decision != driver.KeepOld && d.bug != "resolves twice" && d.bug != "resolves without a lock" {
 			continue
 		}
-		if r.Decision == refdbdriver.TakeNew && d.bug != "never writes" || d.bug == "always writes" {
+		if r.Decision == driver.TakeNew && d.bug != "never writes" || d.bug == "always writes" {
 			if d.bug == "decisions are no changes" {
-				d.refs[k] = refdbdriver.Ref{Name: k.ref, Value: i.New, Time: now()}
+				d.refs[k] = driver.Ref{Name: k.ref, Value: i.New, Time: now()}
 			} else {
-				d.put(k.project, []refdbdriver.Ref{{Name: k.ref, Value: i.New, Time: now(), Op: r.ID}}, r.Origin)
+				d.put(k.project, []driver.Ref{{Name: k.ref, Value: i.New, Time: now(), Op: r.ID}}, r.Origin)
 			}
 		}
 		if stands && d.bug != "resolved stay locked" || d.bug == "resolves any lock" {
@@ -319,7 +319,7 @@ func (d *driver) Resolve(ctx context.Context, r refdbdriver.ResolveRequest) ([]b
 	return ended, nil
 }
 
-func (d *driver) Forget(ctx context.Context, intents []refdbdriver.LockID) error {
+func (d *connection) Forget(ctx context.Context, intents []driver.LockID) error {
 	end, err := d.beginWrite(ctx, "Forget")
 	if err != nil {
 		return err
@@ -328,14 +328,14 @@ func (d *driver) Forget(ctx context.Context, intents []refdbdriver.LockID) error
 	for _, id := range intents {
 		k := intentKey{key{id.Project, id.Ref}, id.Token}
 		i := d.intents[k]
-		if (i.Decision != refdbdriver.Pending || d.bug == "forgets the pending") && (i.Owner == id.Owner || d.bug == "owner ignored by forgetting") {
+		if (i.Decision != driver.Pending || d.bug == "forgets the pending") && (i.Owner == id.Owner || d.bug == "owner ignored by forgetting") {
 			delete(d.intents, k)
 		}
 	}
 	return nil
 }
 
-func (d *driver) Revoke(ctx context.Context, r refdbdriver.PrepareRequest) error {
+func (d *connection) Revoke(ctx context.Context, r driver.PrepareRequest) error {
 	end, err := d.beginWrite(ctx, "Revoke")
 	if err != nil {
 		return err
@@ -353,17 +353,17 @@ func (d *driver) Revoke(ctx context.Context, r refdbdriver.PrepareRequest) error
 	}
 	d.mark++
 	u := r.Updates[0]
-	d.intents[intentKey{key{r.Project, u.Ref}, d.mark}] = refdbdriver.Intent{
+	d.intents[intentKey{key{r.Project, u.Ref}, d.mark}] = driver.Intent{
 		Project: r.Project, Ref: u.Ref, Token: d.mark, Owner: r.Owner, Agent: r.Agent, Old: u.Old, New: u.New, Time: now(),
-		Decision: refdbdriver.Revoked, DecidedBy: r.Owner, Reason: r.Nonce, DecidedAt: now(),
+		Decision: driver.Revoked, DecidedBy: r.Owner, Reason: r.Nonce, DecidedAt: now(),
 	}
 	return nil
 }
 
 // revoked reports whether r must not be carried out. The nonce is kept as the reason.
-func (d *driver) revoked(r refdbdriver.PrepareRequest) bool {
+func (d *connection) revoked(r driver.PrepareRequest) bool {
 	for _, i := range d.intents {
-		if i.Decision == refdbdriver.Revoked && i.Project == r.Project && (i.Reason == r.Nonce || d.bug == "revokes the ref") {
+		if i.Decision == driver.Revoked && i.Project == r.Project && (i.Reason == r.Nonce || d.bug == "revokes the ref") {
 			return true
 		}
 	}

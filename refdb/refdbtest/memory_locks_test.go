@@ -9,15 +9,15 @@ import (
 	"strings"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
-func (d *driver) standing(k key) (lockRow, bool) {
+func (d *connection) standing(k key) (lockRow, bool) {
 	row, ok := d.locks[k]
 	row.Age = now().Sub(row.Heartbeat)
 	if d.bug == "all stale after 30 s" || d.bug == "intents go stale" && row.Intended() {
-		row.StaleAfter = refdbdriver.DefaultStaleAfter
+		row.StaleAfter = driver.DefaultStaleAfter
 	}
 	if d.bug == "future is stale" && row.Age < 0 {
 		row.StaleAfter = -1 << 62
@@ -25,12 +25,12 @@ func (d *driver) standing(k key) (lockRow, bool) {
 	return row, ok
 }
 
-func anyFresh(holders []refdbdriver.LockInfo) bool {
-	return slices.ContainsFunc(holders, func(l refdbdriver.LockInfo) bool { return !l.Stale() })
+func anyFresh(holders []driver.LockInfo) bool {
+	return slices.ContainsFunc(holders, func(l driver.LockInfo) bool { return !l.Stale() })
 }
 
 // found returns the locks on refs: those that carry an owner's nonce, and the others.
-func (d *driver) found(project string, refs []string, owner, nonce string) (own, holders []refdbdriver.LockInfo) {
+func (d *connection) found(project string, refs []string, owner, nonce string) (own, holders []driver.LockInfo) {
 	for _, ref := range refs {
 		row, ok := d.standing(key{project, ref})
 		switch {
@@ -48,15 +48,15 @@ func (row lockRow) of(owner, nonce, bug string) bool {
 	return row.nonce == nonce && (row.Owner == owner || bug == "nonce of any owner")
 }
 
-func (d *driver) Acquire(ctx context.Context, r refdbdriver.AcquireRequest) (refdbdriver.Acquired, error) {
+func (d *connection) Acquire(ctx context.Context, r driver.AcquireRequest) (driver.Acquired, error) {
 	end, err := d.beginWrite(ctx, "Acquire")
 	if err != nil {
-		return refdbdriver.Acquired{}, err
+		return driver.Acquired{}, err
 	}
 	defer end()
 	own, _ := d.found(r.Project, r.Refs, r.Owner, r.Nonce)
 	if len(own) == len(r.Refs) {
-		return refdbdriver.Acquired{Token: own[0].Token, Refs: d.rows(r.Project, r.Refs)}, nil
+		return driver.Acquired{Token: own[0].Token, Refs: d.rows(r.Project, r.Refs)}, nil
 	}
 	for _, l := range own {
 		d.mark = max(d.mark, l.Token)
@@ -79,10 +79,10 @@ func (d *driver) Acquire(ctx context.Context, r refdbdriver.AcquireRequest) (ref
 		if d.bug == "names the first holder" {
 			holders = holders[:1]
 		}
-		return refdbdriver.Acquired{Place: v.Place}, fmt.Errorf("acquiring: %w", &refdbdriver.LockedError{Holders: holders})
+		return driver.Acquired{Place: v.Place}, fmt.Errorf("acquiring: %w", &driver.LockedError{Holders: holders})
 	}
 	token := d.nextToken(holders)
-	a := refdbdriver.Acquired{Token: token, Reclaimed: d.reclaimed(holders), Refs: d.rows(r.Project, r.Refs)}
+	a := driver.Acquired{Token: token, Reclaimed: d.reclaimed(holders), Refs: d.rows(r.Project, r.Refs)}
 	d.pause("values before transaction")
 	for i, ref := range r.Refs {
 		d.insert(r, ref, token, v.After[i].Queue)
@@ -90,7 +90,7 @@ func (d *driver) Acquire(ctx context.Context, r refdbdriver.AcquireRequest) (ref
 	}
 	if d.bug == "marker stays" && len(holders) > 0 {
 		m := holders[0]
-		m.Project = refdbdriver.ReclaimPrefix + r.Project + "_" + m.Token.Time().Format("2006-01-02T15:04:05.000000000Z")
+		m.Project = driver.ReclaimPrefix + r.Project + "_" + m.Token.Time().Format("2006-01-02T15:04:05.000000000Z")
 		m.Owner = r.Owner
 		d.locks[key{m.Project, m.Ref}] = lockRow{LockInfo: m}
 	}
@@ -98,17 +98,17 @@ func (d *driver) Acquire(ctx context.Context, r refdbdriver.AcquireRequest) (ref
 }
 
 // reclaimed returns the locks that were taken over, without the reservations among them.
-func (d *driver) reclaimed(locks []refdbdriver.LockInfo) []refdbdriver.LockInfo {
-	return slices.DeleteFunc(slices.Clone(locks), func(l refdbdriver.LockInfo) bool { return l.Reserved() && d.bug != "reservations are reclaimed" })
+func (d *connection) reclaimed(locks []driver.LockInfo) []driver.LockInfo {
+	return slices.DeleteFunc(slices.Clone(locks), func(l driver.LockInfo) bool { return l.Reserved() && d.bug != "reservations are reclaimed" })
 }
 
-func (d *driver) refuses(holders []refdbdriver.LockInfo) bool {
+func (d *connection) refuses(holders []driver.LockInfo) bool {
 	return anyFresh(holders) && d.bug != "reclaims fresh locks" || len(holders) > 0 && d.bug == "never reclaims"
 }
 
 // nextToken returns one for locks that are taken over from holders.
-func (d *driver) nextToken(holders []refdbdriver.LockInfo) refdbdriver.Token {
-	token := max(refdbdriver.TokenOf(now()), d.mark+1)
+func (d *connection) nextToken(holders []driver.LockInfo) driver.Token {
+	token := max(driver.TokenOf(now()), d.mark+1)
 	for _, l := range holders {
 		if d.bug != "token by the clock" {
 			token = max(token, l.Token+1)
@@ -123,9 +123,9 @@ func (d *driver) nextToken(holders []refdbdriver.LockInfo) refdbdriver.Token {
 	return token
 }
 
-func (d *driver) insert(r refdbdriver.AcquireRequest, ref string, token refdbdriver.Token, waiting queue.Queue) {
+func (d *connection) insert(r driver.AcquireRequest, ref string, token driver.Token, waiting queue.Queue) {
 	row := lockRow{
-		LockInfo: refdbdriver.LockInfo{Project: r.Project, Ref: ref, Owner: r.Owner, Token: token, Heartbeat: now(), StaleAfter: r.StaleAfter},
+		LockInfo: driver.LockInfo{Project: r.Project, Ref: ref, Owner: r.Owner, Token: token, Heartbeat: now(), StaleAfter: r.StaleAfter},
 		nonce:    r.Nonce,
 		queue:    waiting,
 	}
@@ -136,13 +136,13 @@ func (d *driver) insert(r refdbdriver.AcquireRequest, ref string, token refdbdri
 }
 
 // remembers reports whether this driver took that lock, if it has the bug to remember its locks.
-func (d *driver) remembers(id refdbdriver.LockID) bool {
+func (d *connection) remembers(id driver.LockID) bool {
 	return d.bug != "remembers its locks" || d.taken[id]
 }
 
 // matches returns the row of the lock that id names, and whether it stands. The method selects
 // the bugs.
-func (d *driver) matches(id refdbdriver.LockID, method string) (lockRow, bool) {
+func (d *connection) matches(id driver.LockID, method string) (lockRow, bool) {
 	row, ok := d.locks[key{id.Project, id.Ref}]
 	switch d.bug {
 	case "by name":
@@ -155,11 +155,11 @@ func (d *driver) matches(id refdbdriver.LockID, method string) (lockRow, bool) {
 		(!row.Intended() || d.bug == "intents are locks to "+method)
 }
 
-func (d *driver) Beat(ctx context.Context, locks []refdbdriver.LockID) ([]refdbdriver.BeatResult, error) {
+func (d *connection) Beat(ctx context.Context, locks []driver.LockID) ([]driver.BeatResult, error) {
 	end, err := d.beginWrite(ctx, "Beat")
 	if err != nil {
 		if d.bug == "unknown is lost" {
-			return slices.Repeat([]refdbdriver.BeatResult{refdbdriver.BeatLost}, len(locks)), err
+			return slices.Repeat([]driver.BeatResult{driver.BeatLost}, len(locks)), err
 		}
 		return nil, err
 	}
@@ -172,18 +172,18 @@ func (d *driver) Beat(ctx context.Context, locks []refdbdriver.LockID) ([]refdbd
 			}
 		}
 	}
-	results := make([]refdbdriver.BeatResult, len(locks))
+	results := make([]driver.BeatResult, len(locks))
 	for i, id := range locks {
 		row, ok := d.matches(id, "beats")
 		d.pause("beats after looking")
 		if !ok || d.bug == "beats of one owner" && id.Owner != locks[0].Owner || !d.remembers(id) {
-			results[i] = refdbdriver.BeatLost
+			results[i] = driver.BeatLost
 			if d.bug == "unknown for lost" {
-				results[i] = refdbdriver.BeatUnknown
+				results[i] = driver.BeatUnknown
 			}
 			continue
 		}
-		results[i] = refdbdriver.BeatRenewed
+		results[i] = driver.BeatRenewed
 		row.Heartbeat = now()
 		if d.bug == "beat renews the token" {
 			row.Token++
@@ -196,20 +196,20 @@ func (d *driver) Beat(ctx context.Context, locks []refdbdriver.LockID) ([]refdbd
 		}
 	}
 	if d.bug == "results by name" {
-		slices.SortFunc(results, func(a, b refdbdriver.BeatResult) int { return cmp.Compare(a, b) })
+		slices.SortFunc(results, func(a, b driver.BeatResult) int { return cmp.Compare(a, b) })
 	}
 	return results, nil
 }
 
-func (d *driver) Release(ctx context.Context, r refdbdriver.ReleaseRequest) (refdbdriver.Released, error) {
+func (d *connection) Release(ctx context.Context, r driver.ReleaseRequest) (driver.Released, error) {
 	end, err := d.beginWrite(ctx, "Release")
 	if err != nil {
-		return refdbdriver.Released{}, err
+		return driver.Released{}, err
 	}
 	defer end()
-	var a refdbdriver.Released
+	var a driver.Released
 	for _, ref := range r.Refs {
-		id := refdbdriver.LockID{Project: r.Project, Ref: ref, Owner: r.Owner, Token: r.Token}
+		id := driver.LockID{Project: r.Project, Ref: ref, Owner: r.Owner, Token: r.Token}
 		_, ok := d.matches(id, "releases")
 		d.pause("releases after looking")
 		if ok && d.remembers(id) {
@@ -231,7 +231,7 @@ func (d *driver) Release(ctx context.Context, r refdbdriver.ReleaseRequest) (ref
 	return a, nil
 }
 
-func (d *driver) Purge(ctx context.Context, locks []refdbdriver.StandingLock) ([]bool, error) {
+func (d *connection) Purge(ctx context.Context, locks []driver.StandingLock) ([]bool, error) {
 	end, err := d.beginWrite(ctx, "Purge")
 	if err != nil {
 		return nil, err
@@ -255,7 +255,7 @@ func (d *driver) Purge(ctx context.Context, locks []refdbdriver.StandingLock) ([
 	return results, nil
 }
 
-func (d *driver) Abandon(ctx context.Context, r refdbdriver.AbandonRequest) error {
+func (d *connection) Abandon(ctx context.Context, r driver.AbandonRequest) error {
 	end, err := d.beginWrite(ctx, "Abandon")
 	if err != nil {
 		return err
@@ -276,13 +276,13 @@ func (d *driver) Abandon(ctx context.Context, r refdbdriver.AbandonRequest) erro
 	return nil
 }
 
-func (d *driver) Locks(ctx context.Context, q refdbdriver.LockQuery) (refdbdriver.LockPage, error) {
+func (d *connection) Locks(ctx context.Context, q driver.LockQuery) (driver.LockPage, error) {
 	end, err := d.begin(ctx)
 	if err != nil {
-		return refdbdriver.LockPage{}, err
+		return driver.LockPage{}, err
 	}
 	defer end()
-	var page refdbdriver.LockPage
+	var page driver.LockPage
 	for _, k := range slices.SortedFunc(maps.Keys(d.locks), key.compare) {
 		row, _ := d.standing(k)
 		if d.selects(q, k, row.LockInfo) && len(page.Locks) < q.Limit {
@@ -290,12 +290,12 @@ func (d *driver) Locks(ctx context.Context, q refdbdriver.LockQuery) (refdbdrive
 		}
 	}
 	if l, ok := lastOf(d.bug, page.Locks, q.Limit); ok {
-		page.Next = refdbdriver.LockCursor{Project: l.Project, Ref: l.Ref}
+		page.Next = driver.LockCursor{Project: l.Project, Ref: l.Ref}
 	}
 	return page, nil
 }
 
-func (d *driver) selects(q refdbdriver.LockQuery, k key, l refdbdriver.LockInfo) bool {
+func (d *connection) selects(q driver.LockQuery, k key, l driver.LockInfo) bool {
 	after := k.compare(key{q.After.Project, q.After.Ref}) > 0
 	if d.bug == "page by ref" {
 		after = l.Project > q.After.Project && l.Ref > q.After.Ref
@@ -305,7 +305,7 @@ func (d *driver) selects(q refdbdriver.LockQuery, k key, l refdbdriver.LockInfo)
 		owner = strings.HasPrefix(l.Owner, q.Owner)
 	}
 	return after && (q.Owner == "" || owner) &&
-		(strings.HasPrefix(l.Project, refdbdriver.ReclaimPrefix) == q.Markers || d.bug == "markers are locks") &&
+		(strings.HasPrefix(l.Project, driver.ReclaimPrefix) == q.Markers || d.bug == "markers are locks") &&
 		(q.Project == "" || l.Project == q.Project) &&
 		(q.Ref == "" || l.Ref == q.Ref) &&
 		d.hasPrefix(l.Ref, q.Prefix) &&
@@ -313,7 +313,7 @@ func (d *driver) selects(q refdbdriver.LockQuery, k key, l refdbdriver.LockInfo)
 		(q.OlderThan == 0 || l.Age > q.OlderThan)
 }
 
-func (d *driver) Now(ctx context.Context) (time.Time, error) {
+func (d *connection) Now(ctx context.Context) (time.Time, error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return time.Time{}, err

@@ -4,11 +4,12 @@ import (
 	"slices"
 	"strings"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// excluding returns the refs that exclude one that updates create, each with the first of those, in order.
-func (d *driver) excluding(project string, updates []refdbdriver.Update) (intents []refdbdriver.LockInfo, conflicts []refdbdriver.NameConflict) {
+// excluding returns the refs that exclude one that updates create, each with the first of those, in
+// order.
+func (d *connection) excluding(project string, updates []driver.Update) (intents []driver.LockInfo, conflicts []driver.NameConflict) {
 	if d.bug == "names exclude nothing" {
 		return nil, nil
 	}
@@ -49,16 +50,16 @@ func (d *driver) excluding(project string, updates []refdbdriver.Update) (intent
 				}
 			}
 			if with != "" && (len(conflicts) == 0 || d.bug != "the first conflict only") {
-				conflicts = append(conflicts, refdbdriver.NameConflict{Ref: u.Ref, With: with})
+				conflicts = append(conflicts, driver.NameConflict{Ref: u.Ref, With: with})
 			}
 		}
 	}
-	slices.SortFunc(intents, func(a, b refdbdriver.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
-	return slices.CompactFunc(intents, func(a, b refdbdriver.LockInfo) bool { return a.Ref == b.Ref }), conflicts
+	slices.SortFunc(intents, func(a, b driver.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
+	return slices.CompactFunc(intents, func(a, b driver.LockInfo) bool { return a.Ref == b.Ref }), conflicts
 }
 
 // excludes reports whether name excludes created.
-func (d *driver) excludes(created, name string) bool {
+func (d *connection) excludes(created, name string) bool {
 	switch d.bug {
 	case "names above exclude nothing":
 		return strings.HasPrefix(name, created+"/")
@@ -71,15 +72,16 @@ func (d *driver) excludes(created, name string) bool {
 	case "names exclude by prefix":
 		return created != name && (strings.HasPrefix(name, created) || strings.HasPrefix(created, name))
 	case "names exclude whatever their case":
-		return refdbdriver.Excludes(strings.ToLower(created), strings.ToLower(name))
+		return driver.Excludes(strings.ToLower(created), strings.ToLower(name))
 	case "names exclude by like":
 		return like(name, created+"/%")
 	}
-	return refdbdriver.Excludes(created, name)
+	return driver.Excludes(created, name)
 }
 
-// leaves reports whether the request itself decides about name: it deletes that ref, or is about that alone.
-func (d *driver) leaves(updates []refdbdriver.Update, name string) bool {
-	i := slices.IndexFunc(updates, func(u refdbdriver.Update) bool { return u.Ref == name })
+// leaves reports whether the request itself decides about name: it deletes that ref, or is about
+// that alone.
+func (d *connection) leaves(updates []driver.Update, name string) bool {
+	i := slices.IndexFunc(updates, func(u driver.Update) bool { return u.Ref == name })
 	return i >= 0 && d.bug != "what goes with the request excludes"
 }

@@ -8,14 +8,14 @@ import (
 	"strings"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-var _ refdbdriver.PackStore = (*driver)(nil)
+var _ driver.PackStore = (*connection)(nil)
 
 // A packRow is a pack with its parts.
 type packRow struct {
-	refdbdriver.Pack
+	driver.Pack
 	used  bool
 	began time.Time
 	time  time.Time // of the latest part
@@ -24,14 +24,14 @@ type packRow struct {
 
 func (p *packRow) complete() bool { return p.Parts > 0 }
 
-func (d *driver) StorePart(ctx context.Context, p refdbdriver.PackPart) error {
+func (d *connection) StorePart(ctx context.Context, p driver.PackPart) error {
 	end, err := d.beginWrite(ctx, "StorePart")
 	if err != nil {
 		return err
 	}
 	defer end()
 	row := d.packs[p.Pack.ID]
-	refused := fmt.Errorf("storing part %d: %w", p.Number, refdbdriver.ErrNoPack)
+	refused := fmt.Errorf("storing part %d: %w", p.Number, driver.ErrNoPack)
 	if row == nil {
 		if p.Number > 0 && d.bug != "any part begins a pack" {
 			return refused
@@ -74,7 +74,7 @@ func (d *driver) StorePart(ctx context.Context, p refdbdriver.PackPart) error {
 }
 
 // usePacks marks r's packs as used, or refuses.
-func (d *driver) usePacks(r refdbdriver.PrepareRequest) error {
+func (d *connection) usePacks(r driver.PrepareRequest) error {
 	missing := false
 	var rows []*packRow
 	carried := make(map[string]*packRow)
@@ -113,7 +113,7 @@ func (d *driver) usePacks(r refdbdriver.PrepareRequest) error {
 		}
 	}
 	if missing && d.bug != "uses what it can" {
-		return fmt.Errorf("preparing: %w", refdbdriver.ErrNoPack)
+		return fmt.Errorf("preparing: %w", driver.ErrNoPack)
 	}
 	if d.bug != "packs that come with a preparation are lost" {
 		maps.Copy(d.packs, carried)
@@ -133,12 +133,12 @@ func (d *driver) usePacks(r refdbdriver.PrepareRequest) error {
 		row.Position, row.used = position, true
 	}
 	if missing {
-		return fmt.Errorf("preparing: %w", refdbdriver.ErrNoPack)
+		return fmt.Errorf("preparing: %w", driver.ErrNoPack)
 	}
 	return nil
 }
 
-func (d *driver) Packs(ctx context.Context, q refdbdriver.PackQuery) (page refdbdriver.PackPage, err error) {
+func (d *connection) Packs(ctx context.Context, q driver.PackQuery) (page driver.PackPage, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return page, err
@@ -200,7 +200,7 @@ func (d *driver) Packs(ctx context.Context, q refdbdriver.PackQuery) (page refdb
 	return page, nil
 }
 
-func (d *driver) PackPart(ctx context.Context, id string, number int) ([]byte, error) {
+func (d *connection) PackPart(ctx context.Context, id string, number int) ([]byte, error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -208,19 +208,19 @@ func (d *driver) PackPart(ctx context.Context, id string, number int) ([]byte, e
 	defer end()
 	row := d.packs[id]
 	if row == nil || row.parts[number] == nil || !row.complete() && d.bug != "incomplete packs are read" {
-		return nil, fmt.Errorf("reading: %w", refdbdriver.ErrNoPack)
+		return nil, fmt.Errorf("reading: %w", driver.ErrNoPack)
 	}
 	return row.parts[number], nil
 }
 
-func (d *driver) DropPack(ctx context.Context, id string) error {
+func (d *connection) DropPack(ctx context.Context, id string) error {
 	_, err := d.dropPacks(ctx, "DropPack", 1, func(row *packRow) bool {
 		return row.ID == id && (!row.used || d.bug == "used packs are dropped") && (row.complete() || d.bug != "incomplete packs are not dropped")
 	})
 	return err
 }
 
-func (d *driver) DropAbandonedPacks(ctx context.Context, olderThan time.Duration, limit int) (int, error) {
+func (d *connection) DropAbandonedPacks(ctx context.Context, olderThan time.Duration, limit int) (int, error) {
 	return d.dropPacks(ctx, "DropAbandonedPacks", limit, func(row *packRow) bool {
 		at := row.time
 		if d.bug == "packs are abandoned by their first part" {
@@ -232,7 +232,7 @@ func (d *driver) DropAbandonedPacks(ctx context.Context, olderThan time.Duration
 	})
 }
 
-func (d *driver) DropSupersededPacks(ctx context.Context, project string, limit int) (int, error) {
+func (d *connection) DropSupersededPacks(ctx context.Context, project string, limit int) (int, error) {
 	return d.dropPacks(ctx, "DropSupersededPacks", limit, func(row *packRow) bool {
 		base := d.latestBase(project)
 		if base == nil || row.Project != project && d.bug != "packs of all projects are superseded" || !row.used && d.bug != "unused packs are superseded" {
@@ -244,7 +244,7 @@ func (d *driver) DropSupersededPacks(ctx context.Context, project string, limit 
 }
 
 // latestBase returns the base that supersedes what comes before, or nil.
-func (d *driver) latestBase(project string) (base *packRow) {
+func (d *connection) latestBase(project string) (base *packRow) {
 	for _, b := range d.packs {
 		if b.Full && (b.used || d.bug == "incomplete bases supersede") && b.Project == project && (base == nil ||
 			(b.Key().Compare(base.Key()) > 0) != (d.bug == "the first base supersedes")) {
@@ -254,14 +254,14 @@ func (d *driver) latestBase(project string) (base *packRow) {
 	return base
 }
 
-func (d *driver) RemovePacks(ctx context.Context, project string, limit int) (int, error) {
+func (d *connection) RemovePacks(ctx context.Context, project string, limit int) (int, error) {
 	return d.dropPacks(ctx, "RemovePacks", limit, func(row *packRow) bool {
 		return (row.Project == project || d.bug == "removes packs by prefix" && strings.HasPrefix(row.Project, project)) &&
 			(row.used || d.bug != "unused packs are not removed") && (!row.used || d.bug != "used packs are not removed")
 	})
 }
 
-func (d *driver) dropPacks(ctx context.Context, method string, limit int, goes func(*packRow) bool) (int, error) {
+func (d *connection) dropPacks(ctx context.Context, method string, limit int, goes func(*packRow) bool) (int, error) {
 	end, err := d.beginWrite(ctx, method)
 	if err != nil {
 		return 0, err
@@ -286,7 +286,7 @@ func (d *driver) dropPacks(ctx context.Context, method string, limit int, goes f
 	return len(gone), nil
 }
 
-func (d *driver) PackUsage(ctx context.Context, project string) (u refdbdriver.PackUsage, err error) {
+func (d *connection) PackUsage(ctx context.Context, project string) (u driver.PackUsage, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return u, err

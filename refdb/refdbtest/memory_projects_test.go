@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-func (d *driver) Projects(ctx context.Context, q refdbdriver.ProjectQuery) (rows []refdbdriver.Project, err error) {
+func (d *connection) Projects(ctx context.Context, q driver.ProjectQuery) (rows []driver.Project, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -24,7 +24,7 @@ func (d *driver) Projects(ctx context.Context, q refdbdriver.ProjectQuery) (rows
 			rows = append(rows, p)
 		}
 	}
-	slices.SortFunc(rows, func(a, b refdbdriver.Project) int {
+	slices.SortFunc(rows, func(a, b driver.Project) int {
 		if d.bug == "projects by name" {
 			return strings.Compare(a.Project, b.Project)
 		}
@@ -33,23 +33,23 @@ func (d *driver) Projects(ctx context.Context, q refdbdriver.ProjectQuery) (rows
 	return rows[:min(len(rows), q.Limit)], nil
 }
 
-func (d *driver) PutProject(ctx context.Context, r refdbdriver.ProjectRequest) (refdbdriver.Project, error) {
+func (d *connection) PutProject(ctx context.Context, r driver.ProjectRequest) (driver.Project, error) {
 	end, err := d.beginWrite(ctx, "PutProject")
 	if err != nil {
-		return refdbdriver.Project{}, err
+		return driver.Project{}, err
 	}
 	defer end()
 	old := d.projects[r.Project]
 	if old.Revision > 0 && old.Op == r.Op {
 		switch d.bug {
 		case "a write again is a change":
-			return refdbdriver.Project{}, &refdbdriver.ProjectChangedError{Project: r.Project, Want: r.Revision, Have: old.Revision}
+			return driver.Project{}, &driver.ProjectChangedError{Project: r.Project, Want: r.Revision, Have: old.Revision}
 		case "a lost write is written again":
 		default:
 			return old, nil
 		}
 	} else if old.Revision != r.Revision && d.bug != "any revision is changed" && !(d.bug == "creates over a row" && r.Revision == 0) {
-		return refdbdriver.Project{}, &refdbdriver.ProjectChangedError{Project: r.Project, Want: r.Revision, Have: old.Revision}
+		return driver.Project{}, &driver.ProjectChangedError{Project: r.Project, Want: r.Revision, Have: old.Revision}
 	}
 	last := old.Revision
 	if d.bug != "revisions per project" {
@@ -65,10 +65,10 @@ func (d *driver) PutProject(ctx context.Context, r refdbdriver.ProjectRequest) (
 			d.pause(d.bug)
 		}
 		if have := d.projects[r.Project].Revision; have != r.Revision {
-			return refdbdriver.Project{}, &refdbdriver.ProjectChangedError{Project: r.Project, Want: r.Revision, Have: have}
+			return driver.Project{}, &driver.ProjectChangedError{Project: r.Project, Want: r.Revision, Have: have}
 		}
 	}
-	p := refdbdriver.Project{Project: r.Project, ID: r.ID, Rules: r.Rules, Mode: r.Mode, Store: r.Store, Revision: last + 1, Time: now(), Op: r.Op}
+	p := driver.Project{Project: r.Project, ID: r.ID, Rules: r.Rules, Mode: r.Mode, Store: r.Store, Revision: last + 1, Time: now(), Op: r.Op}
 	if d.bug == "what is stored is forgotten" {
 		p.Store = ""
 	}
@@ -76,7 +76,7 @@ func (d *driver) PutProject(ctx context.Context, r refdbdriver.ProjectRequest) (
 	return p, nil
 }
 
-func (d *driver) Record(ctx context.Context, e refdbdriver.AuditEntry) (time.Time, error) {
+func (d *connection) Record(ctx context.Context, e driver.AuditEntry) (time.Time, error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return time.Time{}, err
@@ -89,7 +89,7 @@ func (d *driver) Record(ctx context.Context, e refdbdriver.AuditEntry) (time.Tim
 	return e.Time, nil
 }
 
-func (d *driver) Conclude(ctx context.Context, c refdbdriver.AuditCursor, outcome string) (bool, error) {
+func (d *connection) Conclude(ctx context.Context, c driver.AuditCursor, outcome string) (bool, error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return false, err
@@ -107,17 +107,17 @@ func (d *driver) Conclude(ctx context.Context, c refdbdriver.AuditCursor, outcom
 	return there, nil
 }
 
-func (d *driver) Audit(ctx context.Context, q refdbdriver.AuditQuery) (page refdbdriver.AuditPage, err error) {
+func (d *connection) Audit(ctx context.Context, q driver.AuditQuery) (page driver.AuditPage, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return page, err
 	}
 	defer end()
-	compare := func(a, b refdbdriver.AuditCursor) int {
+	compare := func(a, b driver.AuditCursor) int {
 		return cmp.Or(a.Time.Compare(b.Time), strings.Compare(a.ID, b.ID))
 	}
 	all := slices.Clone(d.audit)
-	slices.SortFunc(all, func(a, b refdbdriver.AuditEntry) int {
+	slices.SortFunc(all, func(a, b driver.AuditEntry) int {
 		if d.bug == "entries without order" {
 			return strings.Compare(a.ID, b.ID)
 		}

@@ -5,12 +5,12 @@ import (
 	"slices"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
 // rowOf returns the row of a ref as package queue has it.
-func (d *driver) rowOf(k key, owner, nonce string) queue.Row {
+func (d *connection) rowOf(k key, owner, nonce string) queue.Row {
 	row, ok := d.standing(k)
 	if !ok {
 		return queue.Row{}
@@ -19,7 +19,7 @@ func (d *driver) rowOf(k key, owner, nonce string) queue.Row {
 }
 
 // decide returns what package queue decides about r, changed by the bug.
-func (d *driver) decide(r refdbdriver.AcquireRequest) queue.Verdict {
+func (d *connection) decide(r driver.AcquireRequest) queue.Verdict {
 	rows := make([]queue.Row, len(r.Refs))
 	for i, ref := range r.Refs {
 		rows[i] = d.rowOf(key{r.Project, ref}, r.Owner, r.Nonce)
@@ -42,10 +42,10 @@ func (d *driver) decide(r refdbdriver.AcquireRequest) queue.Verdict {
 	}
 	switch d.bug {
 	case "nobody waits":
-		r.Waiter = refdbdriver.Waiter{}
+		r.Waiter = driver.Waiter{}
 	case "all wait":
 		if r.Waiter.ID == "" {
-			r.Waiter = refdbdriver.Waiter{ID: "somebody", Turn: time.Minute, Channel: "c"}
+			r.Waiter = driver.Waiter{ID: "somebody", Turn: time.Minute, Channel: "c"}
 		}
 	case "tickets are new each time":
 		r.Waiter.Place.Ticket = time.Time{}
@@ -80,7 +80,7 @@ func (d *driver) decide(r refdbdriver.AcquireRequest) queue.Verdict {
 }
 
 // leave applies a decision to a row, and wakes the waiter that the row is now reserved for.
-func (d *driver) leave(k key, a queue.RowUpdate) {
+func (d *connection) leave(k key, a queue.RowUpdate) {
 	row := d.locks[k]
 	switch a.Action {
 	case queue.SetQueue:
@@ -115,10 +115,10 @@ func (d *driver) leave(k key, a queue.RowUpdate) {
 }
 
 // end ends a lock, which goes to next or to the first waiter.
-func (d *driver) end(k key, next refdbdriver.Waiter) {
+func (d *connection) end(k key, next driver.Waiter) {
 	row, _ := d.standing(k)
 	if d.bug == "the next is not preferred" {
-		next = refdbdriver.Waiter{}
+		next = driver.Waiter{}
 	}
 	q := slices.Clone(row.queue)
 	if d.bug == "the next is preferred for ever" && next.ID != "" || d.bug == "polls are never waited for" && len(q) > 0 && q[0].Channel == "" {
@@ -151,21 +151,21 @@ func (d *driver) end(k key, next refdbdriver.Waiter) {
 		}
 	}
 	if d.bug != "the next is not woken" {
-		d.send(next.Channel, refdbdriver.Wakeup{Project: k.project, Ref: k.ref, Waiter: next.ID})
+		d.send(next.Channel, driver.Wakeup{Project: k.project, Ref: k.ref, Waiter: next.ID})
 	}
 }
 
 // endBy is end for a method that has a bug of its own.
-func (d *driver) endBy(method string, k key) {
+func (d *connection) endBy(method string, k key) {
 	if d.bug == method+" hand nothing on" {
 		delete(d.locks, k)
 		return
 	}
-	d.end(k, refdbdriver.Waiter{})
+	d.end(k, driver.Waiter{})
 }
 
 // withdraw takes a waiter out of the queue of a lock.
-func (d *driver) withdraw(k key, id string) {
+func (d *connection) withdraw(k key, id string) {
 	if d.bug == "nobody gives up" || d.bug == "only the kept give up" && !d.locks[k].Reserved() {
 		return
 	}
@@ -177,37 +177,38 @@ func (d *driver) withdraw(k key, id string) {
 	d.leave(k, queue.Withdraw(row, id, now()))
 }
 
-// wake tells the first of a queue that it may have the lock, and the second that it may after a turn.
-func (d *driver) wake(k key, q queue.Queue, turn time.Duration) {
+// wake tells the first of a queue that it may have the lock, and the second that it may after a
+// turn.
+func (d *connection) wake(k key, q queue.Queue, turn time.Duration) {
 	if len(q) == 0 || d.bug == "wakes nobody" {
 		return
 	}
 	if d.bug == "wakes the last" {
 		slices.Reverse(q)
 	}
-	d.send(q[0].Channel, refdbdriver.Wakeup{Project: k.project, Ref: k.ref, Waiter: q[0].ID})
+	d.send(q[0].Channel, driver.Wakeup{Project: k.project, Ref: k.ref, Waiter: q[0].ID})
 	if len(q) > 1 && turn > 0 && d.bug != "the second is not told" {
 		if d.bug == "the second is woken at once" {
 			turn = 0
 		}
-		d.send(q[1].Channel, refdbdriver.Wakeup{Project: k.project, Ref: k.ref, Waiter: q[1].ID, After: turn})
+		d.send(q[1].Channel, driver.Wakeup{Project: k.project, Ref: k.ref, Waiter: q[1].ID, After: turn})
 	}
 }
 
-func (d *driver) send(channel string, w refdbdriver.Wakeup) {
+func (d *connection) send(channel string, w driver.Wakeup) {
 	select {
 	case d.channels[channel] <- w:
 	default: // nobody listens
 	}
 }
 
-func (d *driver) Listen(ctx context.Context, channel string, started func(), wake func(refdbdriver.Wakeup)) error {
+func (d *connection) Listen(ctx context.Context, channel string, started func(), wake func(driver.Wakeup)) error {
 	d.mu.Lock()
 	if d.bug == "one listener" {
 		delete(d.channels, d.listening)
 		d.listening = channel
 	}
-	c := make(chan refdbdriver.Wakeup, 100)
+	c := make(chan driver.Wakeup, 100)
 	d.channels[channel] = c
 	d.mu.Unlock()
 	defer func() {

@@ -8,11 +8,11 @@ import (
 	"slices"
 	"strings"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
-func (d *driver) Get(ctx context.Context, project string, refs []string) ([]refdbdriver.Ref, error) {
+func (d *connection) Get(ctx context.Context, project string, refs []string) ([]driver.Ref, error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -21,8 +21,8 @@ func (d *driver) Get(ctx context.Context, project string, refs []string) ([]refd
 	return d.rows(project, refs), nil
 }
 
-func (d *driver) rows(project string, refs []string) []refdbdriver.Ref {
-	var rows []refdbdriver.Ref
+func (d *connection) rows(project string, refs []string) []driver.Ref {
+	var rows []driver.Ref
 	for _, ref := range refs {
 		if r, ok := d.refs[key{project, ref}]; ok && !(d.bug == "no tombstones" && r.Value.IsDeleted()) {
 			rows = append(rows, r)
@@ -32,13 +32,13 @@ func (d *driver) rows(project string, refs []string) []refdbdriver.Ref {
 	return rows
 }
 
-func (d *driver) List(ctx context.Context, q refdbdriver.RefQuery) (refdbdriver.RefPage, error) {
+func (d *connection) List(ctx context.Context, q driver.RefQuery) (driver.RefPage, error) {
 	end, err := d.begin(ctx)
 	if err != nil {
-		return refdbdriver.RefPage{}, err
+		return driver.RefPage{}, err
 	}
 	defer end()
-	var page refdbdriver.RefPage
+	var page driver.RefPage
 	keys := slices.SortedFunc(maps.Keys(d.refs), key.compare)
 	if d.bug == "order of a language" {
 		slices.SortStableFunc(keys, func(a, b key) int { return strings.Compare(strings.ToLower(a.ref), strings.ToLower(b.ref)) })
@@ -64,13 +64,13 @@ func (d *driver) List(ctx context.Context, q refdbdriver.RefQuery) (refdbdriver.
 	return page, nil
 }
 
-func (d *driver) Summaries(ctx context.Context, q refdbdriver.SummaryQuery) (page refdbdriver.SummaryPage, err error) {
+func (d *connection) Summaries(ctx context.Context, q driver.SummaryQuery) (page driver.SummaryPage, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return page, err
 	}
 	defer end()
-	all := make(map[string]refdbdriver.ProjectSummary)
+	all := make(map[string]driver.ProjectSummary)
 	for k, r := range d.refs {
 		p := all[k.project]
 		if r.Value.IsDeleted() && d.bug != "tombstones are refs" {
@@ -85,7 +85,7 @@ func (d *driver) Summaries(ctx context.Context, q refdbdriver.SummaryQuery) (pag
 	}
 	for k := range d.locks {
 		p, known := all[k.project]
-		if strings.HasPrefix(k.project, refdbdriver.ReclaimPrefix) && d.bug != "markers are locks" || !known && d.bug == "locks are no projects" {
+		if strings.HasPrefix(k.project, driver.ReclaimPrefix) && d.bug != "markers are locks" || !known && d.bug == "locks are no projects" {
 			continue
 		}
 		p.Locks++
@@ -123,7 +123,7 @@ func lastOf[T any](bug string, page []T, limit int) (row T, ok bool) {
 }
 
 // hasPrefix compares bytes or, with the bug, like SQL's LIKE.
-func (d *driver) hasPrefix(s, prefix string) bool {
+func (d *connection) hasPrefix(s, prefix string) bool {
 	if d.bug == "prefix by like" {
 		return like(s, prefix+"%")
 	}
@@ -141,13 +141,13 @@ func like(s, pattern string) bool {
 	}
 }
 
-func (d *driver) States(ctx context.Context, project string, refs []string) ([]refdbdriver.State, error) {
+func (d *connection) States(ctx context.Context, project string, refs []string) ([]driver.State, error) {
 	end, err := d.beginWrite(ctx, "States")
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	var states []refdbdriver.State
+	var states []driver.State
 	for _, ref := range refs {
 		k := key{project, ref}
 		row, known := d.refs[k]
@@ -156,7 +156,7 @@ func (d *driver) States(ctx context.Context, project string, refs []string) ([]r
 		if !known && (!locked || d.bug == "states of rows only") {
 			continue
 		}
-		s := refdbdriver.State{Ref: ref, Value: row.Value}
+		s := driver.State{Ref: ref, Value: row.Value}
 		if locked && !(d.bug == "states without stale locks" && lock.Stale()) {
 			s.Lock = &lock.LockInfo
 		}
@@ -165,7 +165,7 @@ func (d *driver) States(ctx context.Context, project string, refs []string) ([]r
 	return states, nil
 }
 
-func (d *driver) Update(ctx context.Context, r refdbdriver.UpdateRequest) error {
+func (d *connection) Update(ctx context.Context, r driver.UpdateRequest) error {
 	end, err := d.beginWrite(ctx, "Update")
 	if err != nil {
 		return err
@@ -189,28 +189,28 @@ func (d *driver) Update(ctx context.Context, r refdbdriver.UpdateRequest) error 
 			}
 		}
 		if len(lost) > 0 {
-			return fmt.Errorf("updating: %w", &refdbdriver.LostError{Project: r.Project, Refs: lost})
+			return fmt.Errorf("updating: %w", &driver.LostError{Project: r.Project, Refs: lost})
 		}
 		d.pause("fence before transaction")
 	}
-	var holders []refdbdriver.LockInfo
+	var holders []driver.LockInfo
 	for _, u := range r.Updates {
 		row, ok := d.standing(key{r.Project, u.Ref})
-		heeded := r.Locks == refdbdriver.MandatoryLocks || row.Intended() && d.bug != "advisory passes intents"
+		heeded := r.Locks == driver.MandatoryLocks || row.Intended() && d.bug != "advisory passes intents"
 		if ok && heeded && !own[key{r.Project, u.Ref}] && !(d.bug == "fence passes all" && r.Fence != nil) {
 			holders = append(holders, row.LockInfo)
 		}
 	}
-	var conflicts []refdbdriver.NameConflict
+	var conflicts []driver.NameConflict
 	if r.GitNames && d.bug != "updates are not judged" || d.bug == "all updates are judged" {
-		var intents []refdbdriver.LockInfo
+		var intents []driver.LockInfo
 		intents, conflicts = d.excluding(r.Project, r.Updates)
-		holders = slices.SortedFunc(slices.Values(slices.Concat(holders, intents)), func(a, b refdbdriver.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
+		holders = slices.SortedFunc(slices.Values(slices.Concat(holders, intents)), func(a, b driver.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
 		d.pause("looks at names before transaction")
 	}
 	locked := anyFresh(holders) && d.bug != "no mandatory locks"
 	if locked && d.bug != "mismatch before lock" {
-		return fmt.Errorf("updating: %w", &refdbdriver.LockedError{Holders: d.refusing(holders)})
+		return fmt.Errorf("updating: %w", &driver.LockedError{Holders: d.refusing(holders)})
 	}
 	if d.bug == "stale ended though refused" {
 		d.endStale(holders)
@@ -225,13 +225,13 @@ func (d *driver) Update(ctx context.Context, r refdbdriver.UpdateRequest) error 
 		}
 	}
 	if len(mismatches) > 0 {
-		return fmt.Errorf("updating: %w", &refdbdriver.MismatchError{Project: r.Project, Mismatches: mismatches})
+		return fmt.Errorf("updating: %w", &driver.MismatchError{Project: r.Project, Mismatches: mismatches})
 	}
 	if locked {
-		return fmt.Errorf("updating: %w", &refdbdriver.LockedError{Holders: d.refusing(holders)})
+		return fmt.Errorf("updating: %w", &driver.LockedError{Holders: d.refusing(holders)})
 	}
 	if len(conflicts) > 0 {
-		return fmt.Errorf("updating: %w", &refdbdriver.NameConflictError{Project: r.Project, Conflicts: conflicts})
+		return fmt.Errorf("updating: %w", &driver.NameConflictError{Project: r.Project, Conflicts: conflicts})
 	}
 	if d.bug != "stale locks stay" {
 		d.endStale(holders)
@@ -241,16 +241,16 @@ func (d *driver) Update(ctx context.Context, r refdbdriver.UpdateRequest) error 
 }
 
 // stands reports whether the lock on a ref is the fence's.
-func (d *driver) stands(project, ref string, f *refdbdriver.Fence) bool {
+func (d *connection) stands(project, ref string, f *driver.Fence) bool {
 	row, ok := d.locks[key{project, ref}]
 	same := row.Token == f.Token && (row.Owner == f.Owner || d.bug == "owner ignored by fences")
 	return ok && (same || d.bug == "fence by name") &&
 		(!row.Intended() || d.bug == "fence passes intents") &&
 		!(d.bug == "fence by age" && now().Sub(row.Heartbeat) > row.StaleAfter) &&
-		d.remembers(refdbdriver.LockID{Project: project, Ref: ref, Owner: f.Owner, Token: f.Token})
+		d.remembers(driver.LockID{Project: project, Ref: ref, Owner: f.Owner, Token: f.Token})
 }
 
-func (d *driver) mismatches(r refdbdriver.UpdateRequest) (mismatches []refdbdriver.Mismatch) {
+func (d *connection) mismatches(r driver.UpdateRequest) (mismatches []driver.Mismatch) {
 	for _, u := range r.Updates {
 		row, known := d.refs[key{r.Project, u.Ref}]
 		ok := row.Value == u.Old || row.Value.IsAbsent() && u.Old.IsAbsent() || !known && r.Adopt
@@ -265,21 +265,21 @@ func (d *driver) mismatches(r refdbdriver.UpdateRequest) (mismatches []refdbdriv
 			ok = ok || strings.EqualFold(string(row.Value), string(u.Old))
 		}
 		if !ok {
-			mismatches = append(mismatches, refdbdriver.Mismatch{Ref: u.Ref, Want: u.Old, Have: row.Value})
+			mismatches = append(mismatches, driver.Mismatch{Ref: u.Ref, Want: u.Old, Have: row.Value})
 			if d.bug == "first mismatch only" {
 				return mismatches
 			}
 		} else if d.bug == "not all or nothing" {
-			d.put(r.Project, []refdbdriver.Ref{{Name: u.Ref, Value: u.New, Time: now(), Op: r.ID}}, r.Origin)
+			d.put(r.Project, []driver.Ref{{Name: u.Ref, Value: u.New, Time: now(), Op: r.ID}}, r.Origin)
 		}
 	}
 	return mismatches
 }
 
-func (d *driver) write(r refdbdriver.UpdateRequest) {
-	var rows []refdbdriver.Ref
+func (d *connection) write(r driver.UpdateRequest) {
+	var rows []driver.Ref
 	for _, u := range r.Updates {
-		row := refdbdriver.Ref{Name: u.Ref, Value: u.New, Time: now(), Op: r.ID}
+		row := driver.Ref{Name: u.Ref, Value: u.New, Time: now(), Op: r.ID}
 		if d.bug == "op of the first" {
 			if old, ok := d.refs[key{r.Project, u.Ref}]; ok {
 				row.Op = old.Op
@@ -290,19 +290,19 @@ func (d *driver) write(r refdbdriver.UpdateRequest) {
 			continue
 		}
 		if d.bug == "writes row by row" {
-			d.put(r.Project, []refdbdriver.Ref{row}, r.Origin)
+			d.put(r.Project, []driver.Ref{row}, r.Origin)
 			d.pause(d.bug)
 			continue
 		}
 		rows = append(rows, row)
 		if d.bug == "records what was expected" {
-			d.refs[key{r.Project, u.Ref}] = refdbdriver.Ref{Name: u.Ref, Value: u.Old}
+			d.refs[key{r.Project, u.Ref}] = driver.Ref{Name: u.Ref, Value: u.Old}
 		}
 	}
 	d.put(r.Project, rows, r.Origin)
 }
 
-func (d *driver) endStale(locks []refdbdriver.LockInfo) {
+func (d *connection) endStale(locks []driver.LockInfo) {
 	for _, l := range locks {
 		k := key{l.Project, l.Ref}
 		row := d.rowOf(k, "", "")
@@ -316,27 +316,27 @@ func (d *driver) endStale(locks []refdbdriver.LockInfo) {
 	}
 }
 
-func (d *driver) Remove(ctx context.Context, r refdbdriver.RemoveRequest) (int, error) {
+func (d *connection) Remove(ctx context.Context, r driver.RemoveRequest) (int, error) {
 	end, err := d.beginWrite(ctx, "Remove")
 	if err != nil {
 		return 0, err
 	}
 	defer end()
-	var holders []refdbdriver.LockInfo
+	var holders []driver.LockInfo
 	for k := range d.locks {
 		if row, _ := d.standing(k); d.removes(k.project, r.Project) {
 			holders = append(holders, row.LockInfo)
 		}
 	}
-	intended := slices.ContainsFunc(holders, refdbdriver.LockInfo.Intended) && d.bug != "force takes intents"
-	fresh := anyFresh(holders) && r.Locks == refdbdriver.MandatoryLocks
+	intended := slices.ContainsFunc(holders, driver.LockInfo.Intended) && d.bug != "force takes intents"
+	fresh := anyFresh(holders) && r.Locks == driver.MandatoryLocks
 	if (intended || fresh) && d.bug != "removes under locks" {
-		return 0, fmt.Errorf("removing: %w", &refdbdriver.LockedError{Holders: d.refusing(holders)})
+		return 0, fmt.Errorf("removing: %w", &driver.LockedError{Holders: d.refusing(holders)})
 	}
 	d.pause("removes after looking")
 	d.position++
-	n, left := d.delete(r.Project, r.Limit, r.Origin, func(refdbdriver.Ref) bool { return true })
-	if left == 0 || d.bug == "locks go first" || d.bug == "force takes locks first" && r.Locks == refdbdriver.AdvisoryLocks {
+	n, left := d.delete(r.Project, r.Limit, r.Origin, func(driver.Ref) bool { return true })
+	if left == 0 || d.bug == "locks go first" || d.bug == "force takes locks first" && r.Locks == driver.AdvisoryLocks {
 		for _, l := range holders {
 			k := key{l.Project, l.Ref}
 			if d.bug != "removals wake nobody" {
@@ -348,7 +348,7 @@ func (d *driver) Remove(ctx context.Context, r refdbdriver.RemoveRequest) (int, 
 	return n, nil
 }
 
-func (d *driver) PurgeTombstones(ctx context.Context, r refdbdriver.TombstoneRequest) (int, error) {
+func (d *connection) PurgeTombstones(ctx context.Context, r driver.TombstoneRequest) (int, error) {
 	end, err := d.beginWrite(ctx, "PurgeTombstones")
 	if err != nil {
 		return 0, err
@@ -357,11 +357,11 @@ func (d *driver) PurgeTombstones(ctx context.Context, r refdbdriver.TombstoneReq
 	if d.bug == "tombstones heed locks" {
 		for k := range d.locks {
 			if row, _ := d.standing(k); k.project == r.Project && !row.Stale() {
-				return 0, fmt.Errorf("purging: %w", &refdbdriver.LockedError{Holders: []refdbdriver.LockInfo{row.LockInfo}})
+				return 0, fmt.Errorf("purging: %w", &driver.LockedError{Holders: []driver.LockInfo{row.LockInfo}})
 			}
 		}
 	}
-	n, left := d.delete(r.Project, r.Limit, refdbdriver.Origin{}, func(ref refdbdriver.Ref) bool {
+	n, left := d.delete(r.Project, r.Limit, driver.Origin{}, func(ref driver.Ref) bool {
 		return ref.Value.IsDeleted() && (now().Sub(ref.Time) >= r.OlderThan || d.bug == "purges young tombstones")
 	})
 	if d.bug == "tombstones take locks" && left == 0 {
@@ -370,13 +370,13 @@ func (d *driver) PurgeTombstones(ctx context.Context, r refdbdriver.TombstoneReq
 	return n, nil
 }
 
-func (d *driver) removes(project, asked string) bool {
+func (d *connection) removes(project, asked string) bool {
 	return project == asked || d.bug == "removes by prefix" && strings.HasPrefix(project, asked)
 }
 
 // delete deletes at most limit refs of a project that match, and returns how many it deleted and
 // how many are left.
-func (d *driver) delete(project string, limit int, by refdbdriver.Origin, match func(refdbdriver.Ref) bool) (n, left int) {
+func (d *connection) delete(project string, limit int, by driver.Origin, match func(driver.Ref) bool) (n, left int) {
 	for _, k := range slices.SortedFunc(maps.Keys(d.refs), key.compare) {
 		switch {
 		case !d.removes(k.project, project) || !match(d.refs[k]):
@@ -384,7 +384,7 @@ func (d *driver) delete(project string, limit int, by refdbdriver.Origin, match 
 			left++
 		default:
 			if old := d.refs[k].Value; (!old.IsDeleted() || d.bug == "purges are changes") && d.bug != "removals are no changes" {
-				d.record(k, old, refdbdriver.Unknown, by)
+				d.record(k, old, driver.Unknown, by)
 			}
 			delete(d.refs, k)
 			n++
@@ -394,9 +394,9 @@ func (d *driver) delete(project string, limit int, by refdbdriver.Origin, match 
 }
 
 // refusing returns those of locks that a refusal names.
-func (d *driver) refusing(locks []refdbdriver.LockInfo) []refdbdriver.LockInfo {
+func (d *connection) refusing(locks []driver.LockInfo) []driver.LockInfo {
 	if d.bug == "a refusal names what is kept for nobody" {
 		return locks
 	}
-	return slices.DeleteFunc(slices.Clone(locks), refdbdriver.LockInfo.Idle)
+	return slices.DeleteFunc(slices.Clone(locks), driver.LockInfo.Idle)
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest"
 )
@@ -20,14 +20,14 @@ type memory struct {
 	bug string
 
 	mu       sync.Mutex
-	refs     map[key]refdbdriver.Ref
+	refs     map[key]driver.Ref
 	locks    map[key]lockRow
-	intents  map[intentKey]refdbdriver.Intent
-	channels map[string]chan refdbdriver.Wakeup
-	mark     refdbdriver.Token
+	intents  map[intentKey]driver.Intent
+	channels map[string]chan driver.Wakeup
+	mark     driver.Token
 	reserved int64 // revision, if it has the bug to give them out of turn
-	projects map[string]refdbdriver.Project
-	audit    []refdbdriver.AuditEntry
+	projects map[string]driver.Project
+	audit    []driver.AuditEntry
 	packs    map[string]*packRow
 	orphans  map[string]map[int][]byte // parts of packs that were deleted
 	history
@@ -41,19 +41,19 @@ func (k key) compare(o key) int {
 }
 
 type lockRow struct {
-	refdbdriver.LockInfo // except its Age
-	nonce                string
-	queue                queue.Queue
+	driver.LockInfo // except its Age
+	nonce           string
+	queue           queue.Queue
 }
 
-var _ refdbdriver.Notifier = (*driver)(nil)
+var _ driver.Notifier = (*connection)(nil)
 
 var _ refdbtest.Database = (*memory)(nil)
 
 func newMemory(bug string) *memory {
 	return &memory{
-		bug: bug, refs: make(map[key]refdbdriver.Ref), locks: make(map[key]lockRow),
-		intents: make(map[intentKey]refdbdriver.Intent), channels: make(map[string]chan refdbdriver.Wakeup), projects: make(map[string]refdbdriver.Project),
+		bug: bug, refs: make(map[key]driver.Ref), locks: make(map[key]lockRow),
+		intents: make(map[intentKey]driver.Intent), channels: make(map[string]chan driver.Wakeup), projects: make(map[string]driver.Project),
 		packs: make(map[string]*packRow), orphans: make(map[string]map[int][]byte), history: newHistory(), admission: newAdmission(),
 	}
 }
@@ -70,8 +70,8 @@ func (m *memory) URL() string       { return "memory:" }
 func (m *memory) Rounds() int       { return 50 }
 func (m *memory) FutureTimes() bool { return true }
 
-func (m *memory) Open(tb testing.TB) refdbdriver.Driver {
-	d := &driver{memory: m, taken: make(map[refdbdriver.LockID]bool)}
+func (m *memory) Open(tb testing.TB) driver.Driver {
+	d := &connection{memory: m, taken: make(map[driver.LockID]bool)}
 	tb.Cleanup(func() { d.Close() })
 	return d
 }
@@ -89,13 +89,13 @@ func (m *memory) Age(tb testing.TB, project, ref string, d time.Duration) {
 	m.locks[k] = row
 }
 
-func (m *memory) InsertLock(tb testing.TB, l refdbdriver.LockInfo) {
+func (m *memory) InsertLock(tb testing.TB, l driver.LockInfo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := now()
-	l.Heartbeat, l.StaleAfter = now.Add(-l.Age), refdbdriver.DefaultStaleAfter
+	l.Heartbeat, l.StaleAfter = now.Add(-l.Age), driver.DefaultStaleAfter
 	if l.Token == 0 {
-		l.Token = refdbdriver.TokenOf(now)
+		l.Token = driver.TokenOf(now)
 	}
 	m.locks[key{l.Project, l.Ref}] = lockRow{LockInfo: l}
 }
@@ -105,14 +105,14 @@ func (m *memory) TakeOver(tb testing.TB, project, ref, owner string) {
 	defer m.mu.Unlock()
 	k := key{project, ref}
 	row, now := m.locks[k], now()
-	row.Heartbeat, row.Token, row.Owner = now, max(refdbdriver.TokenOf(now), row.Token+1), owner
+	row.Heartbeat, row.Token, row.Owner = now, max(driver.TokenOf(now), row.Token+1), owner
 	m.locks[k] = row
 }
 
-func (m *memory) InsertRef(tb testing.TB, project, ref string, v refdbdriver.Value) {
+func (m *memory) InsertRef(tb testing.TB, project, ref string, v driver.Value) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.refs[key{project, ref}] = refdbdriver.Ref{Name: ref, Value: v, Time: now()}
+	m.refs[key{project, ref}] = driver.Ref{Name: ref, Value: v, Time: now()}
 }
 
 // Exec understands the few statements that the suite uses.
@@ -151,7 +151,7 @@ func (m *memory) Exec(tb testing.TB, sql string, _ ...any) {
 	}
 }
 
-func (m *memory) RowLock(tb testing.TB, project, ref string) (refdbdriver.LockInfo, bool) {
+func (m *memory) RowLock(tb testing.TB, project, ref string) (driver.LockInfo, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	row, ok := m.locks[key{project, ref}]
@@ -160,17 +160,17 @@ func (m *memory) RowLock(tb testing.TB, project, ref string) (refdbdriver.LockIn
 
 func now() time.Time { return time.Now().Round(0).Truncate(time.Microsecond) }
 
-// A driver is the driver of one process.
-type driver struct {
+// A connection is the driver of one process.
+type connection struct {
 	*memory
 	closed bool
 
-	taken     map[refdbdriver.LockID]bool // what it acquired, if it has the bug to remember that
-	listening string                      // the one channel, if it has the bug to have one only
+	taken     map[driver.LockID]bool // what it acquired, if it has the bug to remember that
+	listening string                 // the one channel, if it has the bug to have one only
 }
 
 // begin starts a transaction, which ends with the function it returns.
-func (d *driver) begin(ctx context.Context) (end func(), err error) {
+func (d *connection) begin(ctx context.Context) (end func(), err error) {
 	if err := ctx.Err(); err != nil && d.bug != "context ignored" {
 		return nil, err
 	}
@@ -183,7 +183,7 @@ func (d *driver) begin(ctx context.Context) (end func(), err error) {
 }
 
 // pause unlocks the database for a moment, if it has the bug to interrupt transactions there.
-func (d *driver) pause(bug string) {
+func (d *connection) pause(bug string) {
 	if d.bug == bug {
 		d.mu.Unlock()
 		time.Sleep(200 * time.Microsecond)
@@ -191,7 +191,7 @@ func (d *driver) pause(bug string) {
 	}
 }
 
-func (d *driver) Close() error {
+func (d *connection) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed && d.bug == "closes once" {

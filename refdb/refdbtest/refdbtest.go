@@ -37,9 +37,9 @@ import (
 	"testing"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/db"
-	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/driver"
+	rows "github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/race"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
@@ -52,31 +52,31 @@ type Database interface {
 	URL() string
 	// Open returns another driver on the database, as another process would
 	// have it. It is closed when tb ends.
-	Open(tb testing.TB) refdbdriver.Driver
+	Open(tb testing.TB) driver.Driver
 	// Age moves the heartbeat of a lock back by d; forward, if d is negative.
 	Age(tb testing.TB, project, ref string, d time.Duration)
 	// InsertLock writes a lock as Gerrit's plugin would: with Project, Ref,
 	// Owner, a heartbeat of the database's time less Age, and Token or, if that
 	// is 0, the database's time. All other columns are NULL.
-	InsertLock(tb testing.TB, l refdbdriver.LockInfo)
+	InsertLock(tb testing.TB, l driver.LockInfo)
 	// TakeOver takes a lock over as Gerrit's plugin would: it sets the heartbeat and
 	// the token to the database's time, which is later than the old token, and the
 	// owner. All other columns stay.
 	TakeOver(tb testing.TB, project, ref, owner string)
 	// InsertRef writes a ref as Gerrit's plugin would: without an operation.
-	InsertRef(tb testing.TB, project, ref string, v refdbdriver.Value)
+	InsertRef(tb testing.TB, project, ref string, v driver.Value)
 	// Exec executes a statement in the database's own dialect. The suite's few statements
 	// are plain SQL on the tables locks and refs, without arguments.
 	Exec(tb testing.TB, sql string, args ...any)
 	// RowLock reads the row of a lock.
-	RowLock(tb testing.TB, project, ref string) (l refdbdriver.LockInfo, ok bool)
+	RowLock(tb testing.TB, project, ref string) (l driver.LockInfo, ok bool)
 }
 
 // Run checks everything, on one database per topic, and some rows on their own. Topics, and the
 // rows in them, run in parallel.
 func Run(t *testing.T, open func(testing.TB) Database) {
 	// The slowest first, so that no core idles at the end.
-	topics := slices.Concat(race.Topics(), db.Topics(), driver.Topics())
+	topics := slices.Concat(race.Topics(), db.Topics(), rows.Topics())
 	suite.Run(t, func(tb testing.TB) suite.Database { return open(tb) }, topics)
 }
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest"
 )
 
@@ -32,7 +32,7 @@ func TestTheSimplestDriverPassesAlternating(t *testing.T) {
 }
 
 func TestAPairNotifiesIfItsDriversDo(t *testing.T) {
-	if _, ok := refdbtest.Alternating(open)(t).Open(t).(refdbdriver.Notifier); !ok {
+	if _, ok := refdbtest.Alternating(open)(t).Open(t).(driver.Notifier); !ok {
 		t.Error("it does not")
 	}
 }

@@ -13,15 +13,16 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// The server is the database, by its full name: a backup is always put back into a new one. To compare it in each
-// transaction would cost a round trip. So the driver reads which one is admitted when it is opened and whenever it
-// checks the schema, and in between goes by what it read last.
+// The server is the database, by its full name: a backup is always put back into a new one. To
+// compare it in each transaction would cost a round trip. So the driver reads which one is admitted
+// when it is opened and whenever it checks the schema, and in between goes by what it read last.
 
 const (
 	// admissionVersion is the version of the schema that brought the admission.
 	admissionVersion = 9
 
-	// newServer is what the row says after the migration: the next that opens the database is admitted.
+	// newServer is what the row says after the migration: the next that opens the database is
+	// admitted.
 	newServer = "new"
 
 	admittedSQL = `SELECT server, since, CURRENT_TIMESTAMP(), ARRAY(SELECT name FROM witnesses WHERE away OR without) FROM admission WHERE id = 1`
@@ -59,7 +60,8 @@ func (d *Driver) checkAdmission(ctx context.Context) error {
 	return nil
 }
 
-// requireAdmission returns ErrNotAdmitted if the database was not admitted when the driver last looked.
+// requireAdmission returns ErrNotAdmitted if the database was not admitted when the driver last
+// looked.
 func (d *Driver) requireAdmission(r request) error {
 	if d.refused.Load() {
 		return failed(r.what, driver.ErrNotAdmitted)
@@ -67,8 +69,8 @@ func (d *Driver) requireAdmission(r request) error {
 	return nil
 }
 
-// refuseBarred returns ErrNotAdmitted if the owner's site was a witness that is away or was left out of a recovery when the driver
-// last looked: it has to compare the database first.
+// refuseBarred returns ErrNotAdmitted if the owner's site was a witness that is away or was left
+// out of a recovery when the driver last looked: it has to compare the database first.
 func (d *Driver) refuseBarred(what, owner string) error {
 	site, _, _ := strings.Cut(owner, "/")
 	if barred := d.barred.Load(); barred != nil && slices.Contains(*barred, site) {

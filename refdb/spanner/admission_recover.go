@@ -12,13 +12,14 @@ import (
 )
 
 const (
-	// recoveredRefs and recoveredCost are what a step of a recovery writes at most, and endedLocks how many locks
-	// a step ends: a commit has room for maxMutations.
+	// recoveredRefs and recoveredCost are what a step of a recovery writes at most, and endedLocks
+	// how many locks a step ends: a commit has room for maxMutations.
 	recoveredRefs = 500
 	recoveredCost = maxMutations - 10_000
 	endedLocks    = 20_000
 
-	// undecidedSQL selects all lost changes of some refs, with what each ref holds and the intent on it.
+	// undecidedSQL selects all lost changes of some refs, with what each ref holds and the intent
+	// on it.
 	undecidedSQL = `
 SELECT ` + lostSQL + `,
   IFNULL((SELECT r.value FROM refs AS r WHERE r.project = lost.project AND r.ref = lost.ref), ''),
@@ -38,7 +39,8 @@ var (
 	epochColumns = []string{"first", "id", "began", "asked_by", "reason"}
 )
 
-// Recover implements driver.AdmissionStore. Tokens need not be raised: they are timestamps of commits.
+// Recover implements driver.AdmissionStore. Tokens need not be raised: they are timestamps of
+// commits.
 func (d *Driver) Recover(ctx context.Context, r driver.RecoverRequest) (driver.Recovered, error) {
 	q := request{tag: "refdb.recover", what: "recover"}
 	return changeAdmission(ctx, d, q, func(ctx context.Context, t *transaction, b *batch, row admissionRow) (answer driver.Recovered, err error) {
@@ -88,7 +90,8 @@ func (b *batch) endLeases(ctx context.Context, t *transaction) (more bool, err e
 	return n == endedLocks, err
 }
 
-// beginEpoch begins an epoch before what was written again: nothing else was written since the database was halted.
+// beginEpoch begins an epoch before what was written again: nothing else was written since the
+// database was halted.
 func (b *batch) beginEpoch(ctx context.Context, t *transaction, r driver.RecoverRequest, row admissionRow) error {
 	return t.query(ctx, spanner.NewStatement(lastEpochSQL), func(found *spanner.Row) error {
 		var last, first time.Time
@@ -140,7 +143,8 @@ func (b *batch) decideLost(ctx context.Context, t *transaction, limit int) (deci
 			b.deleteLock(ref.Project, ref.Ref)
 		}
 		for _, l := range verdict.Decided {
-			// Of what does not fit the next step says the same, unless it is about what this one wrote.
+			// Of what does not fit the next step says the same, unless it is about what this one
+			// wrote.
 			if l.Fate == driver.Opposed && b.cost > recoveredCost {
 				continue
 			}

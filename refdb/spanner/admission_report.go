@@ -20,8 +20,9 @@ const maxReported = 4000
 const (
 	prunedUptoSQL = `SELECT begun, pruned, (SELECT seen FROM witnesses WHERE name = @witness) FROM history_state`
 
-	// missingSQL selects the indices of the known changes that are not there. What is known is mostly new, so each change is looked
-	// for from the end of its ref's history: a ref may have moved a million times.
+	// missingSQL selects the indices of the known changes that are not there. What is known is
+	// mostly new, so each change is looked for from the end of its ref's history: a ref may have
+	// moved a million times.
 	missingSQL = `
 SELECT k.n FROM UNNEST(@keys) AS k
 WHERE (
@@ -121,7 +122,8 @@ func prunedUpto(ctx context.Context, query queryFunc, witness string) (upto span
 	return upto, err
 }
 
-// Report implements driver.AdmissionStore. A long one is cut into parts: the parts before the last are open.
+// Report implements driver.AdmissionStore. A long one is cut into parts: the parts before the last
+// are open.
 func (d *Driver) Report(ctx context.Context, r driver.Report) (driver.Admission, error) {
 	for len(r.Missing) > maxReported {
 		part := r
@@ -191,7 +193,8 @@ func lostAmong(ctx context.Context, t *transaction, known []driver.Known) (map[d
 	return recorded, err
 }
 
-// report records a report, of which r.Missing is missing still, and leaves in a what stands after it.
+// report records a report, of which r.Missing is missing still, and leaves in a what stands after
+// it.
 func (b *batch) report(r driver.Report, a *driver.Admission, recorded map[driver.LostCursor]driver.LostChange, now time.Time) {
 	changed, fate := rules.ReportWitnesses(a.Witnesses, r, now)
 	b.recordLost(r, fate, a, recorded)

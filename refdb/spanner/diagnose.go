@@ -68,8 +68,8 @@ func (c *client) diagnoseOptions(ctx context.Context) ([]driver.Diagnosis, error
 	}}, err
 }
 
-// diagnoseTables checks that our tables are there in that version, and that columns of times take the
-// commit timestamp.
+// diagnoseTables checks that our tables are there in that version, and that columns of times take
+// the commit timestamp.
 func (c *client) diagnoseTables(ctx context.Context, version uint) ([]driver.Diagnosis, error) {
 	found, err := spannermigrate.Catalogue(ctx, c.Single)
 	if err != nil {

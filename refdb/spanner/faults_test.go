@@ -310,7 +310,8 @@ func TestFailedQuery(t *testing.T) {
 				if !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrOutcomeUnknown) {
 					t.Errorf("%s: %v", name, err)
 				}
-				// It was given up for that, and not when its own time was over. On a busy machine, that of a beat may be over before.
+				// It was given up for that, and not when its own time was over. On a busy machine,
+				// that of a beat may be over before.
 				if name != "beat" && (err == nil || !strings.Contains(err.Error(), "the server can't be reached")) {
 					t.Errorf("%s: %v", name, err)
 				}

@@ -60,8 +60,8 @@ FROM history_state AS s`
 // A columns reads the columns of a row, as [spanner.Row.Columns] does.
 type columns func(...any) error
 
-// readHistory reads the state of the history together with the rows of a query, all as of one time. The
-// query selects n columns, and rowOf converts them; without columns there is no query.
+// readHistory reads the state of the history together with the rows of a query, all as of one time.
+// The query selects n columns, and rowOf converts them; without columns there is no query.
 func readHistory[T any](ctx context.Context, d *Driver, r request, n int, s spanner.Statement, rowOf func(columns) (T, error)) (rows []T, state driver.HistoryState, err error) {
 	text := fmt.Sprintf(stateOfHistorySQL, strings.Repeat(", NULL", n))
 	if n > 0 {
@@ -132,8 +132,8 @@ func readChange(from columns, before ...any) (c driver.Change, err error) {
 	return c, err
 }
 
-// keysOf selects the first keys of changes, in all shards. where is about history AS h and the shard
-// s; order, which is that of the index, ends in a limit.
+// keysOf selects the first keys of changes, in all shards. where is about history AS h and the
+// shard s; order, which is that of the index, ends in a limit.
 func keysOf(where string) string {
 	return `
 SELECT k.project, k.ref, k.position

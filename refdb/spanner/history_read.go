@@ -72,8 +72,8 @@ func readFound(from columns) (f found, err error) {
 	return f, err
 }
 
-// newestSQL gets the newest change of the last seconds. An index can be read in its own order only: what
-// is that new is read to its end.
+// newestSQL gets the newest change of the last seconds. An index can be read in its own order only:
+// what is that new is read to its end.
 var newestSQL = strings.Replace(changesSQL, "%", `
 SELECT k.project, k.ref, k.position
 FROM UNNEST(GENERATE_ARRAY(0, `+fmt.Sprint(shards-1)+`)) AS s, UNNEST(ARRAY(
@@ -166,8 +166,8 @@ func (d *Driver) Log(ctx context.Context, r driver.LogRequest) (p driver.LogPage
 }
 
 const (
-	// pastSQL selects refs that have a row, or changes, with their newest change up to a position and the
-	// first after it.
+	// pastSQL selects refs that have a row, or changes, with their newest change up to a position
+	// and the first after it.
 	pastSQL = `
 SELECT IFNULL(r.ref, h.ref), r.value, r.time, r.op, below.position, below.new_value, below.op, above.old_value
 FROM (SELECT ref, value, time, op FROM refs WHERE %s ORDER BY ref LIMIT @limit) AS r
@@ -214,8 +214,8 @@ func (d *Driver) Past(ctx context.Context, r driver.PastRequest) (p driver.PastP
 	return p, nil
 }
 
-// A pastRef is what the tables say about a ref: its row; the newest change up to a position; and what
-// the ref held before the first change after it. The row and the last two may be missing.
+// A pastRef is what the tables say about a ref: its row; the newest change up to a position; and
+// what the ref held before the first change after it. The row and the last two may be missing.
 type pastRef struct {
 	name       string
 	row, below refRow
@@ -227,14 +227,15 @@ func readPast(from columns) (f pastRef, err error) {
 	return f, err
 }
 
-// at returns the ref as it was at a position. ok is false if that can't be told: Gerrit's plugin, or a
-// program of the schema before the history, changed the ref without a record. Such a
-// change shows as a gap between two changes, or between the newest and the row.
+// at returns the ref as it was at a position. ok is false if that can't be told: Gerrit's plugin,
+// or a program of the schema before the history, changed the ref without a record. Such a change
+// shows as a gap between two changes, or between the newest and the row.
 func (f pastRef) at(p driver.Position) (ref driver.Ref, ok bool) {
 	before, now := f.below.ref(f.name), f.row.ref(f.name)
 	switch {
 	case f.below.value.Valid && f.above.Valid:
-		// A deleted ref loses its row when its tombstone is purged: then the next change finds it unknown.
+		// A deleted ref loses its row when its tombstone is purged: then the next change finds it
+		// unknown.
 		return before, before.Value.Equivalent(driver.Value(f.above.StringVal))
 	case f.above.Valid:
 		return driver.Ref{Name: f.name, Value: driver.Value(f.above.StringVal)}, true

@@ -125,8 +125,8 @@ func planFinish(b *batch, r *driver.FinishRequest, held driver.Fence, states []s
 		return refused
 	}
 	if len(r.Done) > MaxRefs {
-		// A program from before the history prepared it, and git has moved the refs: better without a
-		// record, as if that program had finished it, than never.
+		// A program from before the history prepared it, and git has moved the refs: better without
+		// a record, as if that program had finished it, than never.
 		b.unrecorded = true
 	}
 	for _, u := range r.Done {

@@ -35,8 +35,8 @@ func moves(r *driver.PrepareRequest, ref string) bool {
 	return found
 }
 
-// planPrepare says what becomes of r in view of what stands on its refs, and around them, and of the packs
-// that there are. There are no states if it was revoked.
+// planPrepare says what becomes of r in view of what stands on its refs, and around them, and of
+// the packs that there are. There are no states if it was revoked.
 func planPrepare(b *batch, r *driver.PrepareRequest, states []state, around []rules.Row, packs []*foundPack) (a acquisition, refused error) {
 	if len(states) == 0 {
 		return a, driver.ErrReleased
@@ -82,8 +82,8 @@ func (d *Driver) Revoke(ctx context.Context, r driver.PrepareRequest) error {
 const unrevokedSQL = `
 WHERE NOT EXISTS (SELECT 1 FROM intents WHERE project = @project AND ref = @first AND nonce = @nonce AND decision = '` + string(driver.Revoked) + `')`
 
-// unrevokedStates returns a function that reads and locks what decides about r: the states, none if r was
-// revoked, and those of its packs that there are.
+// unrevokedStates returns a function that reads and locks what decides about r: the states, none if
+// r was revoked, and those of its packs that there are.
 func unrevokedStates(r *driver.PrepareRequest, names nameQuestion, packs *[]*foundPack) func(context.Context, *transaction) ([]state, error) {
 	keys := stateKeys(rules.RefsOf(r.Updates))
 	for _, b := range r.RequiredValues {

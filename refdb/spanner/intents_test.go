@@ -145,8 +145,8 @@ func TestIntentWhoseLockIsGoneCanOnlyKeepTheOldValue(t *testing.T) {
 	}
 }
 
-// patient opens a driver whose time limits only a hang reaches: the emulator has no ranges of keys, and reads all
-// rows for each ref that is created.
+// patient opens a driver whose time limits only a hang reaches: the emulator has no ranges of keys,
+// and reads all rows for each ref that is created.
 func patient(tb testing.TB, db *dbtest.Database) *spanner.Driver {
 	d := db.Open(tb).(*spanner.Driver)
 	d.BePatient()

@@ -24,7 +24,8 @@ type key struct {
 	// whole rows: so a fenced update does not wait for its holder's beats.
 	Fence spanner.NullString `spanner:"fence"`
 	Value spanner.NullString `spanner:"value"` // the ref
-	// After and Before are the bounds of the names below, for a nameQuestion, which is not about Moved.
+	// After and Before are the bounds of the names below, for a nameQuestion, which is not about
+	// Moved.
 	After  spanner.NullString `spanner:"after"`
 	Before spanner.NullString `spanner:"before"`
 	Moved  []string           `spanner:"moved"`

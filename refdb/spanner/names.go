@@ -11,9 +11,10 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
-// belowSQL selects, for each key of a ref that is created, what decides about its name below it: the first ref that holds a value, and
-// the first whose lock stands for an intent, but for those that the request moves. The transaction locks what it reads, and
-// the gaps: who creates such a ref comes before it or after it.
+// belowSQL selects, for each key of a ref that is created, what decides about its name below it:
+// the first ref that holds a value, and the first whose lock stands for an intent, but for those
+// that the request moves. The transaction locks what it reads, and the gaps: who creates such a ref
+// comes before it or after it.
 const belowSQL = `, ARRAY(
   SELECT AS STRUCT b.ref FROM refs AS b
   WHERE b.project = @project AND b.ref > k.after AND b.ref < k.before AND b.value NOT IN ('', '` + string(driver.Deleted) + `', '` + string(driver.Deleted256) + `')
@@ -23,7 +24,8 @@ const belowSQL = `, ARRAY(
   WHERE b.project = @project AND b.ref > k.after AND b.ref < k.before AND IFNULL(b.stale_after, 0) >= @never_stale AND b.ref NOT IN UNNEST(k.moved)
   ORDER BY b.ref LIMIT 1), UNIX_MICROS(CURRENT_TIMESTAMP())`
 
-// A nameQuestion says which names decide about those of the refs that a request creates. The zero nameQuestion is about none.
+// A nameQuestion says which names decide about those of the refs that a request creates. The zero
+// nameQuestion is about none.
 type nameQuestion struct {
 	created, above []string
 	moved          []string // sorted
@@ -100,7 +102,8 @@ func (c *nameColumns) below(project string) (rows []rules.Row) {
 	return rows
 }
 
-// intentLock adds the heartbeat of a lock that stands for an intent, and so has no other than its token.
+// intentLock adds the heartbeat of a lock that stands for an intent, and so has no other than its
+// token.
 func intentLock(l driver.LockInfo, now time.Time) driver.LockInfo {
 	l.Heartbeat = l.Token.Time()
 	l.Age = now.Sub(l.Heartbeat)

@@ -103,8 +103,8 @@ func (b *batch) usePacks(r *driver.PrepareRequest, found []*foundPack, bases []r
 }
 
 const (
-	// usedPacksSQL selects what comes after a key, but nothing before the latest base. The first part of each condition is implied by the
-	// second, and bounds the range to read.
+	// usedPacksSQL selects what comes after a key, but nothing before the latest base. The first
+	// part of each condition is implied by the second, and bounds the range to read.
 	usedPacksSQL = `
 WITH latest AS (SELECT b.position, b.id FROM ` + basesSQL + ` ORDER BY b.position DESC, b.id DESC LIMIT 1)
 SELECT p.id, p.project, p.owner, p.bases, p.tips, p.base, p.position, p.parts, p.size, p.sum, TIMESTAMP_DIFF(CURRENT_TIMESTAMP(), p.time, MICROSECOND)
@@ -122,8 +122,8 @@ SELECT COUNTIF(p.position IS NOT NULL), COUNTIF(p.position IS NOT NULL AND p.bas
 FROM packs`
 )
 
-// Packs implements driver.PackStore. It asks for one pack more than the page may have. Data comes by a second request, for what the
-// database had at the time of the first.
+// Packs implements driver.PackStore. It asks for one pack more than the page may have. Data comes
+// by a second request, for what the database had at the time of the first.
 func (d *Driver) Packs(ctx context.Context, q driver.PackQuery) (page driver.PackPage, _ error) {
 	r := request{tag: "refdb.packs", what: "list packs"}
 	s := spanner.Statement{SQL: usedPacksSQL, Params: map[string]any{
@@ -273,8 +273,9 @@ func readPackSize(row *spanner.Row) (p packSize, err error) {
 	return p, err
 }
 
-// dropPacks deletes packs, at most limit and as many as fit into a transaction. It finds them without locks first, because a
-// transaction locks all rows that it reads. If others changed all of those meanwhile it goes on to more: 0 means that none is left.
+// dropPacks deletes packs, at most limit and as many as fit into a transaction. It finds them
+// without locks first, because a transaction locks all rows that it reads. If others changed all of
+// those meanwhile it goes on to more: 0 means that none is left.
 func (d *Driver) dropPacks(ctx context.Context, r request, f packFilter, limit int) (int, error) {
 	look := f.statement(`p.id, p.size`, `packs@{FORCE_INDEX=`+f.index+`} AS p`, "limit", int64(limit))
 	look.SQL += ` LIMIT @limit`
@@ -295,7 +296,8 @@ func (d *Driver) dropPacks(ctx context.Context, r request, f packFilter, limit i
 	}
 }
 
-// deletePacks deletes those packs that pass the filter, with their parts, in one transaction. It returns how many.
+// deletePacks deletes those packs that pass the filter, with their parts, in one transaction. It
+// returns how many.
 func (d *Driver) deletePacks(ctx context.Context, r request, f packFilter, packs []packSize) (int, error) {
 	ids := make([]string, len(packs))
 	for i, p := range packs {
@@ -321,7 +323,8 @@ type largePack struct {
 	first, last spanner.NullInt64 // of the parts that are there
 }
 
-// deleteLarge deletes a single pack, if it passes the filter, in pieces of so many parts. It returns 1 if it did.
+// deleteLarge deletes a single pack, if it passes the filter, in pieces of so many parts. It
+// returns 1 if it did.
 func (d *Driver) deleteLarge(ctx context.Context, r request, f packFilter, pack []packSize) (n int, err error) {
 	const first, last = `(SELECT MIN(x.number) FROM pack_parts AS x WHERE x.pack = p.id)`, `(SELECT MAX(x.number) FROM pack_parts AS x WHERE x.pack = p.id)`
 	for more := true; more && err == nil; {

@@ -192,7 +192,8 @@ func TestRoundTripsAboutPacks(t *testing.T) {
 	}
 }
 
-// A large pack goes in pieces. One that is interrupted leaves nothing that can be read, listed or used, and goes as abandoned.
+// A large pack goes in pieces. One that is interrupted leaves nothing that can be read, listed or
+// used, and goes as abandoned.
 func TestALargePackWhoseDropIsInterrupted(t *testing.T) {
 	t.Parallel()
 	const parts = 130

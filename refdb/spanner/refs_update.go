@@ -37,7 +37,8 @@ func checkRefs(updates []driver.Update) error {
 	return nil
 }
 
-// planUpdate says what r writes in view of what it found, on its refs and around them, or why it is refused.
+// planUpdate says what r writes in view of what it found, on its refs and around them, or why it is
+// refused.
 func planUpdate(b *batch, r *driver.UpdateRequest, states []state, around []rules.Row) error {
 	if rules.Updated(r.ID, rowsOf(states)) {
 		return nil

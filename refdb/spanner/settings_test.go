@@ -13,7 +13,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// What a transaction relies on is said in each, whatever the defaults of the client and the database are.
+// What a transaction relies on is said in each, whatever the defaults of the client and the
+// database are.
 func TestEachTransactionNamesItsIsolation(t *testing.T) {
 	t.Parallel()
 	var w wire

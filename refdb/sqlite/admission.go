@@ -12,10 +12,11 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite/internal/filesystem"
 )
 
-// The server is the file: a backup that is put back is another one. Each write transaction compares it
-// with the one that is admitted, which costs a prepared statement.
+// The server is the file: a backup that is put back is another one. Each write transaction compares
+// it with the one that is admitted, which costs a prepared statement.
 
-// newServer is what the row of admission says after the migration: the next that writes is admitted.
+// newServer is what the row of admission says after the migration: the next that writes is
+// admitted.
 const newServer = "new"
 
 const (
@@ -70,8 +71,8 @@ func (t *tx) isAdmitted(server string) (bool, error) {
 	return *t.admitted == server, nil
 }
 
-// refuseBarred returns driver.ErrNotAdmitted if the owner's site is a witness that is away or was left out of a recovery: it has to
-// compare the file first.
+// refuseBarred returns driver.ErrNotAdmitted if the owner's site is a witness that is away or was
+// left out of a recovery: it has to compare the file first.
 func (t *tx) refuseBarred(owner string) (refused, err error) {
 	site, _, _ := strings.Cut(owner, "/")
 	err = t.query(func(row) { refused = driver.ErrNotAdmitted }, barredWitness, site)

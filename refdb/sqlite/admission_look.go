@@ -18,8 +18,8 @@ const (
 	// Of operations: the text of a row begins with the ID and a tab, or is the ID.
 	byOperation = `op = k.op OR substr(op, 1, length(k.op) + 1) = k.op || char(9)`
 
-	// missing selects the indices of the known changes ?1 that are not there. ?2: prunedUpto. What is known is mostly
-	// new, so each change is looked for from the end of its ref's history.
+	// missing selects the indices of the known changes ?1 that are not there. ?2: prunedUpto. What
+	// is known is mostly new, so each change is looked for from the end of its ref's history.
 	missing = `
 		WITH known AS (
 			SELECT key AS i, value ->> 0 AS project, value ->> 1 AS ref, value ->> 2 AS op, value ->> 3 AS token, value ->> 4 AS at FROM json_each(?1)

@@ -11,7 +11,8 @@ import (
 const (
 	leaveOut = `UPDATE witnesses SET without = 1, since = max(since + 1, ?3) WHERE name = ?1 AND server <> ?2 AND NOT away AND NOT without`
 
-	// undecided selects all lost changes of some refs, with what each ref holds and the intent on it.
+	// undecided selects all lost changes of some refs, with what each ref holds and the intent on
+	// it.
 	undecided = `
 		SELECT ` + lostColumns + `,
 			(SELECT value FROM refs AS r WHERE r.project = lost.project AND r.ref = lost.ref),

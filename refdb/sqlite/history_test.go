@@ -12,7 +12,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
-// said returns all changes of the project, oldest first: "ref old>new op", "-" for no row and no operation.
+// said returns all changes of the project, oldest first: "ref old>new op", "-" for no row and no
+// operation.
 func said(t *testing.T, d *sqlite.Driver) string {
 	t.Helper()
 	page, err := d.Log(t.Context(), driver.LogRequest{Project: project, Limit: 1000})

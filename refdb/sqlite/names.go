@@ -7,8 +7,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
-// rowsAround finds the refs above those that are created and, of the refs below each, the first that holds a value and the first whose
-// lock stands for an intent. It leaves out those that the request moves.
+// rowsAround finds the refs above those that are created and, of the refs below each, the first
+// that holds a value and the first whose lock stands for an intent. It leaves out those that the
+// request moves.
 //
 //	?1 project  ?2 names above  ?3 created refs  ?4 moved refs
 const (

@@ -99,8 +99,9 @@ func stat(path string) error {
 	return nil
 }
 
-// checkAccess returns an error if this process can't write to the file, its -wal or its -shm. SQLite would create the last two
-// before it fails, and then their owner would lock every other user out of the database.
+// checkAccess returns an error if this process can't write to the file, its -wal or its -shm.
+// SQLite would create the last two before it fails, and then their owner would lock every other
+// user out of the database.
 func checkAccess(path string) error {
 	if !filesystem.Writable(path) {
 		return errNotWritable

@@ -12,7 +12,8 @@ import (
 var _ driver.PackStore = (*Driver)(nil)
 
 const (
-	// findPack says of a pack whether it is complete, whether a part of it is there and, if ?3, how many before that are.
+	// findPack says of a pack whether it is complete, whether a part of it is there and, if ?3, how
+	// many before that are.
 	findPack = `
 		SELECT project, parts > 0, EXISTS (SELECT 1 FROM pack_parts WHERE pack = ?1 AND number = ?2),
 			CASE WHEN ?3 THEN (SELECT count(*) FROM pack_parts WHERE pack = ?1 AND number < ?2) END
@@ -295,7 +296,8 @@ func (t *tx) dropPacks(find string, arg any, limit int) (n int, large string, er
 	return len(gone), "", nil
 }
 
-// dropPiece deletes the first parts of a pack if it has more than one transaction deletes, and reports whether it had.
+// dropPiece deletes the first parts of a pack if it has more than one transaction deletes, and
+// reports whether it had.
 func (t *tx) dropPiece(id string) (more bool, err error) {
 	var size int64
 	err = t.query(func(r row) { more, size = r.int(0) > rules.DropParts, r.int(1) }, sizeOfPiece, id, int64(rules.DropParts))

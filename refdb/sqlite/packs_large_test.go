@@ -9,7 +9,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
-// A large pack goes in pieces. One that is interrupted leaves nothing that can be read, listed or used, and goes as abandoned.
+// A large pack goes in pieces. One that is interrupted leaves nothing that can be read, listed or
+// used, and goes as abandoned.
 func TestALargePackWhoseDropIsInterrupted(t *testing.T) {
 	db := local.SQLite(t)
 	d := db.Open(t).(*sqlite.Driver)

@@ -18,7 +18,8 @@ func usingPack(id string) driver.PrepareRequest {
 	return r
 }
 
-// Packs share the positions of changes, and requests that share a transaction have positions of their own.
+// Packs share the positions of changes, and requests that share a transaction have positions of
+// their own.
 func TestPositionsOfPacksAndOfChangesAreOneCount(t *testing.T) {
 	d, _ := open(t)
 	ctx := t.Context()

@@ -14,8 +14,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
-// recordStatements records the statements that a driver executes. The function it returns takes those
-// recorded since it was last called.
+// recordStatements records the statements that a driver executes. The function it returns takes
+// those recorded since it was last called.
 func recordStatements(d *sqlite.Driver) (take func() []string) {
 	var mu sync.Mutex
 	var statements []string
@@ -85,8 +85,8 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 			}
 			return nil
 		}
-		// After each BEGIN of what writes, and in what reads the history or values with locks, comes the look which file is
-		// admitted; before intents that for their site.
+		// After each BEGIN of what writes, and in what reads the history or values with locks,
+		// comes the look which file is admitted; before intents that for their site.
 		for _, e := range []struct {
 			name string
 			want int

@@ -25,14 +25,16 @@ const (
 	OnDisk     = "local"    // its refs in the database, its objects at this site only
 )
 
-// The [driver.Project] Store of a project whose objects the database keeps. "" is for those of which it keeps none.
+// The [driver.Project] Store of a project whose objects the database keeps. "" is for those of
+// which it keeps none.
 const (
 	StoreAll     = "all"     // for ever: a site can be made from the database alone
 	StoreTransit = "transit" // until the sites have had time to unpack them
 	StoreNone    = "none"    // is "" in the configuration file
 )
 
-// HooksDir is the directory of the site's hooks in site.root, unless the configuration names another one.
+// HooksDir is the directory of the site's hooks in site.root, unless the configuration names
+// another one.
 const HooksDir = ".refdb-hooks"
 
 // Where things are unless the configuration says otherwise.
@@ -116,7 +118,8 @@ func (e Entry) Name() string {
 	return e.section + "." + e.subsection + "." + e.key
 }
 
-// ReadFile reads a file in the syntax of git-config. Git reads it, because the syntax has many special cases.
+// ReadFile reads a file in the syntax of git-config. Git reads it, because the syntax has many
+// special cases.
 func ReadFile(ctx context.Context, path string) ([]Entry, error) {
 	// Git's own message for a file that is missing does not say so.
 	f, err := os.Open(path)

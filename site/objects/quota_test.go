@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/packs"
@@ -19,7 +19,7 @@ import (
 // A droppings counts the packs that are dropped.
 type droppings struct {
 	refdb.Driver
-	refdbdriver.PackStore
+	driver.PackStore
 	n atomic.Int64
 }
 
@@ -30,8 +30,8 @@ func (d *droppings) DropPack(ctx context.Context, id string) error {
 
 func TestAPushThatStallsHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		driver := memory.New().Open()
-		dropped := &droppings{Driver: driver, PackStore: driver.(refdbdriver.PackStore)}
+		open := memory.New().Open()
+		dropped := &droppings{Driver: open, PackStore: open.(driver.PackStore)}
 		db, err := refdb.New(dropped, refdb.Options{Site: "a"})
 		if err != nil {
 			t.Fatal(err)

@@ -15,9 +15,11 @@ import (
 // Limits bound what [Source.Store] does.
 type Limits struct {
 	Bytes int64 // of a pack; more is ErrTooLarge
-	// Ask, unless nil, makes a request to the database, which may be made again: it bounds its time, and waits for a database that is away.
+	// Ask, unless nil, makes a request to the database, which may be made again: it bounds its
+	// time, and waits for a database that is away.
 	Ask func(ctx context.Context, request func(context.Context) error) error
-	// Stored, unless nil, is called after each part, with the bytes that are in the database. An error ends it.
+	// Stored, unless nil, is called after each part, with the bytes that are in the database. An
+	// error ends it.
 	Stored func(bytes int64) error
 	// Carried is up to how many bytes a pack is not stored, so that the preparation carries it.
 	Carried int
@@ -33,17 +35,18 @@ func (l Limits) ask(ctx context.Context, request func(context.Context) error) er
 // A Made pack is one that a preparation may use.
 type Made struct {
 	ID string // "" if the database has all objects
-	// Part is all of the pack if it was not stored, and Bases what it builds on, for [intents.WithPack].
+	// Part is all of the pack if it was not stored, and Bases what it builds on, for
+	// [intents.WithPack].
 	Part  *driver.PackPart
 	Bases []driver.RefValue
 }
 
-// Store makes a pack of all objects that the new values of moves reach and the database does not have yet, and stores
-// it, unless it is small, for a preparation of these moves or of some of them. The caller
-// drops a pack that is not used ([refdb.DB.DropPack]), also if there is an error.
+// Store makes a pack of all objects that the new values of moves reach and the database does not
+// have yet, and stores it, unless it is small, for a preparation of these moves or of some of them.
+// The caller drops a pack that is not used (Drop of refdb.DB.Packs), also if there is an error.
 //
-// The pack leaves out only what values reach that the database has. What else is in the repository, such as what
-// was fetched into it, other sites may never have.
+// The pack leaves out only what values reach that the database has. What else is in the repository,
+// such as what was fetched into it, other sites may never have.
 func (s Source) Store(ctx context.Context, moves []refdb.Update, l Limits) (Made, error) {
 	if s.Repo.IsShallow() {
 		return Made{}, ErrShallow
@@ -119,9 +122,10 @@ var (
 	errUncertain = errors.New("a base that the database does not have")
 )
 
-// store makes and stores one pack. If that would have more than atMost objects, which is not 0, it stores none, and the error
-// is errLarge. Certify, unless nil, is asked before anything is stored, and if the database has all objects: a preparation that carries the pack
-// compares its bases, but no other does.
+// store makes and stores one pack. If that would have more than atMost objects, which is not 0, it
+// stores none, and the error is errLarge. Certify, unless nil, is asked before anything is stored,
+// and if the database has all objects: a preparation that carries the pack compares its bases, but
+// no other does.
 func (s Source) store(ctx context.Context, tips, bases []string, atMost int, l Limits, certify func(context.Context) error) (Made, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -21,8 +21,8 @@ func Text(o driver.Origin) string {
 	return o.ID + "\t" + o.Owner + "\t" + by
 }
 
-// OfIntent returns the text by which the intents of a preparation name it. It stands where the row of a
-// revocation has its nonce, and is never equal to one: a nonce has no tab.
+// OfIntent returns the text by which the intents of a preparation name it. It stands where the row
+// of a revocation has its nonce, and is never equal to one: a nonce has no tab.
 func OfIntent(r driver.PrepareRequest) string {
 	return Text(driver.Origin{ID: r.Nonce, Owner: r.Owner, By: r.By})
 }

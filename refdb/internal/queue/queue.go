@@ -1,5 +1,5 @@
-// Package queue decides who gets a lock next. A driver that decides in Go, in a transaction,
-// calls Decide when locks are asked for, End when one ends, Purge and Pass when a purge or an update
+// Package queue decides who gets a lock next. A driver that decides in Go, in a transaction, calls
+// Decide when locks are asked for, End when one ends, Purge and Pass when a purge or an update
 // meets a row, and Withdraw when a waiter gives up. [driver.LockStore] has the rules.
 package queue
 

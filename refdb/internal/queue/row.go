@@ -24,7 +24,8 @@ func (r Row) reservedFor() (p Place, ok bool) {
 	return p, ok && driver.ReservedFor(p.Owner) == r.Lock.Owner
 }
 
-// refuses reports whether the row refuses p: it is a fresh lock, or is reserved for an earlier waiter.
+// refuses reports whether the row refuses p: it is a fresh lock, or is reserved for an earlier
+// waiter.
 func (r Row) refuses(p Place) bool {
 	if r.Lock == nil || r.Ours || r.Lock.Stale() {
 		return false
@@ -67,8 +68,9 @@ func (p Place) reserve(ended driver.LockInfo, now time.Time, q Queue) RowUpdate 
 	return a
 }
 
-// Purge says what becomes of a row that is purged. A reservation is deleted with its queue: otherwise
-// an operator would need as many purges as waiters have died. Waiters that live come back.
+// Purge says what becomes of a row that is purged. A reservation is deleted with its queue:
+// otherwise an operator would need as many purges as waiters have died. Waiters that live come
+// back.
 func Purge(lock driver.LockInfo, q Queue, now time.Time) RowUpdate {
 	if lock.Reserved() {
 		return RowUpdate{Action: Delete}

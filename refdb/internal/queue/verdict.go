@@ -9,7 +9,8 @@ import (
 
 // A Verdict is what becomes of a request for the locks on some rows.
 type Verdict struct {
-	// Refused says that a row refuses the request. Otherwise it takes all rows, each with its Queue.
+	// Refused says that a row refuses the request. Otherwise it takes all rows, each with its
+	// Queue.
 	Refused bool
 	// Others are the locks of others on the rows, stale ones too, and the reservations that refuse.
 	Others []driver.LockInfo
@@ -65,7 +66,8 @@ func (d *decision) endTurn(i int) {
 	d.After[i] = a
 }
 
-// recall adds what a row knows about the waiter: the reply to an earlier request may have been lost.
+// recall adds what a row knows about the waiter: the reply to an earlier request may have been
+// lost.
 func (d *decision) recall(r Row) {
 	was, reserved := r.reservedFor()
 	if !reserved || was.ID != d.waiter.ID {
@@ -126,8 +128,8 @@ func (d *decision) isReserved(r Row) bool {
 	return reserved && p.ID == d.waiter.ID
 }
 
-// yield says what becomes of a row that is reserved for the waiter, which can't take all rows that it
-// needs. With keeps it was passed too often, and keeps the row for another turn.
+// yield says what becomes of a row that is reserved for the waiter, which can't take all rows that
+// it needs. With keeps it was passed too often, and keeps the row for another turn.
 //
 // An intent may refuse it for ever: then it keeps nothing, and waits for nothing
 // else. Otherwise it yields to the next waiter after it, or to an earlier one if there is none, and

@@ -38,10 +38,11 @@ func Below(ref string) (after, before string) {
 	return ref + "/", ref + "0" // the byte after the slash
 }
 
-// CheckNames decides about the names of refs that a request creates. Around are rows of refs that exclude some of them and that
-// the request itself does not move, in any order: for each created ref at least the first that holds a value, and the first
-// whose lock stands for an intent. It returns these locks, which refuse the request before anything that refs hold does, and
-// the conflicts, nil if there are none.
+// CheckNames decides about the names of refs that a request creates. Around are rows of refs that
+// exclude some of them and that the request itself does not move, in any order: for each created
+// ref at least the first that holds a value, and the first whose lock stands for an intent. It
+// returns these locks, which refuse the request before anything that refs hold does, and the
+// conflicts, nil if there are none.
 func CheckNames(project string, created []string, around []Row) (locks []driver.LockInfo, conflicts *driver.NameConflictError) {
 	if len(around) == 0 {
 		return nil, nil

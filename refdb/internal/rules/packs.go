@@ -14,16 +14,17 @@ type PackRow struct {
 	Complete bool
 }
 
-// DropBytes is how much of the packs one transaction deletes: readers of changes wait for long transactions, and on SQLite so do
-// writers. A pack that is larger goes in pieces of DropParts parts, from the first part on. The first piece makes it a pack that
-// is not complete and was not used. It never becomes complete again, because its first part is missing.
+// DropBytes is how much of the packs one transaction deletes: readers of changes wait for long
+// transactions, and on SQLite so do writers. A pack that is larger goes in pieces of DropParts
+// parts, from the first part on. The first piece makes it a pack that is not complete and was not
+// used. It never becomes complete again, because its first part is missing.
 const (
 	DropBytes = 64 << 20
 	DropParts = DropBytes / driver.MaxPackPart
 )
 
-// StorePart decides whether p is written. row is nil if the pack was not begun; stored says whether this part is there; below is
-// how many earlier parts are there; it matters for the last part only.
+// StorePart decides whether p is written. row is nil if the pack was not begun; stored says whether
+// this part is there; below is how many earlier parts are there; it matters for the last part only.
 func StorePart(p driver.PackPart, row *PackRow, stored bool, below int) (write bool, refused error) {
 	switch {
 	case stored:
@@ -38,8 +39,9 @@ func StorePart(p driver.PackPart, row *PackRow, stored bool, below int) (write b
 	return true, nil
 }
 
-// UsePacks returns those of r.Parts that are to be stored, or an error that wraps driver.ErrNoPack unless r may then use its packs. pack
-// returns the row of one, or nil; required has the rows of r.RequiredValues, in any order.
+// UsePacks returns those of r.Parts that are to be stored, or an error that wraps driver.ErrNoPack
+// unless r may then use its packs. pack returns the row of one, or nil; required has the rows of
+// r.RequiredValues, in any order.
 func UsePacks(r driver.PrepareRequest, pack func(id string) *PackRow, required []Row) (store []driver.PackPart, refused error) {
 	store = slices.DeleteFunc(slices.Clone(r.Parts), func(p driver.PackPart) bool { return pack(p.Pack.ID) != nil })
 	missing := slices.DeleteFunc(slices.Clone(r.Packs), func(id string) bool {
@@ -62,7 +64,8 @@ func UsePacks(r driver.PrepareRequest, pack func(id string) *PackRow, required [
 	return store, MissingPacks(missing)
 }
 
-// BaseMoved begins the text about a ref that does not hold the value that packs build on; the ref follows.
+// BaseMoved begins the text about a ref that does not hold the value that packs build on; the ref
+// follows.
 const BaseMoved = "a pack builds on another value of "
 
 // RequiredRefs returns the refs of values.
@@ -91,8 +94,8 @@ func SplitIDs(lines string) []string {
 	return strings.Split(lines, "\n")
 }
 
-// Inlined returns the indices of packs whose data a page has: those with a single part, from the first one on, until
-// one does not fit into what is left of the budget.
+// Inlined returns the indices of packs whose data a page has: those with a single part, from the
+// first one on, until one does not fit into what is left of the budget.
 func Inlined(packs []driver.Pack, budget int) (indices []int) {
 	left := int64(budget)
 	for i, p := range packs {

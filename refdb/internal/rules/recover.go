@@ -70,9 +70,10 @@ func (r LostRef) Decide() (v LostVerdict) {
 	return v
 }
 
-// nextLost returns the index of the lost change to write next, or -1. Times are not exact, and a ref may hold a value
-// twice. So it looks for an order of all changes in which each begins with the value that the one before leaves. Without
-// such an order, because a change is missing or two contradict each other, it takes the earliest that fits.
+// nextLost returns the index of the lost change to write next, or -1. Times are not exact, and a
+// ref may hold a value twice. So it looks for an order of all changes in which each begins with the
+// value that the one before leaves. Without such an order, because a change is missing or two
+// contradict each other, it takes the earliest that fits.
 func nextLost(lost []driver.LostChange, value driver.Value, intent string) int {
 	var made []int
 	for i, l := range lost {
@@ -95,8 +96,9 @@ func nextLost(lost []driver.LostChange, value driver.Value, intent string) int {
 	return -1
 }
 
-// trail returns all changes of made in such an order, beginning with value, or nil if there is none. It is Hierholzer's
-// algorithm for Eulerian trails: values are vertices, changes are edges. It prefers edges that come first in made.
+// trail returns all changes of made in such an order, beginning with value, or nil if there is
+// none. It is Hierholzer's algorithm for Eulerian trails: values are vertices, changes are edges.
+// It prefers edges that come first in made.
 func trail(lost []driver.LostChange, made []int, value driver.Value) []int {
 	vertex := func(v driver.Value) driver.Value {
 		if v.IsAbsent() {
@@ -144,7 +146,8 @@ const (
 	awaited = "-" // no server is admitted until all witnesses have reported
 )
 
-// DecideAdmission returns which server is admitted after a report to server a.Server, if admitted was before.
+// DecideAdmission returns which server is admitted after a report to server a.Server, if admitted
+// was before.
 func DecideAdmission(admitted string, a driver.Admission) string {
 	switch {
 	case a.Lost > 0, admitted == halted:
@@ -155,8 +158,8 @@ func DecideAdmission(admitted string, a driver.Admission) string {
 	return a.Server
 }
 
-// ReportWitnesses returns the rows that a report changes, sorted by name, and the fate of the changes that its witness
-// misses. All are the rows before the report.
+// ReportWitnesses returns the rows that a report changes, sorted by name, and the fate of the
+// changes that its witness misses. All are the rows before the report.
 func ReportWitnesses(all []driver.Witness, r driver.Report, now time.Time) (changed []driver.Witness, fate driver.Fate) {
 	rows := make(map[string]driver.Witness)
 	for _, w := range all {

@@ -19,7 +19,8 @@ func lostMoves(moves ...[2]driver.Value) (lost []driver.LostChange) {
 	return lost
 }
 
-// recovered returns the operations that are written again, in their order, and what the ref then holds.
+// recovered returns the operations that are written again, in their order, and what the ref then
+// holds.
 func recovered(t *testing.T, lost []driver.LostChange, value driver.Value) (ops string, end driver.Value) {
 	t.Helper()
 	for range len(lost) + 1 {

@@ -10,10 +10,11 @@ import (
 
 // An Acquisition is what becomes of a request for locks.
 type Acquisition struct {
-	// Acquired is the answer. It has a token if the locks were adopted; otherwise the driver makes one.
-	// Of a refused request it has the place alone.
+	// Acquired is the answer. It has a token if the locks were adopted; otherwise the driver makes
+	// one. Of a refused request it has the place alone.
 	driver.Acquired
-	// Adopted says that an earlier request took the locks and its reply was lost. Nothing is written.
+	// Adopted says that an earlier request took the locks and its reply was lost. Nothing is
+	// written.
 	Adopted bool
 	// After are the rows as the request leaves them, in their order; see [queue.Verdict].
 	After []queue.RowUpdate
@@ -90,8 +91,9 @@ func Abandon(r driver.AbandonRequest, row Row, now time.Time) queue.RowUpdate {
 // rows are those of r.Updates, in their order; around are those that [CheckNames] needs, if
 // r.GitNames. If refs are missing, the rows are not looked at.
 //
-// It returns what becomes of the locks of the rows, in the same order: stale ones end, because their
-// holders have to learn of it. Or it refuses, with a *driver.LostError, a *driver.LockedError, a
+// It returns what becomes of the locks of the rows, in the same order: stale ones end, because
+// their holders have to learn of it. Or it refuses, with a *driver.LostError, a
+// *driver.LockedError, a
 // *driver.MismatchError or a *driver.NameConflictError.
 func Update(r driver.UpdateRequest, missing []string, rows, around []Row, now time.Time) (after []queue.RowUpdate, refused error) {
 	if err := lost(r.Project, missing, Lease); err != nil {

@@ -79,8 +79,8 @@ func Parse(address string) (config *pgxpool.Config, given map[string]bool, err e
 	return config, given, nil
 }
 
-// libpqOnly are libpq parameters (PostgreSQL 18's manual, 32.1.2) that pgx does not implement. It would send them to the server
-// as run-time settings.
+// libpqOnly are libpq parameters (PostgreSQL 18's manual, 32.1.2) that pgx does not implement. It
+// would send them to the server as run-time settings.
 var libpqOnly = []string{
 	"hostaddr", "fallback_application_name", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout",
 	"replication", "gssencmode", "gsslib", "gssdelegation", "requiressl", "requirepeer", "sslcompression", "sslcrl", "sslcrldir", "sslkeylogfile",

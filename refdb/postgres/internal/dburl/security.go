@@ -14,12 +14,13 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// scram is the only password authentication method that reveals the password neither to the server nor to an
-// eavesdropper, and that authenticates the server, too.
+// scram is the only password authentication method that reveals the password neither to the server
+// nor to an eavesdropper, and that authenticates the server, too.
 const scram = "scram-sha-256"
 
-// verified adds sslmode=verify-full to an address of another machine that has no sslmode. The default of libpq and
-// pgx, prefer, falls back to plaintext as soon as the server, or an attacker in its place, refuses TLS.
+// verified adds sslmode=verify-full to an address of another machine that has no sslmode. The
+// default of libpq and pgx, prefer, falls back to plaintext as soon as the server, or an attacker
+// in its place, refuses TLS.
 func verified(address string, c *pgconn.Config) string {
 	if !isRemote(c) || names(address, "sslmode", "ssl") || os.Getenv("PGSSLMODE") != "" || !prefersTLS(c) {
 		return address
@@ -27,8 +28,9 @@ func verified(address string, c *pgconn.Config) string {
 	return with(address, "sslmode", "verify-full")
 }
 
-// requireAuth returns the authentication methods that the client accepts. A setting in the address or the environment
-// wins. Without a password, no method can reveal one. A server on this machine may also trust its clients.
+// requireAuth returns the authentication methods that the client accepts. A setting in the address
+// or the environment wins. Without a password, no method can reveal one. A server on this machine
+// may also trust its clients.
 func requireAuth(c *pgconn.Config) string {
 	switch {
 	case c.RequireAuth != "" || c.Password == "":
@@ -41,8 +43,8 @@ func requireAuth(c *pgconn.Config) string {
 	return ""
 }
 
-// prefersTLS reports whether the client tries a host with TLS first and then in plaintext, as sslmode=prefer does. A service
-// file may have set another mode.
+// prefersTLS reports whether the client tries a host with TLS first and then in plaintext, as
+// sslmode=prefer does. A service file may have set another mode.
 func prefersTLS(c *pgconn.Config) bool {
 	tries := append([]*pgconn.FallbackConfig{{Host: c.Host, Port: c.Port, TLSConfig: c.TLSConfig}}, c.Fallbacks...)
 	for i, next := range tries[1:] {
@@ -89,8 +91,9 @@ func with(address, name, value string) string {
 	return address + separator + name + "=" + url.QueryEscape(value)
 }
 
-// Explain adds the URL to use to a connection error that the server's TLS or authentication settings caused. pgx has no
-// types for three of these errors; a test fails if pgx changes their text.
+// Explain adds the URL to use to a connection error that the server's TLS or authentication
+// settings caused. pgx has no types for three of these errors; a test fails if pgx changes their
+// text.
 func Explain(address string, err error) error {
 	if err == nil {
 		return nil
@@ -117,7 +120,8 @@ func Explain(address string, err error) error {
 	return err
 }
 
-// suggest returns the address with that parameter instead of another value of it, and without the password.
+// suggest returns the address with that parameter instead of another value of it, and without the
+// password.
 func suggest(address, name, value string) string {
 	scheme, rest, _ := strings.Cut(address, "://")
 	user := strings.TrimSuffix(strings.TrimSuffix(rest, afterUser(address)), "@")

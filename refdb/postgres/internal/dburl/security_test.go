@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Whoever is between a site and its database gets neither the password nor a connection in clear text, unless an
-// administrator has written so.
+// Whoever is between a site and its database gets neither the password nor a connection in clear
+// text, unless an administrator has written so.
 func TestAConnectionToAnotherMachineIsEncryptedAndTheServerVerified(t *testing.T) {
 	service := filepath.Join(t.TempDir(), "service.conf")
 	if err := os.WriteFile(service, []byte("[plain]\nhost=db.example.com\nsslmode=disable\n[open]\nhost=db.example.com\n"), 0o600); err != nil {

@@ -13,8 +13,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// Check checks the version of the schema, and that nothing is missing that keeps writes right, in one round trip unless an
-// earlier program made the schema. Any error but a driver.ErrSchema is the server's, or the connection's.
+// Check checks the version of the schema, and that nothing is missing that keeps writes right, in
+// one round trip unless an earlier program made the schema. Any error but a driver.ErrSchema is the
+// server's, or the connection's.
 func Check(ctx context.Context, pools *roundtrip.Pools, what string) error {
 	_, err := Version(ctx, pools, what)
 	return err
@@ -48,8 +49,9 @@ func Version(ctx context.Context, pools *roundtrip.Pools, what string) (uint, er
 	return recorded.Version, nil
 }
 
-// recordIn reads a table of versions, as soon as it is not being migrated, and the guards in the same snapshot; oldest is what
-// the table has of that. Row-level security that hides rows from this user is an ErrSchema: what is hidden looks as if it was not there.
+// recordIn reads a table of versions, as soon as it is not being migrated, and the guards in the
+// same snapshot; oldest is what the table has of that. Row-level security that hides rows from this
+// user is an ErrSchema: what is hidden looks as if it was not there.
 func recordIn(ctx context.Context, pools *roundtrip.Pools, what, table, oldest string) (r migrations.Record, err error) {
 	sql := `SELECT version, dirty, ` + oldest + `, hidden, coalesce(tab, ''), coalesce(part, ''), coalesce(name, ''), coalesce(detail, '')
 FROM (` + hiddenSQL + `) AS security LEFT JOIN ` + table + ` ON true LEFT JOIN (` + migrations.GuardsSQL(migrations.Postgres) + `) AS guards (tab, part, name, detail) ON true`
@@ -74,12 +76,14 @@ FROM (` + hiddenSQL + `) AS security LEFT JOIN ` + table + ` ON true LEFT JOIN (
 	return r, err
 }
 
-// hiddenSQL returns the statements that switch row-level security off where it applies to this user.
+// hiddenSQL returns the statements that switch row-level security off where it applies to this
+// user.
 var hiddenSQL = `
 SELECT coalesce(string_agg(format('ALTER TABLE %s DISABLE ROW LEVEL SECURITY', oid::regclass), '; ' ORDER BY relname), '') AS hidden FROM pg_class
 WHERE relrowsecurity AND pg_table_is_visible(oid) AND relname IN ('` + strings.Join(migrations.TableNames(migrations.Postgres), "', '") + `') AND row_security_active(oid)`
 
-// errRowSecurity returns the error of a database that hides rows, with the statements that end that.
+// errRowSecurity returns the error of a database that hides rows, with the statements that end
+// that.
 func errRowSecurity(statements string) error {
 	return fmt.Errorf("%w: row-level security hides rows from this user: as the owner of the tables: %s", driver.ErrSchema, statements)
 }

@@ -66,8 +66,8 @@ func New(pools *roundtrip.Pools) *Notifier {
 	return &Notifier{pools: pools, listeners: make(map[string]func(driver.Wakeup)), due: make(chan struct{}, 1)}
 }
 
-// NotifyNext is Notify after a release. If nobody else is to be notified, it notifies next, the place of
-// the release's Next, unless that is "".
+// NotifyNext is Notify after a release. If nobody else is to be notified, it notifies next, the
+// place of the release's Next, unless that is "".
 func (n *Notifier) NotifyNext(project, ref string, toNotify []string, next string) {
 	if len(toNotify) == 0 && next != "" {
 		toNotify = []string{next}
@@ -96,8 +96,8 @@ func (n *Notifier) NotifyFirst(project, ref string, waited []string) {
 	n.Notify(project, ref, waited[:min(len(waited), 1)])
 }
 
-// enqueue wakes a waiter at once if its process listens through this notifier, and otherwise has Run send
-// a notification.
+// enqueue wakes a waiter at once if its process listens through this notifier, and otherwise has
+// Run send a notification.
 func (n *Notifier) enqueue(w wakeup) {
 	n.mu.Lock()
 	wake := n.listeners[w.channel]

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/operator"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
@@ -16,11 +16,11 @@ import (
 func adminRows() []row {
 	return []row{
 		{"all locks that a filter selects are listed, page after page, as far as the caller reads", suite.Long(suite.Alone(func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{})
+			db, faulty := e.OpenFaulty(refdb.Options{})
 			names := suite.ManyNames(manyRows(e))
 			e.Acquire(e.A, names...)
 			var got []string
-			for l, err := range db.Locks(e.Context(), refdbdriver.LockFilter{Project: e.Project}) {
+			for l, err := range db.Locks(e.Context(), driver.LockFilter{Project: e.Project}) {
 				e.Must(err)
 				if l.Project != e.Project || l.Owner != e.A.Owner || l.Stale() || len(got) == len(names) {
 					e.Fatalf("got %+v", l)
@@ -30,14 +30,14 @@ func adminRows() []row {
 			if !slices.Equal(got, names) {
 				e.Errorf("%d locks were listed of %d", len(got), len(names))
 			}
-			if n := driver.Count("Locks"); n < 2 {
+			if n := faulty.Count("Locks"); n < 2 {
 				e.Errorf("%d locks came in %d pages", len(names), n)
 			}
-			pages := driver.Count("Locks")
-			for range db.Locks(e.Context(), refdbdriver.LockFilter{Project: e.Project}) {
+			pages := faulty.Count("Locks")
+			for range db.Locks(e.Context(), driver.LockFilter{Project: e.Project}) {
 				break
 			}
-			if n := driver.Count("Locks") - pages; n != 1 {
+			if n := faulty.Count("Locks") - pages; n != 1 {
 				e.Errorf("the first lock took %d pages", n)
 			}
 		}))},
@@ -47,17 +47,17 @@ func adminRows() []row {
 			e.Hold(db, refA, refB)
 			e.Hold(e.Open(refdb.Options{Site: site + "2"}), refC)
 			for _, owner := range []string{db.Owner(), site} {
-				if got := listLocks(e, db, refdbdriver.LockFilter{Owner: owner}); len(got) != 2 || got[0].Owner != db.Owner() {
+				if got := listLocks(e, db, driver.LockFilter{Owner: owner}); len(got) != 2 || got[0].Owner != db.Owner() {
 					e.Errorf("the locks of %q are %+v", owner, got)
 				}
 			}
 		}},
 		{"an error ends a list", func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{})
+			db, faulty := e.OpenFaulty(refdb.Options{})
 			broken := errors.New("a test's error")
-			driver.Inject(func(suite.Call) error { return broken })
+			faulty.Inject(func(suite.Call) error { return broken })
 			for name, err := range map[string]error{
-				"Locks":   suite.FirstError(db.Locks(e.Context(), refdbdriver.LockFilter{})),
+				"Locks":   suite.FirstError(db.Locks(e.Context(), driver.LockFilter{})),
 				"Orphans": suite.FirstError(db.Operator().Orphans(e.Context())),
 				"Refs":    suite.FirstError(db.Refs(e.Context(), e.Project, "")),
 			} {
@@ -70,7 +70,7 @@ func adminRows() []row {
 			db := e.Open(refdb.Options{})
 			old, fresh := e.Acquire(e.A, refA, refB), e.Acquire(e.A, refC)
 			e.Age(old, stale)
-			listed := listLocks(e, db, refdbdriver.LockFilter{Project: e.Project, Stale: true})
+			listed := listLocks(e, db, driver.LockFilter{Project: e.Project, Stale: true})
 			removed, err := db.Operator().Purge(e.Context(), listed)
 			e.Must(err)
 			if len(listed) != 2 || !slices.Equal(removed, listed) {
@@ -89,7 +89,7 @@ func adminRows() []row {
 			db := e.Open(refdb.Options{})
 			l := e.Acquire(e.A, refA, refB)
 			e.Age(l, stale)
-			listed := listLocks(e, db, refdbdriver.LockFilter{Project: e.Project})
+			listed := listLocks(e, db, driver.LockFilter{Project: e.Project})
 			e.Beat(e.A, l.IDs()[0])
 			removed, err := db.Operator().Purge(e.Context(), listed, operator.PurgeFresh())
 			e.Must(err)
@@ -103,7 +103,7 @@ func adminRows() []row {
 			db := e.Open(refdb.Options{})
 			old, fresh := e.Acquire(e.A, refA), e.Acquire(e.A, refB)
 			e.Age(old, stale)
-			listed := listLocks(e, db, refdbdriver.LockFilter{Project: e.Project})
+			listed := listLocks(e, db, driver.LockFilter{Project: e.Project})
 			e.Release(e.A, fresh)
 			next := e.Acquire(e.B, refA, refB)
 			removed, err := db.Operator().Purge(e.Context(), listed, operator.PurgeFresh())
@@ -117,10 +117,10 @@ func adminRows() []row {
 			holder, db := e.Open(suite.FastHeartbeat()), e.Open(refdb.Options{})
 			old, l := e.Acquire(e.A, refA), e.Hold(holder, refB)
 			e.Age(old, stale)
-			listed := listLocks(e, db, refdbdriver.LockFilter{Project: e.Project})
+			listed := listLocks(e, db, driver.LockFilter{Project: e.Project})
 			removed, err := db.Operator().Purge(e.Context(), listed)
 			e.WantHolders(err, refB)
-			e.WantClass(err, refdbdriver.ErrLocked, refdbdriver.Retryable)
+			e.WantClass(err, driver.ErrLocked, driver.Retryable)
 			if len(removed) != 0 {
 				e.Errorf("removed %+v", removed)
 			}
@@ -134,19 +134,19 @@ func adminRows() []row {
 				e.Errorf("removed %+v", removed)
 			}
 			e.WantFree(refA, refB)
-			e.WantEnd(l, refdbdriver.ErrLockLost)
+			e.WantEnd(l, driver.ErrLockLost)
 		}},
 		{"a marker is an orphan if its lock has another token or is gone, and is purged", func(e *env) {
 			db := e.Open(refdb.Options{})
 			a, b := e.Acquire(e.A, refA), e.Acquire(e.A, refB)
 			insert := func(project, ref string) {
-				e.DB.InsertLock(e, refdbdriver.LockInfo{Project: project, Ref: ref, Owner: gerrit})
+				e.DB.InsertLock(e, driver.LockInfo{Project: project, Ref: ref, Owner: gerrit})
 			}
 			// Gerrit's plugin and other programs format the time differently.
 			orphans := []string{
 				suite.Marker(e.Project, a.Token-1),
 				suite.Marker(e.Project+"_b", a.Token),
-				refdbdriver.ReclaimPrefix + e.Project + "_" + (a.Token - 2).Time().Format(time.RFC3339Nano),
+				driver.ReclaimPrefix + e.Project + "_" + (a.Token - 2).Time().Format(time.RFC3339Nano),
 			}
 			slices.Sort(orphans)
 			for _, o := range orphans {
@@ -154,10 +154,10 @@ func adminRows() []row {
 			}
 			underWay := suite.Marker(e.Project, b.Token)
 			insert(underWay, refB)
-			insert(refdbdriver.ReclaimPrefix+e.Project, refA) // not the name of a marker
-			insert(refdbdriver.ReclaimPrefix+e.Project+"_x", refA)
+			insert(driver.ReclaimPrefix+e.Project, refA) // not the name of a marker
+			insert(driver.ReclaimPrefix+e.Project+"_x", refA)
 
-			var found []refdbdriver.LockInfo
+			var found []driver.LockInfo
 			var got []string
 			for l, err := range db.Operator().Orphans(e.Context()) {
 				e.Must(err)
@@ -183,7 +183,7 @@ func adminRows() []row {
 			}
 			e.WantLock(a)
 			e.WantLock(b)
-			if got := listLocks(e, db, refdbdriver.LockFilter{Project: e.Project}); len(got) != 2 {
+			if got := listLocks(e, db, driver.LockFilter{Project: e.Project}); len(got) != 2 {
 				e.Errorf("the locks are %+v", got)
 			}
 		}},
@@ -191,9 +191,9 @@ func adminRows() []row {
 }
 
 // listLocks returns the locks that db lists.
-func listLocks(e *env, db *refdb.DB, f refdbdriver.LockFilter) []refdbdriver.LockInfo {
+func listLocks(e *env, db *refdb.DB, f driver.LockFilter) []driver.LockInfo {
 	e.Helper()
-	var all []refdbdriver.LockInfo
+	var all []driver.LockInfo
 	for l, err := range db.Locks(e.Context(), f) {
 		e.Must(err)
 		all = append(all, l)
@@ -236,7 +236,7 @@ func pageRows() []row {
 			all, shown := hiddenNames()
 			e.Acquire(e.A, all...)
 			var got []string
-			for _, l := range listLocks(e, e.OpenOn(&shortPages{Driver: e.DB.Open(e)}, refdb.Options{}), refdbdriver.LockFilter{Project: e.Project}) {
+			for _, l := range listLocks(e, e.OpenOn(&shortPages{Driver: e.DB.Open(e)}, refdb.Options{}), driver.LockFilter{Project: e.Project}) {
 				got = append(got, l.Ref)
 			}
 			if !slices.Equal(got, shown) {
@@ -247,7 +247,7 @@ func pageRows() []row {
 			all, shown := hiddenNames()
 			e.Prepare(e.A, suite.Creations(all)...)
 			var got []string
-			for _, i := range listIntents(e, e.OpenOn(&shortPages{Driver: e.DB.Open(e)}, refdb.Options{}), refdbdriver.IntentFilter{Project: e.Project}) {
+			for _, i := range listIntents(e, e.OpenOn(&shortPages{Driver: e.DB.Open(e)}, refdb.Options{}), driver.IntentFilter{Project: e.Project}) {
 				got = append(got, i.Ref)
 			}
 			if !slices.Equal(got, shown) {
@@ -274,34 +274,34 @@ func hiddenNames() (all, shown []string) {
 
 // shortPages is a driver whose pages have one row, or none if the row is hidden.
 // Next is set as usual.
-type shortPages struct{ refdbdriver.Driver }
+type shortPages struct{ driver.Driver }
 
 func isHidden(ref string) bool { return strings.HasSuffix(ref, hidden) }
 
-func (d *shortPages) List(ctx context.Context, q refdbdriver.RefQuery) (refdbdriver.RefPage, error) {
+func (d *shortPages) List(ctx context.Context, q driver.RefQuery) (driver.RefPage, error) {
 	q.Limit = 1
 	page, err := d.Driver.List(ctx, q)
-	page.Refs = slices.DeleteFunc(page.Refs, func(r refdbdriver.Ref) bool { return isHidden(r.Name) })
+	page.Refs = slices.DeleteFunc(page.Refs, func(r driver.Ref) bool { return isHidden(r.Name) })
 	return page, err
 }
 
-func (d *shortPages) Summaries(ctx context.Context, q refdbdriver.SummaryQuery) (refdbdriver.SummaryPage, error) {
+func (d *shortPages) Summaries(ctx context.Context, q driver.SummaryQuery) (driver.SummaryPage, error) {
 	q.Limit = 1
 	page, err := d.Driver.Summaries(ctx, q)
-	page.Summaries = slices.DeleteFunc(page.Summaries, func(p refdbdriver.ProjectSummary) bool { return isHidden(p.Name) })
+	page.Summaries = slices.DeleteFunc(page.Summaries, func(p driver.ProjectSummary) bool { return isHidden(p.Name) })
 	return page, err
 }
 
-func (d *shortPages) Locks(ctx context.Context, q refdbdriver.LockQuery) (refdbdriver.LockPage, error) {
+func (d *shortPages) Locks(ctx context.Context, q driver.LockQuery) (driver.LockPage, error) {
 	q.Limit = 1
 	page, err := d.Driver.Locks(ctx, q)
-	page.Locks = slices.DeleteFunc(page.Locks, func(l refdbdriver.LockInfo) bool { return isHidden(l.Ref) })
+	page.Locks = slices.DeleteFunc(page.Locks, func(l driver.LockInfo) bool { return isHidden(l.Ref) })
 	return page, err
 }
 
-func (d *shortPages) Intents(ctx context.Context, q refdbdriver.IntentQuery) (refdbdriver.IntentPage, error) {
+func (d *shortPages) Intents(ctx context.Context, q driver.IntentQuery) (driver.IntentPage, error) {
 	q.Limit = 1
 	page, err := d.Driver.Intents(ctx, q)
-	page.Intents = slices.DeleteFunc(page.Intents, func(i refdbdriver.Intent) bool { return isHidden(i.Ref) })
+	page.Intents = slices.DeleteFunc(page.Intents, func(i driver.Intent) bool { return isHidden(i.Ref) })
 	return page, err
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -16,38 +16,38 @@ import (
 func refusedRows() []row {
 	return []row{
 		{"P10 an invalid project is refused before the database is asked", func(e *env) {
-			long := strings.Repeat("x", refdbdriver.MaxNameBytes-len(refA)+1)
-			db, driver := e.OpenFaulty(refdb.Options{})
-			for _, name := range []string{"", "a\x00b", "\xff", "a\xc3", refdbdriver.ReclaimPrefix, refdbdriver.ReclaimPrefix + "a", suite.Marker("a", 1), long, strings.Repeat("x", 100_000)} {
+			long := strings.Repeat("x", driver.MaxNameBytes-len(refA)+1)
+			db, faulty := e.OpenFaulty(refdb.Options{})
+			for _, name := range []string{"", "a\x00b", "\xff", "a\xc3", driver.ReclaimPrefix, driver.ReclaimPrefix + "a", suite.Marker("a", 1), long, strings.Repeat("x", 100_000)} {
 				e.RefusedByAll(db, name, refA)
-				e.WantNotAsked(driver, name)
+				e.WantNotAsked(faulty, name)
 			}
 		}},
 		{"P10 an invalid ref is refused before the database is asked", func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{})
+			db, faulty := e.OpenFaulty(refdb.Options{})
 			for _, name := range suite.InvalidRefs() {
 				e.RefusedByAll(db, e.Project, name)
-				e.WantNotAsked(driver, name)
+				e.WantNotAsked(faulty, name)
 			}
 		}},
 		{"P10 names that are as long as they may be are not refused", func(e *env) {
 			db := e.Open(refdb.Options{})
-			ref := "refs/heads/" + suite.Incompressible(refdbdriver.MaxNameBytes-len("refs/heads/")-len(e.Project))
-			e.Must(db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(ref, "", v1)}))
+			ref := "refs/heads/" + suite.Incompressible(driver.MaxNameBytes-len("refs/heads/")-len(e.Project))
+			e.Must(db.Update(e.Context(), e.Project, []driver.Update{suite.Move(ref, "", v1)}))
 			l := e.Hold(db, ref)
 			e.WantLocked(l, ref, v1)
-			e.Must(l.UpdateAndRelease(e.Context(), []refdbdriver.Update{suite.Move(ref, v1, v2)}))
+			e.Must(l.UpdateAndRelease(e.Context(), []driver.Update{suite.Move(ref, v1, v2)}))
 		}},
 		{"an invalid value is refused before the database is asked", func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{})
+			db, faulty := e.OpenFaulty(refdb.Options{})
 			l := e.Hold(db, refB)
-			asked := driver.Count("")
-			for _, v := range []refdbdriver.Value{"\xff", "a\x00", refdbdriver.Value(strings.Repeat("x", refdbdriver.MaxValueBytes+1)), "ref: ", "ref: main", "ref: refs/heads/a b"} {
+			asked := faulty.Count("")
+			for _, v := range []driver.Value{"\xff", "a\x00", driver.Value(strings.Repeat("x", driver.MaxValueBytes+1)), "ref: ", "ref: main", "ref: refs/heads/a b"} {
 				for name, err := range map[string]error{
-					"Update to":        db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, "", v)}),
-					"Update from":      db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, v, v1)}),
-					"Lock.Update":      l.Update(e.Context(), []refdbdriver.Update{suite.Move(refB, "", v)}),
-					"UpdateAndRelease": l.UpdateAndRelease(e.Context(), []refdbdriver.Update{suite.Move(refB, "", v)}),
+					"Update to":        db.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, "", v)}),
+					"Update from":      db.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, v, v1)}),
+					"Lock.Update":      l.Update(e.Context(), []driver.Update{suite.Move(refB, "", v)}),
+					"UpdateAndRelease": l.UpdateAndRelease(e.Context(), []driver.Update{suite.Move(refB, "", v)}),
 					"CompareAndPut":    suite.ErrorOf(db.CompareAndPut(e.Context(), e.Project, refA, "", v)),
 					"IsUpToDate":       suite.ErrorOf(db.IsUpToDate(e.Context(), e.Project, refA, v)),
 				} {
@@ -55,48 +55,48 @@ func refusedRows() []row {
 						e.Errorf("%s %.20q was not refused", name, v)
 						continue
 					}
-					e.WantClass(err, refdbdriver.ErrInvalid, refdbdriver.Permanent)
+					e.WantClass(err, driver.ErrInvalid, driver.Permanent)
 				}
 			}
-			if n := driver.Count("") - asked; n != 0 {
+			if n := faulty.Count("") - asked; n != 0 {
 				e.Errorf("the database was asked %d times", n)
 			}
 			e.WantHeld(l)
 		}},
 		{"an empty value to write is refused before the database is asked: a zero ID deletes", func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{})
+			db, faulty := e.OpenFaulty(refdb.Options{})
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1)))
 			l := e.Hold(db, refB)
-			asked := driver.Count("")
-			empty := []refdbdriver.Update{suite.Move(refB, v1, refdbdriver.Unknown)}
+			asked := faulty.Count("")
+			empty := []driver.Update{suite.Move(refB, v1, driver.Unknown)}
 			for name, err := range map[string]error{
-				"Update":           db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refC, "", v1), suite.Move(refA, v1, refdbdriver.Unknown)}),
+				"Update":           db.Update(e.Context(), e.Project, []driver.Update{suite.Move(refC, "", v1), suite.Move(refA, v1, driver.Unknown)}),
 				"Under":            db.Update(e.Context(), e.Project, empty, refdb.Under(l.Owner(), l.Token(), refB)),
 				"Advisory":         db.Update(e.Context(), e.Project, empty, refdb.Advisory()),
 				"Lock.Update":      l.Update(e.Context(), empty),
 				"UpdateAndRelease": l.UpdateAndRelease(e.Context(), empty),
-				"CompareAndPut":    suite.ErrorOf(db.CompareAndPut(e.Context(), e.Project, refA, v1, refdbdriver.Unknown)),
-				"Put":              suite.ErrorOf(db.Put(e.Context(), e.Project, refA, refdbdriver.Unknown)),
-				"Prepare":          suite.ErrorOf(db.Intents().Prepare(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, v1, refdbdriver.Unknown)}, agent)),
+				"CompareAndPut":    suite.ErrorOf(db.CompareAndPut(e.Context(), e.Project, refA, v1, driver.Unknown)),
+				"Put":              suite.ErrorOf(db.Put(e.Context(), e.Project, refA, driver.Unknown)),
+				"Prepare":          suite.ErrorOf(db.Intents().Prepare(e.Context(), e.Project, []driver.Update{suite.Move(refA, v1, driver.Unknown)}, agent)),
 			} {
 				if err == nil {
 					e.Errorf("%s was not refused", name)
 					continue
 				}
-				e.WantClass(err, refdbdriver.ErrInvalid, refdbdriver.Permanent)
+				e.WantClass(err, driver.ErrInvalid, driver.Permanent)
 			}
-			if n := driver.Count(""); n != asked {
+			if n := faulty.Count(""); n != asked {
 				e.Errorf("the database was asked %d times", n-asked)
 			}
-			e.WantRefs(map[string]refdbdriver.Value{refA: v1, refB: v1})
+			e.WantRefs(map[string]driver.Value{refA: v1, refB: v1})
 			e.WantHeld(l)
 		}},
 		{"a ref outside of a lock has no value in it, and is not written through it", func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{})
+			db, faulty := e.OpenFaulty(refdb.Options{})
 			l := e.Hold(db, refA, refC)
 			under := refdb.Under(l.Owner(), l.Token(), refA, refC)
-			asked := driver.Count("")
-			for _, updates := range [][]refdbdriver.Update{{suite.Move(refB, "", v1)}, {suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refC, "", v1)}} {
+			asked := faulty.Count("")
+			for _, updates := range [][]driver.Update{{suite.Move(refB, "", v1)}, {suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refC, "", v1)}} {
 				for name, err := range map[string]error{
 					"Value":            suite.ErrorOf(l.Value(refB)),
 					"Lock.Update":      l.Update(e.Context(), updates),
@@ -107,22 +107,22 @@ func refusedRows() []row {
 						e.Errorf("%s of %d refs was not refused", name, len(updates))
 						continue
 					}
-					e.WantClass(err, refdbdriver.ErrInvalid, refdbdriver.Permanent)
+					e.WantClass(err, driver.ErrInvalid, driver.Permanent)
 					if !strings.Contains(err.Error(), refB) {
 						e.Errorf("%s does not name the ref: %v", name, err)
 					}
 				}
 			}
-			if n := driver.Count(""); n != asked {
+			if n := faulty.Count(""); n != asked {
 				e.Errorf("the database was asked %d times", n-asked)
 			}
 			e.WantRefs(nil)
 			e.WantHeld(l)
 		}},
 		{"too many refs are refused before the database is asked", func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{})
-			refs := make([]string, refdbdriver.MaxUpdateRefs+1)
-			updates := make([]refdbdriver.Update, len(refs))
+			db, faulty := e.OpenFaulty(refdb.Options{})
+			refs := make([]string, driver.MaxUpdateRefs+1)
+			updates := make([]driver.Update, len(refs))
 			for i := range refs {
 				refs[i] = fmt.Sprintf("refs/heads/%d", i)
 				updates[i] = suite.Move(refs[i], "", v1)
@@ -131,61 +131,61 @@ func refusedRows() []row {
 			cancel() // so that a Lock that is not refused doesn't wait
 			for name, err := range map[string]error{
 				"Update":  db.Update(e.Context(), e.Project, updates),
-				"TryLock": suite.ErrorOf(db.TryLock(e.Context(), e.Project, refs[:refdbdriver.MaxLockRefs+1]...)),
-				"Lock":    suite.ErrorOf(db.Lock(ended, e.Project, refs[:refdbdriver.MaxLockRefs+1]...)),
+				"TryLock": suite.ErrorOf(db.TryLock(e.Context(), e.Project, refs[:driver.MaxLockRefs+1]...)),
+				"Lock":    suite.ErrorOf(db.Lock(ended, e.Project, refs[:driver.MaxLockRefs+1]...)),
 				"GetAll":  suite.ErrorOf(db.GetAll(e.Context(), e.Project, refs...)),
 			} {
 				if err == nil {
 					e.Errorf("%s was not refused", name)
 					continue
 				}
-				e.WantClass(err, refdbdriver.ErrTooMany, refdbdriver.Permanent)
+				e.WantClass(err, driver.ErrTooMany, driver.Permanent)
 			}
-			if n := driver.Count(""); n != 0 {
+			if n := faulty.Count(""); n != 0 {
 				e.Errorf("the database was asked %d times", n)
 			}
 		}},
 		{"names that git can't place, alone or together, are refused before the database is asked", func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{})
-			long := "refs/heads/" + strings.Repeat("x", refdbdriver.MaxPartBytes+1)
+			db, faulty := e.OpenFaulty(refdb.Options{})
+			long := "refs/heads/" + strings.Repeat("x", driver.MaxPartBytes+1)
 			const above, below = "refs/heads/t", "refs/heads/t/x"
 			for name, c := range map[string]struct {
-				updates []refdbdriver.Update
+				updates []driver.Update
 				options []refdb.UpdateOption
 				want    error
 			}{
-				"a part that is too long":            {[]refdbdriver.Update{suite.Move(long, "", v1)}, nil, refdbdriver.ErrInvalid},
-				"two new names":                      {[]refdbdriver.Update{suite.Move(above, "", v1), suite.Move(below, refdbdriver.Deleted, v1)}, nil, refdbdriver.ErrNameConflict},
-				"a new name below one that is moved": {[]refdbdriver.Update{suite.Move(above, v1, v2), suite.Move(below, "", v1)}, nil, refdbdriver.ErrNameConflict},
-				"a new name above one that is moved": {[]refdbdriver.Update{suite.Move(above, "", v1), suite.Move(below, v1, v2)}, nil, refdbdriver.ErrNameConflict},
-				"what may or may not be created":     {[]refdbdriver.Update{suite.Move(above, v1, v2)}, []refdb.UpdateOption{refdb.Adopt()}, refdbdriver.ErrInvalid},
+				"a part that is too long":            {[]driver.Update{suite.Move(long, "", v1)}, nil, driver.ErrInvalid},
+				"two new names":                      {[]driver.Update{suite.Move(above, "", v1), suite.Move(below, driver.Deleted, v1)}, nil, driver.ErrNameConflict},
+				"a new name below one that is moved": {[]driver.Update{suite.Move(above, v1, v2), suite.Move(below, "", v1)}, nil, driver.ErrNameConflict},
+				"a new name above one that is moved": {[]driver.Update{suite.Move(above, "", v1), suite.Move(below, v1, v2)}, nil, driver.ErrNameConflict},
+				"what may or may not be created":     {[]driver.Update{suite.Move(above, v1, v2)}, []refdb.UpdateOption{refdb.Adopt()}, driver.ErrInvalid},
 			} {
-				e.WantClass(db.Update(e.Context(), e.Project, c.updates, append(c.options, refdb.GitNames())...), c.want, refdbdriver.Permanent)
+				e.WantClass(db.Update(e.Context(), e.Project, c.updates, append(c.options, refdb.GitNames())...), c.want, driver.Permanent)
 				if c.options == nil {
 					_, err := db.Intents().Prepare(e.Context(), e.Project, c.updates, "agent")
-					e.WantClass(err, c.want, refdbdriver.Permanent)
+					e.WantClass(err, c.want, driver.Permanent)
 				}
-				if n := driver.Count(""); n != 0 {
+				if n := faulty.Count(""); n != 0 {
 					e.Errorf("%s: the database was asked %d times", name, n)
 				}
 			}
 		}},
 		{"names that git need not place are no matter of its", func(e *env) {
 			db := e.Open(refdb.Options{})
-			long := "refs/heads/" + strings.Repeat("x", refdbdriver.MaxPartBytes+1)
+			long := "refs/heads/" + strings.Repeat("x", driver.MaxPartBytes+1)
 			const above, below = "refs/heads/t", "refs/heads/t/x"
-			e.Must(db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(long, "", v1), suite.Move(above, "", v1), suite.Move(below, "", v1)}))
+			e.Must(db.Update(e.Context(), e.Project, []driver.Update{suite.Move(long, "", v1), suite.Move(above, "", v1), suite.Move(below, "", v1)}))
 			// What is there is moved and deleted.
-			p, err := db.Intents().Prepare(e.Context(), e.Project, []refdbdriver.Update{suite.Move(long, v1, v2), suite.Move(above, v1, v2), suite.Move(below, v1, v2)}, "agent")
+			p, err := db.Intents().Prepare(e.Context(), e.Project, []driver.Update{suite.Move(long, v1, v2), suite.Move(above, v1, v2), suite.Move(below, v1, v2)}, "agent")
 			e.Must(err)
 			e.Must(db.Intents().Finish(e.Context(), p, []string{long, above, below}, nil))
-			e.Must(db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(long, v2, refdbdriver.Deleted), suite.Move(above, v2, v3), suite.Move(below, v2, refdbdriver.Deleted)}, refdb.GitNames()))
+			e.Must(db.Update(e.Context(), e.Project, []driver.Update{suite.Move(long, v2, driver.Deleted), suite.Move(above, v2, v3), suite.Move(below, v2, driver.Deleted)}, refdb.GitNames()))
 		}},
 		{"a request about no ref, or about one twice, is refused before the database is asked", func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{})
+			db, faulty := e.OpenFaulty(refdb.Options{})
 			for name, err := range map[string]error{
 				"Update of none":        db.Update(e.Context(), e.Project, nil),
-				"Update of one as two":  db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refA, "", v2)}),
+				"Update of one as two":  db.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refA, "", v2)}),
 				"TryLock of none":       suite.ErrorOf(db.TryLock(e.Context(), e.Project)),
 				"TryLock of one as two": suite.ErrorOf(db.TryLock(e.Context(), e.Project, refA, refB, refA)),
 			} {
@@ -193,9 +193,9 @@ func refusedRows() []row {
 					e.Errorf("%s was not refused", name)
 					continue
 				}
-				e.WantClass(err, refdbdriver.ErrInvalid, refdbdriver.Permanent)
+				e.WantClass(err, driver.ErrInvalid, driver.Permanent)
 			}
-			if n := driver.Count(""); n != 0 {
+			if n := faulty.Count(""); n != 0 {
 				e.Errorf("the database was asked %d times", n)
 			}
 		}},
@@ -209,7 +209,7 @@ func refusedRows() []row {
 				if _, err := refdb.New(e.A.Driver, o); err == nil {
 					e.Errorf("%+v was not refused", o)
 				} else {
-					e.WantClass(err, refdbdriver.ErrInvalid, refdbdriver.Permanent)
+					e.WantClass(err, driver.ErrInvalid, driver.Permanent)
 				}
 			}
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
@@ -224,23 +224,23 @@ func replyRows() []row {
 		{"P7 an acquisition whose reply was lost is made once", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			for _, fault := range []func(string) func(suite.Call) error{suite.LoseReply, suite.LoseRequest} {
-				db, driver := e.OpenFaulty(refdb.Options{})
-				driver.Inject(fault("Acquire"))
+				db, faulty := e.OpenFaulty(refdb.Options{})
+				faulty.Inject(fault("Acquire"))
 				l := e.Hold(db, refA, refB)
 				e.WantLocked(l, refA, v1)
-				if n := driver.Count("Acquire"); n != 2 {
+				if n := faulty.Count("Acquire"); n != 2 {
 					e.Errorf("it took %d requests", n)
 				}
 				e.WantHeld(l)
-				e.Must(l.Update(e.Context(), []refdbdriver.Update{suite.Move(refB, "", refdbdriver.Deleted)}))
+				e.Must(l.Update(e.Context(), []driver.Update{suite.Move(refB, "", driver.Deleted)}))
 				e.Must(l.Release(e.Context()))
 				e.WantFree(refA, refB)
 			}
 		}},
 		{"P7 an acquisition that lost its reply and then a part of its locks is refused, and leaves nothing", func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{})
+			db, faulty := e.OpenFaulty(refdb.Options{})
 			var other lock
-			driver.Inject(suite.OnFirst("Acquire", func(c suite.Call) error {
+			faulty.Inject(suite.OnFirst("Acquire", func(c suite.Call) error {
 				e.Must(c.Do())
 				e.DB.Age(e, e.Project, refB, stale)
 				other = e.Acquire(e.B, refB)
@@ -252,8 +252,8 @@ func replyRows() []row {
 			e.WantLock(other)
 		}},
 		{"P7 an acquisition that nobody can tell the outcome of is cleaned up", func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{})
-			driver.Inject(func(c suite.Call) error {
+			db, faulty := e.OpenFaulty(refdb.Options{})
+			faulty.Inject(func(c suite.Call) error {
 				if c.Method == "Acquire" {
 					return errors.Join(suite.ErrLost, c.Do())
 				}
@@ -263,16 +263,16 @@ func replyRows() []row {
 			if l != nil || err == nil {
 				e.Fatalf("got %v, %v", l, err)
 			}
-			if class := refdbdriver.ClassOf(err); class != refdbdriver.Retryable && class != refdbdriver.OutcomeUnknown {
+			if class := driver.ClassOf(err); class != driver.Retryable && class != driver.OutcomeUnknown {
 				e.Errorf("%v is %v", err, class)
 			}
 			e.Eventually("no lock is left", func() bool { return e.Free(refA, refB) })
 		}},
 		{"P7 an acquisition whose caller gave up while it was carried out is cleaned up", func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{})
+			db, faulty := e.OpenFaulty(refdb.Options{})
 			ctx, cancel := context.WithCancel(e.Context())
 			defer cancel()
-			driver.Inject(suite.OnFirst("Acquire", func(c suite.Call) error {
+			faulty.Inject(suite.OnFirst("Acquire", func(c suite.Call) error {
 				e.Must(c.Do())
 				cancel()
 				return errors.Join(suite.ErrLost, c.Ctx.Err())
@@ -284,77 +284,77 @@ func replyRows() []row {
 			e.Eventually("no lock is left", func() bool { return e.Free(refA, refB) })
 		}},
 		{"P7 an update whose reply was lost is found to have happened, and is not repeated", func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{})
-			driver.Inject(suite.LoseReply("Update"))
-			e.Must(db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, "", v1), suite.Move(refB, "", v1)}))
-			e.WantRefs(map[string]refdbdriver.Value{refA: v1, refB: v1})
-			if n := driver.Count("Update"); n != 1 {
+			db, faulty := e.OpenFaulty(refdb.Options{})
+			faulty.Inject(suite.LoseReply("Update"))
+			e.Must(db.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, "", v1), suite.Move(refB, "", v1)}))
+			e.WantRefs(map[string]driver.Value{refA: v1, refB: v1})
+			if n := faulty.Count("Update"); n != 1 {
 				e.Errorf("it was sent %d times", n)
 			}
-			driver.Inject(suite.LoseReply("Update"))
+			faulty.Inject(suite.LoseReply("Update"))
 			if put, err := db.CompareAndPut(e.Context(), e.Project, refA, v1, v2); !put || err != nil {
 				e.Errorf("compare-and-put: %v, %v", put, err)
 			}
-			driver.Inject(suite.LoseReply("Update"))
+			faulty.Inject(suite.LoseReply("Update"))
 			if old, err := db.Put(e.Context(), e.Project, refA, v3); old != v2 || err != nil {
 				e.Errorf("put: %q, %v", old, err)
 			}
-			e.WantRefs(map[string]refdbdriver.Value{refA: v3, refB: v1})
+			e.WantRefs(map[string]driver.Value{refA: v3, refB: v1})
 		}},
 		{"P7 an update that never arrived, or may yet, has an unknown outcome", func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{})
-			driver.Inject(suite.LoseRequest("Update"))
-			e.WantClass(db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, "", v1)}), refdbdriver.ErrOutcomeUnknown, refdbdriver.OutcomeUnknown)
-			driver.Inject(suite.LoseRequest("Update"))
+			db, faulty := e.OpenFaulty(refdb.Options{})
+			faulty.Inject(suite.LoseRequest("Update"))
+			e.WantClass(db.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, "", v1)}), driver.ErrOutcomeUnknown, driver.OutcomeUnknown)
+			faulty.Inject(suite.LoseRequest("Update"))
 			put, err := db.CompareAndPut(e.Context(), e.Project, refA, "", v1)
 			if put {
 				e.Error("it was put")
 			}
-			e.WantClass(err, refdbdriver.ErrOutcomeUnknown, refdbdriver.OutcomeUnknown)
+			e.WantClass(err, driver.ErrOutcomeUnknown, driver.OutcomeUnknown)
 			e.WantRefs(nil)
 		}},
 		{"P7 an update that was overwritten before it could be looked for has an unknown outcome", func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{})
-			driver.Inject(suite.OnFirst("Update", func(c suite.Call) error {
+			db, faulty := e.OpenFaulty(refdb.Options{})
+			faulty.Inject(suite.OnFirst("Update", func(c suite.Call) error {
 				e.Must(c.Do())
 				e.Must(e.Update(e.B, suite.Move(refA, v1, v2)))
 				e.Must(e.Update(e.B, suite.Move(refA, v2, v1))) // an equal value, written by another
 				return suite.ErrLost
 			}))
-			err := db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, "", v1)})
-			e.WantClass(err, refdbdriver.ErrOutcomeUnknown, refdbdriver.OutcomeUnknown)
+			err := db.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, "", v1)})
+			e.WantClass(err, driver.ErrOutcomeUnknown, driver.OutcomeUnknown)
 		}},
 		{"P7 an equal write of somebody else is not taken for one's own", func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{})
-			driver.Inject(suite.OnFirst("Update", func(suite.Call) error {
+			db, faulty := e.OpenFaulty(refdb.Options{})
+			faulty.Inject(suite.OnFirst("Update", func(suite.Call) error {
 				e.Must(e.Update(e.B, suite.Move(refA, "", v1)))
 				return suite.ErrLost
 			}))
-			err := db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, "", v1)})
-			e.WantClass(err, refdbdriver.ErrOutcomeUnknown, refdbdriver.OutcomeUnknown)
+			err := db.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, "", v1)})
+			e.WantClass(err, driver.ErrOutcomeUnknown, driver.OutcomeUnknown)
 		}},
 		{"P7 an update whose reply was lost, and that can't be looked for, has an unknown outcome", func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{})
+			db, faulty := e.OpenFaulty(refdb.Options{})
 			var lost bool
-			driver.Inject(func(c suite.Call) error {
+			faulty.Inject(func(c suite.Call) error {
 				if lost {
 					return suite.ErrDown
 				}
 				lost = true
 				return errors.Join(suite.ErrLost, c.Do())
 			})
-			err := db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, "", v1)})
-			e.WantClass(err, refdbdriver.ErrOutcomeUnknown, refdbdriver.OutcomeUnknown)
+			err := db.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, "", v1)})
+			e.WantClass(err, driver.ErrOutcomeUnknown, driver.OutcomeUnknown)
 		}},
 		{"P7 a fenced update whose reply was lost happens once", func(e *env) {
 			for i, fault := range []func(string) func(suite.Call) error{suite.LoseReply, suite.LoseRequest} {
-				db, driver := e.OpenFaulty(suite.FastHeartbeat())
+				db, faulty := e.OpenFaulty(suite.FastHeartbeat())
 				ref := []string{refA, refB}[i]
 				l := e.Hold(db, ref)
-				driver.Inject(fault("Update"))
-				e.Must(l.Update(e.Context(), []refdbdriver.Update{suite.Move(ref, "", v1)}))
-				driver.Inject(fault("Update"))
-				e.Must(l.Update(e.Context(), []refdbdriver.Update{suite.Move(ref, v1, v2)}))
+				faulty.Inject(fault("Update"))
+				e.Must(l.Update(e.Context(), []driver.Update{suite.Move(ref, "", v1)}))
+				faulty.Inject(fault("Update"))
+				e.Must(l.Update(e.Context(), []driver.Update{suite.Move(ref, v1, v2)}))
 				if got := e.GetOne(ref).Value; got != v2 {
 					e.Errorf("it holds %q", got)
 				}
@@ -363,33 +363,33 @@ func replyRows() []row {
 		}},
 		{"P7 an update that releases and whose reply was lost happens once, and is no loss", func(e *env) {
 			for i, fault := range []func(string) func(suite.Call) error{suite.LoseReply, suite.LoseRequest} {
-				db, driver := e.OpenFaulty(suite.FastHeartbeat())
+				db, faulty := e.OpenFaulty(suite.FastHeartbeat())
 				ref := []string{refA, refB}[i]
 				l := e.Hold(db, ref, refC)
-				driver.Inject(fault("Update"))
-				e.Must(l.UpdateAndRelease(e.Context(), []refdbdriver.Update{suite.Move(ref, "", v1)}))
+				faulty.Inject(fault("Update"))
+				e.Must(l.UpdateAndRelease(e.Context(), []driver.Update{suite.Move(ref, "", v1)}))
 				if got := e.GetOne(ref).Value; got != v1 {
 					e.Errorf("it holds %q", got)
 				}
-				e.WantEnd(l, refdbdriver.ErrReleased)
+				e.WantEnd(l, driver.ErrReleased)
 				e.WantFree(ref, refC)
 			}
 		}},
 		{"P7 an update that releases and arrives late, after it was sent again, is no loss", func(e *env) {
-			db, driver := e.OpenFaulty(suite.FastHeartbeat())
+			db, faulty := e.OpenFaulty(suite.FastHeartbeat())
 			l := e.Hold(db, refA)
-			driver.Inject(e.DelayRequest("Update"))
-			e.Must(l.UpdateAndRelease(e.Context(), []refdbdriver.Update{suite.Move(refA, "", v1)}))
-			e.WantRefs(map[string]refdbdriver.Value{refA: v1})
-			e.WantEnd(l, refdbdriver.ErrReleased)
+			faulty.Inject(e.DelayRequest("Update"))
+			e.Must(l.UpdateAndRelease(e.Context(), []driver.Update{suite.Move(refA, "", v1)}))
+			e.WantRefs(map[string]driver.Value{refA: v1})
+			e.WantEnd(l, driver.ErrReleased)
 			e.WantFree(refA)
 		}},
 		{"P7 after an update that releases, with an unknown outcome, a release claims no loss", func(e *env) {
 			for _, o := range []refdb.Options{{}, suite.FastHeartbeat()} {
-				db, driver := e.OpenFaulty(o)
+				db, faulty := e.OpenFaulty(o)
 				l := e.Hold(db, refA)
 				var lost bool
-				driver.Inject(func(c suite.Call) error {
+				faulty.Inject(func(c suite.Call) error {
 					switch {
 					case c.Method == "Update" && !lost:
 						lost = true
@@ -400,25 +400,25 @@ func replyRows() []row {
 						return c.Do()
 					}
 				})
-				err := l.UpdateAndRelease(e.Context(), []refdbdriver.Update{suite.Move(refA, "", refdbdriver.Deleted)})
-				e.WantClass(err, refdbdriver.ErrOutcomeUnknown, refdbdriver.OutcomeUnknown)
-				if err := l.Release(e.Context()); errors.Is(err, refdbdriver.ErrLockLost) {
+				err := l.UpdateAndRelease(e.Context(), []driver.Update{suite.Move(refA, "", driver.Deleted)})
+				e.WantClass(err, driver.ErrOutcomeUnknown, driver.OutcomeUnknown)
+				if err := l.Release(e.Context()); errors.Is(err, driver.ErrLockLost) {
 					e.Errorf("the lock was not lost, but: %v", err)
 				}
 			}
 		}},
 		{"P7 a beat that runs into an update that releases is no loss", func(e *env) {
-			db, driver := e.OpenFaulty(suite.FastHeartbeat())
+			db, faulty := e.OpenFaulty(suite.FastHeartbeat())
 			l := e.Hold(db, refA)
 			released := make(chan struct{})
 			beating := make(chan struct{})
-			driver.Inject(suite.OnFirst("Beat", func(c suite.Call) error {
+			faulty.Inject(suite.OnFirst("Beat", func(c suite.Call) error {
 				close(beating)
 				<-released // when this beat arrives the rows are gone
 				return c.Do()
 			}))
 			suite.Receive(e, beating, "a beat")
-			driver.Inject(func(c suite.Call) error {
+			faulty.Inject(func(c suite.Call) error {
 				err := c.Do()
 				if c.Method == "Update" {
 					close(released)
@@ -429,35 +429,35 @@ func replyRows() []row {
 				}
 				return err
 			})
-			e.Must(l.UpdateAndRelease(e.Context(), []refdbdriver.Update{suite.Move(refA, "", v1)}))
-			e.WantEnd(l, refdbdriver.ErrReleased)
+			e.Must(l.UpdateAndRelease(e.Context(), []driver.Update{suite.Move(refA, "", v1)}))
+			e.WantEnd(l, driver.ErrReleased)
 		}},
 		{"P7 a release whose reply was lost is no loss, and leaves nothing", func(e *env) {
 			for _, fault := range []func(string) func(suite.Call) error{suite.LoseReply, suite.LoseRequest} {
-				db, driver := e.OpenFaulty(suite.FastHeartbeat())
+				db, faulty := e.OpenFaulty(suite.FastHeartbeat())
 				l := e.Hold(db, refA, refB)
-				driver.Inject(fault("Release"))
+				faulty.Inject(fault("Release"))
 				e.Must(l.Release(e.Context()))
-				e.WantEnd(l, refdbdriver.ErrReleased)
+				e.WantEnd(l, driver.ErrReleased)
 				e.WantFree(refA, refB)
 				e.Must(l.Release(e.Context()))
 			}
 		}},
 		{"a release that could not be sent can be tried again", func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{})
+			db, faulty := e.OpenFaulty(refdb.Options{})
 			l := e.Hold(db, refA)
-			driver.Inject(func(suite.Call) error { return suite.ErrDown })
-			e.WantClass(l.Release(e.Context()), refdbdriver.ErrUnavailable, refdbdriver.Retryable)
-			e.WantEnd(l, refdbdriver.ErrReleased)
-			driver.Inject(nil)
+			faulty.Inject(func(suite.Call) error { return suite.ErrDown })
+			e.WantClass(l.Release(e.Context()), driver.ErrUnavailable, driver.Retryable)
+			e.WantEnd(l, driver.ErrReleased)
+			faulty.Inject(nil)
 			e.Must(l.Release(e.Context()))
 			e.WantFree(refA)
 		}},
 		{"P7 a beat whose reply was lost is no loss, and the token stays", func(e *env) {
-			db, driver := e.OpenFaulty(suite.FastHeartbeat())
+			db, faulty := e.OpenFaulty(suite.FastHeartbeat())
 			l := e.Hold(db, refA)
 			answered := make(chan struct{})
-			driver.Inject(suite.OnFirst("Beat", func(c suite.Call) error {
+			faulty.Inject(suite.OnFirst("Beat", func(c suite.Call) error {
 				defer close(answered)
 				return errors.Join(suite.ErrLost, c.Do())
 			}))
@@ -466,10 +466,10 @@ func replyRows() []row {
 			e.WantHeld(l)
 		}},
 		{"what the database certainly didn't do is tried again, a few times", func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{})
+			db, faulty := e.OpenFaulty(refdb.Options{})
 			for _, method := range []string{"Get", "Update", "Acquire", "Release", "PurgeTombstones", "Remove"} {
-				driver.Inject(suite.OnFirst(method, func(suite.Call) error { return suite.ErrDown }))
-				e.Must(db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, "", refdbdriver.Deleted)}))
+				faulty.Inject(suite.OnFirst(method, func(suite.Call) error { return suite.ErrDown }))
+				e.Must(db.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, "", driver.Deleted)}))
 				e.Must(e.Hold(db, refA).Release(e.Context()))
 				_, err := db.Get(e.Context(), e.Project, refA)
 				e.Must(err)
@@ -478,12 +478,12 @@ func replyRows() []row {
 				_, err = db.Projects().Remove(e.Context(), e.Project)
 				e.Must(err)
 			}
-			driver.Inject(func(suite.Call) error { return suite.ErrDown })
-			e.WantClass(db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, "", v1)}), refdbdriver.ErrUnavailable, refdbdriver.Retryable)
+			faulty.Inject(func(suite.Call) error { return suite.ErrDown })
+			e.WantClass(db.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, "", v1)}), driver.ErrUnavailable, driver.Retryable)
 			_, err := db.TryLock(e.Context(), e.Project, refA)
-			e.WantClass(err, refdbdriver.ErrUnavailable, refdbdriver.Retryable)
+			e.WantClass(err, driver.ErrUnavailable, driver.Retryable)
 			_, err = db.Get(e.Context(), e.Project, refA)
-			e.WantClass(err, refdbdriver.ErrUnavailable, refdbdriver.Retryable)
+			e.WantClass(err, driver.ErrUnavailable, driver.Retryable)
 		}},
 	}
 }

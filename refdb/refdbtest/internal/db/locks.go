@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -17,14 +17,14 @@ func lockRows() []row {
 	return []row{
 		{"a lock has its refs' values, its owner and its token", func(e *env) {
 			db := e.Open(refdb.Options{Site: "eu"})
-			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", refdbdriver.Deleted)))
+			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", driver.Deleted)))
 			l := e.Hold(db, refC, refA, refB)
 			if l.Project() != e.Project || !slices.Equal(l.Refs(), []string{refA, refB, refC}) || l.Owner() != db.Owner() || l.Token() <= 0 {
 				e.Errorf("got %q %q, owner %q, token %d", l.Project(), l.Refs(), l.Owner(), l.Token())
 			}
 			e.WantLocked(l, refA, v1)
-			e.WantLocked(l, refB, refdbdriver.Deleted)
-			e.WantLocked(l, refC, refdbdriver.Unknown)
+			e.WantLocked(l, refB, driver.Deleted)
+			e.WantLocked(l, refC, driver.Unknown)
 			e.WantHeld(l)
 		}},
 		{"an owner is the site's name and what makes the process unique", func(e *env) {
@@ -45,7 +45,7 @@ func lockRows() []row {
 				if h := e.WantHolders(err, refB); h[0].Owner != x.Owner() || h[0].Token != l.Token() || h[0].StaleAfter != staleAfter {
 					e.Errorf("the holders are %+v", h)
 				}
-				e.WantClass(err, refdbdriver.ErrLocked, refdbdriver.Retryable)
+				e.WantClass(err, driver.ErrLocked, driver.Retryable)
 			}
 			e.WantFree(refA)
 			e.WantHeld(l)
@@ -68,19 +68,19 @@ func lockRows() []row {
 			x, y := e.Open(refdb.Options{}), e.Open(refdb.Options{})
 			l := e.Hold(x, refA)
 			for _, db := range []*refdb.DB{x, y} {
-				e.WantClass(db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, "", v1)}), refdbdriver.ErrLocked, refdbdriver.Retryable)
+				e.WantClass(db.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, "", v1)}), driver.ErrLocked, driver.Retryable)
 			}
 			e.WantRefs(nil)
-			e.Must(l.Update(e.Context(), []refdbdriver.Update{suite.Move(refA, "", v1)}))
-			e.Must(l.Update(e.Context(), []refdbdriver.Update{suite.Move(refA, v1, v2)}))
-			e.Must(y.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, v2, v3)}, refdb.Advisory()))
-			e.WantRefs(map[string]refdbdriver.Value{refA: v3})
+			e.Must(l.Update(e.Context(), []driver.Update{suite.Move(refA, "", v1)}))
+			e.Must(l.Update(e.Context(), []driver.Update{suite.Move(refA, v1, v2)}))
+			e.Must(y.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, v2, v3)}, refdb.Advisory()))
+			e.WantRefs(map[string]driver.Value{refA: v3})
 			e.WantHeld(l)
 		}},
 		{"an update through a lock that mismatches leaves the lock held", func(e *env) {
 			l := e.Hold(e.Open(refdb.Options{}), refA)
-			for _, update := range []func(context.Context, []refdbdriver.Update, ...refdb.UpdateOption) error{l.Update, l.UpdateAndRelease} {
-				e.WantMismatches(update(e.Context(), []refdbdriver.Update{suite.Move(refA, v1, v2)}), refdbdriver.Mismatch{Ref: refA, Want: v1})
+			for _, update := range []func(context.Context, []driver.Update, ...refdb.UpdateOption) error{l.Update, l.UpdateAndRelease} {
+				e.WantMismatches(update(e.Context(), []driver.Update{suite.Move(refA, v1, v2)}), driver.Mismatch{Ref: refA, Want: v1})
 				e.WantHeld(l)
 			}
 			e.Must(l.Release(e.Context()))
@@ -93,8 +93,8 @@ func lockRows() []row {
 			e.Must(ctx.Err())
 			e.Must(l.Release(e.Context()))
 			e.WantFree(refA, refB)
-			e.WantEnd(l, refdbdriver.ErrReleased)
-			e.WantCause(ctx, refdbdriver.ErrReleased)
+			e.WantEnd(l, driver.ErrReleased)
+			e.WantCause(ctx, driver.ErrReleased)
 			next := e.Hold(db, refA)
 			e.Must(l.Release(e.Context()))
 			e.WantHeld(next)
@@ -108,7 +108,7 @@ func lockRows() []row {
 			if got := l.Refs(); !slices.Equal(got, []string{refB}) {
 				e.Errorf("it is on %q", got)
 			}
-			e.Must(l.Update(e.Context(), []refdbdriver.Update{suite.Move(refB, "", v1)}))
+			e.Must(l.Update(e.Context(), []driver.Update{suite.Move(refB, "", v1)}))
 			e.WantHeld(l)
 			e.Must(l.Release(e.Context()))
 			e.WantFree(refB)
@@ -118,20 +118,20 @@ func lockRows() []row {
 			l := e.Hold(db, refA, refB)
 			e.DB.Age(e, e.Project, refA, stale)
 			successor := e.Acquire(e.B, refA)
-			e.WantClass(l.ReleaseRefs(e.Context(), refA), refdbdriver.ErrLockLost, refdbdriver.StaleOwner)
-			e.WantClass(l.Update(e.Context(), []refdbdriver.Update{suite.Move(refB, "", v1)}), refdbdriver.ErrLockLost, refdbdriver.StaleOwner)
+			e.WantClass(l.ReleaseRefs(e.Context(), refA), driver.ErrLockLost, driver.StaleOwner)
+			e.WantClass(l.Update(e.Context(), []driver.Update{suite.Move(refB, "", v1)}), driver.ErrLockLost, driver.StaleOwner)
 			e.WantLock(successor)
 		}},
 		{"an update through a lock moves other refs if it says so, while the lock stands", func(e *env) {
 			db := e.Open(refdb.Options{})
 			l := e.Hold(db, refA)
-			e.Must(l.Update(e.Context(), []refdbdriver.Update{suite.Move(refB, "", v1), suite.Move(refC, "", v1)}, refdb.AnyRef()))
+			e.Must(l.Update(e.Context(), []driver.Update{suite.Move(refB, "", v1), suite.Move(refC, "", v1)}, refdb.AnyRef()))
 			foreign := e.Acquire(e.B, refB)
-			e.WantHolders(l.Update(e.Context(), []refdbdriver.Update{suite.Move(refB, v1, v2)}, refdb.AnyRef()), refB)
+			e.WantHolders(l.Update(e.Context(), []driver.Update{suite.Move(refB, v1, v2)}, refdb.AnyRef()), refB)
 			e.Must(l.Release(e.Context()))
-			err := db.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refC, v1, v2)}, refdb.Under(l.Owner(), l.Token(), refA), refdb.AnyRef())
-			e.WantClass(err, refdbdriver.ErrLockLost, refdbdriver.StaleOwner)
-			e.WantRefs(map[string]refdbdriver.Value{refB: v1, refC: v1})
+			err := db.Update(e.Context(), e.Project, []driver.Update{suite.Move(refC, v1, v2)}, refdb.Under(l.Owner(), l.Token(), refA), refdb.AnyRef())
+			e.WantClass(err, driver.ErrLockLost, driver.StaleOwner)
+			e.WantRefs(map[string]driver.Value{refB: v1, refC: v1})
 			e.WantLock(foreign)
 		}},
 		{"what was released writes nothing any more", func(e *env) {
@@ -139,17 +139,17 @@ func lockRows() []row {
 			l := e.Hold(db, refA)
 			e.Must(l.Release(e.Context()))
 			e.Hold(db, refA)
-			e.WantClass(l.Update(e.Context(), []refdbdriver.Update{suite.Move(refA, "", v1)}), refdbdriver.ErrReleased, refdbdriver.StaleOwner)
-			e.WantClass(l.UpdateAndRelease(e.Context(), []refdbdriver.Update{suite.Move(refA, "", v1)}), refdbdriver.ErrReleased, refdbdriver.StaleOwner)
+			e.WantClass(l.Update(e.Context(), []driver.Update{suite.Move(refA, "", v1)}), driver.ErrReleased, driver.StaleOwner)
+			e.WantClass(l.UpdateAndRelease(e.Context(), []driver.Update{suite.Move(refA, "", v1)}), driver.ErrReleased, driver.StaleOwner)
 			e.WantRefs(nil)
 		}},
 		{"an update that releases writes, frees and ends the lock at once", func(e *env) {
 			db := e.Open(suite.FastHeartbeat())
 			l := e.Hold(db, refA, refB)
-			e.Must(l.UpdateAndRelease(e.Context(), []refdbdriver.Update{suite.Move(refA, "", v1)}))
-			e.WantRefs(map[string]refdbdriver.Value{refA: v1})
+			e.Must(l.UpdateAndRelease(e.Context(), []driver.Update{suite.Move(refA, "", v1)}))
+			e.WantRefs(map[string]driver.Value{refA: v1})
 			e.WantFree(refA, refB)
-			e.WantEnd(l, refdbdriver.ErrReleased)
+			e.WantEnd(l, driver.ErrReleased)
 			e.Must(l.Release(e.Context()))
 			e.WantLocked(e.Hold(e.Open(refdb.Options{}), refA), refA, v1)
 		}},
@@ -171,7 +171,7 @@ func lockRows() []row {
 			if got := l.Context(); got.Err() != nil || got.Value(name{}) != "value" {
 				e.Errorf("it is %v, its value %v", got.Err(), got.Value(name{}))
 			}
-			e.Must(l.Update(l.Context(), []refdbdriver.Update{suite.Move(refA, "", v1)}))
+			e.Must(l.Update(l.Context(), []driver.Update{suite.Move(refA, "", v1)}))
 		}},
 		{"the heartbeat runs while a lock is held, and a reclaimed one's too", func(e *env) {
 			l := e.Hold(e.Open(suite.FastHeartbeat()), refA, refB)
@@ -185,34 +185,34 @@ func lockRows() []row {
 			e.WantHeld(next)
 		}},
 		{"the heartbeat ends with the DB, and leaves the rows to grow stale", func(e *env) {
-			db, driver := e.OpenFaulty(suite.FastHeartbeat())
+			db, faulty := e.OpenFaulty(suite.FastHeartbeat())
 			l, released := e.Hold(db, refA), e.Hold(db, refB)
 			ctx := l.Context()
 			wantBeats(e, refA)
 			e.Must(released.Release(e.Context()))
 			e.Must(db.Close())
-			e.WantEnd(l, refdbdriver.ErrClosed)
-			e.WantEnd(released, refdbdriver.ErrReleased)
-			e.WantCause(ctx, refdbdriver.ErrClosed)
-			beats := driver.Count("Beat")
+			e.WantEnd(l, driver.ErrClosed)
+			e.WantEnd(released, driver.ErrReleased)
+			e.WantCause(ctx, driver.ErrClosed)
+			beats := faulty.Count("Beat")
 			e.WantLock(suite.LockOf(l))
 			e.WantFree(refB)
 			e.Must(db.Close())
-			if n := driver.Count("Beat"); n != beats {
+			if n := faulty.Count("Beat"); n != beats {
 				e.Errorf("%d beats after Close", n-beats)
 			}
 		}},
 		{"the heartbeat ends with the release", func(e *env) {
-			db, driver := e.OpenFaulty(suite.FastHeartbeat())
+			db, faulty := e.OpenFaulty(suite.FastHeartbeat())
 			l := e.Hold(db, refA)
 			wantBeats(e, refA)
 			e.Must(l.Release(e.Context()))
 			keeper := e.Hold(db, refB) // the only lock to be beaten from now on
-			beaten := make(chan []refdbdriver.LockID, 100)
-			driver.Inject(func(c suite.Call) error {
+			beaten := make(chan []driver.LockID, 100)
+			faulty.Inject(func(c suite.Call) error {
 				if c.Method == "Beat" {
 					select {
-					case beaten <- c.Arg.([]refdbdriver.LockID):
+					case beaten <- c.Arg.([]driver.LockID):
 					default:
 					}
 				}
@@ -230,7 +230,7 @@ func lockRows() []row {
 			db := e.Open(refdb.Options{})
 			e.Must(db.Close())
 			for name, lock := range map[string]func(context.Context, string, ...string) (*refdb.Lock, error){"TryLock": db.TryLock, "Lock": db.Lock} {
-				if _, err := lock(e.Context(), e.Project, refA); !errors.Is(err, refdbdriver.ErrClosed) {
+				if _, err := lock(e.Context(), e.Project, refA); !errors.Is(err, driver.ErrClosed) {
 					e.Errorf("%s: %v", name, err)
 				}
 			}
@@ -255,14 +255,14 @@ func lossRows() []row {
 			l := e.Hold(e.Open(suite.FastHeartbeat()), refA, refB)
 			ctx := l.Context()
 			successor := e.Seize(l, refA)
-			e.WantEnd(l, refdbdriver.ErrLockLost)
+			e.WantEnd(l, driver.ErrLockLost)
 			e.WantLost(l.Err(), refA)
-			e.WantCause(ctx, refdbdriver.ErrLockLost)
-			e.WantClass(l.Update(e.Context(), []refdbdriver.Update{suite.Move(refA, v1, v2)}), refdbdriver.ErrLockLost, refdbdriver.StaleOwner)
-			e.WantClass(l.UpdateAndRelease(e.Context(), []refdbdriver.Update{suite.Move(refA, v1, v2)}), refdbdriver.ErrLockLost, refdbdriver.StaleOwner)
-			e.WantClass(l.Release(e.Context()), refdbdriver.ErrLockLost, refdbdriver.StaleOwner)
-			e.WantClass(l.Release(e.Context()), refdbdriver.ErrLockLost, refdbdriver.StaleOwner)
-			e.WantRefs(map[string]refdbdriver.Value{refA: v1})
+			e.WantCause(ctx, driver.ErrLockLost)
+			e.WantClass(l.Update(e.Context(), []driver.Update{suite.Move(refA, v1, v2)}), driver.ErrLockLost, driver.StaleOwner)
+			e.WantClass(l.UpdateAndRelease(e.Context(), []driver.Update{suite.Move(refA, v1, v2)}), driver.ErrLockLost, driver.StaleOwner)
+			e.WantClass(l.Release(e.Context()), driver.ErrLockLost, driver.StaleOwner)
+			e.WantClass(l.Release(e.Context()), driver.ErrLockLost, driver.StaleOwner)
+			e.WantRefs(map[string]driver.Value{refA: v1})
 			e.WantLock(successor)
 			e.WantFree(refB)
 		}},
@@ -271,33 +271,33 @@ func lossRows() []row {
 			if got := e.Purge(e.B, suite.Standing(suite.LockOf(l).IDs()[1])...); !got[0] {
 				e.Fatal("it was not purged")
 			}
-			e.WantEnd(l, refdbdriver.ErrLockLost)
+			e.WantEnd(l, driver.ErrLockLost)
 			e.WantLost(l.Err(), refB)
 		}},
 		{"a lock whose update that releases failed can still be lost, and be told of it", func(e *env) {
 			l := e.Hold(e.Open(suite.FastHeartbeat()), refA)
-			e.WantMismatches(l.UpdateAndRelease(e.Context(), []refdbdriver.Update{suite.Move(refA, v1, v2)}), refdbdriver.Mismatch{Ref: refA, Want: v1})
+			e.WantMismatches(l.UpdateAndRelease(e.Context(), []driver.Update{suite.Move(refA, v1, v2)}), driver.Mismatch{Ref: refA, Want: v1})
 			e.Seize(l, refA)
-			e.WantEnd(l, refdbdriver.ErrLockLost)
+			e.WantEnd(l, driver.ErrLockLost)
 		}},
 		{"losing one lock leaves the process's others held", func(e *env) {
 			db := e.Open(suite.FastHeartbeat())
 			lost, kept := e.Hold(db, refA), e.Hold(db, refB)
 			e.Seize(lost, refA)
-			e.WantEnd(lost, refdbdriver.ErrLockLost)
+			e.WantEnd(lost, driver.ErrLockLost)
 			wantBeats(e, refB)
 			e.WantHeld(kept)
 		}},
 		{"P2 a fenced update that finds its lock lost says so at once, before any beat", func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{StaleAfter: time.Hour, Heartbeat: 10 * time.Minute})
+			db, faulty := e.OpenFaulty(refdb.Options{StaleAfter: time.Hour, Heartbeat: 10 * time.Minute})
 			l := e.Hold(db, refA)
 			successor := e.Seize(l, refA)
 			e.Must(l.Err())
-			err := l.Update(e.Context(), []refdbdriver.Update{suite.Move(refA, "", v1)})
-			e.WantClass(err, refdbdriver.ErrLockLost, refdbdriver.StaleOwner)
+			err := l.Update(e.Context(), []driver.Update{suite.Move(refA, "", v1)})
+			e.WantClass(err, driver.ErrLockLost, driver.StaleOwner)
 			e.WantLost(err, refA)
-			e.WantEnd(l, refdbdriver.ErrLockLost)
-			if n := driver.Count("Beat"); n != 0 {
+			e.WantEnd(l, driver.ErrLockLost)
+			if n := faulty.Count("Beat"); n != 0 {
 				e.Errorf("%d beats", n)
 			}
 			e.WantRefs(nil)
@@ -307,18 +307,18 @@ func lossRows() []row {
 			l := e.Hold(e.Open(refdb.Options{StaleAfter: time.Hour, Heartbeat: 10 * time.Minute}), refA, refB)
 			successor := e.Seize(l, refA)
 			err := l.Release(e.Context())
-			e.WantClass(err, refdbdriver.ErrLockLost, refdbdriver.StaleOwner)
+			e.WantClass(err, driver.ErrLockLost, driver.StaleOwner)
 			e.WantLost(err, refA)
 			e.WantLock(successor)
 			e.WantFree(refB)
 		}},
 		{"P7 beats that fail for a while lose nothing", func(e *env) {
-			db, driver := e.OpenFaulty(suite.FastHeartbeat())
+			db, faulty := e.OpenFaulty(suite.FastHeartbeat())
 			l := e.Hold(db, refA)
 			for _, failure := range []error{suite.ErrDown, suite.ErrLost, errors.New("a test's error of no known kind"), context.DeadlineExceeded} {
 				failed := make(chan struct{})
 				var n int
-				driver.Inject(func(c suite.Call) error { // beats are sent one at a time
+				faulty.Inject(func(c suite.Call) error { // beats are sent one at a time
 					if c.Method != "Beat" {
 						return c.Do()
 					}
@@ -328,11 +328,11 @@ func lossRows() []row {
 					return failure
 				})
 				suite.Receive(e, failed, "three beats")
-				driver.Inject(nil)
+				faulty.Inject(nil)
 				wantBeats(e, refA)
 				e.WantHeld(l)
 			}
-			e.Must(l.Update(e.Context(), []refdbdriver.Update{suite.Move(refA, "", v1)}))
+			e.Must(l.Update(e.Context(), []driver.Update{suite.Move(refA, "", v1)}))
 		}},
 		{"P4 a holder that can't reach the database knows that it lost before anybody can take the lock", func(e *env) {
 			losesInTime(e, 0, func(c suite.Call) error { return suite.ErrDown })
@@ -355,7 +355,7 @@ func lossRows() []row {
 			for staleAfter := 500 * time.Millisecond; ; staleAfter *= 2 {
 				db := e.OpenOn(d, refdb.Options{StaleAfter: staleAfter})
 				doubtful, sure := e.Hold(db, refA, refB), e.Hold(db, refC)
-				e.WantEnd(doubtful, refdbdriver.ErrLockLost)
+				e.WantEnd(doubtful, driver.ErrLockLost)
 				if sure.Err() == nil || staleAfter > e.Patience()/4 {
 					e.WantHeld(sure)
 					return
@@ -385,12 +385,13 @@ func losesInTime(e *env, share float64, cut func(suite.Call) error) {
 
 // lostInTime reports whether the lock on ref was held until its holder was cut off.
 func lostInTime(e *env, ref string, staleAfter, latency time.Duration, cut func(suite.Call) error) bool {
-	db, driver := e.OpenFaulty(refdb.Options{StaleAfter: staleAfter, Heartbeat: 50 * time.Millisecond})
+	db, faulty := e.OpenFaulty(refdb.Options{StaleAfter: staleAfter, Heartbeat: 50 * time.Millisecond})
 	var mu sync.Mutex
 	begun := time.Now() // when the next request begins, or earlier
 	sent := begun       // when the last request that succeeded began, or earlier
 	heard := begun      // when the last one began whose reply the holder has heard, or earlier
-	// request makes a request of the holder, which asks again after it has heard the reply to what it asked before.
+	// request makes a request of the holder, which asks again after it has heard the reply to what
+	// it asked before.
 	request := func(do func() error) error {
 		mu.Lock()
 		heard = sent
@@ -407,12 +408,12 @@ func lostInTime(e *env, ref string, staleAfter, latency time.Duration, cut func(
 	}
 	l, err := db.TryLock(e.Context(), e.Project, ref)
 	if err != nil {
-		e.WantClass(err, refdbdriver.ErrUnavailable, refdbdriver.Retryable) // it was granted too late
+		e.WantClass(err, driver.ErrUnavailable, driver.Retryable) // it was granted too late
 		return false
 	}
 	ctx := l.Context()
 	beats := make(chan struct{}, 1000)
-	driver.Inject(func(c suite.Call) error {
+	faulty.Inject(func(c suite.Call) error {
 		return request(func() error {
 			err := c.Do()
 			select {
@@ -432,18 +433,18 @@ func lostInTime(e *env, ref string, staleAfter, latency time.Duration, cut func(
 			return false
 		}
 	}
-	driver.Inject(func(c suite.Call) error { return request(func() error { return cut(c) }) })
+	faulty.Inject(func(c suite.Call) error { return request(func() error { return cut(c) }) })
 	for deadline := time.Now().Add(e.Patience()); ; {
 		if time.Now().After(deadline) {
 			e.Fatal("nobody could take the lock of a holder that is cut off")
 		}
 		took, err := e.TryAcquire(e.B, ref)
 		if !e.Refusal(err) {
-			if err := l.Err(); !errors.Is(err, refdbdriver.ErrLockLost) {
+			if err := l.Err(); !errors.Is(err, driver.ErrLockLost) {
 				e.Errorf("another has the lock, and its holder believes: %v", err)
 			}
-			e.WantEnd(l, refdbdriver.ErrLockLost)
-			e.WantCause(ctx, refdbdriver.ErrLockLost)
+			e.WantEnd(l, driver.ErrLockLost)
+			e.WantCause(ctx, driver.ErrLockLost)
 			e.WantLock(took)
 			break
 		}
@@ -458,8 +459,8 @@ func lostInTime(e *env, ref string, staleAfter, latency time.Duration, cut func(
 			time.Sleep(time.Millisecond) // from then on it must not miss the moment
 		}
 	}
-	driver.Inject(nil)
-	e.WantClass(l.Update(e.Context(), []refdbdriver.Update{suite.Move(ref, "", v1)}), refdbdriver.ErrLockLost, refdbdriver.StaleOwner)
+	faulty.Inject(nil)
+	e.WantClass(l.Update(e.Context(), []driver.Update{suite.Move(ref, "", v1)}), driver.ErrLockLost, driver.StaleOwner)
 	e.WantRefs(nil)
 	return true
 }
@@ -470,13 +471,13 @@ type unsure struct {
 	ref string
 }
 
-func (d *unsure) Beat(ctx context.Context, locks []refdbdriver.LockID) ([]refdbdriver.BeatResult, error) {
-	known := slices.DeleteFunc(slices.Clone(locks), func(l refdbdriver.LockID) bool { return l.Ref == d.ref })
+func (d *unsure) Beat(ctx context.Context, locks []driver.LockID) ([]driver.BeatResult, error) {
+	known := slices.DeleteFunc(slices.Clone(locks), func(l driver.LockID) bool { return l.Ref == d.ref })
 	answers, err := d.FaultyDriver.Beat(ctx, known)
 	if err != nil {
 		return nil, err
 	}
-	results := make([]refdbdriver.BeatResult, len(locks))
+	results := make([]driver.BeatResult, len(locks))
 	for i, l := range locks {
 		if l.Ref != d.ref {
 			results[i], answers = answers[0], answers[1:]

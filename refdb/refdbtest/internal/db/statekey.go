@@ -211,8 +211,8 @@ func stateKeyRows() []row {
 	}
 }
 
-// settledKey waits until the key of the row's project is settled. On some databases any open transaction holds that back, other
-// tests' too.
+// settledKey waits until the key of the row's project is settled. On some databases any open
+// transaction holds that back, other tests' too.
 func settledKey(e *env, db *refdb.DB) refdb.StateKey {
 	e.Helper()
 	var k refdb.StateKey

@@ -31,8 +31,9 @@ const (
 	years  = suite.Years
 )
 
-// Topics returns the topics with their rows, those that take longest first. On a slow database -short has locks, refs, intents
-// and lost replies: what a DB does elsewhere rests on the driver's own rows, and is the same on a faster one.
+// Topics returns the topics with their rows, those that take longest first. On a slow database
+// -short has locks, refs, intents and lost replies: what a DB does elsewhere rests on the driver's
+// own rows, and is the same on a faster one.
 func Topics() []suite.Topic {
 	return []suite.Topic{
 		{Name: "DB loss", Rows: suite.AllLong(lossRows())},

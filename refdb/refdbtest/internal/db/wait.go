@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -90,13 +90,13 @@ func waitRows() []row {
 		{"one that waits gets the lock when it is released, long before it would be stale, and the new value", func(e *env) {
 			db := e.Open(refdb.Options{})
 			holder := e.Hold(e.Open(refdb.Options{}), refA)
-			waiting, driver := e.OpenFaulty(refdb.Options{})
-			w := waitFirst(e, e.Context(), waiting, driver, refA)
-			e.Must(holder.Update(e.Context(), []refdbdriver.Update{suite.Move(refA, "", v1)}))
+			waiting, faulty := e.OpenFaulty(refdb.Options{})
+			w := waitFirst(e, e.Context(), waiting, faulty, refA)
+			e.Must(holder.Update(e.Context(), []driver.Update{suite.Move(refA, "", v1)}))
 			e.Must(holder.Release(e.Context()))
 			l := w.granted()
 			e.WantLocked(l, refA, v1)
-			e.WantMismatches(l.Update(e.Context(), []refdbdriver.Update{suite.Move(refA, "", v2)}), refdbdriver.Mismatch{Ref: refA, Have: v1})
+			e.WantMismatches(l.Update(e.Context(), []driver.Update{suite.Move(refA, "", v2)}), driver.Mismatch{Ref: refA, Have: v1})
 			_, err := db.TryLock(e.Context(), e.Project, refA)
 			e.WantHolders(err, refA)
 		}},
@@ -106,14 +106,14 @@ func waitRows() []row {
 			for range 5 {
 				l := e.Hold(holder, refA)
 				w := wait(e, e.Context(), waiting, refA)
-				e.Must(l.UpdateAndRelease(e.Context(), []refdbdriver.Update{suite.Move(refA, "", refdbdriver.Deleted)}))
+				e.Must(l.UpdateAndRelease(e.Context(), []driver.Update{suite.Move(refA, "", driver.Deleted)}))
 				e.Must(w.granted().Release(e.Context()))
 			}
 		}},
 		{"who waits first within a process is served first", func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{})
+			db, faulty := e.OpenFaulty(refdb.Options{})
 			holder := e.Acquire(e.A, refA)
-			first := waitFirst(e, e.Context(), db, driver, refA)
+			first := waitFirst(e, e.Context(), db, faulty, refA)
 			var others []*lockCall
 			for range 5 {
 				others = append(others, wait(e, e.Context(), db, refA))
@@ -128,10 +128,10 @@ func waitRows() []row {
 			}
 		}},
 		{"of a process's waiters only one at a time asks the database", func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{})
+			db, faulty := e.OpenFaulty(refdb.Options{})
 			var asking atomic.Int32
 			var crowded atomic.Bool
-			driver.Inject(func(c suite.Call) error {
+			faulty.Inject(func(c suite.Call) error {
 				if c.Method == "Acquire" {
 					if asking.Add(1) > 1 {
 						crowded.Store(true)
@@ -145,7 +145,7 @@ func waitRows() []row {
 			for range 8 {
 				all = append(all, wait(e, e.Context(), db, refA))
 			}
-			e.Eventually("several attempts", func() bool { return driver.Count("Acquire") >= 3 })
+			e.Eventually("several attempts", func() bool { return faulty.Count("Acquire") >= 3 })
 			e.Release(e.A, holder)
 			grantedAll(e, all)
 			if crowded.Load() {
@@ -202,7 +202,7 @@ func waitRows() []row {
 				default:
 				}
 				err := c.Do()
-				if errors.Is(err, refdbdriver.ErrLocked) {
+				if errors.Is(err, driver.ErrLocked) {
 					hasPlace()
 				}
 				return err
@@ -212,9 +212,9 @@ func waitRows() []row {
 			e.Must(holder.Release(e.Context()))
 
 			others, passed := e.Open(refdb.Options{}), 0
-			for have := refdbdriver.Unknown; passed <= 3*refdbdriver.MaxPassed; passed++ {
-				want := refdbdriver.Value(fmt.Sprint(passed))
-				err := others.Update(e.Context(), e.Project, []refdbdriver.Update{suite.Move(refA, have, want)})
+			for have := driver.Unknown; passed <= 3*driver.MaxPassed; passed++ {
+				want := driver.Value(fmt.Sprint(passed))
+				err := others.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, have, want)})
 				if err == nil {
 					have = want
 					var l *refdb.Lock
@@ -222,44 +222,44 @@ func waitRows() []row {
 						err = l.Release(e.Context())
 					}
 				}
-				if errors.Is(err, refdbdriver.ErrLocked) {
+				if errors.Is(err, driver.ErrLocked) {
 					break // it is the waiter's turn
 				}
 				e.Must(err)
 			}
-			if passed > refdbdriver.MaxPassed {
-				e.Errorf("%d passed it, want at most %d", passed, refdbdriver.MaxPassed)
+			if passed > driver.MaxPassed {
+				e.Errorf("%d passed it, want at most %d", passed, driver.MaxPassed)
 			}
 			close(again)
 			e.Must(waiter.granted().Release(e.Context()))
 		}},
 		{"one that stops waiting says why, leaves nothing, and the next moves up", func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{})
+			db, faulty := e.OpenFaulty(refdb.Options{})
 			holder := e.Acquire(e.A, refA)
 			ctx, cancel := context.WithCancel(e.Context())
-			first := waitFirst(e, ctx, db, driver, refA, refB)
+			first := waitFirst(e, ctx, db, faulty, refA, refB)
 			next := wait(e, e.Context(), db, refA)
 			cancel()
 			err := first.gaveUp()
 			if !errors.Is(err, context.Canceled) {
 				e.Errorf("got %v", err)
 			}
-			e.WantClass(err, refdbdriver.ErrLocked, refdbdriver.Retryable)
+			e.WantClass(err, driver.ErrLocked, driver.Retryable)
 			e.WantHolders(err, refA)
 			e.WantFree(refB)
 			e.Release(e.A, holder)
 			e.Must(next.granted().Release(e.Context()))
 		}},
 		{"one that waits behind another can stop too", func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{})
+			db, faulty := e.OpenFaulty(refdb.Options{})
 			holder := e.Acquire(e.A, refA)
-			first := waitFirst(e, e.Context(), db, driver, refA)
+			first := waitFirst(e, e.Context(), db, faulty, refA)
 			ctx, cancel := context.WithCancel(e.Context())
 			second := wait(e, ctx, db, refA)
 			e.Eventually("the second waits", func() bool { return db.Stats().Waiting == 2 })
 			third := wait(e, e.Context(), db, refA)
 			cancel()
-			if err := second.gaveUp(); !errors.Is(err, context.Canceled) || !errors.Is(err, refdbdriver.ErrLocked) {
+			if err := second.gaveUp(); !errors.Is(err, context.Canceled) || !errors.Is(err, driver.ErrLocked) {
 				e.Errorf("got %v", err)
 			}
 			e.Release(e.A, holder)
@@ -277,25 +277,25 @@ func waitRows() []row {
 				if waited := time.Since(start); waited < limit {
 					e.Errorf("of %v it waited %v only", limit, waited)
 				}
-				if errors.Is(err, refdbdriver.ErrLocked) || limit > e.Patience()/4 {
+				if errors.Is(err, driver.ErrLocked) || limit > e.Patience()/4 {
 					break
 				}
-				e.WantClass(err, refdbdriver.ErrUnavailable, refdbdriver.Retryable)
+				e.WantClass(err, driver.ErrUnavailable, driver.Retryable)
 			}
 			if h := e.WantHolders(err, refA); h[0].Owner != holder.Owner || h[0].Token != holder.Token {
 				e.Errorf("the holders are %+v", h)
 			}
-			e.WantClass(err, refdbdriver.ErrLocked, refdbdriver.Retryable)
+			e.WantClass(err, driver.ErrLocked, driver.Retryable)
 			e.Release(e.A, holder)
 			db := e.Open(refdb.Options{MaxWait: e.Patience()})
 			e.Must(wait(e, e.Context(), db, refA).granted().Release(e.Context()))
 		}},
 		{"P3 a lock that has been dead for long is got at once", func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{})
+			db, faulty := e.OpenFaulty(refdb.Options{})
 			e.Age(e.Acquire(e.A, refA), stale)
-			e.DB.InsertLock(e, refdbdriver.LockInfo{Project: e.Project, Ref: refB, Owner: gerrit, Age: time.Hour})
+			e.DB.InsertLock(e, driver.LockInfo{Project: e.Project, Ref: refB, Owner: gerrit, Age: time.Hour})
 			l := wait(e, e.Context(), db, refA, refB).granted()
-			if n := driver.Count("Acquire"); n != 1 {
+			if n := faulty.Count("Acquire"); n != 1 {
 				e.Errorf("it took %d attempts", n)
 			}
 			e.WantHeld(l)
@@ -313,11 +313,11 @@ func waitRows() []row {
 			}
 		}},
 		{"one that waits sits a short outage of the database out", func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{})
+			db, faulty := e.OpenFaulty(refdb.Options{})
 			holder := e.Acquire(e.A, refA)
-			w := waitFirst(e, e.Context(), db, driver, refA)
+			w := waitFirst(e, e.Context(), db, faulty, refA)
 			var failed atomic.Int32
-			driver.Inject(func(c suite.Call) error {
+			faulty.Inject(func(c suite.Call) error {
 				if c.Method == "Acquire" && failed.Add(1) <= 6 { // more than the retries of one attempt
 					return suite.ErrDown
 				}
@@ -328,10 +328,10 @@ func waitRows() []row {
 			e.WantHeld(w.granted())
 		}},
 		{"P7 one that waits and loses a reply gets its lock once", func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{})
+			db, faulty := e.OpenFaulty(refdb.Options{})
 			holder := e.Acquire(e.A, refA)
-			w := waitFirst(e, e.Context(), db, driver, refA)
-			driver.Inject(suite.OnFirst("Acquire", func(c suite.Call) error {
+			w := waitFirst(e, e.Context(), db, faulty, refA)
+			faulty.Inject(suite.OnFirst("Acquire", func(c suite.Call) error {
 				e.Release(e.A, holder)
 				return errors.Join(suite.ErrLost, c.Do())
 			}))
@@ -358,45 +358,46 @@ func waitRows() []row {
 			}
 			working.Wait()
 			e.Must(errors.Join(errs...))
-			if got, want := e.GetOne(refA).Value, refdbdriver.Value(fmt.Sprint(workers*turns)); got != want {
+			if got, want := e.GetOne(refA).Value, driver.Value(fmt.Sprint(workers*turns)); got != want {
 				e.Errorf("counted to %q, want %q", got, want)
 			}
 		}},
 	}
 }
 
-// An unhurried driver keeps what is reserved for its waiters for the longest turn that there is, so that they are
-// not late for it on a busy machine.
+// An unhurried driver keeps what is reserved for its waiters for the longest turn that there is, so
+// that they are not late for it on a busy machine.
 type unhurried struct{ *suite.FaultyDriver }
 
-func (d unhurried) Acquire(ctx context.Context, r refdbdriver.AcquireRequest) (refdbdriver.Acquired, error) {
+func (d unhurried) Acquire(ctx context.Context, r driver.AcquireRequest) (driver.Acquired, error) {
 	r.Waiter.Turn = 20 * time.Second
 	return d.FaultyDriver.Acquire(ctx, r)
 }
 
 // notified makes d a Notifier if the real driver is one.
-func (d unhurried) notified() refdbdriver.Driver {
-	n, ok := d.Driver.(refdbdriver.Notifier)
+func (d unhurried) notified() driver.Driver {
+	n, ok := d.Driver.(driver.Notifier)
 	if !ok {
 		return d
 	}
 	return struct {
 		unhurried
-		refdbdriver.Notifier
+		driver.Notifier
 	}{d, n}
 }
 
-// wantPassedByFew has a DB on driver, which is d or made of it, wait for refs several times, while other goroutines keep
-// taking the locks on busy. It counts those that are asked for after the DB was refused for the first time, and granted
-// before its own: at most MaxPassed. For several refs there is no such number, since any number may take one while the DB
-// waits in the queue of another; but one that is starved would be passed for as long as the others go on.
-func wantPassedByFew(e *env, d unhurried, driver refdbdriver.Driver, refs []string, busy ...string) {
+// wantPassedByFew has a DB on driver, which is d or made of it, wait for refs several times, while
+// other goroutines keep taking the locks on busy. It counts those that are asked for after the DB
+// was refused for the first time, and granted before its own: at most MaxPassed. For several refs
+// there is no such number, since any number may take one while the DB waits in the queue of
+// another; but one that is starved would be passed for as long as the others go on.
+func wantPassedByFew(e *env, d unhurried, faulty driver.Driver, refs []string, busy ...string) {
 	e.Helper()
-	db := e.OpenOn(driver, refdb.Options{})
+	db := e.OpenOn(faulty, refdb.Options{})
 	var waits, passed atomic.Int64 // waits is odd while db has a place in a queue
 	d.Inject(func(c suite.Call) error {
 		err := c.Do()
-		if c.Method == "Acquire" && errors.Is(err, refdbdriver.ErrLocked) && waits.Load()%2 == 0 {
+		if c.Method == "Acquire" && errors.Is(err, driver.ErrLocked) && waits.Load()%2 == 0 {
 			waits.Add(1)
 		}
 		return err
@@ -431,7 +432,7 @@ func wantPassedByFew(e *env, d unhurried, driver refdbdriver.Driver, refs []stri
 			waits.Add(1)
 		}
 		e.Must(l.Release(e.Context()))
-		few := int64(refdbdriver.MaxPassed)
+		few := int64(driver.MaxPassed)
 		if len(refs) > 1 {
 			few *= 20
 		}
@@ -463,5 +464,5 @@ func turn(e *env, db *refdb.DB, sections map[string]*suite.CriticalSection, refs
 	for _, ref := range refs {
 		sections[ref].Leave()
 	}
-	return l.UpdateAndRelease(e.Context(), []refdbdriver.Update{suite.Move(refs[0], have, refdbdriver.Value(fmt.Sprint(n+1)))})
+	return l.UpdateAndRelease(e.Context(), []driver.Update{suite.Move(refs[0], have, driver.Value(fmt.Sprint(n+1)))})
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -36,16 +36,16 @@ func admissionRows() []row {
 			before := everything(e)
 			e.Restart()
 			for _, w := range writes {
-				if err := w.do(); !errors.Is(err, refdbdriver.ErrNotAdmitted) || refdbdriver.ClassOf(err) != refdbdriver.Retryable {
-					e.Errorf("%s: %v, want %v", w.method, err, refdbdriver.ErrNotAdmitted)
+				if err := w.do(); !errors.Is(err, driver.ErrNotAdmitted) || driver.ClassOf(err) != driver.Retryable {
+					e.Errorf("%s: %v, want %v", w.method, err, driver.ErrNotAdmitted)
 				}
 			}
 			if after := everything(e); after != before {
 				e.Errorf("before:\n%s\nafter:\n%s", before, after)
 			}
-			e.WantAdmission(e.Report(refdbdriver.Report{Owner: "site-a/1"}), true)
+			e.WantAdmission(e.Report(driver.Report{Owner: "site-a/1"}), true)
 			for _, w := range writes {
-				if err := w.do(); errors.Is(err, refdbdriver.ErrNotAdmitted) {
+				if err := w.do(); errors.Is(err, driver.ErrNotAdmitted) {
 					e.Errorf("%s, once it is admitted: %v", w.method, err)
 				}
 			}
@@ -53,7 +53,7 @@ func admissionRows() []row {
 		{"a server that is not admitted can be read, and says so", suite.Alone(func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			e.Restart()
-			e.WantRefs(map[string]refdbdriver.Value{refA: v1})
+			e.WantRefs(map[string]driver.Value{refA: v1})
 			if got, err := e.A.Get(e.Context(), e.Project, []string{refA}); err != nil || len(got) != 1 {
 				e.Errorf("%+v, %v", got, err)
 			}
@@ -62,12 +62,12 @@ func admissionRows() []row {
 			if s := e.History(); s.Admitted {
 				e.Errorf("%+v", s)
 			}
-			for what, p := range map[string]func() (refdbdriver.HistoryState, error){
-				"changes": func() (refdbdriver.HistoryState, error) {
-					p, err := e.A.Changes(e.Context(), refdbdriver.ChangesRequest{Limit: 1})
+			for what, p := range map[string]func() (driver.HistoryState, error){
+				"changes": func() (driver.HistoryState, error) {
+					p, err := e.A.Changes(e.Context(), driver.ChangesRequest{Limit: 1})
 					return p.State, err
 				},
-				"newest": func() (refdbdriver.HistoryState, error) {
+				"newest": func() (driver.HistoryState, error) {
 					_, s, err := e.A.Newest(e.Context())
 					return s, err
 				},
@@ -80,7 +80,7 @@ func admissionRows() []row {
 			if e.WantAdmission(a, false); a.Halted {
 				e.Errorf("%+v", a)
 			}
-			e.WantIs(a.Err(), refdbdriver.ErrNotAdmitted)
+			e.WantIs(a.Err(), driver.ErrNotAdmitted)
 		})},
 		{"what is done is recorded, and followers go on, at a server that is not admitted", suite.Alone(func(e *env) {
 			e.Restart()
@@ -88,7 +88,7 @@ func admissionRows() []row {
 			if there, err := e.A.Conclude(e.Context(), entry.Cursor(), "done"); !there || err != nil {
 				e.Errorf("%t, %v", there, err)
 			}
-			e.Must(e.A.PutFollower(e.Context(), refdbdriver.Follower{Name: "f", Cursor: "c"}))
+			e.Must(e.A.PutFollower(e.Context(), driver.Follower{Name: "f", Cursor: "c"}))
 			if found, err := e.A.RemoveFollower(e.Context(), "f"); !found || err != nil {
 				e.Errorf("%t, %v", found, err)
 			}
@@ -106,52 +106,52 @@ type write struct {
 func writes(e *env) []write {
 	e.Helper()
 	e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refE, "", v1)))
-	e.Must(e.Update(e.A, suite.Move(refE, v1, refdbdriver.Deleted)))
+	e.Must(e.Update(e.A, suite.Move(refE, v1, driver.Deleted)))
 	l, ended := e.Acquire(e.A, refB), e.Acquire(e.A, refC)
 	p, r, decided := e.Prepare(e.A, suite.Move(refD, "", v1)), e.Prepare(e.A, suite.Move("refs/heads/f", "", v1)), e.Prepare(e.A, suite.Move("refs/heads/g", "", v1))
-	e.Resolve(e.A, refdbdriver.KeepOld, decided.IDs()...)
+	e.Resolve(e.A, driver.KeepOld, decided.IDs()...)
 	ctx, pruned := e.Context(), e.Complete()
 	acquire := e.AcquireRequest(e.A, "refs/heads/h")
-	update := refdbdriver.UpdateRequest{Project: e.Project, Updates: []refdbdriver.Update{suite.Move(refA, v1, v2)}, Origin: suite.By(e.A, "an-update")}
+	update := driver.UpdateRequest{Project: e.Project, Updates: []driver.Update{suite.Move(refA, v1, v2)}, Origin: suite.By(e.A, "an-update")}
 	create := update
-	create.Updates = []refdbdriver.Update{suite.Move("refs/heads/i", "", v1)}
+	create.Updates = []driver.Update{suite.Move("refs/heads/i", "", v1)}
 	writes := []write{
 		{"Update", func() error { return e.A.Update(ctx, update) }},
 		{"Update of a ref that is new", func() error { return e.A.Update(ctx, create) }},
 		{"Update under a fence", func() error {
-			u := refdbdriver.UpdateRequest{Project: e.Project, Updates: []refdbdriver.Update{suite.Move(refB, "", v1)}, Origin: suite.By(e.A, "a-fenced-update"), Fence: l.Releasing()}
+			u := driver.UpdateRequest{Project: e.Project, Updates: []driver.Update{suite.Move(refB, "", v1)}, Origin: suite.By(e.A, "a-fenced-update"), Fence: l.Releasing()}
 			return e.A.Update(ctx, u)
 		}},
 		{"PurgeTombstones", func() error {
-			return suite.ErrorOf(e.A.PurgeTombstones(ctx, refdbdriver.TombstoneRequest{Project: e.Project, Limit: 10}))
+			return suite.ErrorOf(e.A.PurgeTombstones(ctx, driver.TombstoneRequest{Project: e.Project, Limit: 10}))
 		}},
 		{"Acquire", func() error { return suite.ErrorOf(e.A.Acquire(ctx, acquire)) }},
 		{"Abandon", func() error {
-			return e.A.Abandon(ctx, refdbdriver.AbandonRequest{Project: e.Project, Refs: l.Refs(), Owner: l.Owner, Nonce: l.Nonce})
+			return e.A.Abandon(ctx, driver.AbandonRequest{Project: e.Project, Refs: l.Refs(), Owner: l.Owner, Nonce: l.Nonce})
 		}},
 		{"Beat", func() error { return suite.ErrorOf(e.A.Beat(ctx, l.IDs())) }},
 		{"Release", func() error {
-			return suite.ErrorOf(e.A.Release(ctx, refdbdriver.ReleaseRequest{Project: e.Project, Refs: l.Refs(), Owner: l.Owner, Token: l.Token}))
+			return suite.ErrorOf(e.A.Release(ctx, driver.ReleaseRequest{Project: e.Project, Refs: l.Refs(), Owner: l.Owner, Token: l.Token}))
 		}},
 		{"Purge", func() error { return suite.ErrorOf(e.A.Purge(ctx, suite.Standing(ended.IDs()...))) }},
 		{"Prepare", func() error {
 			return suite.ErrorOf(e.A.Prepare(ctx, e.PrepareRequest(e.A, suite.Move("refs/heads/j", "", v1))))
 		}},
 		{"Finish", func() error {
-			return e.A.Finish(ctx, refdbdriver.FinishRequest{Project: e.Project, Origin: suite.By(e.A, "a-finish"), Token: p.Token, Done: p.Updates})
+			return e.A.Finish(ctx, driver.FinishRequest{Project: e.Project, Origin: suite.By(e.A, "a-finish"), Token: p.Token, Done: p.Updates})
 		}},
 		{"Revoke", func() error { return e.A.Revoke(ctx, r.PrepareRequest) }},
 		{"Resolve", func() error {
-			return suite.ErrorOf(e.A.Resolve(ctx, refdbdriver.ResolveRequest{Intents: r.IDs(), Decision: refdbdriver.TakeNew, Origin: suite.By(e.A, "a-decision")}))
+			return suite.ErrorOf(e.A.Resolve(ctx, driver.ResolveRequest{Intents: r.IDs(), Decision: driver.TakeNew, Origin: suite.By(e.A, "a-decision")}))
 		}},
 		{"Forget", func() error { return e.A.Forget(ctx, decided.IDs()) }},
 		{"PutProject", func() error { return suite.ErrorOf(e.A.PutProject(ctx, e.ProjectRequest("one", 0))) }},
 		{"Prune", func() error {
-			return suite.ErrorOf(e.A.Prune(ctx, refdbdriver.PruneRequest{Upto: pruned, EvenUnread: pruned, Limit: 10}))
+			return suite.ErrorOf(e.A.Prune(ctx, driver.PruneRequest{Upto: pruned, EvenUnread: pruned, Limit: 10}))
 		}},
 		{"States", func() error { return suite.ErrorOf(e.A.States(ctx, e.Project, []string{refA})) }},
 		{"Remove", func() error {
-			return suite.ErrorOf(e.A.Remove(ctx, refdbdriver.RemoveRequest{Project: e.Project, Limit: 10, Locks: refdbdriver.AdvisoryLocks, Origin: suite.By(e.A, "a-removal")}))
+			return suite.ErrorOf(e.A.Remove(ctx, driver.RemoveRequest{Project: e.Project, Limit: 10, Locks: driver.AdvisoryLocks, Origin: suite.By(e.A, "a-removal")}))
 		}},
 	}
 	return append(writes, packWrites(e)...)
@@ -164,7 +164,7 @@ func everything(e *env) string {
 	for _, r := range e.List(e.Project) {
 		all = append(all, fmt.Sprintf("%+v", r))
 	}
-	for _, l := range e.Locks(refdbdriver.LockQuery{LockFilter: refdbdriver.LockFilter{Project: e.Project}}) {
+	for _, l := range e.Locks(driver.LockQuery{LockFilter: driver.LockFilter{Project: e.Project}}) {
 		l.Age = 0
 		all = append(all, fmt.Sprintf("%+v", l))
 	}
@@ -172,7 +172,7 @@ func everything(e *env) string {
 		i.Age = 0
 		all = append(all, fmt.Sprintf("%+v", i))
 	}
-	for _, p := range e.Projects(refdbdriver.ProjectQuery{Project: e.Project}) {
+	for _, p := range e.Projects(driver.ProjectQuery{Project: e.Project}) {
 		p.Age = 0
 		all = append(all, fmt.Sprintf("%+v", p))
 	}
@@ -194,14 +194,14 @@ func reportRows() []row {
 		})},
 		{"an intent is found pending, ended as made, or decided", suite.Alone(func(e *env) {
 			p, other, made, own := e.Prepare(e.A, suite.Move(refA, "", v1)), e.Prepare(e.A, suite.Move(refB, "", v1)), e.Prepare(e.A, suite.Move(refC, "", v1)), e.Prepare(e.A, suite.Move(refD, "", v1))
-			e.Resolve(e.A, refdbdriver.KeepOld, other.IDs()...)
-			e.Must(e.A.Finish(e.Context(), refdbdriver.FinishRequest{Project: e.Project, Origin: suite.By(e.A, made.Nonce+"-1"), Token: made.Token, Done: made.Updates}))
-			e.Must(e.A.Finish(e.Context(), refdbdriver.FinishRequest{Project: e.Project, Origin: suite.By(e.A, own.Nonce), Token: own.Token, Done: own.Updates}))
-			of := func(p preparation, ref string) refdbdriver.Known {
-				return e.KnownIntent(p.Nonce, ref, "", v1, refdbdriver.MoveUnknown)
+			e.Resolve(e.A, driver.KeepOld, other.IDs()...)
+			e.Must(e.A.Finish(e.Context(), driver.FinishRequest{Project: e.Project, Origin: suite.By(e.A, made.Nonce+"-1"), Token: made.Token, Done: made.Updates}))
+			e.Must(e.A.Finish(e.Context(), driver.FinishRequest{Project: e.Project, Origin: suite.By(e.A, own.Nonce), Token: own.Token, Done: own.Updates}))
+			of := func(p preparation, ref string) driver.Known {
+				return e.KnownIntent(p.Nonce, ref, "", v1, driver.MoveUnknown)
 			}
 			e.WantMissing("", "", of(p, refA), of(other, refB), of(made, refC), of(own, refD))
-			e.WantMissing(p.Nonce+" none", "", of(p, refB), e.KnownIntent("none", refA, "", v1, refdbdriver.MoveUnknown))
+			e.WantMissing(p.Nonce+" none", "", of(p, refB), e.KnownIntent("none", refA, "", v1, driver.MoveUnknown))
 			// A change is not found by an intent for it, nor by the change that ended one.
 			e.WantMissing(p.Nonce+" "+made.Nonce, "", e.Known(p.Nonce, refA, "", v1), e.Known(made.Nonce, refC, "", v1))
 		})},
@@ -213,24 +213,24 @@ func reportRows() []row {
 			e.Change(e.A, "op2", suite.Move(refA, v1, v2))
 			e.Change(e.A, "op3", suite.Move(refA, v2, v3))
 			upto := e.Complete()
-			if p, err := e.A.Prune(e.Context(), refdbdriver.PruneRequest{Upto: upto, EvenUnread: upto, Keep: 1, Limit: 10}); err != nil || p.Deleted != 2 {
+			if p, err := e.A.Prune(e.Context(), driver.PruneRequest{Upto: upto, EvenUnread: upto, Keep: 1, Limit: 10}); err != nil || p.Deleted != 2 {
 				e.Fatalf("pruned %+v, %v", p, err)
 			}
 			late := e.Known("late", refA, "", v1)
 			late.At = late.At.Add(time.Hour)
 			e.WantMissing("late", "", old, late)
 			e.WantMissing("pruned late", "site-w", old, late)
-			e.Report(refdbdriver.Report{Witness: "site-w", Missing: nil})
+			e.Report(driver.Report{Witness: "site-w", Missing: nil})
 			e.WantMissing("late", "site-w", old, late)
 			e.WantMissing("pruned late", "site-x", old, late)
 			// A report is no look that came before it.
-			if a := e.Report(refdbdriver.Report{Witness: "site-x", Missing: []refdbdriver.Known{old}}); a.Lost != 1 || a.Admitted {
+			if a := e.Report(driver.Report{Witness: "site-x", Missing: []driver.Known{old}}); a.Lost != 1 || a.Admitted {
 				e.Errorf("what site-x misses is taken for pruned: %+v", a)
 			}
 		}))},
 		{"a lost change is there once somebody decided about it", suite.Alone(func(e *env) {
 			k := e.Known("op1", refA, v2, v3)
-			e.Report(refdbdriver.Report{Witness: "site-w", Missing: []refdbdriver.Known{k}})
+			e.Report(driver.Report{Witness: "site-w", Missing: []driver.Known{k}})
 			e.WantMissing("op1", "site-w", k)
 			e.Recover(suite.RecoverRequest())
 			e.WantMissing("", "site-w", k)
@@ -239,8 +239,8 @@ func reportRows() []row {
 			e.Restart()
 			before := e.Admission()
 			for _, server := range []string{"another server", ""} {
-				_, err := e.A.Report(e.Context(), refdbdriver.Report{Witness: "site-w", Server: server, Missing: []refdbdriver.Known{e.Known("op1", refA, "", v1)}})
-				e.WantIs(err, refdbdriver.ErrUnavailable)
+				_, err := e.A.Report(e.Context(), driver.Report{Witness: "site-w", Server: server, Missing: []driver.Known{e.Known("op1", refA, "", v1)}})
+				e.WantIs(err, driver.ErrUnavailable)
 			}
 			if a := e.Admission(); a.Admitted || a.Lost != 0 || len(a.Witnesses) != 0 || a.Server != before.Server {
 				e.Errorf("%+v", a)
@@ -250,12 +250,12 @@ func reportRows() []row {
 			e.Witnesses("site-v", "site-w", "site-x")
 			e.Restart()
 			e.WantAdmission(e.Admission(), false, "site-v", "site-w", "site-x")
-			e.WantAdmission(e.Report(refdbdriver.Report{Witness: "site-w"}), false, "site-v", "site-x")
-			e.WantAdmission(e.Report(refdbdriver.Report{Witness: "site-w"}), false, "site-v", "site-x")
-			e.WantAdmission(e.Report(refdbdriver.Report{Owner: "a tool"}), false, "site-v", "site-x")
-			e.WantAdmission(e.Report(refdbdriver.Report{Witness: "site-v"}), false, "site-x")
+			e.WantAdmission(e.Report(driver.Report{Witness: "site-w"}), false, "site-v", "site-x")
+			e.WantAdmission(e.Report(driver.Report{Witness: "site-w"}), false, "site-v", "site-x")
+			e.WantAdmission(e.Report(driver.Report{Owner: "a tool"}), false, "site-v", "site-x")
+			e.WantAdmission(e.Report(driver.Report{Witness: "site-v"}), false, "site-x")
 			e.WantWritable(false)
-			e.WantAdmission(e.Report(refdbdriver.Report{Witness: "site-x"}), true)
+			e.WantAdmission(e.Report(driver.Report{Witness: "site-x"}), true)
 			e.WantWritable(true)
 			if s := e.History(); !s.Admitted {
 				e.Errorf("%+v", s)
@@ -264,7 +264,7 @@ func reportRows() []row {
 		{"a process that is no witness is not registered, and admits a server that nobody else is waited for", suite.Alone(func(e *env) {
 			e.Restart()
 			e.WantWritable(false)
-			a := e.Report(refdbdriver.Report{Owner: "a tool"})
+			a := e.Report(driver.Report{Owner: "a tool"})
 			if e.WantAdmission(a, true); len(a.Witnesses) != 0 {
 				e.Errorf("%+v", a.Witnesses)
 			}
@@ -272,29 +272,29 @@ func reportRows() []row {
 		})},
 		{"a witness that is away is not waited for, until it is back", suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w")
-			e.Report(refdbdriver.Report{Witness: "site-w", Away: true})
+			e.Report(driver.Report{Witness: "site-w", Away: true})
 			e.Restart()
-			e.WantAdmission(e.Report(refdbdriver.Report{Witness: "site-v"}), true)
-			e.Report(refdbdriver.Report{Witness: "site-w"})
+			e.WantAdmission(e.Report(driver.Report{Witness: "site-v"}), true)
+			e.Report(driver.Report{Witness: "site-w"})
 			e.Restart()
-			e.WantAdmission(e.Report(refdbdriver.Report{Witness: "site-v"}), false, "site-w")
+			e.WantAdmission(e.Report(driver.Report{Witness: "site-v"}), false, "site-w")
 		})},
 		{"a witness that leaves is the last report that was waited for", suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w")
 			e.Restart()
-			e.WantAdmission(e.Report(refdbdriver.Report{Witness: "site-v"}), false, "site-w")
-			e.WantAdmission(e.Report(refdbdriver.Report{Witness: "site-w", Away: true}), true)
+			e.WantAdmission(e.Report(driver.Report{Witness: "site-v"}), false, "site-w")
+			e.WantAdmission(e.Report(driver.Report{Witness: "site-w", Away: true}), true)
 		})},
 		{"who was known to be live is waited for, though it was away, left out or unknown when the database went back", suite.Long(suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w", "site-x")
-			e.Report(refdbdriver.Report{Witness: "site-w", Away: true})
+			e.Report(driver.Report{Witness: "site-w", Away: true})
 			later := e.Now(e.A).Add(time.Hour)
-			marks := []refdbdriver.WitnessMark{{Name: "site-w", Since: later}, {Name: "site-x"}, {Name: "site-y", Since: later}}
+			marks := []driver.WitnessMark{{Name: "site-w", Since: later}, {Name: "site-x"}, {Name: "site-y", Since: later}}
 			e.Restart()
-			e.Report(refdbdriver.Report{Witness: "site-x"})
-			e.WantAdmission(e.Report(refdbdriver.Report{Witness: "site-v", Marks: marks}), false, "site-w", "site-y")
-			e.WantAdmission(e.Report(refdbdriver.Report{Witness: "site-w"}), false, "site-y")
-			e.WantAdmission(e.Report(refdbdriver.Report{Witness: "site-y", Marks: marks}), true)
+			e.Report(driver.Report{Witness: "site-x"})
+			e.WantAdmission(e.Report(driver.Report{Witness: "site-v", Marks: marks}), false, "site-w", "site-y")
+			e.WantAdmission(e.Report(driver.Report{Witness: "site-w"}), false, "site-y")
+			e.WantAdmission(e.Report(driver.Report{Witness: "site-y", Marks: marks}), true)
 			for _, w := range e.Admission().Witnesses {
 				if w.Away || w.Without || (w.Name == "site-w" || w.Name == "site-y") != w.Since.After(later) {
 					e.Errorf("%+v", w)
@@ -303,34 +303,34 @@ func reportRows() []row {
 		}))},
 		{"a witness that is live after all takes the admission back", suite.Long(suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w")
-			e.Report(refdbdriver.Report{Witness: "site-w", Away: true})
+			e.Report(driver.Report{Witness: "site-w", Away: true})
 			e.WantWritable(true)
-			marks := []refdbdriver.WitnessMark{{Name: "site-w", Since: e.Now(e.A).Add(time.Hour)}}
-			e.WantAdmission(e.Report(refdbdriver.Report{Witness: "site-v", Marks: marks}), false, "site-w")
+			marks := []driver.WitnessMark{{Name: "site-w", Since: e.Now(e.A).Add(time.Hour)}}
+			e.WantAdmission(e.Report(driver.Report{Witness: "site-v", Marks: marks}), false, "site-w")
 			e.WantWritable(false)
-			e.WantAdmission(e.Report(refdbdriver.Report{Witness: "site-w"}), true)
+			e.WantAdmission(e.Report(driver.Report{Witness: "site-w"}), true)
 		}))},
 		{"what has come since it was missed is not lost", suite.Alone(func(e *env) {
 			e.Witnesses("site-v")
 			k := e.Known("op1", refA, "", v1)
-			e.Must(e.A.Update(e.Context(), refdbdriver.UpdateRequest{Project: e.Project, Updates: []refdbdriver.Update{suite.Move(refA, "", v1)}, Origin: refdbdriver.Origin{ID: "op1", Owner: e.A.Owner}}))
-			e.WantAdmission(e.Report(refdbdriver.Report{Witness: "site-v", Missing: []refdbdriver.Known{k}}), true)
+			e.Must(e.A.Update(e.Context(), driver.UpdateRequest{Project: e.Project, Updates: []driver.Update{suite.Move(refA, "", v1)}, Origin: driver.Origin{ID: "op1", Owner: e.A.Owner}}))
+			e.WantAdmission(e.Report(driver.Report{Witness: "site-v", Missing: []driver.Known{k}}), true)
 			e.WantLostChanges(true, "")
 		})},
 		{"a lost change halts an admitted server, whoever reports afterwards", suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w")
 			k := e.Known("op1", refA, "", v1)
-			a := e.Report(refdbdriver.Report{Witness: "site-w", Missing: []refdbdriver.Known{k}})
+			a := e.Report(driver.Report{Witness: "site-w", Missing: []driver.Known{k}})
 			if e.WantAdmission(a, false); !a.Halted || a.Lost != 1 {
 				e.Errorf("%+v", a)
 			}
-			e.WantIs(a.Err(), refdbdriver.ErrLostChanges)
+			e.WantIs(a.Err(), driver.ErrLostChanges)
 			e.WantWritable(false)
 			if s := e.History(); s.Admitted {
 				e.Errorf("%+v", s)
 			}
 			for _, name := range []string{"site-v", "site-w", ""} {
-				if a := e.Report(refdbdriver.Report{Witness: name, Owner: "site-o/1"}); a.Admitted || !a.Halted || a.Lost != 1 {
+				if a := e.Report(driver.Report{Witness: name, Owner: "site-o/1"}); a.Admitted || !a.Halted || a.Lost != 1 {
 					e.Errorf("after a report of %q: %+v", name, a)
 				}
 			}
@@ -339,15 +339,15 @@ func reportRows() []row {
 		{"a lost change is recorded as it was reported", suite.Alone(func(e *env) {
 			before, err := e.A.Now(e.Context())
 			e.Must(err)
-			k := e.KnownIntent("op1", refA, v1, v2, refdbdriver.MoveMade)
-			e.Report(refdbdriver.Report{Owner: "site-o/1", Missing: []refdbdriver.Known{k}})
-			p, err := e.A.LostChanges(e.Context(), refdbdriver.LostQuery{Limit: 10})
+			k := e.KnownIntent("op1", refA, v1, v2, driver.MoveMade)
+			e.Report(driver.Report{Owner: "site-o/1", Missing: []driver.Known{k}})
+			p, err := e.A.LostChanges(e.Context(), driver.LostQuery{Limit: 10})
 			e.Must(err)
-			if len(p.Lost) != 1 || p.Next != (refdbdriver.LostCursor{}) {
+			if len(p.Lost) != 1 || p.Next != (driver.LostCursor{}) {
 				e.Fatalf("%+v", p)
 			}
 			l := p.Lost[0]
-			if l.Reported.Before(before) || time.Since(l.Reported) > time.Hour || l.Witness != "site-o/1" || l.Fate != refdbdriver.Undecided {
+			if l.Reported.Before(before) || time.Since(l.Reported) > time.Hour || l.Witness != "site-o/1" || l.Fate != driver.Undecided {
 				e.Errorf("%+v", l)
 			}
 			if l.Known != k {
@@ -357,10 +357,10 @@ func reportRows() []row {
 		{"a witness says later what became of a move, and nobody else does", suite.Long(suite.Alone(func(e *env) {
 			e.Witnesses("site-v")
 			e.Restart()
-			k := e.KnownIntent("op1", refA, "", v1, refdbdriver.MoveUnknown)
-			e.Report(refdbdriver.Report{Witness: "site-w", Missing: []refdbdriver.Known{k}, Open: true})
+			k := e.KnownIntent("op1", refA, "", v1, driver.MoveUnknown)
+			e.Report(driver.Report{Witness: "site-w", Missing: []driver.Known{k}, Open: true})
 			moves := func() (all string) {
-				p, err := e.B.LostChanges(e.Context(), refdbdriver.LostQuery{Limit: 10})
+				p, err := e.B.LostChanges(e.Context(), driver.LostQuery{Limit: 10})
 				e.Must(err)
 				for _, l := range p.Lost {
 					all += fmt.Sprintf("%s %s %s,", l.Op, l.Move, l.Witness)
@@ -374,11 +374,11 @@ func reportRows() []row {
 				}
 			}
 			want("op1  site-w,")
-			k.Move = refdbdriver.MoveUnmade
-			e.Report(refdbdriver.Report{Witness: "site-v", Missing: []refdbdriver.Known{k}})
+			k.Move = driver.MoveUnmade
+			e.Report(driver.Report{Witness: "site-v", Missing: []driver.Known{k}})
 			want("op1  site-w,")
-			k.Move = refdbdriver.MoveMade
-			a := e.Report(refdbdriver.Report{Witness: "site-w", Missing: []refdbdriver.Known{k}})
+			k.Move = driver.MoveMade
+			a := e.Report(driver.Report{Witness: "site-w", Missing: []driver.Known{k}})
 			want("op1 made site-w,")
 			if a.Lost != 1 {
 				e.Errorf("%+v", a)
@@ -387,13 +387,13 @@ func reportRows() []row {
 		{"a witness that knows more later is waited for", suite.Long(suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w")
 			e.Restart()
-			e.WantAdmission(e.Report(refdbdriver.Report{Witness: "site-v"}), false, "site-w")
-			k := e.KnownIntent("op1", refA, "", v1, refdbdriver.MoveUnknown)
-			if a := e.Report(refdbdriver.Report{Witness: "site-w", Missing: []refdbdriver.Known{k}, Open: true}); !slices.Equal(a.Waiting(), []string{"site-w"}) || a.Lost != 1 {
+			e.WantAdmission(e.Report(driver.Report{Witness: "site-v"}), false, "site-w")
+			k := e.KnownIntent("op1", refA, "", v1, driver.MoveUnknown)
+			if a := e.Report(driver.Report{Witness: "site-w", Missing: []driver.Known{k}, Open: true}); !slices.Equal(a.Waiting(), []string{"site-w"}) || a.Lost != 1 {
 				e.Errorf("%+v", a)
 			}
-			k.Move = refdbdriver.MoveUnmade
-			if a := e.Report(refdbdriver.Report{Witness: "site-w", Missing: []refdbdriver.Known{k}}); len(a.Waiting()) != 0 || a.Lost != 1 {
+			k.Move = driver.MoveUnmade
+			if a := e.Report(driver.Report{Witness: "site-w", Missing: []driver.Known{k}}); len(a.Waiting()) != 0 || a.Lost != 1 {
 				e.Errorf("%+v", a)
 			}
 		}))},
@@ -406,9 +406,9 @@ func reportRows() []row {
 				}
 				return a.Witnesses[0].Seen
 			}
-			e.Report(refdbdriver.Report{Witness: "site-w"})
+			e.Report(driver.Report{Witness: "site-w"})
 			first := seen()
-			e.Report(refdbdriver.Report{Witness: "site-w", Missing: []refdbdriver.Known{e.Known("op1", refA, v1, v2)}})
+			e.Report(driver.Report{Witness: "site-w", Missing: []driver.Known{e.Known("op1", refA, v1, v2)}})
 			if at := seen(); first.IsZero() || !at.After(first) {
 				e.Errorf("it reported at %s, and then at %s", first, at)
 			}
@@ -416,10 +416,10 @@ func reportRows() []row {
 		{"what a witness knows that a recovery went without is late, and halts nothing", suite.Long(suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w")
 			e.Restart()
-			e.Report(refdbdriver.Report{Witness: "site-v"})
+			e.Report(driver.Report{Witness: "site-v"})
 			e.Recover(suite.RecoverRequest("site-w"))
 			e.WantWritable(true)
-			a := e.Report(refdbdriver.Report{Witness: "site-w", Missing: []refdbdriver.Known{e.Known("op1", refA, "", v1)}})
+			a := e.Report(driver.Report{Witness: "site-w", Missing: []driver.Known{e.Known("op1", refA, "", v1)}})
 			if e.WantAdmission(a, true); a.Halted || a.Lost != 0 {
 				e.Errorf("%+v", a)
 			}
@@ -428,28 +428,28 @@ func reportRows() []row {
 			e.WantMissing("", "site-w", e.Known("op1", refA, "", v1))
 			// From now on it is as any other.
 			e.Restart()
-			e.WantAdmission(e.Report(refdbdriver.Report{Witness: "site-v"}), false, "site-w")
-			if a := e.Report(refdbdriver.Report{Witness: "site-w", Missing: []refdbdriver.Known{e.Known("op2", refA, "", v1)}}); !a.Halted {
+			e.WantAdmission(e.Report(driver.Report{Witness: "site-v"}), false, "site-w")
+			if a := e.Report(driver.Report{Witness: "site-w", Missing: []driver.Known{e.Known("op2", refA, "", v1)}}); !a.Halted {
 				e.Errorf("%+v", a)
 			}
 		}))},
 		{"lost changes come in order, by pages of any size", suite.Long(suite.Alone(func(e *env) {
-			var known []refdbdriver.Known
+			var known []driver.Known
 			for _, ref := range []string{refB, refA} {
 				for _, op := range []string{"op2", "op1", "op10"} {
 					known = append(known, e.Known(op, ref, "", v1))
 				}
 			}
-			e.Report(refdbdriver.Report{Witness: "site-w", Missing: known})
+			e.Report(driver.Report{Witness: "site-w", Missing: known})
 			for limit := 1; limit <= 7; limit++ {
 				var got []string
-				for q := (refdbdriver.LostQuery{Limit: limit}); ; {
+				for q := (driver.LostQuery{Limit: limit}); ; {
 					p, err := e.A.LostChanges(e.Context(), q)
 					e.Must(err)
 					for _, l := range p.Lost {
 						got = append(got, strings.TrimPrefix(l.Ref, "refs/heads/")+" "+l.Op)
 					}
-					if q.After = p.Next; p.Next == (refdbdriver.LostCursor{}) {
+					if q.After = p.Next; p.Next == (driver.LostCursor{}) {
 						break
 					}
 				}

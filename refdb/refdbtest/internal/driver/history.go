@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -20,7 +20,7 @@ func historyRows() []row {
 			e.Must(err)
 			e.Change(e.A, "one", suite.Move(refA, "", v1))
 			e.Change(e.B, "two", suite.Move(refA, v1, v2))
-			e.Change(e.A, "three", suite.Move(refA, v2, refdbdriver.Deleted))
+			e.Change(e.A, "three", suite.Move(refA, v2, driver.Deleted))
 			e.Change(e.B, "four", suite.Move(refA, "", v3))
 			after, err := e.A.Now(e.Context())
 			e.Must(err)
@@ -48,16 +48,16 @@ func historyRows() []row {
 			}
 		}},
 		{"what was recorded as the old value is what the row held", func(e *env) {
-			e.Must(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Adopt: true, Updates: []refdbdriver.Update{suite.Move(refA, v1, v2)}}))
-			e.Must(e.Update(e.A, suite.Move(refA, v2, refdbdriver.Deleted)))
-			e.Must(e.Update(e.A, suite.Move(refA, "", refdbdriver.Deleted), suite.Move(refB, "", refdbdriver.Deleted)))
-			e.Must(e.Update(e.A, suite.Move(refA, refdbdriver.Deleted, v1)))
+			e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Adopt: true, Updates: []driver.Update{suite.Move(refA, v1, v2)}}))
+			e.Must(e.Update(e.A, suite.Move(refA, v2, driver.Deleted)))
+			e.Must(e.Update(e.A, suite.Move(refA, "", driver.Deleted), suite.Move(refB, "", driver.Deleted)))
+			e.Must(e.Update(e.A, suite.Move(refA, driver.Deleted, v1)))
 			e.Must(e.Update(e.A, suite.Move(refA, v1, v1)))
 			e.WantLog("a ->2", "a 2>0", "a 0>0", "b ->0", "a 0>1", "a 1>1")
 		}},
 		{"what was refused is not recorded", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
-			e.WantMismatches(e.Update(e.A, suite.Move(refA, v2, v3), suite.Move(refB, "", v1)), refdbdriver.Mismatch{Ref: refA, Want: v2, Have: v1})
+			e.WantMismatches(e.Update(e.A, suite.Move(refA, v2, v3), suite.Move(refB, "", v1)), driver.Mismatch{Ref: refA, Want: v2, Have: v1})
 			l := e.Acquire(e.B, refB)
 			if err := e.Update(e.A, suite.Move(refB, "", v1)); err == nil {
 				e.Error("a locked ref was moved")
@@ -67,8 +67,8 @@ func historyRows() []row {
 		}},
 		{"an update through its lock is recorded, whether or not that ends", func(e *env) {
 			l := e.Acquire(e.A, refA)
-			e.Must(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Origin: suite.By(e.A, "one"), Updates: []refdbdriver.Update{suite.Move(refA, "", v1)}, Fence: l.Fence()}))
-			e.Must(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Origin: suite.By(e.A, "two"), Updates: []refdbdriver.Update{suite.Move(refA, v1, v2)}, Fence: l.Releasing()}))
+			e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Origin: suite.By(e.A, "one"), Updates: []driver.Update{suite.Move(refA, "", v1)}, Fence: l.Fence()}))
+			e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Origin: suite.By(e.A, "two"), Updates: []driver.Update{suite.Move(refA, v1, v2)}, Fence: l.Releasing()}))
 			if got := e.WantLog("a ->1", "a 1>2"); len(got) == 2 && (got[0].Op != "one" || got[1].Op != "two" || got[1].By != suite.By(e.A, "two").By) {
 				e.Errorf("%+v", got)
 			}
@@ -77,7 +77,7 @@ func historyRows() []row {
 			n := e.Scale(2000)
 			refs := numbered(n)
 			e.Change(e.A, "one", suite.Creations(refs)...)
-			var updates []refdbdriver.Update
+			var updates []driver.Update
 			for _, ref := range refs {
 				updates = append(updates, suite.Move(ref, v1, v2))
 			}
@@ -87,7 +87,7 @@ func historyRows() []row {
 				e.Fatalf("%d changes, want %d", len(got), 2*n)
 			}
 			for i, c := range got {
-				want := refdbdriver.Change{Project: e.Project, Ref: refs[i%n], Old: "", New: v1, Position: got[0].Position, Time: c.Time, Op: "one", Owner: e.A.Owner, By: suite.By(e.A, "one").By}
+				want := driver.Change{Project: e.Project, Ref: refs[i%n], Old: "", New: v1, Position: got[0].Position, Time: c.Time, Op: "one", Owner: e.A.Owner, By: suite.By(e.A, "one").By}
 				if i >= n {
 					want.Old, want.New, want.Position, want.Op, want.By = v1, v2, got[n].Position, "two", suite.By(e.A, "two").By
 				}
@@ -101,9 +101,9 @@ func historyRows() []row {
 			l := e.Prepare(e.A, suite.Move(refA, "", v1), suite.Move(refB, v1, v2), suite.Move(refC, "", v3))
 			e.WantLog("b ->1")
 			e.Must(suite.Retry(func() error {
-				return e.B.Finish(e.Context(), refdbdriver.FinishRequest{
-					Project: e.Project, Origin: refdbdriver.Origin{ID: "finish", Owner: l.Owner, By: "alice"}, Token: l.Token,
-					Done: []refdbdriver.Update{suite.Move(refA, "", v1), suite.Move(refB, v1, v2)}, Dropped: []string{refC},
+				return e.B.Finish(e.Context(), driver.FinishRequest{
+					Project: e.Project, Origin: driver.Origin{ID: "finish", Owner: l.Owner, By: "alice"}, Token: l.Token,
+					Done: []driver.Update{suite.Move(refA, "", v1), suite.Move(refB, v1, v2)}, Dropped: []string{refC},
 				})
 			}))
 			got := e.WantLog("b ->1", "a ->1", "b 1>2")
@@ -113,9 +113,9 @@ func historyRows() []row {
 		}},
 		{"a decision is recorded if the ref took the new value, as made by who decided", func(e *env) {
 			l := e.Prepare(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v2))
-			for i, d := range []refdbdriver.Decision{refdbdriver.TakeNew, refdbdriver.KeepOld} {
+			for i, d := range []driver.Decision{driver.TakeNew, driver.KeepOld} {
 				e.Must(suite.Retry(func() error {
-					_, err := e.B.Resolve(e.Context(), refdbdriver.ResolveRequest{Origin: refdbdriver.Origin{ID: "decide", Owner: e.B.Owner, By: "an operator"}, Intents: l.IDs()[i : i+1], Decision: d, Reason: "x"})
+					_, err := e.B.Resolve(e.Context(), driver.ResolveRequest{Origin: driver.Origin{ID: "decide", Owner: e.B.Owner, By: "an operator"}, Intents: l.IDs()[i : i+1], Decision: d, Reason: "x"})
 					return err
 				}))
 			}
@@ -125,10 +125,10 @@ func historyRows() []row {
 		}},
 		{"a removed project has a row for each ref that had a value, and its neighbours have none", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v2), suite.Move(refC, "", v3)))
-			e.Must(e.Update(e.A, suite.Move(refC, v3, refdbdriver.Deleted)))
+			e.Must(e.Update(e.A, suite.Move(refC, v3, driver.Deleted)))
 			other := e.Project + "/b"
-			e.Must(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Project: other, Updates: []refdbdriver.Update{suite.Move(refA, "", v1)}}))
-			e.Remove(refdbdriver.RemoveRequest{Origin: suite.By(e.B, "remove"), Limit: 10})
+			e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Project: other, Updates: []driver.Update{suite.Move(refA, "", v1)}}))
+			e.Remove(driver.RemoveRequest{Origin: suite.By(e.B, "remove"), Limit: 10})
 			got := e.WantLog("a ->1", "b ->2", "c ->3", "c 3>0", "a 1>-", "b 2>-")
 			if len(got) == 6 && (got[4].Op != "remove" || got[4].Owner != e.B.Owner || got[4].By != suite.By(e.B, "remove").By || got[4].Position != got[5].Position) {
 				e.Errorf("%+v", got[4:])
@@ -141,8 +141,8 @@ func historyRows() []row {
 		}},
 		{"purging a deleted ref is no change", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
-			e.Must(e.Update(e.A, suite.Move(refA, v1, refdbdriver.Deleted)))
-			if n, err := e.A.PurgeTombstones(e.Context(), refdbdriver.TombstoneRequest{Project: e.Project, Limit: 10}); n != 1 || err != nil {
+			e.Must(e.Update(e.A, suite.Move(refA, v1, driver.Deleted)))
+			if n, err := e.A.PurgeTombstones(e.Context(), driver.TombstoneRequest{Project: e.Project, Limit: 10}); n != 1 || err != nil {
 				e.Fatalf("purged %d, %v", n, err)
 			}
 			e.WantLog("a ->1", "a 1>0")
@@ -161,7 +161,7 @@ func historyRows() []row {
 				}
 			}
 			for limit := 1; limit <= 7; limit++ {
-				if got := e.ReadLogOf(e.Project, "", limit); len(got) != 6 || !slices.IsSortedFunc(got, func(a, b refdbdriver.Change) int { return a.Key().Compare(b.Key()) }) {
+				if got := e.ReadLogOf(e.Project, "", limit); len(got) != 6 || !slices.IsSortedFunc(got, func(a, b driver.Change) int { return a.Key().Compare(b.Key()) }) {
 					e.Errorf("by pages of %d: %+v", limit, got)
 				}
 			}
@@ -191,7 +191,7 @@ func changesRows() []row {
 			e.Must(e.Update(e.A, suite.Move(refA, v1, v2), suite.Move(refB, v1, v2)))
 			e.Complete()
 			for limit := 1; limit <= 6; limit++ {
-				got := e.Changes(e.A, refdbdriver.ChangesRequest{Project: e.Project, After: after, Limit: limit})
+				got := e.Changes(e.A, driver.ChangesRequest{Project: e.Project, After: after, Limit: limit})
 				if suite.SaidAll(got) != "b ->1, c ->1, a ->1, a 1>2, b 1>2" {
 					e.Errorf("by pages of %d: %s", limit, suite.SaidAll(got))
 				}
@@ -203,20 +203,20 @@ func changesRows() []row {
 		{"changes of all projects are those of each, together", suite.Alone(func(e *env) {
 			after := e.Beginning()
 			for _, p := range []string{"", "/a", "/B", "%"} {
-				e.Must(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Project: e.Project + p, Updates: []refdbdriver.Update{suite.Move(refA, "", v1)}}))
+				e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Project: e.Project + p, Updates: []driver.Update{suite.Move(refA, "", v1)}}))
 			}
 			e.Must(e.Update(e.A, suite.Move(refA, v1, v2)))
 			e.Complete()
-			got := slices.DeleteFunc(e.Changes(e.B, refdbdriver.ChangesRequest{After: after, Limit: 2}), func(c refdbdriver.Change) bool {
+			got := slices.DeleteFunc(e.Changes(e.B, driver.ChangesRequest{After: after, Limit: 2}), func(c driver.Change) bool {
 				return c.Project != e.Project && (len(c.Project) != len(e.Project)+1 && len(c.Project) != len(e.Project)+2 || c.Project[:len(e.Project)] != e.Project || c.Project[len(e.Project)] >= '0' && c.Project[len(e.Project)] <= '9')
 			})
-			if !slices.IsSortedFunc(got, func(a, b refdbdriver.Change) int { return a.Key().Compare(b.Key()) }) || len(got) != 5 {
+			if !slices.IsSortedFunc(got, func(a, b driver.Change) int { return a.Key().Compare(b.Key()) }) || len(got) != 5 {
 				e.Errorf("%+v", got)
 			}
-			if got := e.Changes(e.B, refdbdriver.ChangesRequest{Project: e.Project, After: after, Limit: 5}); suite.SaidAll(got) != "a ->1, a 1>2" {
+			if got := e.Changes(e.B, driver.ChangesRequest{Project: e.Project, After: after, Limit: 5}); suite.SaidAll(got) != "a ->1, a 1>2" {
 				e.Errorf("%+v", got)
 			}
-			if got := e.Changes(e.B, refdbdriver.ChangesRequest{Project: e.Project + "/a", After: after, Limit: 5}); len(got) != 1 || got[0].Project != e.Project+"/a" {
+			if got := e.Changes(e.B, driver.ChangesRequest{Project: e.Project + "/a", After: after, Limit: 5}); len(got) != 1 || got[0].Project != e.Project+"/a" {
 				e.Errorf("%+v", got)
 			}
 		})},
@@ -228,13 +228,13 @@ func changesRows() []row {
 				"refs/heads/a%": "a%b/c ->1", "refs/heads/a_": "a_b ->1", "refs/heads/A": "", "refs/heads/ä": "ä ->1", "refs/tags/": "",
 				"refs/heads/a": "a%b/c ->1, aXb/c ->1, a_b ->1",
 			} {
-				if got := e.Changes(e.A, refdbdriver.ChangesRequest{Project: e.Project, Prefix: prefix, After: after, Limit: 1}); suite.SaidAll(got) != want {
+				if got := e.Changes(e.A, driver.ChangesRequest{Project: e.Project, Prefix: prefix, After: after, Limit: 1}); suite.SaidAll(got) != want {
 					e.Errorf("%s: %s", prefix, suite.SaidAll(got))
 				}
 			}
 		}},
 		{"the newest change is the last one in their order, and none if all were pruned", suite.Alone(func(e *env) {
-			both := func() []refdbdriver.Change {
+			both := func() []driver.Change {
 				return append(e.ReadLogOf(e.Project, "", 100), e.ReadLogOf(e.Project+"/a", "", 100)...)
 			}
 			want := func(what string) {
@@ -243,8 +243,8 @@ func changesRows() []row {
 				upto := e.CompleteOf(log)
 				c, state, err := e.B.Newest(e.Context())
 				e.Must(err)
-				slices.SortFunc(log, func(a, b refdbdriver.Change) int { return b.Key().Compare(a.Key()) })
-				if c != append(log, refdbdriver.Change{})[0] || state.Upto < upto || len(state.Epochs) == 0 {
+				slices.SortFunc(log, func(a, b driver.Change) int { return b.Key().Compare(a.Key()) })
+				if c != append(log, driver.Change{})[0] || state.Upto < upto || len(state.Epochs) == 0 {
 					e.Errorf("%s: got %+v of %+v", what, c, state)
 				}
 			}
@@ -253,9 +253,9 @@ func changesRows() []row {
 			want("of one update")
 			e.Must(e.Update(e.A, suite.Move(refA, v1, v2), suite.Move(refB, v1, v2)))
 			want("of a later update")
-			e.Must(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Project: e.Project + "/a", Updates: []refdbdriver.Update{suite.Move(refA, "", v1)}}))
+			e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Project: e.Project + "/a", Updates: []driver.Update{suite.Move(refA, "", v1)}}))
 			want("of another project")
-			_, err := e.A.Prune(e.Context(), refdbdriver.PruneRequest{Upto: e.CompleteOf(both()), EvenUnread: math.MinInt64, Limit: 100})
+			_, err := e.A.Prune(e.Context(), driver.PruneRequest{Upto: e.CompleteOf(both()), EvenUnread: math.MinInt64, Limit: 100})
 			e.Must(err)
 			if all := both(); len(all) > 0 {
 				e.Fatalf("%d are left", len(all))
@@ -269,21 +269,21 @@ func changesRows() []row {
 			e.Complete()
 			last := e.ReadLog("")[0].Key()
 			for _, c := range []struct {
-				last  refdbdriver.ChangeKey
+				last  driver.ChangeKey
 				op    string
 				found bool
 			}{
-				{refdbdriver.ChangeKey{}, "", false},
+				{driver.ChangeKey{}, "", false},
 				{last, "one", true},
-				{refdbdriver.ChangeKey{Position: last.Position, Project: last.Project, Ref: refB}, "", false},
-				{refdbdriver.ChangeKey{Position: last.Position + 1, Project: last.Project, Ref: last.Ref}, "", false},
+				{driver.ChangeKey{Position: last.Position, Project: last.Project, Ref: refB}, "", false},
+				{driver.ChangeKey{Position: last.Position + 1, Project: last.Project, Ref: last.Ref}, "", false},
 			} {
-				page, err := e.B.Changes(e.Context(), refdbdriver.ChangesRequest{Project: e.Project, After: last, Last: c.last, Limit: 1})
+				page, err := e.B.Changes(e.Context(), driver.ChangesRequest{Project: e.Project, After: last, Last: c.last, Limit: 1})
 				e.Must(err)
 				if page.LastOp != c.op || page.LastFound != c.found || len(page.Changes) != 0 {
 					e.Errorf("%+v: %+v", c.last, page)
 				}
-				if page.Next != (refdbdriver.ChangeKey{Position: page.State.Upto + 1}) {
+				if page.Next != (driver.ChangeKey{Position: page.State.Upto + 1}) {
 					e.Errorf("nothing comes before %+v, and all up to %d is complete", page.Next, page.State.Upto)
 				}
 			}
@@ -294,7 +294,7 @@ func changesRows() []row {
 			before, err := e.A.Now(e.Context())
 			e.Must(err)
 			for range 3 {
-				e.WantMismatches(e.Update(e.A, suite.Move(refA, v2, v3)), refdbdriver.Mismatch{Ref: refA, Want: v2, Have: v1})
+				e.WantMismatches(e.Update(e.A, suite.Move(refA, v2, v3)), driver.Mismatch{Ref: refA, Want: v2, Have: v1})
 				l := e.Prepare(e.A, suite.Move(refA, v1, v2))
 				e.Must(suite.Retry(func() error { return e.TryFinish(e.A, l, nil, []string{refA}) }))
 			}
@@ -310,7 +310,7 @@ func changesRows() []row {
 			}
 		})},
 		{"an update that has returned is before what begins then", func(e *env) {
-			var last refdbdriver.Position
+			var last driver.Position
 			for i := range 20 {
 				p := []process{e.A, e.B}[i%2]
 				ref := fmt.Sprintf("refs/heads/%d", i)
@@ -332,9 +332,9 @@ func changesRows() []row {
 				writing.Go(func() {
 					p := []process{e.A, e.B}[w%2]
 					own, shared := fmt.Sprintf("refs/heads/w%d", w), "refs/heads/shared"
-					var old refdbdriver.Value
+					var old driver.Value
 					for i := range perWriter {
-						to := []refdbdriver.Value{v1, v2}[i%2]
+						to := []driver.Value{v1, v2}[i%2]
 						if err := e.Update(p, suite.Move(own, old, to)); err != nil {
 							e.Errorf("%v", err)
 						}
@@ -344,7 +344,7 @@ func changesRows() []row {
 						if err != nil {
 							e.Errorf("%v", err)
 						}
-						var have refdbdriver.Value
+						var have driver.Value
 						if len(rows) > 0 {
 							have = rows[0].Value
 						}
@@ -357,9 +357,9 @@ func changesRows() []row {
 				writing.Wait()
 				done.Store(true)
 			}()
-			var got []refdbdriver.Change
-			r := refdbdriver.ChangesRequest{Project: e.Project, After: after, Limit: 7}
-			last := refdbdriver.Position(0)
+			var got []driver.Change
+			r := driver.ChangesRequest{Project: e.Project, After: after, Limit: 7}
+			last := driver.Position(0)
 			for finished := false; !finished; {
 				ended := done.Load()
 				page, err := e.B.Changes(e.Context(), r)
@@ -381,7 +381,7 @@ func changesRows() []row {
 			if !slices.Equal(got, want) {
 				e.Errorf("the reader got %d changes, the log has %d:\n%s\n%s", len(got), len(want), suite.SaidAll(got), suite.SaidAll(want))
 			}
-			values := map[string]refdbdriver.Value{}
+			values := map[string]driver.Value{}
 			for _, c := range want {
 				if values[c.Ref] != c.Old {
 					e.Errorf("%s breaks the chain, the ref held %q", suite.Said(c), suite.Short(values[c.Ref]))

@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -18,7 +18,7 @@ func intentRows() []row {
 		{"a preparation takes all locks under one token, and records an intent for each", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1)))
 			before := e.Now(e.B)
-			l := e.Prepare(e.A, suite.Move(refA, v1, v2), suite.Move(refB, v1, refdbdriver.Deleted), suite.Move(refC, "", v3))
+			l := e.Prepare(e.A, suite.Move(refA, v1, v2), suite.Move(refB, v1, driver.Deleted), suite.Move(refC, "", v3))
 			if l.Token <= 0 || len(l.Reclaimed) != 0 {
 				e.Errorf("got %+v", l.Prepared)
 			}
@@ -38,7 +38,7 @@ func intentRows() []row {
 					e.Errorf("somebody decided: %+v", i)
 				}
 			}
-			e.WantRefs(map[string]refdbdriver.Value{refA: v1, refB: v1})
+			e.WantRefs(map[string]driver.Value{refA: v1, refB: v1})
 			if got := e.Decided(); len(got) != 0 {
 				e.Errorf("decided are %+v", got)
 			}
@@ -46,34 +46,34 @@ func intentRows() []row {
 		{"an intent's lock is listed as one that never goes stale, however old", func(e *env) {
 			l := e.Prepare(e.A, suite.Move(refA, "", v1))
 			e.Age(l, 50*years)
-			got := e.Locks(refdbdriver.LockQuery{LockFilter: refdbdriver.LockFilter{Project: e.Project, OlderThan: 49 * years}})
-			if len(got) != 1 || got[0].StaleAfter != refdbdriver.NeverStale || !got[0].Intended() || got[0].Stale() || got[0].Token != l.Token {
+			got := e.Locks(driver.LockQuery{LockFilter: driver.LockFilter{Project: e.Project, OlderThan: 49 * years}})
+			if len(got) != 1 || got[0].StaleAfter != driver.NeverStale || !got[0].Intended() || got[0].Stale() || got[0].Token != l.Token {
 				e.Errorf("got %+v", got)
 			}
-			if got := e.Locks(refdbdriver.LockQuery{LockFilter: refdbdriver.LockFilter{Project: e.Project, Stale: true}}); len(got) != 0 {
+			if got := e.Locks(driver.LockQuery{LockFilter: driver.LockFilter{Project: e.Project, Stale: true}}); len(got) != 0 {
 				e.Errorf("stale are %+v", got)
 			}
 		}},
 		{"refs that hold something else refuse all, each is named, and nothing is left", func(e *env) {
-			e.Must(e.Update(e.A, suite.Move("HEAD", "", v1), suite.Move(refA, "", v1), suite.Move(refB, "", refdbdriver.Deleted)))
+			e.Must(e.Update(e.A, suite.Move("HEAD", "", v1), suite.Move(refA, "", v1), suite.Move(refB, "", driver.Deleted)))
 			_, err := e.TryPrepare(e.A, suite.Move("HEAD", v1, v2), suite.Move(refA, v2, v3), suite.Move(refB, v1, v2), suite.Move(refC, v1, v2))
-			e.WantMismatches(err, refdbdriver.Mismatch{Ref: refA, Want: v2, Have: v1},
-				refdbdriver.Mismatch{Ref: refB, Want: v1, Have: refdbdriver.Deleted}, refdbdriver.Mismatch{Ref: refC, Want: v1})
+			e.WantMismatches(err, driver.Mismatch{Ref: refA, Want: v2, Have: v1},
+				driver.Mismatch{Ref: refB, Want: v1, Have: driver.Deleted}, driver.Mismatch{Ref: refC, Want: v1})
 			e.WantNone()
-			e.WantRefs(map[string]refdbdriver.Value{"HEAD": v1, refA: v1, refB: refdbdriver.Deleted})
+			e.WantRefs(map[string]driver.Value{"HEAD": v1, refA: v1, refB: driver.Deleted})
 			e.Acquire(e.B, "HEAD", refA, refB, refC)
 		}},
 		{"a ref that exists does not hold nothing", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
-			for _, old := range []refdbdriver.Value{"", refdbdriver.Deleted, refdbdriver.Deleted256} {
+			for _, old := range []driver.Value{"", driver.Deleted, driver.Deleted256} {
 				_, err := e.TryPrepare(e.A, suite.Move(refA, old, v2))
-				e.WantMismatches(err, refdbdriver.Mismatch{Ref: refA, Want: old, Have: v1})
+				e.WantMismatches(err, driver.Mismatch{Ref: refA, Want: old, Have: v1})
 			}
 			e.WantNone()
 		}},
 		{"nothing is expected of an unknown ref and of a deleted one alike", func(e *env) {
-			e.Must(e.Update(e.A, suite.Move(refA, "", refdbdriver.Deleted), suite.Move(refB, "", refdbdriver.Deleted256)))
-			for _, old := range []refdbdriver.Value{"", refdbdriver.Deleted, refdbdriver.Deleted256} {
+			e.Must(e.Update(e.A, suite.Move(refA, "", driver.Deleted), suite.Move(refB, "", driver.Deleted256)))
+			for _, old := range []driver.Value{"", driver.Deleted, driver.Deleted256} {
 				l := e.Prepare(e.A, suite.Move(refA, old, v1), suite.Move(refB, old, v1), suite.Move(refC, old, v1))
 				e.WantIntended(l)
 				e.Drop(e.A, l)
@@ -81,11 +81,11 @@ func intentRows() []row {
 			e.WantNone()
 		}},
 		{"values are compared by their bytes", func(e *env) {
-			const lower refdbdriver.Value = "abcdefabcdefabcdefabcdefabcdefabcdefabcd"
-			upper := refdbdriver.Value(strings.ToUpper(string(lower)))
+			const lower driver.Value = "abcdefabcdefabcdefabcdefabcdefabcdefabcd"
+			upper := driver.Value(strings.ToUpper(string(lower)))
 			e.Must(e.Update(e.A, suite.Move(refA, "", lower)))
 			_, err := e.TryPrepare(e.A, suite.Move(refA, upper, v1))
-			e.WantMismatches(err, refdbdriver.Mismatch{Ref: refA, Want: upper, Have: lower})
+			e.WantMismatches(err, driver.Mismatch{Ref: refA, Want: upper, Have: lower})
 		}},
 		{"a lock comes before a mismatch, and the refusal leaves nothing", func(e *env) {
 			other := e.Acquire(e.B, refB)
@@ -120,36 +120,36 @@ func intentRows() []row {
 				e.Errorf("got %+v after token %d", l.Prepared, old.Token)
 			}
 			e.WantIntended(l)
-			if got := e.Beat(e.B, old.IDs()...); got[0] != refdbdriver.BeatLost || got[1] != refdbdriver.BeatLost {
+			if got := e.Beat(e.B, old.IDs()...); got[0] != driver.BeatLost || got[1] != driver.BeatLost {
 				e.Errorf("the holder's beat says %v", got)
 			}
-			e.WantLost(e.SendUpdate(e.B, refdbdriver.UpdateRequest{Fence: old.Fence(), Updates: []refdbdriver.Update{suite.Move(refA, v1, v3)}}), refA, refC)
+			e.WantLost(e.SendUpdate(e.B, driver.UpdateRequest{Fence: old.Fence(), Updates: []driver.Update{suite.Move(refA, v1, v3)}}), refA, refC)
 		}},
 		{"a preparation that a mismatch refuses leaves the stale locks as they were", func(e *env) {
 			old := e.Acquire(e.B, refA)
 			e.Age(old, stale)
 			was := e.Row(refA)
 			_, err := e.TryPrepare(e.A, suite.Move(refA, "", v1), suite.Move(refB, v1, v2))
-			e.WantMismatches(err, refdbdriver.Mismatch{Ref: refB, Want: v1})
+			e.WantMismatches(err, driver.Mismatch{Ref: refB, Want: v1})
 			e.WantLock(old)
 			if now := e.Row(refA); !now.Heartbeat.Equal(was.Heartbeat) {
 				e.Errorf("the heartbeat went from %v to %v", was.Heartbeat, now.Heartbeat)
 			}
-			if got := e.Beat(e.B, old.IDs()...); got[0] != refdbdriver.BeatRenewed {
+			if got := e.Beat(e.B, old.IDs()...); got[0] != driver.BeatRenewed {
 				e.Errorf("the holder's beat says %v", got)
 			}
 		}},
 		{"a lock of Gerrit's is taken over once it is stale", func(e *env) {
-			e.DB.InsertLock(e, refdbdriver.LockInfo{Project: e.Project, Ref: refA, Owner: gerrit, Age: time.Second})
+			e.DB.InsertLock(e, driver.LockInfo{Project: e.Project, Ref: refA, Owner: gerrit, Age: time.Second})
 			_, err := e.TryPrepare(e.A, suite.Move(refA, "", v1))
 			e.WantHolders(err, refA)
 			e.DB.Age(e, e.Project, refA, 30*time.Second)
 			e.WantIntended(e.Prepare(e.A, suite.Move(refA, "", v1)))
 		}},
 		{"P2 tokens of preparations and of locks are in one order", func(e *env) {
-			var last refdbdriver.Token
+			var last driver.Token
 			for i := range 20 {
-				var token refdbdriver.Token
+				var token driver.Token
 				if i%2 == 0 {
 					l := e.Prepare(e.A, suite.Move(refA, "", v1))
 					token = l.Token
@@ -174,16 +174,16 @@ func intentRows() []row {
 			}
 			e.WantHolders(e.Update(e.B, suite.Move(refA, v1, v3), suite.Move(refB, "", v3)), refA)
 			e.WantIntended(l)
-			e.WantRefs(map[string]refdbdriver.Value{refA: v1})
+			e.WantRefs(map[string]driver.Value{refA: v1})
 			e.WantFree(refB)
 		}},
 		{"an intent refuses an advisory update too, and nothing else does", func(e *env) {
-			advisory := func(updates ...refdbdriver.Update) error {
-				return e.SendUpdate(e.B, refdbdriver.UpdateRequest{Locks: refdbdriver.AdvisoryLocks, Updates: updates})
+			advisory := func(updates ...driver.Update) error {
+				return e.SendUpdate(e.B, driver.UpdateRequest{Locks: driver.AdvisoryLocks, Updates: updates})
 			}
 			l, fresh, old := e.Prepare(e.A, suite.Move(refA, "", v1)), e.Acquire(e.A, refB), e.Acquire(e.A, refC)
 			e.Age(old, stale)
-			for _, updates := range [][]refdbdriver.Update{
+			for _, updates := range [][]driver.Update{
 				{suite.Move(refA, "", v3)},
 				{suite.Move(refA, v1, v3)}, // a lock comes before a mismatch here too
 				{suite.Move("HEAD", "", v3), suite.Move(refA, "", v3), suite.Move(refB, "", v3)},
@@ -194,7 +194,7 @@ func intentRows() []row {
 			}
 			e.WantRefs(nil)
 			e.Must(advisory(suite.Move(refB, "", v3), suite.Move(refC, "", v3)))
-			e.WantRefs(map[string]refdbdriver.Value{refB: v3, refC: v3})
+			e.WantRefs(map[string]driver.Value{refB: v3, refC: v3})
 			e.WantIntended(l)
 			e.WantLock(fresh)
 			e.WantLock(old)
@@ -203,31 +203,31 @@ func intentRows() []row {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			l := e.Prepare(e.A, suite.Move(refC, "", v1))
 			e.Age(l, 50*years)
-			for _, mode := range []refdbdriver.LockMode{refdbdriver.MandatoryLocks, refdbdriver.AdvisoryLocks} {
-				_, err := e.B.Remove(e.Context(), refdbdriver.RemoveRequest{Project: e.Project, Limit: 10, Locks: mode})
+			for _, mode := range []driver.LockMode{driver.MandatoryLocks, driver.AdvisoryLocks} {
+				_, err := e.B.Remove(e.Context(), driver.RemoveRequest{Project: e.Project, Limit: 10, Locks: mode})
 				e.WantHolders(err, refC)
 			}
-			e.WantRefs(map[string]refdbdriver.Value{refA: v1})
+			e.WantRefs(map[string]driver.Value{refA: v1})
 			e.WantIntended(l)
 			other := e.Project + "/x"
-			e.Must(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Project: other, Updates: []refdbdriver.Update{suite.Move(refA, "", v1)}}))
-			if n, err := e.B.Remove(e.Context(), refdbdriver.RemoveRequest{Project: other, Limit: 10, Locks: refdbdriver.AdvisoryLocks}); n != 1 || err != nil {
+			e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Project: other, Updates: []driver.Update{suite.Move(refA, "", v1)}}))
+			if n, err := e.B.Remove(e.Context(), driver.RemoveRequest{Project: other, Limit: 10, Locks: driver.AdvisoryLocks}); n != 1 || err != nil {
 				e.Errorf("of another project: %d, %v", n, err)
 			}
 			e.Must(e.TryFinish(e.A, l, nil, []string{refC}))
-			if n := e.Remove(refdbdriver.RemoveRequest{Limit: 10}); n != 1 {
+			if n := e.Remove(driver.RemoveRequest{Limit: 10}); n != 1 {
 				e.Errorf("removed %d", n)
 			}
 		}},
 		{"purging tombstones neither heeds intents nor ends them", func(e *env) {
-			e.Must(e.Update(e.A, suite.Move(refA, "", refdbdriver.Deleted)))
+			e.Must(e.Update(e.A, suite.Move(refA, "", driver.Deleted)))
 			l := e.Prepare(e.A, suite.Move(refA, "", v1))
-			if n := e.PurgeTombstones(refdbdriver.TombstoneRequest{Limit: 10}); n != 1 {
+			if n := e.PurgeTombstones(driver.TombstoneRequest{Limit: 10}); n != 1 {
 				e.Errorf("removed %d", n)
 			}
 			e.WantIntended(l)
 			e.Must(e.Finish(e.A, l))
-			e.WantRefs(map[string]refdbdriver.Value{refA: v1})
+			e.WantRefs(map[string]driver.Value{refA: v1})
 		}},
 		{"P7 the same request again is the same preparation, however old and whatever its refs were said to hold", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
@@ -262,7 +262,7 @@ func intentRows() []row {
 			e.Age(intent, 10*time.Minute)
 			was := e.Row(refA).Heartbeat
 			for range 2 {
-				want := slices.Repeat([]refdbdriver.BeatResult{refdbdriver.BeatRenewed}, len(names))
+				want := slices.Repeat([]driver.BeatResult{driver.BeatRenewed}, len(names))
 				if got := e.Beat(e.A, l.IDs()...); !slices.Equal(got, want) {
 					e.Fatalf("got %v", got)
 				}
@@ -276,11 +276,11 @@ func intentRows() []row {
 			for i, name := range nastyProjects() {
 				project := name
 				ref := nastyRefs()[i%len(nastyRefs())]
-				if refdbdriver.CheckKey(project, ref) != nil {
+				if driver.CheckKey(project, ref) != nil {
 					ref = refA
 				}
 				r := &env{T: e.T, DB: e.DB, A: process{Driver: e.A.Driver, Owner: name}, B: e.B, Project: project}
-				intention := r.PrepareRequest(r.A, suite.Move(ref, "", refdbdriver.Value(name)))
+				intention := r.PrepareRequest(r.A, suite.Move(ref, "", driver.Value(name)))
 				intention.Agent, intention.By = name, strings.Map(printable, name)
 				l, err := r.SendPrepare(r.A, intention)
 				r.Must(err)
@@ -288,10 +288,10 @@ func intentRows() []row {
 				if i%2 == 0 {
 					r.Must(r.Finish(r.A, l))
 				} else {
-					r.Resolve(r.B, refdbdriver.TakeNew, suite.IntentIDs(r.Pending())...)
+					r.Resolve(r.B, driver.TakeNew, suite.IntentIDs(r.Pending())...)
 					r.Forget(r.B, l.IDs()...)
 				}
-				if got := r.GetOne(ref).Value; got != refdbdriver.Value(name) {
+				if got := r.GetOne(ref).Value; got != driver.Value(name) {
 					e.Errorf("%q %q holds %q", project, ref, got)
 				}
 				r.WantNone()
@@ -300,7 +300,7 @@ func intentRows() []row {
 				l := e.Prepare(e.A, suite.Move(ref, "", v1))
 				e.WantIntended(l)
 				e.Must(e.Finish(e.A, l))
-				e.Must(e.Finish(e.A, e.Prepare(e.A, suite.Move(ref, v1, refdbdriver.Deleted))))
+				e.Must(e.Finish(e.A, e.Prepare(e.A, suite.Move(ref, v1, driver.Deleted))))
 			}
 			e.WantNone()
 			if got := e.List(e.Project); len(got) != len(nastyRefs()) {
@@ -336,7 +336,7 @@ func intentEndRows() []row {
 			if missing := e.Release(e.A, l.Lock()); !slices.Equal(missing, []string{refA}) {
 				e.Errorf("a release finds %q missing", missing)
 			}
-			for _, intent := range []refdbdriver.StandingLock{suite.Standing(l.IDs()...)[0], suite.AsListed(e.Row(refA))} {
+			for _, intent := range []driver.StandingLock{suite.Standing(l.IDs()...)[0], suite.AsListed(e.Row(refA))} {
 				if got := e.Purge(e.A, intent); got[0] {
 					e.Errorf("%+v was purged", intent)
 				}
@@ -346,21 +346,21 @@ func intentEndRows() []row {
 		}},
 		{"what is done takes its new value, what is dropped keeps the old, and all end together", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1)))
-			l := e.Prepare(e.A, suite.Move("HEAD", "", v2), suite.Move(refA, v1, v2), suite.Move(refB, v1, refdbdriver.Deleted), suite.Move(refC, "", v2))
+			l := e.Prepare(e.A, suite.Move("HEAD", "", v2), suite.Move(refA, v1, v2), suite.Move(refB, v1, driver.Deleted), suite.Move(refC, "", v2))
 			e.Must(e.TryFinish(e.A, l, []string{"HEAD", refB}, []string{refA, refC}))
-			e.WantRefs(map[string]refdbdriver.Value{"HEAD": v2, refA: v1, refB: refdbdriver.Deleted})
+			e.WantRefs(map[string]driver.Value{"HEAD": v2, refA: v1, refB: driver.Deleted})
 			e.WantNone()
 			e.Acquire(e.B, "HEAD", refA, refB, refC)
 		}},
 		{"what is neither done nor dropped stays as it is, and ends later", func(e *env) {
 			l := e.Prepare(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refC, "", v1))
 			e.Must(e.TryFinish(e.A, l, []string{refB}, nil))
-			e.WantRefs(map[string]refdbdriver.Value{refB: v1})
+			e.WantRefs(map[string]driver.Value{refB: v1})
 			e.WantIntended(l, refA, refC)
 			e.WantFree(refB)
 			e.Must(e.Update(e.B, suite.Move(refB, v1, v2)))
 			e.Must(e.TryFinish(e.A, l, []string{refA}, []string{refC}))
-			e.WantRefs(map[string]refdbdriver.Value{refA: v1, refB: v2})
+			e.WantRefs(map[string]driver.Value{refA: v1, refB: v2})
 			e.WantNone()
 		}},
 		{"P6 what ended before can't end again, and keeps the others from it", func(e *env) {
@@ -368,13 +368,13 @@ func intentEndRows() []row {
 			e.Must(e.TryFinish(e.A, l, []string{refB}, nil))
 			e.WantLost(e.TryFinish(e.A, l, []string{refA, refB}, []string{refC}), refB)
 			e.WantLost(e.TryFinish(e.A, l, []string{refC}, []string{refB}), refB)
-			e.WantRefs(map[string]refdbdriver.Value{refB: v1})
+			e.WantRefs(map[string]driver.Value{refB: v1})
 			e.WantIntended(l, refA, refC)
 		}},
 		{"P6 what ended before keeps the others from being dropped too, and nothing else is named", func(e *env) {
 			l := e.Prepare(e.A, suite.Move("HEAD", "", v1), suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refC, "", v1), suite.Move("refs/x", "", v1))
 			e.Must(e.TryFinish(e.A, l, nil, []string{refB}))
-			e.Resolve(e.B, refdbdriver.KeepOld, l.IDs()[4])
+			e.Resolve(e.B, driver.KeepOld, l.IDs()[4])
 			e.WantLost(e.TryDrop(e.A, l), refB, "refs/x")
 			e.WantLost(e.Finish(e.A, l), refB, "refs/x")
 			e.WantLost(e.TryFinish(e.A, l, []string{refA, refB}, []string{refC, "refs/x"}), refB, "refs/x")
@@ -386,7 +386,7 @@ func intentEndRows() []row {
 		}},
 		{"P2 another token ends nothing", func(e *env) {
 			l := e.Prepare(e.A, suite.Move(refA, "", v1))
-			for _, token := range []refdbdriver.Token{l.Token - 1, l.Token + 1, 0} {
+			for _, token := range []driver.Token{l.Token - 1, l.Token + 1, 0} {
 				other := l
 				other.Token = token
 				e.WantLost(e.Finish(e.A, other), refA)
@@ -408,17 +408,17 @@ func intentEndRows() []row {
 			e.WantChangedOwner(l, refB)
 			e.WantLock(l, refA)
 			e.Must(e.TryFinish(e.A, l, []string{refA}, nil))
-			e.WantRefs(map[string]refdbdriver.Value{refA: v1})
+			e.WantRefs(map[string]driver.Value{refA: v1})
 		}},
 		{"P6 a ref that holds another value after all keeps everything as it is, unless it is dropped", func(e *env) {
 			l := e.Prepare(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refC, "", v1))
 			e.DB.InsertRef(e, e.Project, refB, v3)
-			e.WantMismatches(e.Finish(e.A, l), refdbdriver.Mismatch{Ref: refB, Have: v3})
-			e.WantMismatches(e.TryFinish(e.A, l, []string{refB}, []string{refA}), refdbdriver.Mismatch{Ref: refB, Have: v3})
+			e.WantMismatches(e.Finish(e.A, l), driver.Mismatch{Ref: refB, Have: v3})
+			e.WantMismatches(e.TryFinish(e.A, l, []string{refB}, []string{refA}), driver.Mismatch{Ref: refB, Have: v3})
 			e.WantIntended(l)
-			e.WantRefs(map[string]refdbdriver.Value{refB: v3})
+			e.WantRefs(map[string]driver.Value{refB: v3})
 			e.Must(e.TryFinish(e.A, l, []string{refA, refC}, []string{refB}))
-			e.WantRefs(map[string]refdbdriver.Value{refA: v1, refB: v3, refC: v1})
+			e.WantRefs(map[string]driver.Value{refA: v1, refB: v3, refC: v1})
 			e.WantNone()
 		}},
 		{"an intent that ended comes before a mismatch", func(e *env) {
@@ -433,8 +433,8 @@ func intentEndRows() []row {
 			was := e.GetOne(refB)
 			l := e.Prepare(e.A, suite.Move(refA, "", v1), suite.Move(refB, v1, v2))
 			before := e.Now(e.B)
-			e.Must(e.A.Finish(e.Context(), refdbdriver.FinishRequest{
-				Project: e.Project, Origin: refdbdriver.Origin{ID: "the finish", Owner: l.Owner}, Token: l.Token, Done: l.Updates[:1], Dropped: []string{refB},
+			e.Must(e.A.Finish(e.Context(), driver.FinishRequest{
+				Project: e.Project, Origin: driver.Origin{ID: "the finish", Owner: l.Owner}, Token: l.Token, Done: l.Updates[:1], Dropped: []string{refB},
 			}))
 			if got := e.GetOne(refA); got.Op != "the finish" || got.Time.Before(before.Truncate(time.Microsecond)) || got.Time.After(e.Now(e.B)) {
 				e.Errorf("got %+v", got)
@@ -446,12 +446,12 @@ func intentEndRows() []row {
 		{"P11 the token of an intent alone moves its ref for nobody, with others or without", func(e *env) {
 			l := e.Prepare(e.A, suite.Move(refA, "", v1))
 			p := e.Prepare(e.A, suite.Move(refB, "", v1), suite.Move(refC, "", v1))
-			for _, mode := range []refdbdriver.LockMode{refdbdriver.MandatoryLocks, refdbdriver.AdvisoryLocks} {
+			for _, mode := range []driver.LockMode{driver.MandatoryLocks, driver.AdvisoryLocks} {
 				for _, release := range []bool{false, true} {
-					r := refdbdriver.UpdateRequest{Fence: l.Lock().Fence(), Locks: mode, Updates: []refdbdriver.Update{suite.Move(refA, "", v3)}}
+					r := driver.UpdateRequest{Fence: l.Lock().Fence(), Locks: mode, Updates: []driver.Update{suite.Move(refA, "", v3)}}
 					r.Fence.Release = release
 					e.WantLost(e.SendUpdate(e.B, r), refA)
-					r.Fence, r.Updates = p.Lock().Fence(), []refdbdriver.Update{suite.Move(refC, "", v3), suite.Move("refs/heads/d", "", v3)}
+					r.Fence, r.Updates = p.Lock().Fence(), []driver.Update{suite.Move(refC, "", v3), suite.Move("refs/heads/d", "", v3)}
 					r.Fence.Release = release
 					e.WantLost(e.SendUpdate(e.B, r), refB, refC)
 				}
@@ -471,12 +471,12 @@ func intentEndRows() []row {
 			e.WantIntended(next)
 			e.WantLost(e.Finish(e.A, l), refA)
 			e.Must(e.Finish(e.B, next))
-			e.WantRefs(map[string]refdbdriver.Value{refA: v2})
+			e.WantRefs(map[string]driver.Value{refA: v2})
 			e.WantNone()
 			e.Must(e.Finish(e.B, other))
 		}},
 		{"as many refs as a preparation may have end together, or in parts", func(e *env) {
-			names := suite.ManyNames(e.Scale(refdbdriver.MaxLockRefs))
+			names := suite.ManyNames(e.Scale(driver.MaxLockRefs))
 			l := e.Prepare(e.A, suite.Creations(names)...)
 			if got := e.Pending(); len(got) != len(names) {
 				e.Fatalf("%d intents of %d", len(got), len(names))

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -17,7 +17,7 @@ func resolveRows() []row {
 			was := e.GetOne(refA)
 			l := e.Prepare(e.A, suite.Move(refA, v1, v2))
 			before := e.Now(e.B)
-			if got := e.Resolve(e.B, refdbdriver.KeepOld, l.IDs()...); !got[0] {
+			if got := e.Resolve(e.B, driver.KeepOld, l.IDs()...); !got[0] {
 				e.Fatal("it was not pending")
 			}
 			e.WantFree(refA)
@@ -33,7 +33,7 @@ func resolveRows() []row {
 			}
 			i := got[0]
 			if i.Project != e.Project || i.Ref != refA || i.Token != l.Token || i.Owner != l.Owner || i.Agent != agent || i.By != asker || i.Op != l.Nonce || i.Old != v1 || i.New != v2 ||
-				i.Decision != refdbdriver.KeepOld || i.DecidedBy != "an operator" || i.Reason != "the site is gone" || i.Time.IsZero() || i.Age < 0 {
+				i.Decision != driver.KeepOld || i.DecidedBy != "an operator" || i.Reason != "the site is gone" || i.Time.IsZero() || i.Age < 0 {
 				e.Errorf("got %+v", i)
 			}
 			if i.DecidedAt.Before(before.Truncate(time.Microsecond)) || i.DecidedAt.After(e.Now(e.B)) {
@@ -43,59 +43,59 @@ func resolveRows() []row {
 		{"take-new writes what was intended, creations and deletions too, by no operation", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1)))
 			was := e.GetOne(refA)
-			l := e.Prepare(e.A, suite.Move(refA, v1, v2), suite.Move(refB, v1, refdbdriver.Deleted), suite.Move(refC, "", v3))
+			l := e.Prepare(e.A, suite.Move(refA, v1, v2), suite.Move(refB, v1, driver.Deleted), suite.Move(refC, "", v3))
 			before := e.Now(e.B)
-			if got := e.Resolve(e.B, refdbdriver.TakeNew, l.IDs()...); !slices.Equal(got, []bool{true, true, true}) {
+			if got := e.Resolve(e.B, driver.TakeNew, l.IDs()...); !slices.Equal(got, []bool{true, true, true}) {
 				e.Fatalf("got %v", got)
 			}
-			e.WantRefs(map[string]refdbdriver.Value{refA: v2, refB: refdbdriver.Deleted, refC: v3})
+			e.WantRefs(map[string]driver.Value{refA: v2, refB: driver.Deleted, refC: v3})
 			for _, r := range e.Get(refA, refB, refC) {
 				if r.Op == was.Op || r.Time.Before(before.Truncate(time.Microsecond)) || r.Time.After(e.Now(e.B)) {
 					e.Errorf("got %+v", r)
 				}
 			}
 			e.WantFree(refA, refB, refC)
-			if got := e.Decided(); len(got) != 3 || got[0].Decision != refdbdriver.TakeNew {
+			if got := e.Decided(); len(got) != 3 || got[0].Decision != driver.TakeNew {
 				e.Errorf("decided are %+v", got)
 			}
 		}},
 		{"what was decided is not decided again, nor finished, nor dropped", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			l := e.Prepare(e.A, suite.Move(refA, v1, v2), suite.Move(refB, "", v2))
-			e.Resolve(e.B, refdbdriver.KeepOld, l.IDs()[0])
-			if got := e.Resolve(e.A, refdbdriver.TakeNew, l.IDs()...); !slices.Equal(got, []bool{false, true}) {
+			e.Resolve(e.B, driver.KeepOld, l.IDs()[0])
+			if got := e.Resolve(e.A, driver.TakeNew, l.IDs()...); !slices.Equal(got, []bool{false, true}) {
 				e.Errorf("got %v", got)
 			}
 			e.WantLost(e.Finish(e.A, l), refA, refB)
 			e.WantLost(e.TryDrop(e.A, l), refA, refB)
-			e.WantRefs(map[string]refdbdriver.Value{refA: v1, refB: v2})
-			if got := e.Decided(); len(got) != 2 || got[0].Decision != refdbdriver.KeepOld || got[1].Decision != refdbdriver.TakeNew {
+			e.WantRefs(map[string]driver.Value{refA: v1, refB: v2})
+			if got := e.Decided(); len(got) != 2 || got[0].Decision != driver.KeepOld || got[1].Decision != driver.TakeNew {
 				e.Errorf("decided are %+v", got)
 			}
 		}},
 		{"the rest of a preparation can still be finished", func(e *env) {
 			l := e.Prepare(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1))
-			e.Resolve(e.B, refdbdriver.KeepOld, l.IDs()[0])
+			e.Resolve(e.B, driver.KeepOld, l.IDs()[0])
 			e.WantLost(e.Finish(e.A, l), refA)
 			e.Must(e.TryFinish(e.A, l, []string{refB}, nil))
-			e.WantRefs(map[string]refdbdriver.Value{refB: v1})
+			e.WantRefs(map[string]driver.Value{refB: v1})
 			e.WantFree(refA, refB)
 		}},
 		{"what its owner ended is left alone", func(e *env) {
 			l := e.Prepare(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refC, "", v1))
 			e.Must(e.TryFinish(e.A, l, []string{refA}, []string{refB}))
-			if got := e.Resolve(e.B, refdbdriver.TakeNew, l.IDs()...); !slices.Equal(got, []bool{false, false, true}) {
+			if got := e.Resolve(e.B, driver.TakeNew, l.IDs()...); !slices.Equal(got, []bool{false, false, true}) {
 				e.Errorf("got %v", got)
 			}
-			e.WantRefs(map[string]refdbdriver.Value{refA: v1, refC: v1})
+			e.WantRefs(map[string]driver.Value{refA: v1, refC: v1})
 		}},
 		{"P2 another token resolves nothing: neither an earlier intent's nor a lock's", func(e *env) {
 			first := e.Prepare(e.A, suite.Move(refA, "", v1))
-			e.Resolve(e.B, refdbdriver.KeepOld, first.IDs()...)
+			e.Resolve(e.B, driver.KeepOld, first.IDs()...)
 			next, plain := e.Prepare(e.A, suite.Move(refA, "", v2)), e.Acquire(e.A, refB)
 			wrong := next.IDs()[0]
 			wrong.Token++
-			for _, d := range []refdbdriver.Decision{refdbdriver.TakeNew, refdbdriver.KeepOld} {
+			for _, d := range []driver.Decision{driver.TakeNew, driver.KeepOld} {
 				if got := e.Resolve(e.B, d, first.IDs()[0], wrong, plain.IDs()[0]); slices.Contains(got, true) {
 					e.Errorf("got %v", got)
 				}
@@ -104,23 +104,23 @@ func resolveRows() []row {
 			e.WantLock(plain)
 			e.WantRefs(nil)
 			e.Must(e.Finish(e.A, next))
-			e.WantRefs(map[string]refdbdriver.Value{refA: v2})
+			e.WantRefs(map[string]driver.Value{refA: v2})
 		}},
 		{"P2 the right token resolves nothing of another owner, and forgets nothing of it", func(e *env) {
 			l := e.Prepare(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1))
 			wrong := l.IDs()[0]
 			wrong.Owner = e.B.Owner
-			for _, d := range []refdbdriver.Decision{refdbdriver.TakeNew, refdbdriver.KeepOld} {
+			for _, d := range []driver.Decision{driver.TakeNew, driver.KeepOld} {
 				if got := e.Resolve(e.B, d, wrong); got[0] {
 					e.Errorf("%s: it was resolved", d)
 				}
 			}
 			e.WantIntended(l)
 			e.WantRefs(nil)
-			if got := e.Resolve(e.B, refdbdriver.TakeNew, wrong, l.IDs()[1]); !slices.Equal(got, []bool{false, true}) {
+			if got := e.Resolve(e.B, driver.TakeNew, wrong, l.IDs()[1]); !slices.Equal(got, []bool{false, true}) {
 				e.Errorf("got %v", got)
 			}
-			e.Resolve(e.B, refdbdriver.KeepOld, l.IDs()[0])
+			e.Resolve(e.B, driver.KeepOld, l.IDs()[0])
 			e.Forget(e.B, wrong, l.IDs()[1])
 			if got := e.Decided(); len(got) != 1 || got[0].Ref != refA {
 				e.Errorf("decided are %+v", got)
@@ -129,10 +129,10 @@ func resolveRows() []row {
 		{"P2 an intent whose lock has another owner can only keep the old value, and leaves the lock alone", func(e *env) {
 			l := e.Prepare(e.A, suite.Move(refA, "", v1))
 			e.ChangeOwner(refA)
-			if ended := e.Resolve(e.B, refdbdriver.TakeNew, l.IDs()...); ended[0] {
+			if ended := e.Resolve(e.B, driver.TakeNew, l.IDs()...); ended[0] {
 				e.Error("the new value was taken")
 			}
-			if ended := e.Resolve(e.B, refdbdriver.KeepOld, l.IDs()...); !ended[0] {
+			if ended := e.Resolve(e.B, driver.KeepOld, l.IDs()...); !ended[0] {
 				e.Error("the old value was not kept")
 			}
 			e.WantChangedOwner(l, refA)
@@ -142,24 +142,24 @@ func resolveRows() []row {
 			l := e.Prepare(e.A, suite.Move(refA, "", v1))
 			e.DB.Exec(e, "DELETE FROM locks WHERE project = '"+e.Project+"'")
 			e.Must(e.Update(e.B, suite.Move(refA, "", v3)))
-			if got := e.Resolve(e.B, refdbdriver.TakeNew, l.IDs()...); got[0] {
+			if got := e.Resolve(e.B, driver.TakeNew, l.IDs()...); got[0] {
 				e.Error("it says that it ended it")
 			}
 			e.WantLost(e.Finish(e.A, l), refA)
-			e.WantRefs(map[string]refdbdriver.Value{refA: v3})
-			if got := e.Resolve(e.B, refdbdriver.KeepOld, l.IDs()...); !got[0] {
+			e.WantRefs(map[string]driver.Value{refA: v3})
+			if got := e.Resolve(e.B, driver.KeepOld, l.IDs()...); !got[0] {
 				e.Error("nobody can end it")
 			}
-			e.WantRefs(map[string]refdbdriver.Value{refA: v3})
+			e.WantRefs(map[string]driver.Value{refA: v3})
 			e.Forget(e.A, l.IDs()...)
 			e.WantNone()
 		}},
 		{"after a decision the ref is free for anybody, and later decisions are recorded beside", func(e *env) {
 			first := e.Prepare(e.A, suite.Move(refA, "", v1))
-			e.Resolve(e.B, refdbdriver.TakeNew, first.IDs()...)
+			e.Resolve(e.B, driver.TakeNew, first.IDs()...)
 			e.Must(e.Update(e.B, suite.Move(refA, v1, v2)))
 			second := e.Prepare(e.A, suite.Move(refA, v2, v3))
-			e.Resolve(e.B, refdbdriver.KeepOld, second.IDs()...)
+			e.Resolve(e.B, driver.KeepOld, second.IDs()...)
 			got := e.Decided()
 			if len(got) != 2 || got[0].Token != first.Token || got[1].Token != second.Token {
 				e.Fatalf("decided are %+v", got)
@@ -170,7 +170,7 @@ func resolveRows() []row {
 			}
 		}},
 		{"what became of each comes back in the order it was asked, over projects", func(e *env) {
-			var asked []refdbdriver.LockID
+			var asked []driver.LockID
 			var want []bool
 			for i, p := range []string{"A", "", "_", "/b"} {
 				r := e.PrepareRequest(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1))
@@ -185,7 +185,7 @@ func resolveRows() []row {
 				asked = append(asked, rows...)
 				want = append(want, i%2 != 0, true)
 			}
-			if got := e.Resolve(e.B, refdbdriver.TakeNew, asked...); !slices.Equal(got, want) {
+			if got := e.Resolve(e.B, driver.TakeNew, asked...); !slices.Equal(got, want) {
 				e.Errorf("got %v, want %v", got, want)
 			}
 			for i, a := range asked {
@@ -197,19 +197,19 @@ func resolveRows() []row {
 			}
 		}},
 		{"resolving nothing is nothing, and so is forgetting nothing", func(e *env) {
-			if got := e.Resolve(e.B, refdbdriver.KeepOld); len(got) != 0 {
+			if got := e.Resolve(e.B, driver.KeepOld); len(got) != 0 {
 				e.Errorf("got %v", got)
 			}
 			e.Forget(e.B)
 		}},
 		{"many intents are resolved and forgotten at once", func(e *env) {
 			names := suite.ManyNames(e.Scale(1000))
-			var updates []refdbdriver.Update
+			var updates []driver.Update
 			for _, name := range names {
-				updates = append(updates, suite.Move(name, "", refdbdriver.Value(name)))
+				updates = append(updates, suite.Move(name, "", driver.Value(name)))
 			}
 			l := e.Prepare(e.A, updates...)
-			if got := e.Resolve(e.B, refdbdriver.TakeNew, l.IDs()...); slices.Contains(got, false) {
+			if got := e.Resolve(e.B, driver.TakeNew, l.IDs()...); slices.Contains(got, false) {
 				e.Fatalf("got %v", got)
 			}
 			for i, r := range e.List(e.Project) {
@@ -225,9 +225,9 @@ func resolveRows() []row {
 		}},
 		{"only what was decided is forgotten, and only the one that was named", func(e *env) {
 			decided := e.Prepare(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1))
-			e.Resolve(e.B, refdbdriver.KeepOld, decided.IDs()...)
+			e.Resolve(e.B, driver.KeepOld, decided.IDs()...)
 			pending := e.Prepare(e.A, suite.Move(refA, "", v2), suite.Move(refC, "", v2))
-			unknown := refdbdriver.LockID{Project: e.Project, Ref: refA, Owner: e.A.Owner, Token: 1}
+			unknown := driver.LockID{Project: e.Project, Ref: refA, Owner: e.A.Owner, Token: 1}
 			e.Forget(e.A, append(pending.IDs(), unknown)...)
 			e.WantIntended(pending)
 			if got := e.Decided(); len(got) != 2 {
@@ -244,8 +244,8 @@ func resolveRows() []row {
 		{"a decision outlives the removal of its project", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			l := e.Prepare(e.A, suite.Move(refA, v1, v2))
-			e.Resolve(e.B, refdbdriver.TakeNew, l.IDs()...)
-			if n := e.Remove(refdbdriver.RemoveRequest{Limit: 10}); n != 1 {
+			e.Resolve(e.B, driver.TakeNew, l.IDs()...)
+			if n := e.Remove(driver.RemoveRequest{Limit: 10}); n != 1 {
 				e.Errorf("removed %d", n)
 			}
 			if got := e.Decided(); len(got) != 1 {
@@ -259,7 +259,7 @@ func resolveRows() []row {
 			e.Revoke(e.B, r)
 			for range 2 {
 				_, err := e.SendPrepare(e.A, r)
-				e.WantIs(err, refdbdriver.ErrReleased)
+				e.WantIs(err, driver.ErrReleased)
 			}
 			e.WantFree(refA, refB)
 			if got := e.Pending(); len(got) != 0 {
@@ -274,7 +274,7 @@ func resolveRows() []row {
 			e.Revoke(e.A, r)
 			e.WantFree(refA, refB)
 			_, err = e.SendPrepare(e.A, r)
-			e.WantIs(err, refdbdriver.ErrReleased)
+			e.WantIs(err, driver.ErrReleased)
 			if got := e.Pending(); len(got) != 0 {
 				e.Errorf("pending are %+v", got)
 			}
@@ -283,10 +283,10 @@ func resolveRows() []row {
 		{"P2 an intent whose lock Gerrit's plugin took over can only keep the old value, and leaves the lock alone", func(e *env) {
 			l := e.Prepare(e.A, suite.Move(refA, "", v1))
 			e.DB.TakeOver(e, e.Project, refA, gerrit)
-			if ended := e.Resolve(e.B, refdbdriver.TakeNew, l.IDs()...); ended[0] {
+			if ended := e.Resolve(e.B, driver.TakeNew, l.IDs()...); ended[0] {
 				e.Error("the new value was taken")
 			}
-			if ended := e.Resolve(e.B, refdbdriver.KeepOld, l.IDs()...); !ended[0] {
+			if ended := e.Resolve(e.B, driver.KeepOld, l.IDs()...); !ended[0] {
 				e.Error("the old value was not kept")
 			}
 			e.WantGerrits(refA)
@@ -314,11 +314,11 @@ func resolveRows() []row {
 			r := e.PrepareRequest(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1))
 			e.Revoke(e.A, r)
 			got := e.Decided()
-			if len(got) != 1 || got[0].Ref != refA || got[0].Decision != refdbdriver.Revoked || got[0].Owner != r.Owner || got[0].DecidedBy != r.Owner ||
+			if len(got) != 1 || got[0].Ref != refA || got[0].Decision != driver.Revoked || got[0].Owner != r.Owner || got[0].DecidedBy != r.Owner ||
 				got[0].Agent != agent || got[0].New != v1 || got[0].DecidedAt.IsZero() {
 				e.Fatalf("decided are %+v", got)
 			}
-			if ended := e.Resolve(e.B, refdbdriver.KeepOld, suite.IntentIDs(got)...); ended[0] {
+			if ended := e.Resolve(e.B, driver.KeepOld, suite.IntentIDs(got)...); ended[0] {
 				e.Error("it was pending")
 			}
 			e.Forget(e.A, suite.IntentIDs(got)...)
@@ -327,9 +327,9 @@ func resolveRows() []row {
 		{"P10 who decided and why are data", suite.Long(func(e *env) {
 			for i, text := range nastyProjects() {
 				l := e.Prepare(e.A, suite.Move(fmt.Sprintf("refs/heads/%d", i), "", v1))
-				_, err := e.B.Resolve(e.Context(), refdbdriver.ResolveRequest{Intents: l.IDs(), Decision: refdbdriver.KeepOld, Origin: refdbdriver.Origin{By: text}, Reason: text + "."})
+				_, err := e.B.Resolve(e.Context(), driver.ResolveRequest{Intents: l.IDs(), Decision: driver.KeepOld, Origin: driver.Origin{By: text}, Reason: text + "."})
 				e.Must(err)
-				got := e.Intents(refdbdriver.IntentQuery{IntentFilter: refdbdriver.IntentFilter{Project: e.Project, Ref: l.Refs()[0], Decided: true}})
+				got := e.Intents(driver.IntentQuery{IntentFilter: driver.IntentFilter{Project: e.Project, Ref: l.Refs()[0], Decided: true}})
 				if len(got) != 1 || got[0].DecidedBy != text || got[0].Reason != text+"." {
 					e.Errorf("%q: got %+v", text, got)
 				}

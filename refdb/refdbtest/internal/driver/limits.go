@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -28,16 +28,16 @@ func nameRows() []row {
 			for i, owner := range nastyProjects() {
 				p := process{Driver: e.A.Driver, Owner: owner}
 				l := e.Acquire(p, fmt.Sprintf("refs/heads/%d", i))
-				if got := e.Beat(p, l.IDs()...); got[0] != refdbdriver.BeatRenewed {
+				if got := e.Beat(p, l.IDs()...); got[0] != driver.BeatRenewed {
 					e.Errorf("the beat of %q says %v", owner, got)
 				}
 				if h := e.Refused(e.B, l.Refs()...); h[0].Owner != owner {
 					e.Errorf("the holder is %q, want %q", h[0].Owner, owner)
 				}
-				if got := e.Locks(refdbdriver.LockQuery{LockFilter: refdbdriver.LockFilter{Project: e.Project, Owner: owner}}); len(got) != 1 || got[0].Owner != owner {
+				if got := e.Locks(driver.LockQuery{LockFilter: driver.LockFilter{Project: e.Project, Owner: owner}}); len(got) != 1 || got[0].Owner != owner {
 					e.Errorf("the locks of %q are %+v", owner, got)
 				}
-				update := refdbdriver.UpdateRequest{Fence: l.Fence(), Updates: []refdbdriver.Update{suite.Move(l.Refs()[0], "", v1)}}
+				update := driver.UpdateRequest{Fence: l.Fence(), Updates: []driver.Update{suite.Move(l.Refs()[0], "", v1)}}
 				e.Must(e.SendUpdate(p, update))
 				switch i % 3 {
 				case 0:
@@ -58,11 +58,11 @@ func allNames(e *env) {
 	names := nastyRefs()
 	slices.Sort(names)
 	e.Store(names)
-	var wrong []refdbdriver.Update
-	var mismatches []refdbdriver.Mismatch
+	var wrong []driver.Update
+	var mismatches []driver.Mismatch
 	for _, name := range names {
 		wrong = append(wrong, suite.Move(name, v3, v1))
-		mismatches = append(mismatches, refdbdriver.Mismatch{Ref: name, Want: v3, Have: refdbdriver.Value(name)})
+		mismatches = append(mismatches, driver.Mismatch{Ref: name, Want: v3, Have: driver.Value(name)})
 	}
 	e.WantMismatches(e.Update(e.B, wrong...), mismatches...)
 
@@ -74,7 +74,7 @@ func allNames(e *env) {
 	_, err := e.TryAcquire(e.B, names...)
 	e.WantHolders(err, names...)
 	for i, got := range e.Beat(e.A, l.IDs()...) {
-		if got != refdbdriver.BeatRenewed {
+		if got != driver.BeatRenewed {
 			e.Errorf("the beat of %q says %v", names[i], got)
 		}
 	}
@@ -83,17 +83,17 @@ func allNames(e *env) {
 	if len(next.Reclaimed) != len(names) {
 		e.Errorf("reclaimed %d of %d", len(next.Reclaimed), len(names))
 	}
-	e.WantLost(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Fence: l.Fence(), Updates: wrong}), names...)
+	e.WantLost(e.SendUpdate(e.A, driver.UpdateRequest{Fence: l.Fence(), Updates: wrong}), names...)
 	for i, got := range e.Beat(e.A, l.IDs()...) {
-		if got != refdbdriver.BeatLost {
+		if got != driver.BeatLost {
 			e.Errorf("the loser's beat of %q says %v", names[i], got)
 		}
 	}
-	var updates []refdbdriver.Update
+	var updates []driver.Update
 	for _, name := range names {
-		updates = append(updates, suite.Move(name, refdbdriver.Value(name), v2))
+		updates = append(updates, suite.Move(name, driver.Value(name), v2))
 	}
-	e.Must(e.SendUpdate(e.B, refdbdriver.UpdateRequest{Fence: next.Releasing(), Updates: updates}))
+	e.Must(e.SendUpdate(e.B, driver.UpdateRequest{Fence: next.Releasing(), Updates: updates}))
 	e.WantFree(names...)
 	got := e.Get(names...)
 	for _, r := range got {
@@ -104,7 +104,7 @@ func allNames(e *env) {
 	if len(got) != len(names) {
 		e.Errorf("got %d of %d", len(got), len(names))
 	}
-	if got := e.List(e.Project); !slices.EqualFunc(got, names, func(r refdbdriver.Ref, name string) bool { return r.Name == name }) {
+	if got := e.List(e.Project); !slices.EqualFunc(got, names, func(r driver.Ref, name string) bool { return r.Name == name }) {
 		e.Errorf("listed %v", got)
 	}
 	l = e.Acquire(e.A, names...)
@@ -118,7 +118,7 @@ func allNames(e *env) {
 	l = e.Acquire(e.A, names...)
 	e.Abandon(e.B, l.AcquireRequest)
 	e.WantFree(names...)
-	if n := e.Remove(refdbdriver.RemoveRequest{Limit: len(names) + 1}); n != len(names) {
+	if n := e.Remove(driver.RemoveRequest{Limit: len(names) + 1}); n != len(names) {
 		e.Errorf("removed %d of %d", n, len(names))
 	}
 }
@@ -126,11 +126,11 @@ func allNames(e *env) {
 // everyName uses each name in every operation while refs of all the other names exist. In the
 // end they must all be unchanged.
 func everyName(e *env, key func(int, string) (project, ref string), names []string) {
-	value := func(i int) refdbdriver.Value { return refdbdriver.Value(fmt.Sprintf("value %d", i)) }
+	value := func(i int) driver.Value { return driver.Value(fmt.Sprintf("value %d", i)) }
 	for i, name := range names {
 		project, ref := key(i, name)
-		e.Must(refdbdriver.CheckKey(project, ref))
-		e.Must(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Project: project, Updates: []refdbdriver.Update{suite.Move(ref, "", value(i))}}))
+		e.Must(driver.CheckKey(project, ref))
+		e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Project: project, Updates: []driver.Update{suite.Move(ref, "", value(i))}}))
 	}
 	for i, name := range names {
 		project, ref := key(i, name)
@@ -151,17 +151,17 @@ func everyName(e *env, key func(int, string) (project, ref string), names []stri
 }
 
 // oneName uses a ref in every operation, and leaves it as it was.
-func oneName(e *env, ref string, value refdbdriver.Value) {
+func oneName(e *env, ref string, value driver.Value) {
 	e.Helper()
 	if got := e.GetOne(ref); got.Value != value {
 		e.Fatalf("%q holds %+v, want %q", ref, got, value)
 	}
-	page, err := e.A.List(e.Context(), refdbdriver.RefQuery{Project: e.Project, Prefix: ref, Limit: 1})
+	page, err := e.A.List(e.Context(), driver.RefQuery{Project: e.Project, Prefix: ref, Limit: 1})
 	e.Must(err)
 	if len(page.Refs) != 1 || page.Refs[0].Name != ref {
 		e.Fatalf("%q: listed %+v", ref, page)
 	}
-	e.WantMismatches(e.Update(e.B, suite.Move(ref, v1, v2)), refdbdriver.Mismatch{Ref: ref, Want: v1, Have: value})
+	e.WantMismatches(e.Update(e.B, suite.Move(ref, v1, v2)), driver.Mismatch{Ref: ref, Want: v1, Have: value})
 
 	l := e.Acquire(e.A, ref)
 	if got := l.Values(); len(got) != 1 || got[ref] != value {
@@ -171,27 +171,27 @@ func oneName(e *env, ref string, value refdbdriver.Value) {
 	if h := e.Refused(e.B, ref); len(h) != 1 || h[0].Ref != ref || h[0].Project != e.Project {
 		e.Fatalf("%q: the holders are %+v", ref, h)
 	}
-	if got := e.Beat(e.A, l.IDs()...); got[0] != refdbdriver.BeatRenewed {
+	if got := e.Beat(e.A, l.IDs()...); got[0] != driver.BeatRenewed {
 		e.Fatalf("%q: the beat says %v", ref, got)
 	}
-	for _, f := range []refdbdriver.LockFilter{{Project: e.Project, Prefix: ref}, {Project: e.Project, Ref: ref}} {
-		got := e.Locks(refdbdriver.LockQuery{LockFilter: f})
-		if !slices.ContainsFunc(got, func(g refdbdriver.LockInfo) bool { return g.Project == e.Project && g.Ref == ref && g.Token == l.Token }) {
+	for _, f := range []driver.LockFilter{{Project: e.Project, Prefix: ref}, {Project: e.Project, Ref: ref}} {
+		got := e.Locks(driver.LockQuery{LockFilter: f})
+		if !slices.ContainsFunc(got, func(g driver.LockInfo) bool { return g.Project == e.Project && g.Ref == ref && g.Token == l.Token }) {
 			e.Fatalf("%q: the locks with %+v are %+v", ref, f, got)
 		}
 	}
-	e.Must(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Fence: l.Fence(), Updates: []refdbdriver.Update{suite.Move(ref, value, refdbdriver.Deleted)}}))
+	e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Fence: l.Fence(), Updates: []driver.Update{suite.Move(ref, value, driver.Deleted)}}))
 
 	e.Age(l, stale)
 	next := e.Acquire(e.B, ref)
 	if len(next.Reclaimed) != 1 || next.Reclaimed[0].Ref != ref || next.Reclaimed[0].Token != l.Token {
 		e.Fatalf("%q: reclaimed %+v", ref, next.Reclaimed)
 	}
-	e.WantLost(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Fence: l.Fence(), Updates: []refdbdriver.Update{suite.Move(ref, "", v1)}}), ref)
-	if got := e.Beat(e.A, l.IDs()...); got[0] != refdbdriver.BeatLost {
+	e.WantLost(e.SendUpdate(e.A, driver.UpdateRequest{Fence: l.Fence(), Updates: []driver.Update{suite.Move(ref, "", v1)}}), ref)
+	if got := e.Beat(e.A, l.IDs()...); got[0] != driver.BeatLost {
 		e.Fatalf("%q: the loser's beat says %v", ref, got)
 	}
-	e.Must(e.SendUpdate(e.B, refdbdriver.UpdateRequest{Fence: next.Releasing(), Updates: []refdbdriver.Update{suite.Move(ref, "", value)}}))
+	e.Must(e.SendUpdate(e.B, driver.UpdateRequest{Fence: next.Releasing(), Updates: []driver.Update{suite.Move(ref, "", value)}}))
 	e.WantFree(ref)
 
 	l = e.Acquire(e.A, ref)
@@ -217,7 +217,7 @@ func nastyRefs() []string {
 		names = append(names, "refs/heads/"+part)
 	}
 	// The longest ref in a project of 10 bytes.
-	return append(names, "refs/long/"+suite.Incompressible(refdbdriver.MaxNameBytes-20))
+	return append(names, "refs/long/"+suite.Incompressible(driver.MaxNameBytes-20))
 }
 
 func nastyProjects() []string {
@@ -227,13 +227,13 @@ func nastyProjects() []string {
 		"RECLAIM", "reclaim_a", "xRECLAIM_a",
 	}
 	// The longest project with refA.
-	return append(names, suite.Incompressible(refdbdriver.MaxNameBytes-len(refA)))
+	return append(names, suite.Incompressible(driver.MaxNameBytes-len(refA)))
 }
 
 func sizeRows() []row {
 	return []row{
 		{"as many refs as an update may have are created, moved and deleted at once", suite.Long(func(e *env) {
-			updates := make([]refdbdriver.Update, e.Scale(refdbdriver.MaxUpdateRefs))
+			updates := make([]driver.Update, e.Scale(driver.MaxUpdateRefs))
 			last := len(updates) - 1
 			for i := range updates {
 				updates[i] = suite.Move(fmt.Sprintf("refs/heads/%05d", i), "", v1)
@@ -243,7 +243,7 @@ func sizeRows() []row {
 				updates[i].Old, updates[i].New = v1, v2
 			}
 			updates[last].Old = v3
-			e.WantMismatches(e.Update(e.A, updates...), refdbdriver.Mismatch{Ref: updates[last].Ref, Want: v3, Have: v1})
+			e.WantMismatches(e.Update(e.A, updates...), driver.Mismatch{Ref: updates[last].Ref, Want: v3, Have: v1})
 			updates[last].Old = v1
 			e.Must(e.Update(e.A, updates...))
 			var n int
@@ -255,7 +255,7 @@ func sizeRows() []row {
 			if n != len(updates) {
 				e.Errorf("%d refs hold the new value, want %d", n, len(updates))
 			}
-			if n := e.Remove(refdbdriver.RemoveRequest{Limit: len(updates)}); n != len(updates) {
+			if n := e.Remove(driver.RemoveRequest{Limit: len(updates)}); n != len(updates) {
 				e.Errorf("removed %d", n)
 			}
 		})},
@@ -263,8 +263,8 @@ func sizeRows() []row {
 			for name, apart := range map[string]int{"together": 1, "almost": 2, "apart": 5} {
 				ref := func(i int) string { return fmt.Sprintf("refs/heads/%s/%05d", name, i) }
 				const n = 400
-				var all, updates []refdbdriver.Update
-				want := map[string]refdbdriver.Value{}
+				var all, updates []driver.Update
+				want := map[string]driver.Value{}
 				for i := range n * apart {
 					all = append(all, suite.Move(ref(i), "", v1))
 					want[ref(i)] = v1
@@ -278,7 +278,7 @@ func sizeRows() []row {
 					updates = append(updates, suite.Move(fresh, "", v3))
 					want[fresh] = v3
 				}
-				slices.SortFunc(updates, func(a, b refdbdriver.Update) int { return strings.Compare(a.Ref, b.Ref) })
+				slices.SortFunc(updates, func(a, b driver.Update) int { return strings.Compare(a.Ref, b.Ref) })
 				e.Must(e.Update(e.A, all...))
 				beside := e.Acquire(e.A, "refs/heads/"+name+"/00000x") // sorts among the refs that are updated
 
@@ -289,7 +289,7 @@ func sizeRows() []row {
 					e.Release(e.A, l)
 					have := updates[i].Old
 					updates[i].Old = v3
-					e.WantMismatches(e.Update(e.B, updates...), refdbdriver.Mismatch{Ref: updates[i].Ref, Want: v3, Have: have})
+					e.WantMismatches(e.Update(e.B, updates...), driver.Mismatch{Ref: updates[i].Ref, Want: v3, Have: have})
 					updates[i].Old = have
 				}
 				e.Must(e.Update(e.B, updates...))
@@ -310,7 +310,7 @@ func sizeRows() []row {
 			const n = 300
 			for name, apart := range map[string]int{"together": 1, "apart": 4} {
 				ref := func(i int) string { return fmt.Sprintf("refs/heads/%s/%05d", name, i) }
-				var all, updates []refdbdriver.Update
+				var all, updates []driver.Update
 				for i := range n * apart {
 					all = append(all, suite.Move(ref(i), "", v1))
 					if i%apart == 0 {
@@ -322,7 +322,7 @@ func sizeRows() []row {
 					e.Helper()
 					e.Must(e.Update(e.B, updates...))
 					for i, r := range e.List(e.Project) {
-						want := refdbdriver.Value(v1)
+						want := driver.Value(v1)
 						if i%apart == 0 {
 							want = updates[0].New
 						}
@@ -344,26 +344,26 @@ func sizeRows() []row {
 					e.WantFree(u.Ref)
 					right := *u
 					u.Old = v3
-					e.WantMismatches(e.Update(e.B, updates...), refdbdriver.Mismatch{Ref: u.Ref, Want: v3, Have: right.Old})
+					e.WantMismatches(e.Update(e.B, updates...), driver.Mismatch{Ref: u.Ref, Want: v3, Have: right.Old})
 					*u = suite.Move(right.Ref+"-", v3, v1)
-					e.WantMismatches(e.Update(e.B, updates...), refdbdriver.Mismatch{Ref: u.Ref, Want: v3, Have: refdbdriver.Unknown})
+					e.WantMismatches(e.Update(e.B, updates...), driver.Mismatch{Ref: u.Ref, Want: v3, Have: driver.Unknown})
 					*u = right
 				}
 				beside := e.Acquire(e.A, ref(1)+"x")
 				moved("a lock beside")
 				e.WantLock(beside)
 				e.Release(e.A, beside)
-				e.Remove(refdbdriver.RemoveRequest{Limit: len(all)})
+				e.Remove(driver.RemoveRequest{Limit: len(all)})
 			}
 		}))},
 		{"as many locks as an acquisition may have are taken, reclaimed, beaten, released and purged at once", func(e *env) {
-			refs := make([]string, e.Scale(refdbdriver.MaxLockRefs))
+			refs := make([]string, e.Scale(driver.MaxLockRefs))
 			for i := range refs {
 				refs[i] = fmt.Sprintf("refs/heads/%05d", i)
 			}
 			l := e.Acquire(e.A, refs...)
 			for i, got := range e.Beat(e.A, l.IDs()...) {
-				if got != refdbdriver.BeatRenewed {
+				if got != driver.BeatRenewed {
 					e.Fatalf("the beat of %s says %v", refs[i], got)
 				}
 			}
@@ -376,8 +376,8 @@ func sizeRows() []row {
 			if len(next.Reclaimed) != len(refs) || next.Token <= l.Token {
 				e.Errorf("reclaimed %d of %d, token %d after %d", len(next.Reclaimed), len(refs), next.Token, l.Token)
 			}
-			e.Must(e.SendUpdate(e.B, refdbdriver.UpdateRequest{Fence: next.Releasing(), Updates: []refdbdriver.Update{suite.Move(refA, "", v1)}}))
-			if got := e.Locks(refdbdriver.LockQuery{LockFilter: refdbdriver.LockFilter{Project: e.Project}}); len(got) != 0 {
+			e.Must(e.SendUpdate(e.B, driver.UpdateRequest{Fence: next.Releasing(), Updates: []driver.Update{suite.Move(refA, "", v1)}}))
+			if got := e.Locks(driver.LockQuery{LockFilter: driver.LockFilter{Project: e.Project}}); len(got) != 0 {
 				e.Errorf("%d locks are left", len(got))
 			}
 			l = e.Acquire(e.A, refs...)

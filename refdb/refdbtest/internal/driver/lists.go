@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -17,7 +17,7 @@ func locksRows() []row {
 			l := e.Acquire(e.A, refA)
 			e.Age(l, 10*time.Minute)
 			before, was := e.Now(e.B), e.Row(refA)
-			got := e.Locks(refdbdriver.LockQuery{LockFilter: refdbdriver.LockFilter{Project: e.Project}})
+			got := e.Locks(driver.LockQuery{LockFilter: driver.LockFilter{Project: e.Project}})
 			if len(got) != 1 {
 				e.Fatalf("got %+v", got)
 			}
@@ -31,19 +31,19 @@ func locksRows() []row {
 			}
 		}},
 		{"a lock of Gerrit's is listed as one of 30 s", func(e *env) {
-			e.DB.InsertLock(e, refdbdriver.LockInfo{Project: e.Project, Ref: refA, Owner: gerrit, Age: 15 * time.Second})
-			e.DB.InsertLock(e, refdbdriver.LockInfo{Project: e.Project, Ref: refB, Owner: gerrit, Age: 31 * time.Second})
-			got := e.Locks(refdbdriver.LockQuery{LockFilter: refdbdriver.LockFilter{Project: e.Project}})
-			if len(got) != 2 || got[0].StaleAfter != refdbdriver.DefaultStaleAfter || !got[1].Stale() || got[0].Token == 0 {
+			e.DB.InsertLock(e, driver.LockInfo{Project: e.Project, Ref: refA, Owner: gerrit, Age: 15 * time.Second})
+			e.DB.InsertLock(e, driver.LockInfo{Project: e.Project, Ref: refB, Owner: gerrit, Age: 31 * time.Second})
+			got := e.Locks(driver.LockQuery{LockFilter: driver.LockFilter{Project: e.Project}})
+			if len(got) != 2 || got[0].StaleAfter != driver.DefaultStaleAfter || !got[1].Stale() || got[0].Token == 0 {
 				e.Errorf("got %+v", got)
 			} else if oldest := e.Now(e.B).Sub(got[0].Heartbeat) + time.Microsecond; got[0].Age < 15*time.Second || got[0].Age > oldest {
 				e.Errorf("the age is %v, want 15s to %v", got[0].Age, oldest)
 			}
 		}},
 		{"a lock without heartbeat and token has token 0 and the epoch's", func(e *env) {
-			e.DB.InsertLock(e, refdbdriver.LockInfo{Project: e.Project, Ref: refA, Owner: gerrit})
+			e.DB.InsertLock(e, driver.LockInfo{Project: e.Project, Ref: refA, Owner: gerrit})
 			e.DB.Exec(e, "UPDATE locks SET heartbeat = NULL, token = NULL WHERE project = '"+e.Project+"'")
-			got := e.Locks(refdbdriver.LockQuery{LockFilter: refdbdriver.LockFilter{Project: e.Project, Stale: true, OlderThan: 50 * 365 * 24 * time.Hour}})
+			got := e.Locks(driver.LockQuery{LockFilter: driver.LockFilter{Project: e.Project, Stale: true, OlderThan: 50 * 365 * 24 * time.Hour}})
 			if len(got) != 1 || got[0].Token != 0 || !got[0].Heartbeat.Equal(time.UnixMicro(0)) || !got[0].Stale() {
 				e.Errorf("got %+v", got)
 			}
@@ -63,7 +63,7 @@ func locksRows() []row {
 				site + "%": owners[7:8], site[:len(site)-1] + "_": nil, strings.ToUpper(site): owners[6:7],
 			} {
 				var got []string
-				for _, l := range e.Locks(refdbdriver.LockQuery{LockFilter: refdbdriver.LockFilter{Owner: owner}}) {
+				for _, l := range e.Locks(driver.LockQuery{LockFilter: driver.LockFilter{Owner: owner}}) {
 					got = append(got, l.Owner)
 				}
 				if !slices.Equal(got, want) {
@@ -74,8 +74,8 @@ func locksRows() []row {
 		{"the markers of reclaims are listed apart", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			m := suite.Marker(e.Project, l.Token)
-			e.DB.InsertLock(e, refdbdriver.LockInfo{Project: m, Ref: refA, Owner: e.A.Owner, Age: 31 * time.Second})
-			mine := func(q refdbdriver.LockQuery) (projects []string) {
+			e.DB.InsertLock(e, driver.LockInfo{Project: m, Ref: refA, Owner: e.A.Owner, Age: 31 * time.Second})
+			mine := func(q driver.LockQuery) (projects []string) {
 				for _, l := range e.Locks(q) {
 					if strings.Contains(l.Project, e.Project) {
 						projects = append(projects, l.Project)
@@ -83,16 +83,16 @@ func locksRows() []row {
 				}
 				return projects
 			}
-			if got := mine(refdbdriver.LockQuery{}); slices.Contains(got, m) || !slices.Contains(got, e.Project) {
+			if got := mine(driver.LockQuery{}); slices.Contains(got, m) || !slices.Contains(got, e.Project) {
 				e.Errorf("the locks are those of %q", got)
 			}
-			for _, f := range []refdbdriver.LockFilter{{}, {Ref: refA}, {Prefix: "refs/heads"}, {Owner: e.A.Owner}, {Owner: "site-a"}, {Stale: true}, {OlderThan: 20 * time.Second}, {Project: m}} {
-				if got := mine(refdbdriver.LockQuery{Markers: true, LockFilter: f}); !slices.Equal(got, []string{m}) {
+			for _, f := range []driver.LockFilter{{}, {Ref: refA}, {Prefix: "refs/heads"}, {Owner: e.A.Owner}, {Owner: "site-a"}, {Stale: true}, {OlderThan: 20 * time.Second}, {Project: m}} {
+				if got := mine(driver.LockQuery{Markers: true, LockFilter: f}); !slices.Equal(got, []string{m}) {
 					e.Errorf("markers with %+v: got %q, want %q", f, got, m)
 				}
 			}
-			for _, f := range []refdbdriver.LockFilter{{Ref: refB}, {Owner: "site-b"}, {OlderThan: time.Hour}, {Project: e.Project}} {
-				if got := mine(refdbdriver.LockQuery{Markers: true, LockFilter: f}); len(got) != 0 {
+			for _, f := range []driver.LockFilter{{Ref: refB}, {Owner: "site-b"}, {OlderThan: time.Hour}, {Project: e.Project}} {
+				if got := mine(driver.LockQuery{Markers: true, LockFilter: f}); len(got) != 0 {
 					e.Errorf("markers with %+v: got %q, want none", f, got)
 				}
 			}
@@ -110,7 +110,7 @@ func locksRows() []row {
 				want = append(want, r.Project)
 			}
 			var got []string
-			for _, l := range e.Locks(refdbdriver.LockQuery{LockFilter: refdbdriver.LockFilter{Owner: e.Project}}) {
+			for _, l := range e.Locks(driver.LockQuery{LockFilter: driver.LockFilter{Owner: e.Project}}) {
 				got = append(got, l.Project)
 			}
 			if !slices.Equal(got, want) {
@@ -121,7 +121,7 @@ func locksRows() []row {
 }
 
 func everyFilter(e *env) {
-	var all []refdbdriver.LockInfo
+	var all []driver.LockInfo
 	site := e.Project
 	for i, project := range []string{"", "-", "/b", "A", "_", "\U0010FFFF"} {
 		for j, ref := range []string{"HEAD", "refs/heads/%", "refs/heads/a", "refs/heads/a_b", "refs/heads/aXb", "refs/tags/a"} {
@@ -134,33 +134,33 @@ func everyFilter(e *env) {
 			e.Must(err)
 			age := []time.Duration{0, 2 * time.Hour, 4 * time.Hour, 20 * time.Minute, 80 * time.Minute}[n%5]
 			e.Age(l, age)
-			all = append(all, refdbdriver.LockInfo{Project: r.Project, Ref: ref, Owner: r.Owner, Token: l.Token, Age: age, StaleAfter: r.StaleAfter})
+			all = append(all, driver.LockInfo{Project: r.Project, Ref: ref, Owner: r.Owner, Token: l.Token, Age: age, StaleAfter: r.StaleAfter})
 		}
 	}
-	slices.SortFunc(all, func(a, b refdbdriver.LockInfo) int { return suite.ComparePlaces(suite.PlaceOf(a), suite.PlaceOf(b)) })
+	slices.SortFunc(all, func(a, b driver.LockInfo) int { return suite.ComparePlaces(suite.PlaceOf(a), suite.PlaceOf(b)) })
 
-	check := func(f refdbdriver.LockFilter, size int) {
-		var want []refdbdriver.LockInfo
+	check := func(f driver.LockFilter, size int) {
+		var want []driver.LockInfo
 		for _, l := range all {
 			if selects(f, l) {
 				want = append(want, l)
 			}
 		}
 		// The locks of the topic's other rows don't count.
-		got := slices.DeleteFunc(e.Locks(refdbdriver.LockQuery{LockFilter: f, Limit: size}), func(l refdbdriver.LockInfo) bool {
-			return !selects(refdbdriver.LockFilter{Owner: site}, l) && !selects(refdbdriver.LockFilter{Owner: site + "2"}, l)
+		got := slices.DeleteFunc(e.Locks(driver.LockQuery{LockFilter: f, Limit: size}), func(l driver.LockInfo) bool {
+			return !selects(driver.LockFilter{Owner: site}, l) && !selects(driver.LockFilter{Owner: site + "2"}, l)
 		})
-		if !slices.EqualFunc(got, want, func(a, b refdbdriver.LockInfo) bool {
+		if !slices.EqualFunc(got, want, func(a, b driver.LockInfo) bool {
 			return a.Token == b.Token && a.Project == b.Project && a.Ref == b.Ref
 		}) {
 			e.Errorf("%+v, pages of %d: got %+v, want %+v", f, size, got, want)
 		}
 	}
-	check(refdbdriver.LockFilter{}, 5)
-	check(refdbdriver.LockFilter{}, 1000)
+	check(driver.LockFilter{}, 5)
+	check(driver.LockFilter{}, 1000)
 	settings := filterSettings(e.Project)
 	for i, x := range settings {
-		var f refdbdriver.LockFilter
+		var f driver.LockFilter
 		x(&f)
 		check(f, 5)
 		check(f, 1000)
@@ -174,28 +174,28 @@ func everyFilter(e *env) {
 }
 
 // filterSettings returns functions that set one field of a filter each.
-func filterSettings(project string) []func(*refdbdriver.LockFilter) {
-	var all []func(*refdbdriver.LockFilter)
+func filterSettings(project string) []func(*driver.LockFilter) {
+	var all []func(*driver.LockFilter)
 	for _, p := range []string{project, project + "/b"} {
-		all = append(all, func(f *refdbdriver.LockFilter) { f.Project = p })
+		all = append(all, func(f *driver.LockFilter) { f.Project = p })
 	}
 	for _, ref := range []string{"refs/heads/a", "refs/heads/%"} {
-		all = append(all, func(f *refdbdriver.LockFilter) { f.Ref = ref })
+		all = append(all, func(f *driver.LockFilter) { f.Ref = ref })
 	}
 	for _, prefix := range []string{"refs/heads/a", "refs/heads/a_", "refs/heads/%", "refs/heads/A"} {
-		all = append(all, func(f *refdbdriver.LockFilter) { f.Prefix = prefix })
+		all = append(all, func(f *driver.LockFilter) { f.Prefix = prefix })
 	}
 	for _, owner := range []string{project, project + "2"} {
-		all = append(all, func(f *refdbdriver.LockFilter) { f.Owner = owner })
+		all = append(all, func(f *driver.LockFilter) { f.Owner = owner })
 	}
 	for _, age := range []time.Duration{time.Hour, 3 * time.Hour} {
-		all = append(all, func(f *refdbdriver.LockFilter) { f.OlderThan = age })
+		all = append(all, func(f *driver.LockFilter) { f.OlderThan = age })
 	}
-	return append(all, func(f *refdbdriver.LockFilter) { f.Stale = true })
+	return append(all, func(f *driver.LockFilter) { f.Stale = true })
 }
 
 // selects reports whether a LockFilter selects a lock.
-func selects(f refdbdriver.LockFilter, l refdbdriver.LockInfo) bool {
+func selects(f driver.LockFilter, l driver.LockInfo) bool {
 	return (f.Project == "" || l.Project == f.Project) &&
 		(f.Ref == "" || l.Ref == f.Ref) &&
 		strings.HasPrefix(l.Ref, f.Prefix) &&
@@ -211,30 +211,30 @@ func summaryRows() []row {
 			for _, ref := range []string{refA, refB, "HEAD"} {
 				e.DB.InsertRef(e, p, ref, v1)
 			}
-			e.DB.InsertRef(e, p, "refs/heads/gone", refdbdriver.Deleted)
-			e.DB.InsertRef(e, p, "refs/heads/gone256", refdbdriver.Deleted256)
+			e.DB.InsertRef(e, p, "refs/heads/gone", driver.Deleted)
+			e.DB.InsertRef(e, p, "refs/heads/gone256", driver.Deleted256)
 			e.DB.InsertRef(e, p+"/q", refA, v1)
-			e.DB.InsertLock(e, refdbdriver.LockInfo{Project: p, Ref: refA, Owner: "o"})
-			e.DB.InsertLock(e, refdbdriver.LockInfo{Project: p, Ref: "refs/heads/new", Owner: "o", Age: time.Hour})
-			want := []refdbdriver.ProjectSummary{{Name: p, Refs: 3, Deleted: 2, Locks: 2}, {Name: p + "/q", Refs: 1}}
+			e.DB.InsertLock(e, driver.LockInfo{Project: p, Ref: refA, Owner: "o"})
+			e.DB.InsertLock(e, driver.LockInfo{Project: p, Ref: "refs/heads/new", Owner: "o", Age: time.Hour})
+			want := []driver.ProjectSummary{{Name: p, Refs: 3, Deleted: 2, Locks: 2}, {Name: p + "/q", Refs: 1}}
 			if got := withoutTimes(summaries(e, 1000)); !slices.Equal(got, want) {
 				e.Errorf("got %+v, want %+v", got, want)
 			}
 		}},
 		{"a project is there if it has a deleted ref, or a lock", func(e *env) {
-			e.DB.InsertRef(e, e.Project+"/deleted", refA, refdbdriver.Deleted)
-			e.DB.InsertLock(e, refdbdriver.LockInfo{Project: e.Project + "/locked", Ref: refA, Owner: "o"})
-			want := []refdbdriver.ProjectSummary{{Name: e.Project + "/deleted", Deleted: 1}, {Name: e.Project + "/locked", Locks: 1}}
+			e.DB.InsertRef(e, e.Project+"/deleted", refA, driver.Deleted)
+			e.DB.InsertLock(e, driver.LockInfo{Project: e.Project + "/locked", Ref: refA, Owner: "o"})
+			want := []driver.ProjectSummary{{Name: e.Project + "/deleted", Deleted: 1}, {Name: e.Project + "/locked", Locks: 1}}
 			if got := withoutTimes(summaries(e, 1000)); !slices.Equal(got, want) {
 				e.Errorf("got %+v, want %+v", got, want)
 			}
 		}},
 		{"a marker makes no project", func(e *env) {
 			m := suite.Marker(e.Project+"/p", 1)
-			e.DB.InsertLock(e, refdbdriver.LockInfo{Project: m, Ref: refA, Owner: "o"})
-			page, err := e.A.Summaries(e.Context(), refdbdriver.SummaryQuery{After: refdbdriver.ReclaimPrefix, Limit: 1000})
+			e.DB.InsertLock(e, driver.LockInfo{Project: m, Ref: refA, Owner: "o"})
+			page, err := e.A.Summaries(e.Context(), driver.SummaryQuery{After: driver.ReclaimPrefix, Limit: 1000})
 			e.Must(err)
-			if slices.ContainsFunc(page.Summaries, func(p refdbdriver.ProjectSummary) bool { return p.Name == m }) {
+			if slices.ContainsFunc(page.Summaries, func(p driver.ProjectSummary) bool { return p.Name == m }) {
 				e.Errorf("got %+v", page.Summaries)
 			}
 		}},
@@ -245,7 +245,7 @@ func summaryRows() []row {
 			}
 			rows, err := e.A.Get(e.Context(), p, []string{refA, refB, "refs/heads/z"})
 			e.Must(err)
-			last := slices.MaxFunc(rows, func(a, b refdbdriver.Ref) int { return a.Time.Compare(b.Time) }).Time
+			last := slices.MaxFunc(rows, func(a, b driver.Ref) int { return a.Time.Compare(b.Time) }).Time
 			if got := summaries(e, 1000); len(got) != 1 || !got[0].Changed.Equal(last) {
 				e.Errorf("got %+v, want %s", got, last)
 			}
@@ -255,7 +255,7 @@ func summaryRows() []row {
 			for i, name := range sortedNames() {
 				want = append(want, e.Project+"/"+name)
 				if i%3 == 0 {
-					e.DB.InsertLock(e, refdbdriver.LockInfo{Project: e.Project + "/" + name, Ref: refA, Owner: "o"})
+					e.DB.InsertLock(e, driver.LockInfo{Project: e.Project + "/" + name, Ref: refA, Owner: "o"})
 				}
 				if i%3 != 0 || i%2 == 0 {
 					e.DB.InsertRef(e, e.Project+"/"+name, refA, v1)
@@ -275,13 +275,13 @@ func summaryRows() []row {
 }
 
 // summaries returns the summaries of the projects below the row's own, read on pages of that size.
-func summaries(e *env, size int) (all []refdbdriver.ProjectSummary) {
+func summaries(e *env, size int) (all []driver.ProjectSummary) {
 	e.Helper()
-	read := func(after string) ([]refdbdriver.ProjectSummary, string, error) {
-		page, err := e.A.Summaries(e.Context(), refdbdriver.SummaryQuery{After: after, Limit: size})
+	read := func(after string) ([]driver.ProjectSummary, string, error) {
+		page, err := e.A.Summaries(e.Context(), driver.SummaryQuery{After: after, Limit: size})
 		return page.Summaries, page.Next, err
 	}
-	for p := range suite.ReadPages(e, e.Project, size, read, func(p refdbdriver.ProjectSummary) string { return p.Name }, strings.Compare) {
+	for p := range suite.ReadPages(e, e.Project, size, read, func(p driver.ProjectSummary) string { return p.Name }, strings.Compare) {
 		if !strings.HasPrefix(p.Name, e.Project+"/") {
 			break // the project of another row
 		}
@@ -290,7 +290,7 @@ func summaries(e *env, size int) (all []refdbdriver.ProjectSummary) {
 	return all
 }
 
-func withoutTimes(projects []refdbdriver.ProjectSummary) []refdbdriver.ProjectSummary {
+func withoutTimes(projects []driver.ProjectSummary) []driver.ProjectSummary {
 	for i := range projects {
 		projects[i].Changed = time.Time{}
 	}
@@ -303,7 +303,7 @@ func intentFilters(e *env) {
 	site := e.Project
 	owners := []string{site, site + "/1", site + "2/1", site + "-", strings.ToUpper(site) + "/1"}
 	refs := []string{"HEAD", refA, refA + "-x", "refs/heads/%"}
-	var all []refdbdriver.Intent
+	var all []driver.Intent
 	for i, project := range []string{"", "-", "/b", "A", "_"} {
 		for j, ref := range refs {
 			for round := range 3 {
@@ -312,18 +312,18 @@ func intentFilters(e *env) {
 				r.Owner = owners[(i+j+round)%len(owners)]
 				l, err := e.SendPrepare(e.A, r)
 				e.Must(err)
-				intent := refdbdriver.Intent{Project: r.Project, Ref: ref, Token: l.Token, Owner: r.Owner}
+				intent := driver.Intent{Project: r.Project, Ref: ref, Token: l.Token, Owner: r.Owner}
 				if round < 2 {
-					if got := e.Resolve(e.B, refdbdriver.KeepOld, intent.ID()); !got[0] {
+					if got := e.Resolve(e.B, driver.KeepOld, intent.ID()); !got[0] {
 						e.Fatalf("%+v was not pending", intent)
 					}
-					intent.Decision = refdbdriver.KeepOld
+					intent.Decision = driver.KeepOld
 				}
 				all = append(all, intent)
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b refdbdriver.Intent) int { return suite.CompareCursors(suite.CursorOf(a), suite.CursorOf(b)) })
+	slices.SortFunc(all, func(a, b driver.Intent) int { return suite.CompareCursors(suite.CursorOf(a), suite.CursorOf(b)) })
 	projects := make(map[string]bool)
 	for _, i := range all {
 		projects[i.Project] = true
@@ -332,8 +332,8 @@ func intentFilters(e *env) {
 		for _, project := range []string{"", e.Project, e.Project + "/b", e.Project + "%"} {
 			for _, ref := range []string{"", refA, "refs/heads/%", "refs/heads/z"} {
 				for _, owner := range []string{"", site, site + "/1", site + "2", strings.ToUpper(site)} {
-					f := refdbdriver.IntentFilter{Project: project, Ref: ref, Owner: owner, Decided: decided}
-					var want []refdbdriver.Intent
+					f := driver.IntentFilter{Project: project, Ref: ref, Owner: owner, Decided: decided}
+					var want []driver.Intent
 					for _, i := range all {
 						if selectsIntent(f, i) {
 							want = append(want, i)
@@ -343,7 +343,7 @@ func intentFilters(e *env) {
 						if size == 3 && project == "" && owner == "" {
 							continue // it would select thousands of intents of other rows
 						}
-						got := slices.DeleteFunc(e.Intents(refdbdriver.IntentQuery{IntentFilter: f, Limit: size}), func(i refdbdriver.Intent) bool {
+						got := slices.DeleteFunc(e.Intents(driver.IntentQuery{IntentFilter: f, Limit: size}), func(i driver.Intent) bool {
 							return !projects[i.Project] // of another row
 						})
 						if !slices.EqualFunc(got, want, sameIntent) {
@@ -356,16 +356,16 @@ func intentFilters(e *env) {
 	}
 }
 
-func sameIntent(a, b refdbdriver.Intent) bool {
+func sameIntent(a, b driver.Intent) bool {
 	return a.Project == b.Project && a.Ref == b.Ref && a.Token == b.Token && a.Owner == b.Owner && a.Decision == b.Decision
 }
 
 // selectsIntent reports whether an IntentFilter selects an intent.
-func selectsIntent(f refdbdriver.IntentFilter, i refdbdriver.Intent) bool {
+func selectsIntent(f driver.IntentFilter, i driver.Intent) bool {
 	return (f.Project == "" || i.Project == f.Project) &&
 		(f.Ref == "" || i.Ref == f.Ref) &&
 		(f.Owner == "" || i.Owner == f.Owner || strings.HasPrefix(i.Owner, f.Owner+"/")) &&
-		f.Decided == (i.Decision != refdbdriver.Pending)
+		f.Decided == (i.Decision != driver.Pending)
 }
 
 // A caller that reads page after page, by Next, gets every listed row once.
@@ -376,25 +376,25 @@ func cursorRows() []row {
 			names := suite.ManyNames(7)
 			e.Store(names)
 			for _, size := range sizes {
-				if got := e.Names(refdbdriver.RefQuery{Limit: size}); !slices.Equal(got, names) {
+				if got := e.Names(driver.RefQuery{Limit: size}); !slices.Equal(got, names) {
 					e.Errorf("pages of %d: got %q", size, got)
 				}
 			}
 		}},
 		{"locks are listed by Next, each once, on pages of any size, over projects", func(e *env) {
-			var want []refdbdriver.LockCursor
+			var want []driver.LockCursor
 			for _, project := range []string{"", "-", "/b"} {
 				r := e.AcquireRequest(process{Driver: e.A.Driver, Owner: e.Project}, suite.ManyNames(4)...)
 				r.Project += project
 				l, err := e.SendAcquire(e.A, r)
 				e.Must(err)
 				for _, id := range l.IDs() {
-					want = append(want, refdbdriver.LockCursor{Project: id.Project, Ref: id.Ref})
+					want = append(want, driver.LockCursor{Project: id.Project, Ref: id.Ref})
 				}
 			}
 			for _, size := range sizes {
-				var got []refdbdriver.LockCursor
-				for _, l := range e.Locks(refdbdriver.LockQuery{LockFilter: refdbdriver.LockFilter{Owner: e.Project}, Limit: size}) {
+				var got []driver.LockCursor
+				for _, l := range e.Locks(driver.LockQuery{LockFilter: driver.LockFilter{Owner: e.Project}, Limit: size}) {
 					got = append(got, suite.PlaceOf(l))
 				}
 				if !slices.Equal(got, want) {
@@ -405,13 +405,13 @@ func cursorRows() []row {
 		{"markers are listed by Next, each once, on pages of any size", func(e *env) {
 			var want []string
 			for i := range 4 {
-				m := suite.Marker(e.Project, refdbdriver.Token(i+1))
-				e.DB.InsertLock(e, refdbdriver.LockInfo{Project: m, Ref: refA, Owner: e.Project})
+				m := suite.Marker(e.Project, driver.Token(i+1))
+				e.DB.InsertLock(e, driver.LockInfo{Project: m, Ref: refA, Owner: e.Project})
 				want = append(want, m)
 			}
 			for _, size := range sizes {
 				var got []string
-				for _, l := range e.Locks(refdbdriver.LockQuery{Markers: true, LockFilter: refdbdriver.LockFilter{Owner: e.Project}, Limit: size}) {
+				for _, l := range e.Locks(driver.LockQuery{Markers: true, LockFilter: driver.LockFilter{Owner: e.Project}, Limit: size}) {
 					got = append(got, l.Project)
 				}
 				if !slices.Equal(got, want) {
@@ -420,17 +420,17 @@ func cursorRows() []row {
 			}
 		}},
 		{"intents are listed by Next, each once, on pages of any size, those of one ref too", func(e *env) {
-			var want []refdbdriver.IntentCursor
+			var want []driver.IntentCursor
 			for _, ref := range []string{refA, refB} {
 				for i := range 3 {
-					l := e.Prepare(e.A, suite.Move(ref, "", refdbdriver.Value(fmt.Sprint(i))))
-					e.Resolve(e.B, refdbdriver.KeepOld, l.IDs()...)
-					want = append(want, refdbdriver.IntentCursor{Project: l.Project, Ref: ref, Token: l.Token})
+					l := e.Prepare(e.A, suite.Move(ref, "", driver.Value(fmt.Sprint(i))))
+					e.Resolve(e.B, driver.KeepOld, l.IDs()...)
+					want = append(want, driver.IntentCursor{Project: l.Project, Ref: ref, Token: l.Token})
 				}
 			}
 			for _, size := range sizes {
-				var got []refdbdriver.IntentCursor
-				for _, i := range e.Intents(refdbdriver.IntentQuery{IntentFilter: refdbdriver.IntentFilter{Project: e.Project, Decided: true}, Limit: size}) {
+				var got []driver.IntentCursor
+				for _, i := range e.Intents(driver.IntentQuery{IntentFilter: driver.IntentFilter{Project: e.Project, Decided: true}, Limit: size}) {
 					got = append(got, suite.CursorOf(i))
 				}
 				if !slices.Equal(got, want) {
@@ -439,17 +439,17 @@ func cursorRows() []row {
 			}
 		}},
 		{"a listing of nothing has an end", func(e *env) {
-			refs, err := e.A.List(e.Context(), refdbdriver.RefQuery{Project: e.Project, Limit: 1})
+			refs, err := e.A.List(e.Context(), driver.RefQuery{Project: e.Project, Limit: 1})
 			e.Must(err)
-			locks, err := e.A.Locks(e.Context(), refdbdriver.LockQuery{LockFilter: refdbdriver.LockFilter{Project: e.Project}, Limit: 1})
+			locks, err := e.A.Locks(e.Context(), driver.LockQuery{LockFilter: driver.LockFilter{Project: e.Project}, Limit: 1})
 			e.Must(err)
-			intents, err := e.A.Intents(e.Context(), refdbdriver.IntentQuery{IntentFilter: refdbdriver.IntentFilter{Project: e.Project}, Limit: 1})
+			intents, err := e.A.Intents(e.Context(), driver.IntentQuery{IntentFilter: driver.IntentFilter{Project: e.Project}, Limit: 1})
 			e.Must(err)
 			if len(refs.Refs)+len(locks.Locks)+len(intents.Intents) != 0 {
 				e.Errorf("got %v, %v and %v", refs, locks, intents)
 			}
-			e.Names(refdbdriver.RefQuery{Limit: 1})
-			e.Locks(refdbdriver.LockQuery{LockFilter: refdbdriver.LockFilter{Project: e.Project}, Limit: 1})
+			e.Names(driver.RefQuery{Limit: 1})
+			e.Locks(driver.LockQuery{LockFilter: driver.LockFilter{Project: e.Project}, Limit: 1})
 			e.Pending()
 		}},
 	}

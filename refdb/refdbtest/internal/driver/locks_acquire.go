@@ -6,7 +6,7 @@ import (
 	"maps"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -20,9 +20,9 @@ func acquireRows() []row {
 			e.WantLock(l)
 		}},
 		{"an acquisition returns what its refs hold, and only those that have a row", func(e *env) {
-			e.Must(e.Update(e.B, suite.Move(refA, "", v1), suite.Move(refB, "", refdbdriver.Deleted)))
+			e.Must(e.Update(e.B, suite.Move(refA, "", v1), suite.Move(refB, "", driver.Deleted)))
 			l := e.Acquire(e.A, refA, refB, refC)
-			if want := (map[string]refdbdriver.Value{refA: v1, refB: refdbdriver.Deleted}); !maps.Equal(l.Values(), want) {
+			if want := (map[string]driver.Value{refA: v1, refB: driver.Deleted}); !maps.Equal(l.Values(), want) {
 				e.Errorf("got %v, want %v", l.Values(), want)
 			}
 			for _, r := range l.Acquired.Refs {
@@ -33,7 +33,7 @@ func acquireRows() []row {
 		}},
 		{"a refused acquisition takes nothing and returns every holder", func(e *env) {
 			c, a := e.Acquire(e.B, refC), e.Acquire(e.A, refA)
-			rows := map[string]refdbdriver.LockInfo{refA: e.Row(refA), refC: e.Row(refC)}
+			rows := map[string]driver.LockInfo{refA: e.Row(refA), refC: e.Row(refC)}
 			_, err := e.TryAcquire(e.B, "HEAD", refA, refB, refC, "refs/x")
 			for _, h := range e.WantHolders(err, refA, refC) {
 				l := map[string]lock{refA: a, refC: c}[h.Ref]
@@ -75,10 +75,10 @@ func acquireRows() []row {
 			}
 			e.WantFree(refB)
 			e.WantLock(l)
-			if got := e.Beat(e.A, l.IDs()...); got[0] != refdbdriver.BeatRenewed {
+			if got := e.Beat(e.A, l.IDs()...); got[0] != driver.BeatRenewed {
 				e.Errorf("the holder's beat says %v", got)
 			}
-			e.Must(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Fence: l.Releasing(), Updates: []refdbdriver.Update{suite.Move(refA, "", v1)}}))
+			e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Fence: l.Releasing(), Updates: []driver.Update{suite.Move(refA, "", v1)}}))
 			q.acquire(refA, refB)
 		}},
 		{"locks of one project don't stand on those of another", func(e *env) {
@@ -97,7 +97,7 @@ func acquireRows() []row {
 				r.StaleAfter = after
 				l, err := e.SendAcquire(e.A, r)
 				e.Must(err)
-				got := e.Locks(refdbdriver.LockQuery{LockFilter: refdbdriver.LockFilter{Project: e.Project}})
+				got := e.Locks(driver.LockQuery{LockFilter: driver.LockFilter{Project: e.Project}})
 				if len(got) != 1 || got[0].StaleAfter != after || got[0].Owner != r.Owner || got[0].Token != l.Token {
 					e.Fatalf("got %+v, want %+v", got, l)
 				}
@@ -109,7 +109,7 @@ func acquireRows() []row {
 		}},
 		{"P2 every token is larger than any before it on any of the refs, whoever took them", func(e *env) {
 			sets := [][]string{{refA}, {refA, refB}, {refB, refC}, {refC}, {refA, refB, refC}, {refB}}
-			last := make(map[string]refdbdriver.Token)
+			last := make(map[string]driver.Token)
 			for i := range 10 * len(sets) {
 				p := []process{e.A, e.B, e.B}[i%3]
 				l := e.Acquire(p, sets[i%len(sets)]...)
@@ -141,7 +141,7 @@ func nonceRows() []row {
 			first := e.Acquire(e.A, refA, refB)
 			again, err := e.SendAcquire(e.A, first.AcquireRequest)
 			e.Must(err)
-			if again.Token != first.Token || !maps.Equal(again.Values(), map[string]refdbdriver.Value{refA: v1}) {
+			if again.Token != first.Token || !maps.Equal(again.Values(), map[string]driver.Value{refA: v1}) {
 				e.Errorf("got %+v, then %+v", first.Acquired, again.Acquired)
 			}
 			e.WantLock(first)
@@ -179,7 +179,7 @@ func nonceRows() []row {
 			e.Must(e.Update(e.B, suite.Move(refB, "", v1))) // ends the stale lock
 			again, err := e.SendAcquire(e.A, l.AcquireRequest)
 			e.Must(err)
-			if again.Token <= l.Token || !maps.Equal(again.Values(), map[string]refdbdriver.Value{refB: v1}) {
+			if again.Token <= l.Token || !maps.Equal(again.Values(), map[string]driver.Value{refB: v1}) {
 				e.Errorf("got %+v after token %d", again.Acquired, l.Token)
 			}
 			e.WantLock(again)
@@ -240,7 +240,7 @@ func nonceRows() []row {
 			e.WantLock(again)
 		}},
 		{"a lock of Gerrit's, which has no nonce, is nobody's own", func(e *env) {
-			e.DB.InsertLock(e, refdbdriver.LockInfo{Project: e.Project, Ref: refA, Owner: e.A.Owner})
+			e.DB.InsertLock(e, driver.LockInfo{Project: e.Project, Ref: refA, Owner: e.A.Owner})
 			e.Refused(e.A, refA)
 		}},
 	}
@@ -266,7 +266,7 @@ func reclaimRows() []row {
 			b, c := e.Acquire(e.A, refB), e.Acquire(e.B, refC)
 			e.Age(b, stale)
 			e.Age(c, 2*stale)
-			rows := map[string]refdbdriver.LockInfo{refB: e.Row(refB), refC: e.Row(refC)}
+			rows := map[string]driver.LockInfo{refB: e.Row(refB), refC: e.Row(refC)}
 			got := e.Acquire(e.B, refA, refB, refC, "refs/x")
 			e.WantLock(got)
 			if len(got.Reclaimed) != 2 {
@@ -303,7 +303,7 @@ func reclaimRows() []row {
 			e.Refused(e.A, refA)
 		}},
 		{"P3 a lock of Gerrit's is stale after 30 s, whatever the contender relies on", func(e *env) {
-			e.DB.InsertLock(e, refdbdriver.LockInfo{Project: e.Project, Ref: refA, Owner: gerrit, Age: time.Second})
+			e.DB.InsertLock(e, driver.LockInfo{Project: e.Project, Ref: refA, Owner: gerrit, Age: time.Second})
 			impatient := e.AcquireRequest(e.B, refA)
 			impatient.StaleAfter = time.Millisecond
 			_, err := e.SendAcquire(e.B, impatient)
@@ -312,7 +312,7 @@ func reclaimRows() []row {
 			e.DB.Age(e, e.Project, refA, 30*time.Second)
 			was := e.Row(refA)
 			got := e.Acquire(e.B, refA)
-			if len(got.Reclaimed) != 1 || got.Reclaimed[0].StaleAfter != refdbdriver.DefaultStaleAfter || got.Token <= was.Token {
+			if len(got.Reclaimed) != 1 || got.Reclaimed[0].StaleAfter != driver.DefaultStaleAfter || got.Token <= was.Token {
 				e.Errorf("got %+v", got.Acquired)
 			}
 			e.WantLock(got)
@@ -332,8 +332,8 @@ func reclaimRows() []row {
 			if !e.FutureTimes() {
 				return // such a row can't exist
 			}
-			future := refdbdriver.TokenOf(e.Now(e.A).Add(time.Hour))
-			e.DB.InsertLock(e, refdbdriver.LockInfo{Project: e.Project, Ref: refA, Owner: gerrit, Token: future, Age: time.Minute})
+			future := driver.TokenOf(e.Now(e.A).Add(time.Hour))
+			e.DB.InsertLock(e, driver.LockInfo{Project: e.Project, Ref: refA, Owner: gerrit, Token: future, Age: time.Minute})
 			got := e.Acquire(e.B, refA, refB)
 			if got.Token <= future {
 				e.Fatalf("got token %d after %d", got.Token, future)
@@ -347,7 +347,7 @@ func reclaimRows() []row {
 			}
 		}},
 		{"a lock without heartbeat and token is stale, and its token 0", func(e *env) {
-			e.DB.InsertLock(e, refdbdriver.LockInfo{Project: e.Project, Ref: refA, Owner: gerrit})
+			e.DB.InsertLock(e, driver.LockInfo{Project: e.Project, Ref: refA, Owner: gerrit})
 			e.DB.Exec(e, "UPDATE locks SET heartbeat = NULL, token = NULL WHERE project = '"+e.Project+"'")
 			got := e.Acquire(e.B, refA)
 			if len(got.Reclaimed) != 1 || got.Reclaimed[0].Token != 0 || !got.Reclaimed[0].Heartbeat.Equal(time.UnixMicro(0)) {
@@ -358,7 +358,7 @@ func reclaimRows() []row {
 		{"a beat revives a stale lock that nobody took", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			e.Age(l, stale)
-			if got := e.Beat(e.A, l.IDs()...); got[0] != refdbdriver.BeatRenewed {
+			if got := e.Beat(e.A, l.IDs()...); got[0] != driver.BeatRenewed {
 				e.Errorf("the beat says %v", got)
 			}
 			e.Refused(e.B, refA)
@@ -369,13 +369,13 @@ func reclaimRows() []row {
 			e.Age(l, stale)
 			successor := e.Acquire(e.B, refA)
 			was := e.Row(refA)
-			if got := e.Beat(e.A, l.IDs()...); got[0] != refdbdriver.BeatLost {
+			if got := e.Beat(e.A, l.IDs()...); got[0] != driver.BeatLost {
 				e.Errorf("its beat says %v", got)
 			}
 			if missing := e.Release(e.A, l); len(missing) != 1 {
 				e.Error("its release released its successor's")
 			}
-			e.WantLost(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Fence: l.Fence(), Updates: []refdbdriver.Update{suite.Move(refA, "", v1)}}), refA)
+			e.WantLost(e.SendUpdate(e.A, driver.UpdateRequest{Fence: l.Fence(), Updates: []driver.Update{suite.Move(refA, "", v1)}}), refA)
 			e.WantLock(successor)
 			if now := e.Row(refA); !now.Heartbeat.Equal(was.Heartbeat) {
 				e.Errorf("its successor's heartbeat went from %v to %v", was.Heartbeat, now.Heartbeat)
@@ -386,18 +386,18 @@ func reclaimRows() []row {
 			l := e.Acquire(e.A, refA, refB)
 			e.Age(l, stale)
 			e.Acquire(e.B, refA, refB)
-			for _, m := range e.Locks(refdbdriver.LockQuery{Markers: true}) {
+			for _, m := range e.Locks(driver.LockQuery{Markers: true}) {
 				if m.Owner == e.B.Owner && m.Ref == refA && m.Project == suite.Marker(e.Project, l.Token) {
 					e.Errorf("a marker is left: %+v", m)
 				}
 			}
-			if got := e.Locks(refdbdriver.LockQuery{LockFilter: refdbdriver.LockFilter{Project: e.Project}}); len(got) != 2 {
+			if got := e.Locks(driver.LockQuery{LockFilter: driver.LockFilter{Project: e.Project}}); len(got) != 2 {
 				e.Errorf("the project's locks are %+v", got)
 			}
 		}},
 		{"a marker that a crashed reclaim left for an earlier token is no obstacle", func(e *env) {
 			l := e.Acquire(e.A, refA)
-			e.DB.InsertLock(e, refdbdriver.LockInfo{Project: suite.Marker(e.Project, l.Token-1), Ref: refA, Owner: gerrit})
+			e.DB.InsertLock(e, driver.LockInfo{Project: suite.Marker(e.Project, l.Token-1), Ref: refA, Owner: gerrit})
 			e.Age(l, stale)
 			e.WantLock(e.Acquire(e.B, refA))
 		}},
@@ -454,7 +454,7 @@ func abandonRows() []row {
 			e.WantLock(next)
 		}},
 		{"a lock of Gerrit's, which has no nonce, is left alone", func(e *env) {
-			e.DB.InsertLock(e, refdbdriver.LockInfo{Project: e.Project, Ref: refA, Owner: e.A.Owner})
+			e.DB.InsertLock(e, driver.LockInfo{Project: e.Project, Ref: refA, Owner: e.A.Owner})
 			e.Abandon(e.A, e.AcquireRequest(e.A, refA))
 			e.Row(refA)
 		}},
@@ -468,10 +468,10 @@ func abandonRows() []row {
 			e.WantLock(l)
 		}},
 		{"as many locks as an acquisition may have are abandoned at once", func(e *env) {
-			names := suite.ManyNames(e.Scale(refdbdriver.MaxLockRefs))
+			names := suite.ManyNames(e.Scale(driver.MaxLockRefs))
 			l := e.Acquire(e.A, names...)
 			e.Abandon(e.A, l.AcquireRequest)
-			if got := e.Locks(refdbdriver.LockQuery{LockFilter: refdbdriver.LockFilter{Project: e.Project}}); len(got) != 0 {
+			if got := e.Locks(driver.LockQuery{LockFilter: driver.LockFilter{Project: e.Project}}); len(got) != 0 {
 				e.Errorf("%d locks are left", len(got))
 			}
 		}},

@@ -7,14 +7,14 @@ import (
 	"slices"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
 func beatRows() []row {
 	const (
-		lost   = refdbdriver.BeatLost
-		beaten = refdbdriver.BeatRenewed
+		lost   = driver.BeatLost
+		beaten = driver.BeatRenewed
 	)
 	return []row{
 		{"a beat sets the heartbeat to the database's time, and nothing else", func(e *env) {
@@ -28,7 +28,7 @@ func beatRows() []row {
 				e.Errorf("the heartbeat is %v, the beat was after %v", at, before)
 			}
 			e.WantLock(l)
-			if got := e.Locks(refdbdriver.LockQuery{LockFilter: refdbdriver.LockFilter{Project: e.Project}}); got[0].StaleAfter != staleAfter {
+			if got := e.Locks(driver.LockQuery{LockFilter: driver.LockFilter{Project: e.Project}}); got[0].StaleAfter != staleAfter {
 				e.Errorf("got %+v", got)
 			}
 			again, err := e.SendAcquire(e.A, l.AcquireRequest)
@@ -48,18 +48,18 @@ func beatRows() []row {
 			old := e.Acquire(e.A, "HEAD")
 			e.Age(old, stale)
 			e.Acquire(e.B, "HEAD")
-			asked := []refdbdriver.LockID{l.IDs()[1], gone.IDs()[0], l.IDs()[0], old.IDs()[0]}
-			if got, want := e.Beat(e.A, asked...), []refdbdriver.BeatResult{beaten, lost, beaten, lost}; !slices.Equal(got, want) {
+			asked := []driver.LockID{l.IDs()[1], gone.IDs()[0], l.IDs()[0], old.IDs()[0]}
+			if got, want := e.Beat(e.A, asked...), []driver.BeatResult{beaten, lost, beaten, lost}; !slices.Equal(got, want) {
 				e.Errorf("got %v, want %v", got, want)
 			}
 			slices.Reverse(asked)
-			if got, want := e.Beat(e.A, asked...), []refdbdriver.BeatResult{lost, beaten, lost, beaten}; !slices.Equal(got, want) {
+			if got, want := e.Beat(e.A, asked...), []driver.BeatResult{lost, beaten, lost, beaten}; !slices.Equal(got, want) {
 				e.Errorf("got %v, want %v", got, want)
 			}
 		}},
 		{"locks of the same name in several projects are beaten each for itself", func(e *env) {
-			var asked []refdbdriver.LockID
-			var want []refdbdriver.BeatResult
+			var asked []driver.LockID
+			var want []driver.BeatResult
 			for i, p := range []string{"", "/b", "_", "A"} {
 				r := e.AcquireRequest(e.A, refA, refB)
 				r.Project += p
@@ -99,7 +99,7 @@ func beatRows() []row {
 			l, other := e.Acquire(e.A, names...), e.Acquire(e.A, refA)
 			e.Age(other, 10*time.Minute)
 			was := e.Row(refA).Heartbeat
-			want := slices.Repeat([]refdbdriver.BeatResult{beaten}, len(names))
+			want := slices.Repeat([]driver.BeatResult{beaten}, len(names))
 			for _, n := range []int{0, len(names) / 2} {
 				if got := e.Beat(e.A, l.IDs()...); !slices.Equal(got, want) {
 					e.Fatalf("got %v", got)
@@ -115,12 +115,12 @@ func beatRows() []row {
 			}
 		}},
 		{"many locks of several owners are beaten together", func(e *env) {
-			var asked []refdbdriver.LockID
+			var asked []driver.LockID
 			for i, names := range slices.Collect(slices.Chunk(suite.ManyNames(e.Scale(1500)), e.Scale(750))) {
 				asked = append(asked, e.Acquire(process{Driver: e.A.Driver, Owner: fmt.Sprintf("owner/%d", i)}, names...).IDs()...)
 			}
 			slices.Reverse(asked)
-			if got := e.Beat(e.A, asked...); !slices.Equal(got, slices.Repeat([]refdbdriver.BeatResult{beaten}, len(asked))) {
+			if got := e.Beat(e.A, asked...); !slices.Equal(got, slices.Repeat([]driver.BeatResult{beaten}, len(asked))) {
 				e.Errorf("got %v", got)
 			}
 		}},
@@ -128,7 +128,7 @@ func beatRows() []row {
 			l := e.Acquire(e.A, refA)
 			e.Age(l, 10*time.Minute)
 			was := e.Row(refA).Heartbeat
-			for _, token := range []refdbdriver.Token{l.Token - 1, l.Token + 1, 0} {
+			for _, token := range []driver.Token{l.Token - 1, l.Token + 1, 0} {
 				id := l.IDs()[0]
 				id.Token = token
 				if got := e.Beat(e.A, id); got[0] != lost {
@@ -146,7 +146,7 @@ func beatRows() []row {
 				e.Age(l, 10*time.Minute)
 				e.ChangeOwner(names[1])
 				was := e.Row(names[1]).Heartbeat
-				want := slices.Repeat([]refdbdriver.BeatResult{beaten}, n)
+				want := slices.Repeat([]driver.BeatResult{beaten}, n)
 				want[1] = lost
 				for range 2 {
 					if got := e.Beat(e.A, l.IDs()...); !slices.Equal(got, want) {
@@ -175,7 +175,7 @@ func beatRows() []row {
 			l, other := e.Prepare(e.A, suite.Move(refA, "", v1)), e.Acquire(e.A, refB)
 			e.Age(l, 10*time.Minute)
 			was := e.Row(refA).Heartbeat
-			if got, want := e.Beat(e.A, l.IDs()[0], other.IDs()[0]), []refdbdriver.BeatResult{lost, beaten}; !slices.Equal(got, want) {
+			if got, want := e.Beat(e.A, l.IDs()[0], other.IDs()[0]), []driver.BeatResult{lost, beaten}; !slices.Equal(got, want) {
 				e.Errorf("got %v, want %v", got, want)
 			}
 			if now := e.Row(refA).Heartbeat; !now.Equal(was) {
@@ -248,7 +248,7 @@ func releaseRows() []row {
 		}},
 		{"P2 another token releases nothing", func(e *env) {
 			l := e.Acquire(e.A, refA)
-			for _, token := range []refdbdriver.Token{l.Token - 1, l.Token + 1, 0} {
+			for _, token := range []driver.Token{l.Token - 1, l.Token + 1, 0} {
 				other := l
 				other.Token = token
 				if missing := e.Release(e.A, other); !slices.Equal(missing, []string{refA}) {
@@ -301,7 +301,7 @@ func purgeRows() []row {
 				e.Errorf("got %v", got)
 			}
 			e.WantFree(refA, refB, refC)
-			if got := e.Beat(e.A, a.IDs()...); got[0] != refdbdriver.BeatLost || got[1] != refdbdriver.BeatLost {
+			if got := e.Beat(e.A, a.IDs()...); got[0] != driver.BeatLost || got[1] != driver.BeatLost {
 				e.Errorf("the holder's beat says %v", got)
 			}
 		}},
@@ -321,7 +321,7 @@ func purgeRows() []row {
 		}},
 		{"P2 another token purges nothing", func(e *env) {
 			l := e.Acquire(e.A, refA)
-			for _, token := range []refdbdriver.Token{l.Token - 1, l.Token + 1, 0} {
+			for _, token := range []driver.Token{l.Token - 1, l.Token + 1, 0} {
 				id := l.IDs()[0]
 				id.Token = token
 				if got := e.Purge(e.B, suite.Standing(id)...); got[0] {
@@ -332,9 +332,9 @@ func purgeRows() []row {
 		}},
 		{"P2 the right token purges nothing of another owner", func(e *env) {
 			l := e.Acquire(e.A, refA, refB)
-			listed := []refdbdriver.StandingLock{suite.AsListed(e.Row(refA)), suite.AsListed(e.Row(refB))}
+			listed := []driver.StandingLock{suite.AsListed(e.Row(refA)), suite.AsListed(e.Row(refB))}
 			e.ChangeOwner(refA)
-			for _, one := range []refdbdriver.StandingLock{listed[0], suite.Standing(l.IDs()[0])[0]} {
+			for _, one := range []driver.StandingLock{listed[0], suite.Standing(l.IDs()[0])[0]} {
 				if got := e.Purge(e.B, one); got[0] {
 					e.Errorf("%+v was purged", one)
 				}
@@ -346,7 +346,7 @@ func purgeRows() []row {
 			e.WantFree(refB)
 		}},
 		{"what became of each row comes back in the order it was asked, over projects", func(e *env) {
-			var asked []refdbdriver.StandingLock
+			var asked []driver.StandingLock
 			var want []bool
 			for i, p := range []string{"A", "", "_", "/b"} {
 				r := e.AcquireRequest([]process{e.A, e.B}[i/2], refA, refB)
@@ -373,7 +373,7 @@ func purgeRows() []row {
 		{"on condition of the heartbeat, a purge leaves a lock that has beaten since", func(e *env) {
 			l := e.Acquire(e.A, refA, refB)
 			e.Age(l, stale)
-			seen := []refdbdriver.StandingLock{suite.AsListed(e.Row(refA)), suite.AsListed(e.Row(refB))}
+			seen := []driver.StandingLock{suite.AsListed(e.Row(refA)), suite.AsListed(e.Row(refB))}
 			e.Beat(e.A, l.IDs()[0])
 			if got := e.Purge(e.B, seen...); !slices.Equal(got, []bool{false, true}) {
 				e.Errorf("got %v", got)
@@ -383,7 +383,7 @@ func purgeRows() []row {
 		}},
 		{"the heartbeat that a list of locks gives is the condition that matches", func(e *env) {
 			e.Acquire(e.A, refA)
-			l := e.Locks(refdbdriver.LockQuery{LockFilter: refdbdriver.LockFilter{Project: e.Project}})[0]
+			l := e.Locks(driver.LockQuery{LockFilter: driver.LockFilter{Project: e.Project}})[0]
 			if got := e.Purge(e.B, suite.AsListed(l)); !got[0] {
 				e.Errorf("%+v was not purged", l)
 			}
@@ -398,28 +398,28 @@ func purgeRows() []row {
 			e.WantLock(l)
 		}},
 		{"a lock without token and heartbeat is named by token 0", func(e *env) {
-			e.DB.InsertLock(e, refdbdriver.LockInfo{Project: e.Project, Ref: refA, Owner: gerrit})
-			nameless := refdbdriver.LockID{Project: e.Project, Ref: refA, Owner: gerrit}
+			e.DB.InsertLock(e, driver.LockInfo{Project: e.Project, Ref: refA, Owner: gerrit})
+			nameless := driver.LockID{Project: e.Project, Ref: refA, Owner: gerrit}
 			if got := e.Purge(e.A, suite.Standing(nameless)...); got[0] {
 				e.Fatal("token 0 purged a lock that has a token")
 			}
 			e.DB.Exec(e, "UPDATE locks SET heartbeat = NULL, token = NULL WHERE project = '"+e.Project+"'")
-			l := e.Locks(refdbdriver.LockQuery{LockFilter: refdbdriver.LockFilter{Project: e.Project}})[0]
+			l := e.Locks(driver.LockQuery{LockFilter: driver.LockFilter{Project: e.Project}})[0]
 			if got := e.Purge(e.A, suite.AsListed(l)); !got[0] {
 				e.Errorf("%+v was not purged", l)
 			}
 			e.WantFree(refA)
 		}},
 		{"a lock of Gerrit's is purged as any other", func(e *env) {
-			e.DB.InsertLock(e, refdbdriver.LockInfo{Project: e.Project, Ref: refA, Owner: gerrit})
+			e.DB.InsertLock(e, driver.LockInfo{Project: e.Project, Ref: refA, Owner: gerrit})
 			l := e.Row(refA)
 			if got := e.Purge(e.A, suite.Standing(l.ID())...); !got[0] {
 				e.Errorf("%+v was not purged", l)
 			}
 		}},
 		{"a marker is purged as a lock is", func(e *env) {
-			e.DB.InsertLock(e, refdbdriver.LockInfo{Project: suite.Marker(e.Project, 1), Ref: refA, Owner: gerrit})
-			for _, m := range e.Locks(refdbdriver.LockQuery{Markers: true}) {
+			e.DB.InsertLock(e, driver.LockInfo{Project: suite.Marker(e.Project, 1), Ref: refA, Owner: gerrit})
+			for _, m := range e.Locks(driver.LockQuery{Markers: true}) {
 				if m.Project != suite.Marker(e.Project, 1) {
 					continue
 				}
@@ -433,7 +433,7 @@ func purgeRows() []row {
 		{"a lock that stands for an intent is not purged, and keeps nothing else from it", func(e *env) {
 			l, other := e.Prepare(e.A, suite.Move(refA, "", v1)), e.Acquire(e.A, refB)
 			e.Age(l, 50*years)
-			for _, intent := range []refdbdriver.StandingLock{suite.Standing(l.IDs()...)[0], suite.AsListed(e.Row(refA))} {
+			for _, intent := range []driver.StandingLock{suite.Standing(l.IDs()...)[0], suite.AsListed(e.Row(refA))} {
 				if got := e.Purge(e.B, intent); got[0] {
 					e.Errorf("%+v was purged", intent)
 				}

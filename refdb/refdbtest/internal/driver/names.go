@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -17,30 +17,31 @@ const (
 	refTW   = "refs/heads/t/w"
 )
 
-// A creator is a kind of request that creates refs only if git can hold them. It returns once the refs hold
-// their new values, or why it was refused.
+// A creator is a kind of request that creates refs only if git can hold them. It returns once the
+// refs hold their new values, or why it was refused.
 type creator struct {
 	name   string
-	create func(e *env, updates ...refdbdriver.Update) error
+	create func(e *env, updates ...driver.Update) error
 }
 
 func creators() []creator {
 	return []creator{
-		{"a preparation", func(e *env, updates ...refdbdriver.Update) error {
-			slices.SortFunc(updates, func(a, b refdbdriver.Update) int { return strings.Compare(a.Ref, b.Ref) })
+		{"a preparation", func(e *env, updates ...driver.Update) error {
+			slices.SortFunc(updates, func(a, b driver.Update) int { return strings.Compare(a.Ref, b.Ref) })
 			l, err := e.TryPrepare(e.A, updates...)
 			if err == nil {
 				err = e.Finish(e.A, l)
 			}
 			return err
 		}},
-		{"an update that asks", func(e *env, updates ...refdbdriver.Update) error {
-			return e.SendUpdate(e.A, refdbdriver.UpdateRequest{GitNames: true, Updates: updates})
+		{"an update that asks", func(e *env, updates ...driver.Update) error {
+			return e.SendUpdate(e.A, driver.UpdateRequest{GitNames: true, Updates: updates})
 		}},
 	}
 }
 
-// excludedNameRows are about names of which git can't hold both: no ref is created beside another one.
+// excludedNameRows are about names of which git can't hold both: no ref is created beside another
+// one.
 func excludedNameRows() (rows []row) {
 	for _, c := range creators() {
 		rows = append(rows, createdBy(c)...)
@@ -52,7 +53,7 @@ func excludedNameRows() (rows []row) {
 			e.Must(e.Update(e.A, suite.Move(refTX, "", v1)))
 			e.Prepare(e.A, suite.Move(refTW, "", v1))
 			e.Must(e.Update(e.A, suite.Move(refT, "", v2)))
-			e.WantRefs(map[string]refdbdriver.Value{version: v1, value: v1, refTX: v1, refT: v2})
+			e.WantRefs(map[string]driver.Value{version: v1, value: v1, refTX: v1, refT: v2})
 		}},
 		{"P7 a preparation that was carried out is adopted, whatever has been created since", func(e *env) {
 			l := e.Prepare(e.A, suite.Move(refT, "", v1))
@@ -63,15 +64,15 @@ func excludedNameRows() (rows []row) {
 				e.Errorf("got token %d, then %d", l.Token, again.Token)
 			}
 			e.Must(e.Finish(e.A, l))
-			e.WantRefs(map[string]refdbdriver.Value{refT: v1, refTX: v1})
+			e.WantRefs(map[string]driver.Value{refT: v1, refTX: v1})
 		}},
 		{"a ref is created in the place of one that the same preparation deletes, which is an obstacle until that has ended", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refT, "", v1)))
-			l := e.Prepare(e.A, suite.Move(refT, v1, refdbdriver.Deleted), suite.Move(refTX, "", v2))
+			l := e.Prepare(e.A, suite.Move(refT, v1, driver.Deleted), suite.Move(refTX, "", v2))
 			_, err := e.TryPrepare(e.B, suite.Move(refTW, "", v3))
 			e.WantHolders(err, refT)
 			e.Must(e.Finish(e.A, l))
-			e.WantRefs(map[string]refdbdriver.Value{refT: refdbdriver.Deleted, refTX: v2})
+			e.WantRefs(map[string]driver.Value{refT: driver.Deleted, refTX: v2})
 			e.Must(e.Finish(e.B, e.Prepare(e.B, suite.Move(refTW, "", v3))))
 		}},
 	}...)
@@ -83,15 +84,15 @@ func createdBy(c creator) []row {
 			for _, pair := range [][2]string{{refT, refTX}, {refTX, refT}, {refT, refTXYZ}, {refTXYZ, refT}, {"A", "A/x"}, {"A/x", "A"}} {
 				there, created := pair[0], pair[1]
 				e.Must(e.Update(e.A, suite.Move(there, "", v1)))
-				e.WantConflicts(c.create(e, suite.Move("refs/heads/other", "", v2), suite.Move(created, "", v2)), refdbdriver.NameConflict{Ref: created, With: there})
+				e.WantConflicts(c.create(e, suite.Move("refs/heads/other", "", v2), suite.Move(created, "", v2)), driver.NameConflict{Ref: created, With: there})
 				e.WantNone()
 				e.WantFree("refs/heads/other", created)
-				e.WantRefs(map[string]refdbdriver.Value{there: v1})
-				e.Remove(refdbdriver.RemoveRequest{Limit: 10})
+				e.WantRefs(map[string]driver.Value{there: v1})
+				e.Remove(driver.RemoveRequest{Limit: 10})
 			}
 		}},
 		{c.name + " creates names that only look alike, also those of other projects", func(e *env) {
-			e.Must(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Project: e.Project + "/x", Updates: []refdbdriver.Update{suite.Move(refTX, "", v1)}}))
+			e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Project: e.Project + "/x", Updates: []driver.Update{suite.Move(refTX, "", v1)}}))
 			var all []string
 			for _, ref := range []string{refT, "refs/heads/t!x", "refs/heads/t-x/y", "refs/heads/t.x", "refs/heads/t0", "refs/heads/t1/x", "refs/heads/T/x", "refs/heads/tx/y",
 				"refs/heads/_", "refs/heads/a/x", "refs/heads/%", "refs/heads/b/x", "refs/heads/\u00e9", "refs/heads/e/x", "refs/tags/t/x"} {
@@ -103,19 +104,19 @@ func createdBy(c creator) []row {
 			}
 		}},
 		{c.name + " is not kept by refs that were deleted", func(e *env) {
-			e.Must(e.Update(e.A, suite.Move("refs/heads", "", refdbdriver.Deleted256), suite.Move(refTXYZ, "", refdbdriver.Deleted), suite.Move(refTW, "", refdbdriver.Deleted)))
+			e.Must(e.Update(e.A, suite.Move("refs/heads", "", driver.Deleted256), suite.Move(refTXYZ, "", driver.Deleted), suite.Move(refTW, "", driver.Deleted)))
 			e.Must(c.create(e, suite.Move(refT, "", v1)))
-			e.Must(c.create(e, suite.Move(refT, v1, refdbdriver.Deleted)))
+			e.Must(c.create(e, suite.Move(refT, v1, driver.Deleted)))
 			e.Must(c.create(e, suite.Move(refTXYZ, "", v2)))
-			e.WantRefs(map[string]refdbdriver.Value{"refs/heads": refdbdriver.Deleted256, refT: refdbdriver.Deleted, refTXYZ: v2, refTW: refdbdriver.Deleted})
+			e.WantRefs(map[string]driver.Value{"refs/heads": driver.Deleted256, refT: driver.Deleted, refTXYZ: v2, refTW: driver.Deleted})
 		}},
 		{c.name + " finds what stands behind refs that were deleted", func(e *env) {
-			var deleted []refdbdriver.Update
+			var deleted []driver.Update
 			for n := range e.Scale(200) {
-				deleted = append(deleted, suite.Move(fmt.Sprintf("%s/%03d", refT, n), "", refdbdriver.Deleted))
+				deleted = append(deleted, suite.Move(fmt.Sprintf("%s/%03d", refT, n), "", driver.Deleted))
 			}
 			e.Must(e.Update(e.A, append(deleted, suite.Move(refT+"/last", "", v1))...))
-			e.WantConflicts(c.create(e, suite.Move(refT, "", v2)), refdbdriver.NameConflict{Ref: refT, With: refT + "/last"})
+			e.WantConflicts(c.create(e, suite.Move(refT, "", v2)), driver.NameConflict{Ref: refT, With: refT + "/last"})
 		}},
 		{c.name + " is refused while an intent is pending above or below, whatever that does and however old it is", func(e *env) {
 			for _, pair := range [][2]string{{refT, refTXYZ}, {refTXYZ, refT}} {
@@ -128,18 +129,18 @@ func createdBy(c creator) []row {
 				e.WantFree("refs/heads/other", created)
 				e.WantIntended(l)
 				e.Must(e.Finish(e.B, l))
-				deletion := e.Prepare(e.B, suite.Move(there, v1, refdbdriver.Deleted))
+				deletion := e.Prepare(e.B, suite.Move(there, v1, driver.Deleted))
 				e.WantHolders(c.create(e, suite.Move(created, "", v2)), there)
 				e.Drop(e.B, deletion)
-				e.WantConflicts(c.create(e, suite.Move(created, "", v2)), refdbdriver.NameConflict{Ref: created, With: there})
-				e.Must(e.Finish(e.B, e.Prepare(e.B, suite.Move(there, v1, refdbdriver.Deleted))))
+				e.WantConflicts(c.create(e, suite.Move(created, "", v2)), driver.NameConflict{Ref: created, With: there})
+				e.Must(e.Finish(e.B, e.Prepare(e.B, suite.Move(there, v1, driver.Deleted))))
 				e.Must(c.create(e, suite.Move(created, "", v2)))
-				e.Remove(refdbdriver.RemoveRequest{Limit: 10})
+				e.Remove(driver.RemoveRequest{Limit: 10})
 			}
 		}},
 		{c.name + " is not kept by intents that have ended, nor by locks that stand for none", func(e *env) {
 			e.Drop(e.B, e.Prepare(e.B, suite.Move(refTX, "", v1)))
-			e.Resolve(e.B, refdbdriver.KeepOld, e.Prepare(e.B, suite.Move(refTX, "", v1)).IDs()...)
+			e.Resolve(e.B, driver.KeepOld, e.Prepare(e.B, suite.Move(refTX, "", v1)).IDs()...)
 			r := e.Prepare(e.B, suite.Move(refTX, "", v1)).PrepareRequest
 			e.Revoke(e.B, r)
 			e.Acquire(e.B, "refs/heads", refTX, refTXYZ)
@@ -150,40 +151,40 @@ func createdBy(c creator) []row {
 			e.Must(e.Update(e.A, suite.Move(refT, "", v1), suite.Move(refTX, "", v1), suite.Move(refTXYZ, "", v1)))
 			e.Must(c.create(e, suite.Move(refTX, v1, v2)))
 			e.Must(c.create(e, suite.Move(refT, v1, v2), suite.Move(refTXYZ, v1, v2)))
-			e.Must(c.create(e, suite.Move(refTX, v2, refdbdriver.Deleted), suite.Move(refTXYZ, v2, v3)))
-			e.WantConflicts(c.create(e, suite.Move(refTX, "", v1)), refdbdriver.NameConflict{Ref: refTX, With: refT})
-			e.WantRefs(map[string]refdbdriver.Value{refT: v2, refTX: refdbdriver.Deleted, refTXYZ: v3})
+			e.Must(c.create(e, suite.Move(refTX, v2, driver.Deleted), suite.Move(refTXYZ, v2, v3)))
+			e.WantConflicts(c.create(e, suite.Move(refTX, "", v1)), driver.NameConflict{Ref: refTX, With: refT})
+			e.WantRefs(map[string]driver.Value{refT: v2, refTX: driver.Deleted, refTXYZ: v3})
 		}},
 		{c.name + " creates in the place of what it deletes, but not beside what is left", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refT, "", v1)))
-			e.Must(c.create(e, suite.Move(refT, v1, refdbdriver.Deleted), suite.Move(refTW, "", v2), suite.Move(refTXYZ, "", v2)))
-			e.WantConflicts(c.create(e, suite.Move(refT, "", v1), suite.Move(refTW, v2, refdbdriver.Deleted)), refdbdriver.NameConflict{Ref: refT, With: refTXYZ})
-			e.Must(c.create(e, suite.Move(refT, "", v1), suite.Move(refTW, v2, refdbdriver.Deleted), suite.Move(refTXYZ, v2, refdbdriver.Deleted)))
-			e.WantRefs(map[string]refdbdriver.Value{refT: v1, refTW: refdbdriver.Deleted, refTXYZ: refdbdriver.Deleted})
+			e.Must(c.create(e, suite.Move(refT, v1, driver.Deleted), suite.Move(refTW, "", v2), suite.Move(refTXYZ, "", v2)))
+			e.WantConflicts(c.create(e, suite.Move(refT, "", v1), suite.Move(refTW, v2, driver.Deleted)), driver.NameConflict{Ref: refT, With: refTXYZ})
+			e.Must(c.create(e, suite.Move(refT, "", v1), suite.Move(refTW, v2, driver.Deleted), suite.Move(refTXYZ, v2, driver.Deleted)))
+			e.WantRefs(map[string]driver.Value{refT: v1, refTW: driver.Deleted, refTXYZ: driver.Deleted})
 		}},
 		{c.name + " names each ref that it can't create, with the first that excludes it", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move("refs/heads", "", v1), suite.Move(refTW, "", v1), suite.Move(refTXYZ, "", v1), suite.Move("refs/tags/u/y", "", v1), suite.Move("refs/tags/u/z", "", v1)))
 			e.WantConflicts(c.create(e, suite.Move(refT, "", v2), suite.Move("refs/meta/a", "", v2), suite.Move("refs/tags/u", "", v2)),
-				refdbdriver.NameConflict{Ref: refT, With: "refs/heads"}, refdbdriver.NameConflict{Ref: "refs/tags/u", With: "refs/tags/u/y"})
+				driver.NameConflict{Ref: refT, With: "refs/heads"}, driver.NameConflict{Ref: "refs/tags/u", With: "refs/tags/u/y"})
 		}},
 		{c.name + " is refused for locks first, then for values, then for names", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refT, "", v1)))
 			l := e.Prepare(e.B, suite.Move("refs/tags/u", "", v1))
-			updates := []refdbdriver.Update{suite.Move(refA, v2, v3), suite.Move(refTX, "", v3), suite.Move("refs/tags/u/x", "", v3)}
+			updates := []driver.Update{suite.Move(refA, v2, v3), suite.Move(refTX, "", v3), suite.Move("refs/tags/u/x", "", v3)}
 			e.WantHolders(c.create(e, updates...), "refs/tags/u")
 			other := e.Acquire(e.B, refA)
 			e.WantHolders(c.create(e, updates...), refA, "refs/tags/u")
 			e.Release(e.B, other)
 			e.Drop(e.B, l)
-			e.WantMismatches(c.create(e, updates...), refdbdriver.Mismatch{Ref: refA, Want: v2})
+			e.WantMismatches(c.create(e, updates...), driver.Mismatch{Ref: refA, Want: v2})
 			e.Must(e.Update(e.A, suite.Move(refA, "", v2)))
-			e.WantConflicts(c.create(e, updates...), refdbdriver.NameConflict{Ref: refTX, With: refT})
+			e.WantConflicts(c.create(e, updates...), driver.NameConflict{Ref: refTX, With: refT})
 		}},
 		{c.name + " of many refs finds the one that is excluded, and creates them without it", suite.Long(func(e *env) {
 			names := suite.ManyNames(e.Scale(1000))
 			excluded := names[len(names)/2]
-			e.Must(e.Update(e.A, suite.Move(names[0]+"/x", "", refdbdriver.Deleted), suite.Move(excluded+"/x", "", v1)))
-			e.WantConflicts(c.create(e, suite.Creations(names)...), refdbdriver.NameConflict{Ref: excluded, With: excluded + "/x"})
+			e.Must(e.Update(e.A, suite.Move(names[0]+"/x", "", driver.Deleted), suite.Move(excluded+"/x", "", v1)))
+			e.WantConflicts(c.create(e, suite.Creations(names)...), driver.NameConflict{Ref: excluded, With: excluded + "/x"})
 			e.Must(c.create(e, suite.Creations(slices.DeleteFunc(names, func(ref string) bool { return ref == excluded }))...))
 		})},
 	}

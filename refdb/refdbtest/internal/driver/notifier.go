@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -60,7 +60,7 @@ func notifierRows() []row {
 
 			first, second := b.waiter(), b.waiter()
 			first.wait(refA)
-			for range refdbdriver.MaxPassed {
+			for range driver.MaxPassed {
 				next = a.waiter()
 				releaseWithNext(e, next, l)
 				a.wantWakeup(refA, next, 0)
@@ -82,11 +82,11 @@ func notifierRows() []row {
 			if a == nil {
 				return // hints can't arrive here
 			}
-			for _, updates := range [][]refdbdriver.Update{{suite.Move(refA, "", v1)}, {suite.Move(refA, v1, v2), suite.Move(refB, "", v1)}} {
+			for _, updates := range [][]driver.Update{{suite.Move(refA, "", v1)}, {suite.Move(refA, v1, v2), suite.Move(refB, "", v1)}} {
 				l, next := e.Acquire(e.A, refA), a.waiter()
 				fence := l.Fence()
 				fence.Release, fence.Next = true, next.Waiter
-				e.Must(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Updates: updates, Fence: fence}))
+				e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Updates: updates, Fence: fence}))
 				a.wantWakeup(refA, next, 0)
 			}
 		}},
@@ -137,10 +137,10 @@ func notifierRows() []row {
 			}{
 				{"removal", func(l lock) error {
 					e.Age(l, stale)
-					return suite.ErrorOf(e.B.Remove(e.Context(), refdbdriver.RemoveRequest{Project: e.Project, Limit: 10}))
+					return suite.ErrorOf(e.B.Remove(e.Context(), driver.RemoveRequest{Project: e.Project, Limit: 10}))
 				}},
 				{"forced-removal", func(l lock) error {
-					return suite.ErrorOf(e.B.Remove(e.Context(), refdbdriver.RemoveRequest{Project: e.Project, Limit: 10, Locks: refdbdriver.AdvisoryLocks}))
+					return suite.ErrorOf(e.B.Remove(e.Context(), driver.RemoveRequest{Project: e.Project, Limit: 10, Locks: driver.AdvisoryLocks}))
 				}},
 			} {
 				ref := "refs/heads/" + end.what
@@ -178,8 +178,8 @@ type listener struct {
 	process
 	e        *env
 	channel  string
-	wakeups  chan refdbdriver.Wakeup
-	received []refdbdriver.Wakeup // that no wantWakeup has asked for yet
+	wakeups  chan driver.Wakeup
+	received []driver.Wakeup // that no wantWakeup has asked for yet
 	stop     func()
 }
 
@@ -212,13 +212,13 @@ func listen(e *env) *listener {
 // listenTo has p listen to a channel; like listen.
 func listenTo(e *env, p process, channel string) *listener {
 	e.Helper()
-	n, ok := p.Driver.(refdbdriver.Notifier)
+	n, ok := p.Driver.(driver.Notifier)
 	if !ok {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(e.Context()))
 	started, done := make(chan struct{}), make(chan error, 1)
-	l := &listener{process: p, e: e, channel: channel, wakeups: make(chan refdbdriver.Wakeup, 100)}
+	l := &listener{process: p, e: e, channel: channel, wakeups: make(chan driver.Wakeup, 100)}
 	l.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
@@ -226,7 +226,7 @@ func listenTo(e *env, p process, channel string) *listener {
 		}
 	})
 	go func() {
-		done <- n.Listen(ctx, channel, func() { close(started) }, func(w refdbdriver.Wakeup) { l.wakeups <- w })
+		done <- n.Listen(ctx, channel, func() { close(started) }, func(w driver.Wakeup) { l.wakeups <- w })
 	}()
 	select {
 	case <-started:
@@ -244,8 +244,8 @@ func listenTo(e *env, p process, channel string) *listener {
 // wantWakeup waits for the next wake-up about a ref, which must be for waiter.
 func (l *listener) wantWakeup(ref string, waiter *waiter, after time.Duration) {
 	l.e.Helper()
-	want := refdbdriver.Wakeup{Project: l.e.Project, Ref: ref, Waiter: waiter.ID, After: after}
-	about := func(w refdbdriver.Wakeup) bool { return w.Project == l.e.Project && w.Ref == ref }
+	want := driver.Wakeup{Project: l.e.Project, Ref: ref, Waiter: waiter.ID, After: after}
+	about := func(w driver.Wakeup) bool { return w.Project == l.e.Project && w.Ref == ref }
 	timeout := time.After(l.e.Patience())
 	for {
 		if i := slices.IndexFunc(l.received, about); i >= 0 {
@@ -307,7 +307,7 @@ func connectionRows() []row {
 			l := e.Acquire(e.A, refA)
 			p := e.Spawn("site-c/3")
 			e.Must(p.Close())
-			e.Must(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Fence: l.Fence(), Updates: []refdbdriver.Update{suite.Move(refA, "", v1)}}))
+			e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Fence: l.Fence(), Updates: []driver.Update{suite.Move(refA, "", v1)}}))
 			e.WantLock(l)
 		}},
 	}
@@ -319,38 +319,38 @@ func everyMethod(e *env, ctx context.Context, p process) map[string]func() error
 	ids := suite.IDsOf(e.Project, p.Owner, 1, refs)
 	return map[string]func() error{
 		"Get":       func() error { return suite.ErrorOf(p.Get(ctx, e.Project, refs)) },
-		"List":      func() error { return suite.ErrorOf(p.List(ctx, refdbdriver.RefQuery{Project: e.Project, Limit: 1})) },
-		"Summaries": func() error { return suite.ErrorOf(p.Summaries(ctx, refdbdriver.SummaryQuery{Limit: 1})) },
+		"List":      func() error { return suite.ErrorOf(p.List(ctx, driver.RefQuery{Project: e.Project, Limit: 1})) },
+		"Summaries": func() error { return suite.ErrorOf(p.Summaries(ctx, driver.SummaryQuery{Limit: 1})) },
 		"States":    func() error { return suite.ErrorOf(p.States(ctx, e.Project, refs)) },
 		"Update": func() error {
-			return p.Update(ctx, refdbdriver.UpdateRequest{Project: e.Project, Origin: refdbdriver.Origin{ID: "x"}, Updates: []refdbdriver.Update{suite.Move(refA, "", v1)}})
+			return p.Update(ctx, driver.UpdateRequest{Project: e.Project, Origin: driver.Origin{ID: "x"}, Updates: []driver.Update{suite.Move(refA, "", v1)}})
 		},
 		"Remove": func() error {
-			return suite.ErrorOf(p.Remove(ctx, refdbdriver.RemoveRequest{Project: e.Project, Limit: 1}))
+			return suite.ErrorOf(p.Remove(ctx, driver.RemoveRequest{Project: e.Project, Limit: 1}))
 		},
 		"PurgeTombstones": func() error {
-			return suite.ErrorOf(p.PurgeTombstones(ctx, refdbdriver.TombstoneRequest{Project: e.Project, Limit: 1}))
+			return suite.ErrorOf(p.PurgeTombstones(ctx, driver.TombstoneRequest{Project: e.Project, Limit: 1}))
 		},
 		"Acquire": func() error { return suite.ErrorOf(p.Acquire(ctx, e.AcquireRequest(p, refA))) },
 		"Beat":    func() error { return suite.ErrorOf(p.Beat(ctx, ids)) },
 		"Release": func() error {
-			return suite.ErrorOf(p.Release(ctx, refdbdriver.ReleaseRequest{Project: e.Project, Refs: refs, Owner: p.Owner, Token: 1}))
+			return suite.ErrorOf(p.Release(ctx, driver.ReleaseRequest{Project: e.Project, Refs: refs, Owner: p.Owner, Token: 1}))
 		},
 		"Purge": func() error { return suite.ErrorOf(p.Purge(ctx, suite.Standing(ids...))) },
 		"Abandon": func() error {
-			return p.Abandon(ctx, refdbdriver.AbandonRequest{Project: e.Project, Refs: refs, Owner: p.Owner, Nonce: "x"})
+			return p.Abandon(ctx, driver.AbandonRequest{Project: e.Project, Refs: refs, Owner: p.Owner, Nonce: "x"})
 		},
-		"Locks":   func() error { return suite.ErrorOf(p.Locks(ctx, refdbdriver.LockQuery{Limit: 1})) },
+		"Locks":   func() error { return suite.ErrorOf(p.Locks(ctx, driver.LockQuery{Limit: 1})) },
 		"Prepare": func() error { return suite.ErrorOf(p.Prepare(ctx, e.PrepareRequest(p, suite.Move(refA, "", v1)))) },
 		"Finish": func() error {
-			return p.Finish(ctx, refdbdriver.FinishRequest{Project: e.Project, Origin: refdbdriver.Origin{ID: "x", Owner: p.Owner}, Token: 1, Dropped: refs})
+			return p.Finish(ctx, driver.FinishRequest{Project: e.Project, Origin: driver.Origin{ID: "x", Owner: p.Owner}, Token: 1, Dropped: refs})
 		},
 		"Revoke": func() error { return p.Revoke(ctx, e.PrepareRequest(p, suite.Move(refA, "", v1))) },
 		"Resolve": func() error {
-			return suite.ErrorOf(p.Resolve(ctx, refdbdriver.ResolveRequest{Intents: ids, Decision: refdbdriver.KeepOld, Origin: refdbdriver.Origin{By: "x"}, Reason: "x"}))
+			return suite.ErrorOf(p.Resolve(ctx, driver.ResolveRequest{Intents: ids, Decision: driver.KeepOld, Origin: driver.Origin{By: "x"}, Reason: "x"}))
 		},
 		"Forget":  func() error { return p.Forget(ctx, ids) },
-		"Intents": func() error { return suite.ErrorOf(p.Intents(ctx, refdbdriver.IntentQuery{Limit: 1})) },
+		"Intents": func() error { return suite.ErrorOf(p.Intents(ctx, driver.IntentQuery{Limit: 1})) },
 		"Now":     func() error { return suite.ErrorOf(p.Now(ctx)) },
 	}
 }

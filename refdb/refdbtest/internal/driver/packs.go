@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -17,7 +17,7 @@ import (
 func packRows() []row {
 	return suite.IfPacks([]row{
 		{"a pack is as it was stored", func(e *env) {
-			p := e.NewPack(40, refdbdriver.MaxPackPart, 1)
+			p := e.NewPack(40, driver.MaxPackPart, 1)
 			p.Owner, p.Tips = "o'brien/ö", []string{string(v3), string(v1)}
 			for range 2000 {
 				p.Prerequisites = append(p.Prerequisites, strings.ToLower(rand.Text()))
@@ -73,11 +73,11 @@ func packRows() []row {
 			other.Contents = [][]byte{[]byte("x"), []byte("y"), []byte("z")}
 			e.StorePack(e.A, p, 0, 1)
 			e.StorePack(e.B, other, 1, 0)
-			e.WantUsage(refdbdriver.PackUsage{Unused: 1, UnusedSize: 30})
+			e.WantUsage(driver.PackUsage{Unused: 1, UnusedSize: 30})
 			e.StorePack(e.A, p, 2)
 			e.StorePack(e.B, other)
 			e.WantStored(p)
-			e.WantUsage(refdbdriver.PackUsage{Unused: 1, UnusedSize: 60})
+			e.WantUsage(driver.PackUsage{Unused: 1, UnusedSize: 60})
 			e.Use(e.A, p)
 			was := e.Listed(p)
 			e.StorePack(e.B, other)
@@ -89,14 +89,14 @@ func packRows() []row {
 		}},
 		{"a part of a pack that was not begun, or was dropped, is refused", func(e *env) {
 			p := e.NewPack(1, 1, 1)
-			e.WantIs(e.TryStorePack(e.A, p, 1), refdbdriver.ErrNoPack)
-			e.WantIs(e.TryStorePack(e.A, p, 2), refdbdriver.ErrNoPack)
-			e.WantUsage(refdbdriver.PackUsage{})
+			e.WantIs(e.TryStorePack(e.A, p, 1), driver.ErrNoPack)
+			e.WantIs(e.TryStorePack(e.A, p, 2), driver.ErrNoPack)
+			e.WantUsage(driver.PackUsage{})
 			e.StorePack(e.A, p, 0, 1)
 			e.Must(e.DropPack(p))
-			e.WantIs(e.TryStorePack(e.A, p, 2), refdbdriver.ErrNoPack)
-			e.WantIs(e.TryStorePack(e.A, p, 1), refdbdriver.ErrNoPack)
-			e.WantUsage(refdbdriver.PackUsage{})
+			e.WantIs(e.TryStorePack(e.A, p, 2), driver.ErrNoPack)
+			e.WantIs(e.TryStorePack(e.A, p, 1), driver.ErrNoPack)
+			e.WantUsage(driver.PackUsage{})
 			e.WantGone(p)
 		}},
 		{"nothing is left of the parts of a dropped pack", func(e *env) {
@@ -111,9 +111,9 @@ func packRows() []row {
 		{"the last part is refused until all others are there, in any order", func(e *env) {
 			p := e.NewPack(1, 2, 3, 4)
 			e.StorePack(e.A, p, 0, 2)
-			e.WantIs(e.TryStorePack(e.B, p, 3), refdbdriver.ErrNoPack)
+			e.WantIs(e.TryStorePack(e.B, p, 3), driver.ErrNoPack)
 			_, err := e.TryUse(e.A, []pack{p}, suite.Move(refA, "", v1))
-			e.WantIs(err, refdbdriver.ErrNoPack)
+			e.WantIs(err, driver.ErrNoPack)
 			e.StorePack(e.A, p, 1)
 			e.StorePack(e.B, p, 3)
 			e.WantStored(p)
@@ -124,17 +124,17 @@ func packRows() []row {
 			e.StorePack(e.A, p)
 			longer := e.NewPack(1, 2, 3, 4)
 			longer.ID = p.ID
-			e.WantIs(e.TryStorePack(e.B, longer, 2), refdbdriver.ErrNoPack)
-			e.WantIs(e.TryStorePack(e.B, longer, 3), refdbdriver.ErrNoPack)
+			e.WantIs(e.TryStorePack(e.B, longer, 2), driver.ErrNoPack)
+			e.WantIs(e.TryStorePack(e.B, longer, 3), driver.ErrNoPack)
 			e.WantStored(p)
 		}},
 		{"a pack that is not complete can't be read", func(e *env) {
 			p := e.NewPack(1, 1)
 			e.StorePack(e.A, p, 0)
 			_, err := e.B.PackStore().PackPart(e.Context(), p.ID, 0)
-			e.WantIs(err, refdbdriver.ErrNoPack)
+			e.WantIs(err, driver.ErrNoPack)
 			_, err = e.B.PackStore().PackPart(e.Context(), "none", 0)
-			e.WantIs(err, refdbdriver.ErrNoPack)
+			e.WantIs(err, driver.ErrNoPack)
 		}},
 		{"a base is in the order at the position that it says, once it is complete", func(e *env) {
 			first, second := e.Used(), e.Used()
@@ -151,7 +151,7 @@ func packRows() []row {
 			e.WantPacks(base, second)
 		}},
 		{"packs are counted, of a project or of all", suite.Alone(func(e *env) {
-			e.WantUsage(refdbdriver.PackUsage{})
+			e.WantUsage(driver.PackUsage{})
 			used, unused, base, begun := e.NewPack(10, 5), e.NewPack(7), e.NewBase(1, 100), e.NewBase(1, 1000, 1)
 			e.StorePack(e.A, used)
 			e.StorePack(e.A, unused)
@@ -161,9 +161,9 @@ func packRows() []row {
 			other := e.NewPack(20_000)
 			other.Project += "/below"
 			e.StorePack(e.A, other)
-			e.WantUsage(refdbdriver.PackUsage{Packs: 2, FullPacks: 1, Size: 115, Unused: 2, UnusedSize: 1007})
+			e.WantUsage(driver.PackUsage{Packs: 2, FullPacks: 1, Size: 115, Unused: 2, UnusedSize: 1007})
 			all, err := e.B.PackStore().PackUsage(e.Context(), "")
-			if want := (refdbdriver.PackUsage{Packs: 2, FullPacks: 1, Size: 115, Unused: 3, UnusedSize: 21_007}); err != nil || all != want {
+			if want := (driver.PackUsage{Packs: 2, FullPacks: 1, Size: 115, Unused: 3, UnusedSize: 21_007}); err != nil || all != want {
 				e.Errorf("of all: %+v, %v, want %+v", all, err, want)
 			}
 		})},
@@ -174,7 +174,7 @@ func packRows() []row {
 			s := e.A.PackStore()
 			for what, do := range map[string]func() error{
 				"StorePart":           func() error { return s.StorePart(ctx, e.NewPack(1).Part(0)) },
-				"Packs":               func() error { return suite.ErrorOf(s.Packs(ctx, refdbdriver.PackQuery{Project: e.Project, Limit: 1})) },
+				"Packs":               func() error { return suite.ErrorOf(s.Packs(ctx, driver.PackQuery{Project: e.Project, Limit: 1})) },
 				"PackPart":            func() error { return suite.ErrorOf(s.PackPart(ctx, p.ID, 0)) },
 				"DropPack":            func() error { return s.DropPack(ctx, p.ID) },
 				"DropAbandonedPacks":  func() error { return suite.ErrorOf(s.DropAbandonedPacks(ctx, 24*time.Hour, 1)) },
@@ -215,8 +215,8 @@ func packListRows() []row {
 			_, err := e.SendPrepare(e.A, r)
 			e.Must(err)
 			for limit := 1; limit <= 7; limit++ {
-				var got []refdbdriver.Pack
-				for q := (refdbdriver.PackQuery{Limit: limit}); len(got) <= len(all); {
+				var got []driver.Pack
+				for q := (driver.PackQuery{Limit: limit}); len(got) <= len(all); {
 					page := e.PackPage(q)
 					if got = append(got, page.Packs...); len(page.Packs) > limit || page.More && len(page.Packs) < limit {
 						e.Fatalf("a page of at most %d has %d packs, and more is %t", limit, len(page.Packs), page.More)
@@ -227,7 +227,7 @@ func packListRows() []row {
 					q.After = page.Packs[limit-1].Key()
 				}
 				e.WantListed(got, all...)
-				if !slices.IsSortedFunc(got, func(a, b refdbdriver.Pack) int { return a.Key().Compare(b.Key()) }) {
+				if !slices.IsSortedFunc(got, func(a, b driver.Pack) int { return a.Key().Compare(b.Key()) }) {
 					e.Errorf("by pages of %d: %s", limit, suite.KeysOf(got))
 				}
 			}
@@ -235,17 +235,17 @@ func packListRows() []row {
 		{"a page begins after any key", func(e *env) {
 			first, second := e.Used(), e.Used()
 			for _, c := range []struct {
-				after refdbdriver.PackKey
+				after driver.PackKey
 				want  []pack
 			}{
-				{refdbdriver.PackKey{}, []pack{first, second}},
-				{refdbdriver.PackKey{Position: first.Position}, []pack{first, second}},
+				{driver.PackKey{}, []pack{first, second}},
+				{driver.PackKey{Position: first.Position}, []pack{first, second}},
 				{first.Key(), []pack{second}},
-				{refdbdriver.PackKey{Position: first.Position, ID: first.ID + "a"}, []pack{second}},
-				{refdbdriver.PackKey{Position: second.Position}, []pack{second}},
+				{driver.PackKey{Position: first.Position, ID: first.ID + "a"}, []pack{second}},
+				{driver.PackKey{Position: second.Position}, []pack{second}},
 				{second.Key(), nil},
 			} {
-				e.WantListed(e.PackPage(refdbdriver.PackQuery{After: c.after, Limit: 10}).Packs, c.want...)
+				e.WantListed(e.PackPage(driver.PackQuery{After: c.after, Limit: 10}).Packs, c.want...)
 			}
 		}},
 		{"a page begins with the latest complete base, whatever was dropped", func(e *env) {
@@ -258,12 +258,12 @@ func packListRows() []row {
 			e.StorePack(e.A, base)
 			e.StorePack(e.A, old)
 			e.StorePack(e.A, begun, 0)
-			for after, want := range map[refdbdriver.PackKey][]pack{
+			for after, want := range map[driver.PackKey][]pack{
 				{}: {base, third}, first.Key(): {base, third}, second.Key(): {base, third}, base.Key(): {third}, third.Key(): nil,
 			} {
-				e.WantListed(e.PackPage(refdbdriver.PackQuery{After: after, Limit: 10}).Packs, want...)
+				e.WantListed(e.PackPage(driver.PackQuery{After: after, Limit: 10}).Packs, want...)
 			}
-			if page := e.PackPage(refdbdriver.PackQuery{Limit: 1, Inline: 10}); !page.More || len(page.Packs) != 1 || len(page.Packs[0].Data) != 1 {
+			if page := e.PackPage(driver.PackQuery{Limit: 1, Inline: 10}); !page.More || len(page.Packs) != 1 || len(page.Packs[0].Data) != 1 {
 				e.Errorf("a page of one: %+v", page)
 			}
 			e.StorePack(e.A, begun, 1)
@@ -280,7 +280,7 @@ func packListRows() []row {
 			}
 			for inline, want := range map[int]string{0: ".....", 9: ".....", 10: "x....", 39: "x....", 40: "x.x..", 44: "x.x..", 45: "x.xx.", 46: "x.xxx", 1000: "x.xxx"} {
 				var has strings.Builder
-				for i, p := range e.PackPage(refdbdriver.PackQuery{Limit: 10, Inline: inline}).Packs {
+				for i, p := range e.PackPage(driver.PackQuery{Limit: 10, Inline: inline}).Packs {
 					switch {
 					case p.Data == nil:
 						has.WriteByte('.')
@@ -294,7 +294,7 @@ func packListRows() []row {
 					e.Errorf("with %d bytes: %s, want %s", inline, &has, want)
 				}
 			}
-			if page := e.PackPage(refdbdriver.PackQuery{Limit: 1, Inline: 1000}); !page.More || len(page.Packs) != 1 || len(page.Packs[0].Data) != 10 {
+			if page := e.PackPage(driver.PackQuery{Limit: 1, Inline: 1000}); !page.More || len(page.Packs) != 1 || len(page.Packs[0].Data) != 10 {
 				e.Errorf("a page of one: %+v", page)
 			}
 		}},
@@ -303,7 +303,7 @@ func packListRows() []row {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			changed := e.Complete()
 			before := e.History().Upto
-			page := e.PackPage(refdbdriver.PackQuery{Limit: 10})
+			page := e.PackPage(driver.PackQuery{Limit: 10})
 			after := e.History().Upto
 			if page.Upto < before || page.Upto > after || page.Upto < changed || page.Upto < p.Position {
 				e.Errorf("the pack %d and the change %d are complete up to %d; the history was up to %d before, and %d after", p.Position, changed, page.Upto, before, after)

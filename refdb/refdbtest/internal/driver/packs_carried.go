@@ -1,7 +1,7 @@
 package driver
 
 import (
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -23,7 +23,7 @@ func packCarriedRows() []row {
 					e.Errorf("position %d", got.Position)
 				}
 			}
-			e.WantUsage(refdbdriver.PackUsage{Packs: 3, Size: 30})
+			e.WantUsage(driver.PackUsage{Packs: 3, Size: 30})
 			e.WantDropped(3, e.RemovePacks, 10)
 			e.WantGone(a, b, c)
 		}},
@@ -39,7 +39,7 @@ func packCarriedRows() []row {
 			if got := e.Listed(used).Position; got != at {
 				e.Errorf("its position was %d and is %d", at, got)
 			}
-			e.WantUsage(refdbdriver.PackUsage{Packs: 2, Size: 20})
+			e.WantUsage(driver.PackUsage{Packs: 2, Size: 20})
 		}},
 		{"it is not used if the preparation is refused, and comes again with the next", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refB, "", v2)))
@@ -51,7 +51,7 @@ func packCarriedRows() []row {
 			_, err := try(p)
 			e.WantHolders(err, refA)
 			_, err = e.TryUse(e.A, []pack{p}, suite.Move(refB, v1, v3))
-			e.WantMismatches(err, refdbdriver.Mismatch{Ref: refB, Want: v1, Have: v2})
+			e.WantMismatches(err, driver.Mismatch{Ref: refB, Want: v1, Have: v2})
 			e.Release(e.B, l)
 			if _, err := try(p, e.NewPack(1)); !e.NoPack(err) {
 				e.Error("a pack was used that is not there")
@@ -63,7 +63,7 @@ func packCarriedRows() []row {
 			e.WantIntended(prepared)
 			e.WantStored(p)
 			e.WantPacks(p)
-			e.WantUsage(refdbdriver.PackUsage{Packs: 1, Size: 10})
+			e.WantUsage(driver.PackUsage{Packs: 1, Size: 10})
 		}},
 		{"one of another project is not used", func(e *env) {
 			p := e.NewCarried()
@@ -76,15 +76,15 @@ func packCarriedRows() []row {
 		}},
 		{"one that builds on what refs hold is used if they do, whoever has locked them", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v2), suite.Move(refC, "", v3)))
-			e.Must(e.Update(e.A, suite.Move(refC, v3, refdbdriver.Deleted)))
+			e.Must(e.Update(e.A, suite.Move(refC, v3, driver.Deleted)))
 			l := e.Acquire(e.B, refB)
 			p := e.NewCarried()
-			try := func(bases ...refdbdriver.RefValue) (preparation, error) {
+			try := func(bases ...driver.RefValue) (preparation, error) {
 				r := e.PrepareRequest(e.A, suite.Move(refA, v1, v2))
-				r.Packs, r.Parts, r.RequiredValues = []string{p.ID}, []refdbdriver.PackPart{p.Part(0)}, bases
+				r.Packs, r.Parts, r.RequiredValues = []string{p.ID}, []driver.PackPart{p.Part(0)}, bases
 				return e.SendPrepare(e.A, r)
 			}
-			for _, bases := range [][]refdbdriver.RefValue{
+			for _, bases := range [][]driver.RefValue{
 				{{Ref: refB, Value: v1}}, {{Ref: refC, Value: v3}}, {{Ref: "refs/heads/none", Value: v1}},
 				{{Ref: refA, Value: v2}}, {{Ref: refA, Value: v1}, {Ref: refB, Value: v3}}, {{Ref: refB, Value: v1}, {Ref: refB, Value: v2}},
 			} {
@@ -93,7 +93,7 @@ func packCarriedRows() []row {
 				}
 			}
 			e.WantPacks()
-			prepared, err := try(refdbdriver.RefValue{Ref: refA, Value: v1}, refdbdriver.RefValue{Ref: refB, Value: v2})
+			prepared, err := try(driver.RefValue{Ref: refA, Value: v1}, driver.RefValue{Ref: refB, Value: v2})
 			e.Must(err)
 			e.WantIntended(prepared)
 			e.WantPacks(p)
@@ -120,10 +120,10 @@ func packCarriedRows() []row {
 		{"one that comes with a preparation that was revoked is not used", func(e *env) {
 			p := e.NewCarried()
 			r := e.PrepareRequest(e.A, suite.Move(refA, "", v1))
-			r.Packs, r.Parts = []string{p.ID}, []refdbdriver.PackPart{p.Part(0)}
+			r.Packs, r.Parts = []string{p.ID}, []driver.PackPart{p.Part(0)}
 			e.Revoke(e.B, r)
 			_, err := e.SendPrepare(e.A, r)
-			e.WantIs(err, refdbdriver.ErrReleased)
+			e.WantIs(err, driver.ErrReleased)
 			e.WantPacks()
 		}},
 	})

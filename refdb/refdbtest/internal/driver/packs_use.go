@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -79,7 +79,7 @@ func packUseRows() []row {
 				_, err := e.TryUse(e.A, packs, suite.Move(refA, "", v1), suite.Move(refB, v1, v3))
 				e.WantHolders(err, refA)
 				_, err = e.TryUse(e.A, packs, suite.Move(refB, v1, v3), suite.Move(refC, "", v1))
-				e.WantMismatches(err, refdbdriver.Mismatch{Ref: refB, Want: v1, Have: v2})
+				e.WantMismatches(err, driver.Mismatch{Ref: refB, Want: v1, Have: v2})
 			}
 			e.Release(e.B, l)
 			e.WantNone()
@@ -106,7 +106,7 @@ func packUseRows() []row {
 			r.Packs = []string{p.ID}
 			e.Revoke(e.B, r)
 			_, err := e.SendPrepare(e.A, r)
-			e.WantIs(err, refdbdriver.ErrReleased)
+			e.WantIs(err, driver.ErrReleased)
 			e.WantPacks()
 		}},
 		{"packs stay used when the intents end, however", func(e *env) {
@@ -114,7 +114,7 @@ func packUseRows() []row {
 			for _, end := range []func(preparation){
 				func(l preparation) { e.Must(e.Finish(e.A, l)) },
 				func(l preparation) { e.Drop(e.A, l) },
-				func(l preparation) { e.Resolve(e.B, refdbdriver.KeepOld, l.IDs()...) },
+				func(l preparation) { e.Resolve(e.B, driver.KeepOld, l.IDs()...) },
 				func(l preparation) { e.Revoke(e.B, l.PrepareRequest) },
 			} {
 				p := e.Stored()
@@ -140,7 +140,7 @@ func packDropRows() []row {
 			e.WantGone(whole, begun)
 			e.WantStored(used)
 			e.WantPacks(used)
-			e.WantUsage(refdbdriver.PackUsage{Packs: 1, Size: 10})
+			e.WantUsage(driver.PackUsage{Packs: 1, Size: 10})
 		}},
 		{"abandoned are packs that were not used and are old enough, and bases that were not completed", suite.Alone(func(e *env) {
 			used, whole, begun, begunBase := e.Used(), e.NewPack(1, 1), e.NewPack(1, 1), e.NewBase(1, 1, 1)
@@ -161,8 +161,8 @@ func packDropRows() []row {
 			e.WantPacks(base)
 			e.WantStored(used)
 			e.WantStored(base)
-			e.WantUsage(refdbdriver.PackUsage{Packs: 2, FullPacks: 1, Size: 12})
-			e.WantIs(e.TryStorePack(e.A, begun, 1), refdbdriver.ErrNoPack)
+			e.WantUsage(driver.PackUsage{Packs: 2, FullPacks: 1, Size: 12})
+			e.WantIs(e.TryStorePack(e.A, begun, 1), driver.ErrNoPack)
 		})},
 		{"a pack that still gets parts is not abandoned", suite.Alone(func(e *env) {
 			// A slow machine takes longer than that to tell.
@@ -223,9 +223,9 @@ func packDropRows() []row {
 			e.StorePack(e.A, other)
 			e.WantDropped(4, e.RemovePacks, 3)
 			e.WantGone(used, unused, begun, base)
-			e.WantUsage(refdbdriver.PackUsage{})
+			e.WantUsage(driver.PackUsage{})
 			e.WantStored(other)
-			e.WantIs(e.TryStorePack(e.A, begun, 1), refdbdriver.ErrNoPack)
+			e.WantIs(e.TryStorePack(e.A, begun, 1), driver.ErrNoPack)
 		}},
 		{"large packs go in several transactions, each as a whole", func(e *env) {
 			if e.Slow() {
@@ -233,7 +233,7 @@ func packDropRows() []row {
 			}
 			var sizes []int
 			for range 24 {
-				sizes = append(sizes, refdbdriver.MaxPackPart)
+				sizes = append(sizes, driver.MaxPackPart)
 			}
 			var all []pack
 			for range 4 {
@@ -262,11 +262,11 @@ func packDropRows() []row {
 				cancel()
 				e.Must(<-read)
 				e.WantGone(large, small)
-				e.WantIs(suite.ErrorOf(e.TryUse(e.A, []pack{large}, suite.Move(refA, "", v1))), refdbdriver.ErrNoPack)
+				e.WantIs(suite.ErrorOf(e.TryUse(e.A, []pack{large}, suite.Move(refA, "", v1))), driver.ErrNoPack)
 				if _, err := e.RemovePacks(10); err != nil {
 					e.Fatal(err)
 				}
-				e.WantUsage(refdbdriver.PackUsage{})
+				e.WantUsage(driver.PackUsage{})
 			}
 		})},
 		{"a large pack that was not used goes, complete or not, whoever drops it", suite.Long(func(e *env) {
@@ -282,8 +282,8 @@ func packDropRows() []row {
 				e.Must(errors.Join(err, <-dropped, e.DropPack(p)))
 			}
 			e.WantGone(whole, begun)
-			e.WantUsage(refdbdriver.PackUsage{})
-			e.WantIs(e.TryStorePack(e.A, begun, len(begun.Contents)-1), refdbdriver.ErrNoPack)
+			e.WantUsage(driver.PackUsage{})
+			e.WantIs(e.TryStorePack(e.A, begun, len(begun.Contents)-1), driver.ErrNoPack)
 		})},
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -16,17 +16,17 @@ func pastRows() []row {
 	return []row{
 		{"refs are listed as they were at each position", func(e *env) {
 			begin := e.History().Upto
-			var at []refdbdriver.Position
-			for _, updates := range [][]refdbdriver.Update{
+			var at []driver.Position
+			for _, updates := range [][]driver.Update{
 				{suite.Move(refA, "", v1), suite.Move(refB, "", v1)},
 				{suite.Move(refA, v1, v2), suite.Move(refC, "", v3)},
-				{suite.Move(refB, v1, refdbdriver.Deleted)},
+				{suite.Move(refB, v1, driver.Deleted)},
 				{suite.Move(refB, "", v2), suite.Move(refC, v3, v1)},
 			} {
 				e.Must(e.Update(e.A, updates...))
 				at = append(at, e.Complete())
 			}
-			all := refdbdriver.RefQuery{Deleted: true}
+			all := driver.RefQuery{Deleted: true}
 			e.WantPast(begin, all, "")
 			e.WantPast(at[0]-1, all, "")
 			for i, want := range []string{"a=1 b=1", "a=2 b=1 c=3", "a=2 b=0 c=3", "a=2 b=2 c=1"} {
@@ -35,9 +35,9 @@ func pastRows() []row {
 					e.WantPast(at[i]-1, all, []string{"a=1 b=1", "a=2 b=1 c=3", "a=2 b=0 c=3"}[i-1])
 				}
 			}
-			e.WantPast(at[2], refdbdriver.RefQuery{}, "a=2 c=3")
-			e.WantPast(at[1], refdbdriver.RefQuery{Prefix: refB}, "b=1")
-			e.WantPast(at[1], refdbdriver.RefQuery{Prefix: "refs/tags/"}, "")
+			e.WantPast(at[2], driver.RefQuery{}, "a=2 c=3")
+			e.WantPast(at[1], driver.RefQuery{Prefix: refB}, "b=1")
+			e.WantPast(at[1], driver.RefQuery{Prefix: "refs/tags/"}, "")
 			e.WantPast(e.History().Upto, all, "a=2 b=2 c=1")
 		}},
 		{"time and operation of a past ref are those of the change that made it", func(e *env) {
@@ -45,7 +45,7 @@ func pastRows() []row {
 			first := e.Complete()
 			e.Change(e.A, "two", suite.Move(refA, v1, v2))
 			e.Complete()
-			for _, r := range e.Past(first, refdbdriver.RefQuery{}) {
+			for _, r := range e.Past(first, driver.RefQuery{}) {
 				made := e.ReadLog(r.Name)[0]
 				if r.Op != "one" || !r.Time.Equal(made.Time) {
 					e.Errorf("%+v, made by %+v", r, made)
@@ -54,22 +54,22 @@ func pastRows() []row {
 		}},
 		{"a project that was removed since is listed as it was", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v2), suite.Move(refC, "", v3)))
-			e.Must(e.Update(e.A, suite.Move(refC, v3, refdbdriver.Deleted)))
+			e.Must(e.Update(e.A, suite.Move(refC, v3, driver.Deleted)))
 			before := e.Complete()
-			e.Remove(refdbdriver.RemoveRequest{Origin: suite.By(e.B, "remove"), Limit: 10})
+			e.Remove(driver.RemoveRequest{Origin: suite.By(e.B, "remove"), Limit: 10})
 			after := e.Complete()
 			e.Must(e.Update(e.A, suite.Move(refB, "", v1)))
 			e.Complete()
-			e.WantPast(before, refdbdriver.RefQuery{}, "a=1 b=2")
-			e.WantPast(after, refdbdriver.RefQuery{}, "")
-			e.WantPast(e.History().Upto, refdbdriver.RefQuery{}, "b=1")
+			e.WantPast(before, driver.RefQuery{}, "a=1 b=2")
+			e.WantPast(after, driver.RefQuery{}, "")
+			e.WantPast(e.History().Upto, driver.RefQuery{}, "b=1")
 		}},
 		{"pages of the past have every ref once", suite.Long(func(e *env) {
 			refs := numbered(25)
 			e.Must(e.Update(e.A, suite.Creations(refs[:20])...))
 			at := e.Complete()
 			for i, ref := range refs {
-				to := []refdbdriver.Value{v2, refdbdriver.Deleted}[i%2]
+				to := []driver.Value{v2, driver.Deleted}[i%2]
 				old := v1
 				if i >= 20 {
 					old = ""
@@ -78,7 +78,7 @@ func pastRows() []row {
 			}
 			e.Complete()
 			var got []string
-			for _, r := range e.Past(at, refdbdriver.RefQuery{}) {
+			for _, r := range e.Past(at, driver.RefQuery{}) {
 				got = append(got, r.Name)
 				if r.Value != v1 {
 					e.Errorf("%+v", r)
@@ -90,18 +90,18 @@ func pastRows() []row {
 		})},
 		{"the position at a time is the last one with nothing later", func(e *env) {
 			var times []time.Time
-			var at []refdbdriver.Position
-			for _, to := range []refdbdriver.Value{v1, v2, v3} {
-				var old refdbdriver.Value
+			var at []driver.Position
+			for _, to := range []driver.Value{v1, v2, v3} {
+				var old driver.Value
 				if len(at) > 0 {
-					old = []refdbdriver.Value{v1, v2}[len(at)-1]
+					old = []driver.Value{v1, v2}[len(at)-1]
 				}
 				e.Must(e.Update(e.A, suite.Move(refA, old, to)))
 				at = append(at, e.Complete())
 				times = append(times, e.ReadLog(refA)[len(at)-1].Time)
 				time.Sleep(time.Millisecond) // no two in one microsecond
 			}
-			position := func(t time.Time) refdbdriver.Position {
+			position := func(t time.Time) driver.Position {
 				e.Helper()
 				p, s, err := e.B.PositionAt(e.Context(), t)
 				e.Must(err)
@@ -114,7 +114,7 @@ func pastRows() []row {
 				if i > 0 && !times[i].After(times[i-1]) {
 					e.Fatalf("the times are %v", times)
 				}
-				if p := position(times[i]); p < at[i] && !slices.ContainsFunc(e.Changes(e.A, refdbdriver.ChangesRequest{After: refdbdriver.ChangeKey{Position: p + 1}, Limit: 100}), func(c refdbdriver.Change) bool {
+				if p := position(times[i]); p < at[i] && !slices.ContainsFunc(e.Changes(e.A, driver.ChangesRequest{After: driver.ChangeKey{Position: p + 1}, Limit: 100}), func(c driver.Change) bool {
 					return c.Time.After(times[i]) && c.Position <= at[i]
 				}) {
 					e.Errorf("at the time of %d the position is %d", at[i], p)
@@ -137,19 +137,19 @@ func pastRows() []row {
 func pruneRows() []row {
 	return []row{{"old changes are pruned by chunks, but the newest of each ref, and nothing that a follower has not read", func(e *env) {
 		e.Must(e.Update(e.A, suite.Move(refB, "", v1)))
-		for _, v := range [][2]refdbdriver.Value{{"", v1}, {v1, v2}, {v2, v3}, {v3, v1}} {
+		for _, v := range [][2]driver.Value{{"", v1}, {v1, v2}, {v2, v3}, {v3, v1}} {
 			e.Must(e.Update(e.A, suite.Move(refA, v[0], v[1])))
 		}
 		first := e.Complete()
 		e.Must(e.Update(e.A, suite.Move(refA, v1, v2), suite.Move(refB, v1, v2)))
 		e.Complete()
-		prune := func(r refdbdriver.PruneRequest) (total int) {
+		prune := func(r driver.PruneRequest) (total int) {
 			e.Helper()
 			for {
 				p, err := e.B.Prune(e.Context(), r)
 				e.Must(err)
 				total += p.Deleted
-				if p.Next == (refdbdriver.ChangeKey{}) {
+				if p.Next == (driver.ChangeKey{}) {
 					return total
 				}
 				if p.Next.Compare(r.After) <= 0 {
@@ -163,40 +163,40 @@ func pruneRows() []row {
 		if s := e.History(); !s.PrunedTime.IsZero() {
 			e.Errorf("before anything was pruned: %+v", s)
 		}
-		e.Must(e.A.PutFollower(e.Context(), refdbdriver.Follower{Name: "slow", Cursor: "c", Read: all[1].Position}))
-		if n := prune(refdbdriver.PruneRequest{Upto: first, EvenUnread: none, Keep: 2, Limit: 2}); n != 1 {
+		e.Must(e.A.PutFollower(e.Context(), driver.Follower{Name: "slow", Cursor: "c", Read: all[1].Position}))
+		if n := prune(driver.PruneRequest{Upto: first, EvenUnread: none, Keep: 2, Limit: 2}); n != 1 {
 			e.Errorf("%d were pruned that the follower had read", n)
 		}
 		if s := e.History(); s.Pruned != all[1].Position+1 {
 			e.Errorf("pruned up to %d: %+v", all[1].Position, s)
 		}
-		if n := prune(refdbdriver.PruneRequest{Upto: first, EvenUnread: all[2].Position, Keep: 2, Limit: 1}); n != 1 {
+		if n := prune(driver.PruneRequest{Upto: first, EvenUnread: all[2].Position, Keep: 2, Limit: 1}); n != 1 {
 			e.Errorf("%d were pruned even unread", n)
 		}
 		if found, err := e.B.RemoveFollower(e.Context(), "slow"); !found || err != nil {
 			e.Errorf("the follower was removed: %t, %v", found, err)
 		}
-		if n := prune(refdbdriver.PruneRequest{Upto: first, EvenUnread: none, Keep: 2, Limit: 3}); n != 1 {
+		if n := prune(driver.PruneRequest{Upto: first, EvenUnread: none, Keep: 2, Limit: 3}); n != 1 {
 			e.Errorf("%d were pruned beyond the two newest", n)
 		}
 		e.WantLog("b ->1", "a 3>1", "a 1>2", "b 1>2")
-		if got := e.Changes(e.A, refdbdriver.ChangesRequest{Project: e.Project, Limit: 10}); suite.SaidAll(got) != "a 3>1, a 1>2, b 1>2" {
+		if got := e.Changes(e.A, driver.ChangesRequest{Project: e.Project, Limit: 10}); suite.SaidAll(got) != "a 3>1, a 1>2, b 1>2" {
 			e.Errorf("a reader, who could not know that some are missing, gets %s", suite.SaidAll(got))
 		}
-		e.WantPast(all[3].Position, refdbdriver.RefQuery{}, "a=3 b=1")
-		e.WantPast(first, refdbdriver.RefQuery{}, "a=1 b=1")
-		if n := prune(refdbdriver.PruneRequest{Upto: first, EvenUnread: none, Keep: 0, Limit: 1000}); n != 2 {
+		e.WantPast(all[3].Position, driver.RefQuery{}, "a=3 b=1")
+		e.WantPast(first, driver.RefQuery{}, "a=1 b=1")
+		if n := prune(driver.PruneRequest{Upto: first, EvenUnread: none, Keep: 0, Limit: 1000}); n != 2 {
 			e.Errorf("%d were pruned", n)
 		}
 		e.WantLog("a 1>2", "b 1>2")
 		if s := e.History(); s.Pruned != first+1 || !s.PrunedTime.Equal(all[4].Time) {
 			e.Errorf("pruned up to %d, of %s: %+v", first, all[4].Time, s)
 		}
-		e.WantPast(first, refdbdriver.RefQuery{}, "a=1 b=1")
-		if got := e.Changes(e.A, refdbdriver.ChangesRequest{Project: e.Project, Limit: 10}); suite.SaidAll(got) != "a 1>2, b 1>2" {
+		e.WantPast(first, driver.RefQuery{}, "a=1 b=1")
+		if got := e.Changes(e.A, driver.ChangesRequest{Project: e.Project, Limit: 10}); suite.SaidAll(got) != "a 1>2, b 1>2" {
 			e.Errorf("a reader gets %s", suite.SaidAll(got))
 		}
-		if n := prune(refdbdriver.PruneRequest{Upto: first, EvenUnread: none, Keep: 0, Limit: 1000}); n != 0 {
+		if n := prune(driver.PruneRequest{Upto: first, EvenUnread: none, Keep: 0, Limit: 1000}); n != 0 {
 			e.Errorf("%d were pruned again", n)
 		}
 	}},
@@ -204,12 +204,12 @@ func pruneRows() []row {
 			before, err := e.A.Now(e.Context())
 			e.Must(err)
 			name := func(s string) string { return e.Project + s }
-			for _, f := range []refdbdriver.Follower{{Name: name("/b'"), Cursor: "1", Read: 1 << 60}, {Name: name("/a"), Cursor: "2", Read: 1 << 60}, {Name: name("/b'"), Cursor: "3", Read: 1<<60 + 1}} {
+			for _, f := range []driver.Follower{{Name: name("/b'"), Cursor: "1", Read: 1 << 60}, {Name: name("/a"), Cursor: "2", Read: 1 << 60}, {Name: name("/b'"), Cursor: "3", Read: 1<<60 + 1}} {
 				e.Must(e.A.PutFollower(e.Context(), f))
 			}
 			all, err := e.B.Followers(e.Context())
 			e.Must(err)
-			mine := slices.DeleteFunc(all, func(f refdbdriver.Follower) bool { return !strings.HasPrefix(f.Name, e.Project+"/") })
+			mine := slices.DeleteFunc(all, func(f driver.Follower) bool { return !strings.HasPrefix(f.Name, e.Project+"/") })
 			if len(mine) != 2 || mine[0].Name != name("/a") || mine[0].Cursor != "2" || mine[1].Name != name("/b'") || mine[1].Cursor != "3" || mine[1].Read != 1<<60+1 ||
 				mine[0].Seen.Before(before) || mine[0].Age < 0 || mine[0].Age > time.Hour {
 				e.Errorf("%+v", mine)

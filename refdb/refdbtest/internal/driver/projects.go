@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -16,13 +16,13 @@ import (
 func projectRows() []row {
 	return []row{
 		{"a project is as it was written", func(e *env) {
-			if got := e.Projects(refdbdriver.ProjectQuery{Project: e.Project}); len(got) != 0 {
+			if got := e.Projects(driver.ProjectQuery{Project: e.Project}); len(got) != 0 {
 				e.Errorf("before: %+v", got)
 			}
 			before, err := e.A.Now(e.Context())
 			e.Must(err)
 			wrote := e.PutProject(e.A, e.ProjectRequest("ref refs/heads/*\nskipRef o'brien", 0))
-			got := e.Projects(refdbdriver.ProjectQuery{Project: e.Project})
+			got := e.Projects(driver.ProjectQuery{Project: e.Project})
 			if len(got) != 1 || !suite.SameProject(got[0], wrote) || wrote.Rules != "ref refs/heads/*\nskipRef o'brien" ||
 				wrote.ID != "id" || wrote.Mode != "enforce" || wrote.Store != "all" || wrote.Revision <= 0 || wrote.Time.Before(before) || wrote.Time.After(before.Add(time.Hour)) {
 				e.Errorf("wrote %+v, read %+v", wrote, got)
@@ -39,18 +39,18 @@ func projectRows() []row {
 			}
 			for _, revision := range []int64{0, first.Revision, second.Revision + 1} {
 				_, err := e.TryPutProject(e.A, e.ProjectRequest("three", revision))
-				var changed *refdbdriver.ProjectChangedError
-				if !errors.Is(err, refdbdriver.ErrMismatch) || !errors.As(err, &changed) || changed.Have != second.Revision || changed.Want != revision || changed.Project != e.Project {
+				var changed *driver.ProjectChangedError
+				if !errors.Is(err, driver.ErrMismatch) || !errors.As(err, &changed) || changed.Have != second.Revision || changed.Want != revision || changed.Project != e.Project {
 					e.Errorf("over %d: %v", revision, err)
 				}
 			}
-			if got := e.Projects(refdbdriver.ProjectQuery{Project: e.Project}); len(got) != 1 || !suite.SameProject(got[0], second) {
+			if got := e.Projects(driver.ProjectQuery{Project: e.Project}); len(got) != 1 || !suite.SameProject(got[0], second) {
 				e.Errorf("read %+v, want %+v", got, second)
 			}
 		}},
 		{"a project that is not there can't be changed", func(e *env) {
 			_, err := e.TryPutProject(e.A, e.ProjectRequest("one", 1))
-			var changed *refdbdriver.ProjectChangedError
+			var changed *driver.ProjectChangedError
 			if !errors.As(err, &changed) || changed.Have != 0 {
 				e.Errorf("%v", err)
 			}
@@ -69,25 +69,25 @@ func projectRows() []row {
 		}},
 		{"changes since a revision are those of all projects, in their order", func(e *env) {
 			first := e.PutProject(e.A, e.ProjectRequest("one", 0))
-			var want []refdbdriver.Project
+			var want []driver.Project
 			for _, name := range []string{"/z", "/a", "/m"} {
 				r := e.ProjectRequest("one", 0)
 				r.Project += name
 				want = append(want, e.PutProject(e.B, r))
 			}
 			want = append(want, e.PutProject(e.A, e.ProjectRequest("two", first.Revision)))
-			got := slices.DeleteFunc(e.Projects(refdbdriver.ProjectQuery{After: first.Revision}), func(p refdbdriver.Project) bool {
-				return p.Project != e.Project && !slices.ContainsFunc(want, func(w refdbdriver.Project) bool { return w.Project == p.Project })
+			got := slices.DeleteFunc(e.Projects(driver.ProjectQuery{After: first.Revision}), func(p driver.Project) bool {
+				return p.Project != e.Project && !slices.ContainsFunc(want, func(w driver.Project) bool { return w.Project == p.Project })
 			})
 			if !slices.EqualFunc(got, want, suite.SameProject) {
 				e.Errorf("got %+v, want %+v", got, want)
 			}
-			page, err := e.A.Projects(e.Context(), refdbdriver.ProjectQuery{After: want[0].Revision - 1, Limit: 1})
+			page, err := e.A.Projects(e.Context(), driver.ProjectQuery{After: want[0].Revision - 1, Limit: 1})
 			e.Must(err)
 			if len(page) != 1 || !suite.SameProject(page[0], want[0]) {
 				e.Errorf("a page of one: %+v", page)
 			}
-			if got := e.Projects(refdbdriver.ProjectQuery{Project: e.Project, After: want[3].Revision}); len(got) != 0 {
+			if got := e.Projects(driver.ProjectQuery{Project: e.Project, After: want[3].Revision}); len(got) != 0 {
 				e.Errorf("after the last: %+v", got)
 			}
 		}},
@@ -95,7 +95,7 @@ func projectRows() []row {
 			r := e.ProjectRequest("one", 0)
 			r.Project += "/below"
 			e.PutProject(e.A, r)
-			if got := e.Projects(refdbdriver.ProjectQuery{Project: e.Project}); len(got) != 0 {
+			if got := e.Projects(driver.ProjectQuery{Project: e.Project}); len(got) != 0 {
 				e.Errorf("got %+v", got)
 			}
 		}},
@@ -103,7 +103,7 @@ func projectRows() []row {
 			const rounds, writers = 5, 4
 			seen := map[int64]bool{}
 			for range rounds {
-				old := e.Projects(refdbdriver.ProjectQuery{Project: e.Project})
+				old := e.Projects(driver.ProjectQuery{Project: e.Project})
 				var revision int64
 				if len(old) > 0 {
 					revision = old[0].Revision
@@ -128,7 +128,7 @@ func projectRows() []row {
 								e.Errorf("revision %d twice", r.Revision)
 							}
 							seen[r.Revision] = true
-						} else if !errors.Is(refused, refdbdriver.ErrMismatch) {
+						} else if !errors.Is(refused, driver.ErrMismatch) {
 							e.Error(refused)
 						}
 					})
@@ -143,7 +143,7 @@ func projectRows() []row {
 			const writers, most = 4, 500
 			looks := min(50, max(10, e.Rounds()/2))
 			last := e.PutProject(e.A, e.ProjectRequest("one", 0)).Revision
-			wrote, looked, done := make(chan refdbdriver.Project, writers*most), make(chan struct{}), make(chan struct{})
+			wrote, looked, done := make(chan driver.Project, writers*most), make(chan struct{}), make(chan struct{})
 			var all sync.WaitGroup
 			for i := range writers {
 				all.Go(func() {
@@ -166,7 +166,7 @@ func projectRows() []row {
 			go func() { all.Wait(); close(done) }()
 			seen := map[int64]bool{}
 			look := func() (found bool) {
-				for _, p := range e.Projects(refdbdriver.ProjectQuery{After: last}) {
+				for _, p := range e.Projects(driver.ProjectQuery{After: last}) {
 					found, seen[p.Revision], last = true, true, p.Revision
 				}
 				return found
@@ -194,7 +194,7 @@ func projectRows() []row {
 		{"an ended context is told", func(e *env) {
 			ctx, cancel := context.WithCancel(e.Context())
 			cancel()
-			if _, err := e.A.Projects(ctx, refdbdriver.ProjectQuery{Limit: 1}); !errors.Is(err, context.Canceled) {
+			if _, err := e.A.Projects(ctx, driver.ProjectQuery{Limit: 1}); !errors.Is(err, context.Canceled) {
 				e.Errorf("read: %v", err)
 			}
 			if _, err := e.A.PutProject(ctx, e.ProjectRequest("one", 0)); !errors.Is(err, context.Canceled) {
@@ -211,7 +211,7 @@ func auditRows() []row {
 			before, err := e.A.Now(e.Context())
 			e.Must(err)
 			wrote := e.RecordEntry(e.A, "purge")
-			got := e.Audit(refdbdriver.AuditQuery{Project: e.Project})
+			got := e.Audit(driver.AuditQuery{Project: e.Project})
 			if len(got) != 1 || !suite.SameEntry(got[0], wrote) || wrote.Time.Before(before) || wrote.Time.After(before.Add(time.Hour)) {
 				e.Errorf("recorded %+v, read %+v", wrote, got)
 			}
@@ -223,42 +223,42 @@ func auditRows() []row {
 					e.Errorf("%s: %t, %v", outcome, there, err)
 				}
 			}
-			got := e.Audit(refdbdriver.AuditQuery{Project: e.Project})
+			got := e.Audit(driver.AuditQuery{Project: e.Project})
 			if len(got) != 2 || got[0].Outcome != "done" || got[0].Ended.Before(got[0].Time) || !suite.SameEntry(got[1], second) {
 				e.Errorf("got %+v", got)
 			}
 		}},
 		{"what is not there has no outcome", func(e *env) {
 			entry := e.RecordEntry(e.A, "purge")
-			for _, c := range []refdbdriver.AuditCursor{{Time: entry.Time, ID: "other"}, {Time: entry.Time.Add(time.Microsecond), ID: entry.ID}} {
+			for _, c := range []driver.AuditCursor{{Time: entry.Time, ID: "other"}, {Time: entry.Time.Add(time.Microsecond), ID: entry.ID}} {
 				if there, err := e.A.Conclude(e.Context(), c, "done"); err != nil || there {
 					e.Errorf("%+v: %t, %v", c, there, err)
 				}
 			}
-			if got := e.Audit(refdbdriver.AuditQuery{Project: e.Project}); len(got) != 1 || !suite.SameEntry(got[0], entry) {
+			if got := e.Audit(driver.AuditQuery{Project: e.Project}); len(got) != 1 || !suite.SameEntry(got[0], entry) {
 				e.Errorf("got %+v", got)
 			}
 		}},
 		{"entries are listed by project, from a time on, in pages", func(e *env) {
-			var want []refdbdriver.AuditEntry
+			var want []driver.AuditEntry
 			for range 5 {
 				want = append(want, e.RecordEntry(e.A, "purge"))
 			}
-			slices.SortFunc(want, func(a, b refdbdriver.AuditEntry) int { return a.Time.Compare(b.Time) })
-			_, err := e.A.Record(e.Context(), refdbdriver.AuditEntry{ID: rand.Text(), Project: e.Project + "/below", Action: "purge"})
+			slices.SortFunc(want, func(a, b driver.AuditEntry) int { return a.Time.Compare(b.Time) })
+			_, err := e.A.Record(e.Context(), driver.AuditEntry{ID: rand.Text(), Project: e.Project + "/below", Action: "purge"})
 			e.Must(err)
-			if got := e.Audit(refdbdriver.AuditQuery{Project: e.Project}); !slices.EqualFunc(got, want, suite.SameEntry) {
+			if got := e.Audit(driver.AuditQuery{Project: e.Project}); !slices.EqualFunc(got, want, suite.SameEntry) {
 				e.Errorf("all: %+v, want %+v", got, want)
 			}
-			if got := e.Audit(refdbdriver.AuditQuery{Project: e.Project, Since: want[2].Time}); !slices.EqualFunc(got, want[2:], suite.SameEntry) {
+			if got := e.Audit(driver.AuditQuery{Project: e.Project, Since: want[2].Time}); !slices.EqualFunc(got, want[2:], suite.SameEntry) {
 				e.Errorf("since the third: %+v, want %+v", got, want[2:])
 			}
-			var paged []refdbdriver.AuditEntry
-			for q := (refdbdriver.AuditQuery{Project: e.Project, Limit: 2}); len(paged) <= len(want); {
+			var paged []driver.AuditEntry
+			for q := (driver.AuditQuery{Project: e.Project, Limit: 2}); len(paged) <= len(want); {
 				page, err := e.B.Audit(e.Context(), q)
 				e.Must(err)
 				paged = append(paged, page.Entries...)
-				if q.After = page.Next; q.After == (refdbdriver.AuditCursor{}) {
+				if q.After = page.Next; q.After == (driver.AuditCursor{}) {
 					break
 				}
 			}

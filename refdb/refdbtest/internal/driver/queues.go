@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -34,7 +34,7 @@ func queueRows() []row {
 			l := e.Acquire(e.A, refA)
 			q := polling(e, e.A)
 			q.wait(refA)
-			for n := range refdbdriver.MaxPassed {
+			for n := range driver.MaxPassed {
 				e.Release(e.A, l)
 				l = e.Acquire(e.A, refA)
 				q.wait(refA)
@@ -51,7 +51,7 @@ func queueRows() []row {
 			dead, q := polling(e, e.A), polling(e, e.B)
 			dead.wait(refA)
 			q.wait(refA)
-			for range refdbdriver.MaxPassed {
+			for range driver.MaxPassed {
 				e.Release(e.A, l)
 				l = e.Acquire(e.A, refA)
 			}
@@ -65,7 +65,7 @@ func queueRows() []row {
 			l := e.Acquire(e.A, refA)
 			q := notified(e, e.B)
 			q.wait(refA)
-			for range refdbdriver.MaxPassed {
+			for range driver.MaxPassed {
 				next := notified(e, e.A)
 				releaseWithNext(e, next, l)
 				next.wantReserved(refA)
@@ -99,7 +99,7 @@ func queueRows() []row {
 			q := polling(e, e.B)
 			q.wait(refA)
 			e.Release(e.A, l)
-			for range refdbdriver.MaxPassed {
+			for range driver.MaxPassed {
 				e.Drop(e.A, e.Prepare(e.A, suite.Move(refA, "", v1)))
 			}
 			q.wantReserved(refA)
@@ -136,7 +136,7 @@ func queueRows() []row {
 			first.wait(refA)
 			second.wait(refA)
 			place := first.Place
-			first.Place = refdbdriver.Place{}
+			first.Place = driver.Place{}
 			first.wait(refA)
 			if first.Place != place || place.Ticket.IsZero() {
 				e.Errorf("the place is %+v, was %+v", first.Place, place)
@@ -231,7 +231,7 @@ func queueRows() []row {
 			q := notified(e, e.B)
 			q.wait(refA)
 			e.Beat(e.A, l.IDs()...)
-			e.Must(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Fence: l.Fence(), Updates: []refdbdriver.Update{suite.Move(refA, "", v1)}}))
+			e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Fence: l.Fence(), Updates: []driver.Update{suite.Move(refA, "", v1)}}))
 			e.Beat(e.A, l.IDs()...)
 			e.Release(e.A, l)
 			q.wantReserved(refA)
@@ -298,13 +298,13 @@ func handOvers(e *env) map[string]func(ref string) (over func()) {
 		"update": func(ref string) func() {
 			l := e.Acquire(e.A, ref)
 			return func() {
-				e.Must(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Fence: l.Releasing(), Updates: []refdbdriver.Update{suite.Move(ref, "", v1)}}))
+				e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Fence: l.Releasing(), Updates: []driver.Update{suite.Move(ref, "", v1)}}))
 			}
 		},
 		"update-of-another": func(ref string) func() {
 			l := e.Acquire(e.A, ref)
 			return func() {
-				e.Must(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Fence: l.Releasing(), Updates: []refdbdriver.Update{suite.Move(ref+"-and-more", "", v1)}}))
+				e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Fence: l.Releasing(), Updates: []driver.Update{suite.Move(ref+"-and-more", "", v1)}}))
 			}
 		},
 		"abandonment": func(ref string) func() {
@@ -325,11 +325,11 @@ func handOvers(e *env) map[string]func(ref string) (over func()) {
 		},
 		"resolution-that-keeps-the-old": func(ref string) func() {
 			l := e.Prepare(e.A, suite.Move(ref, "", v1))
-			return func() { e.Resolve(e.B, refdbdriver.KeepOld, l.IDs()...) }
+			return func() { e.Resolve(e.B, driver.KeepOld, l.IDs()...) }
 		},
 		"resolution-that-takes-the-new": func(ref string) func() {
 			l := e.Prepare(e.A, suite.Move(ref, "", v1))
-			return func() { e.Resolve(e.B, refdbdriver.TakeNew, l.IDs()...) }
+			return func() { e.Resolve(e.B, driver.TakeNew, l.IDs()...) }
 		},
 		"revocation": func(ref string) func() {
 			l := e.Prepare(e.A, suite.Move(ref, "", v1), suite.Move(ref+"-and-more", "", v1))
@@ -348,7 +348,8 @@ func handOvers(e *env) map[string]func(ref string) (over func()) {
 	return all
 }
 
-// passingUpdates returns, by name, updates that no lock on ref fences. Each moves ref for the first time.
+// passingUpdates returns, by name, updates that no lock on ref fences. Each moves ref for the first
+// time.
 func passingUpdates(e *env) map[string]func(ref string) error {
 	return map[string]func(ref string) error{
 		"update": func(ref string) error { return e.Update(e.B, suite.Move(ref, "", v1)) },
@@ -356,7 +357,7 @@ func passingUpdates(e *env) map[string]func(ref string) error {
 			return e.Update(e.B, suite.Move(ref, "", v1), suite.Move(ref+"-and-more", "", v1))
 		},
 		"update-of-many": func(ref string) error {
-			updates := []refdbdriver.Update{suite.Move(ref, "", v1)}
+			updates := []driver.Update{suite.Move(ref, "", v1)}
 			for n := range 300 {
 				updates = append(updates, suite.Move(fmt.Sprint(ref, "-", n), "", v1))
 			}
@@ -364,11 +365,11 @@ func passingUpdates(e *env) map[string]func(ref string) error {
 		},
 		"update-under-another-lock": func(ref string) error {
 			l := e.Acquire(e.B, ref+"-fence")
-			return e.SendUpdate(e.B, refdbdriver.UpdateRequest{Fence: l.Fence(), Updates: []refdbdriver.Update{suite.Move(ref, "", v1)}})
+			return e.SendUpdate(e.B, driver.UpdateRequest{Fence: l.Fence(), Updates: []driver.Update{suite.Move(ref, "", v1)}})
 		},
 		"update-that-releases-another-lock": func(ref string) error {
 			l := e.Acquire(e.B, ref+"-fence")
-			return e.SendUpdate(e.B, refdbdriver.UpdateRequest{Fence: l.Releasing(), Updates: []refdbdriver.Update{suite.Move(ref, "", v1)}})
+			return e.SendUpdate(e.B, driver.UpdateRequest{Fence: l.Releasing(), Updates: []driver.Update{suite.Move(ref, "", v1)}})
 		},
 	}
 }
@@ -380,17 +381,17 @@ const turn = 20 * time.Second
 type waiter struct {
 	process
 	e *env
-	refdbdriver.Waiter
+	driver.Waiter
 }
 
 // notified returns a waiter of p that has a channel, so that locks are reserved for it.
 func notified(e *env, p process) *waiter {
-	return &waiter{p, e, refdbdriver.Waiter{ID: rand.Text(), Channel: rand.Text(), Turn: turn}}
+	return &waiter{p, e, driver.Waiter{ID: rand.Text(), Channel: rand.Text(), Turn: turn}}
 }
 
 // polling returns a waiter of p that has no channel: it polls.
 func polling(e *env, p process) *waiter {
-	return &waiter{p, e, refdbdriver.Waiter{ID: rand.Text(), Turn: turn}}
+	return &waiter{p, e, driver.Waiter{ID: rand.Text(), Turn: turn}}
 }
 
 func (q *waiter) tryAcquire(refs ...string) (lock, error) {
@@ -404,7 +405,7 @@ func (q *waiter) tryAcquire(refs ...string) (lock, error) {
 }
 
 // refused checks that q is refused the locks on refs, by exactly the locks on those of by.
-func (q *waiter) refused(refs []string, by ...string) []refdbdriver.LockInfo {
+func (q *waiter) refused(refs []string, by ...string) []driver.LockInfo {
 	q.e.Helper()
 	_, err := q.tryAcquire(refs...)
 	return q.e.WantHolders(err, by...)
@@ -428,7 +429,7 @@ func (q *waiter) acquire(refs ...string) lock {
 func (q *waiter) giveUp(refs ...string) {
 	q.e.Helper()
 	q.e.Must(suite.Retry(func() error {
-		return q.Abandon(q.e.Context(), refdbdriver.AbandonRequest{Project: q.e.Project, Refs: refs, Owner: q.Owner, Waiter: q.ID})
+		return q.Abandon(q.e.Context(), driver.AbandonRequest{Project: q.e.Project, Refs: refs, Owner: q.Owner, Waiter: q.ID})
 	}))
 }
 
@@ -436,7 +437,7 @@ func (q *waiter) giveUp(refs ...string) {
 func (q *waiter) wantReserved(ref string) {
 	q.e.Helper()
 	row := q.e.Row(ref)
-	if left := turnLeft(q.e, ref); row.Owner != refdbdriver.ReservedFor(q.Owner) || left <= 0 || left > q.Turn {
+	if left := turnLeft(q.e, ref); row.Owner != driver.ReservedFor(q.Owner) || left <= 0 || left > q.Turn {
 		q.e.Errorf("the row of %s is %+v, for %v", ref, row, left)
 	}
 	if h := q.e.Refused(q.e.B, ref); len(h) != 1 || !h[0].Reserved() {
@@ -463,7 +464,7 @@ func endTurn(e *env, ref string) {
 // releaseWithNext releases l, with a waiter that is to get it next.
 func releaseWithNext(e *env, next *waiter, l lock) {
 	e.Helper()
-	got, err := e.SendRelease(next.process, refdbdriver.ReleaseRequest{Project: l.Project, Refs: l.Refs(), Owner: l.Owner, Token: l.Token, Next: next.Waiter})
+	got, err := e.SendRelease(next.process, driver.ReleaseRequest{Project: l.Project, Refs: l.Refs(), Owner: l.Owner, Token: l.Token, Next: next.Waiter})
 	e.Must(err)
 	if len(got.Missing) != 0 {
 		e.Errorf("%q were missing", got.Missing)

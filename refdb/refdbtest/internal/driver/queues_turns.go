@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -38,7 +38,7 @@ func keptRows() []row {
 				endTurn(e, ref)
 				e.DB.TakeOver(e, e.Project, ref, gerrit)
 				e.DB.Age(e, e.Project, ref, time.Second)
-				if h := e.Refused(e.B, ref); h[0].Owner != gerrit || h[0].StaleAfter != refdbdriver.DefaultStaleAfter {
+				if h := e.Refused(e.B, ref); h[0].Owner != gerrit || h[0].StaleAfter != driver.DefaultStaleAfter {
 					e.Errorf("refused by %+v", h)
 				}
 				e.WantHolders(e.Update(e.B, suite.Move(ref, "", v1)), ref)
@@ -126,7 +126,7 @@ func keptRows() []row {
 				e.Release(e.A, l)
 				e.Must(update(ref))
 				from, to := v1, v2
-				for range refdbdriver.MaxPassed {
+				for range driver.MaxPassed {
 					l = e.Acquire(e.A, ref)
 					e.Release(e.A, l)
 					if e.Row(ref).Idle() {
@@ -147,7 +147,7 @@ func keptRows() []row {
 			e.Release(e.A, l)
 			endTurn(e, refA)
 			e.Must(e.Update(e.B, suite.Move(refA, "", v1)))
-			for range refdbdriver.MaxPassed {
+			for range driver.MaxPassed {
 				e.Release(e.A, e.Acquire(e.A, refA))
 			}
 			second.wantReserved(refA)
@@ -160,10 +160,10 @@ func keptRows() []row {
 			if missing := e.Release(e.A, l); !slices.Equal(missing, []string{refA}) {
 				e.Errorf("missing at the second release: %q", missing)
 			}
-			if got := e.Beat(e.A, l.IDs()...); got[0] != refdbdriver.BeatLost {
+			if got := e.Beat(e.A, l.IDs()...); got[0] != driver.BeatLost {
 				e.Errorf("the beat says %v", got)
 			}
-			e.WantLost(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Fence: l.Fence(), Updates: []refdbdriver.Update{suite.Move(refA, "", v1)}}), refA)
+			e.WantLost(e.SendUpdate(e.A, driver.UpdateRequest{Fence: l.Fence(), Updates: []driver.Update{suite.Move(refA, "", v1)}}), refA)
 			if got := e.Purge(e.A, suite.Standing(l.IDs()...)...); got[0] {
 				e.Error("it was purged as the lock before")
 			}
@@ -179,9 +179,9 @@ func keptRows() []row {
 			e.WantHolders(e.Update(e.B, suite.Move(refA, "", v1)), refA)
 			_, err := e.TryPrepare(e.B, suite.Move(refA, "", v1))
 			e.WantHolders(err, refA)
-			_, err = e.B.Remove(e.Context(), refdbdriver.RemoveRequest{Project: e.Project, Limit: 10})
+			_, err = e.B.Remove(e.Context(), driver.RemoveRequest{Project: e.Project, Limit: 10})
 			e.WantHolders(err, refA)
-			page, err := e.B.Locks(e.Context(), refdbdriver.LockQuery{LockFilter: refdbdriver.LockFilter{Project: e.Project}, Limit: 10})
+			page, err := e.B.Locks(e.Context(), driver.LockQuery{LockFilter: driver.LockFilter{Project: e.Project}, Limit: 10})
 			e.Must(err)
 			if len(page.Locks) != 1 || !page.Locks[0].Reserved() {
 				e.Fatalf("listed are %+v", page.Locks)
@@ -223,7 +223,7 @@ func keptRows() []row {
 			e.WantHolders(err, refB)
 			_, err = e.TryPrepare(e.B, suite.Move(refA, "", v1), suite.Move(refB, "", v1))
 			e.WantHolders(err, refB)
-			_, err = e.B.Remove(e.Context(), refdbdriver.RemoveRequest{Project: e.Project, Limit: 10})
+			_, err = e.B.Remove(e.Context(), driver.RemoveRequest{Project: e.Project, Limit: 10})
 			e.WantHolders(err, refB)
 		}},
 		{"the queue of a stale lock stays with whoever takes that over", func(e *env) {
@@ -272,7 +272,8 @@ func keptRows() []row {
 	}
 }
 
-// A waiter for several refs gets all of them in its turn, and keeps none of them from others for long.
+// A waiter for several refs gets all of them in its turn, and keeps none of them from others for
+// long.
 func severalRefsRows() []row {
 	ab := []string{refA, refB}
 	return []row{
@@ -300,7 +301,7 @@ func severalRefsRows() []row {
 			a, b := e.Acquire(e.A, refA), e.Acquire(e.A, refB)
 			q := notified(e, e.B)
 			q.wait(refA, refB)
-			for n := 0; n < refdbdriver.MaxPassed; n += 2 {
+			for n := 0; n < driver.MaxPassed; n += 2 {
 				other := notified(e, e.A)
 				other.wait(refA)
 				e.Release(e.A, a)
@@ -334,7 +335,7 @@ func severalRefsRows() []row {
 		{"what is kept for one who can't take it, and nobody else waits for, is free, MaxPassed times", suite.Long(func(e *env) {
 			a, b := e.Acquire(e.A, refA), e.Acquire(e.A, refB)
 			q := notified(e, e.B)
-			for n := range refdbdriver.MaxPassed {
+			for n := range driver.MaxPassed {
 				q.wait(refA, refB)
 				e.Release(e.A, a)
 				q.refused(ab, refB)
@@ -406,7 +407,7 @@ func severalRefsRows() []row {
 			first.wait(refA, refB)
 			second.wait(refA, refB)
 			e.Release(e.A, a)
-			for range refdbdriver.MaxPassed {
+			for range driver.MaxPassed {
 				first.refused(ab, refB)
 				second.wantReserved(refA)
 				second.refused(ab, refB)

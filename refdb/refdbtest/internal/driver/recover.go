@@ -5,7 +5,7 @@ import (
 	"strings"
 	"sync"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -14,7 +14,7 @@ func recoverRows() []row {
 	return []row{
 		{"a recovery waits for the witnesses, but for those it goes without", suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w", "site-x")
-			e.Report(refdbdriver.Report{Witness: "site-x", Missing: []refdbdriver.Known{e.Known("op1", refA, "", v1)}})
+			e.Report(driver.Report{Witness: "site-x", Missing: []driver.Known{e.Known("op1", refA, "", v1)}})
 			e.Restart()
 			for _, without := range [][]string{nil, {"site-v"}, {"site-v", "nobody"}} {
 				answer, decided := e.RecoverOnce(e.A, suite.RecoverRequest(without...))
@@ -23,11 +23,11 @@ func recoverRows() []row {
 				}
 			}
 			e.WantRefs(nil)
-			e.Report(refdbdriver.Report{Witness: "site-x", Missing: []refdbdriver.Known{e.Known("op1", refA, "", v1)}})
+			e.Report(driver.Report{Witness: "site-x", Missing: []driver.Known{e.Known("op1", refA, "", v1)}})
 			if got := e.Recover(suite.RecoverRequest("site-v", "site-w")); strings.Join(got, "; ") != "op1 again" {
 				e.Errorf("decided %q", got)
 			}
-			e.WantRefs(map[string]refdbdriver.Value{refA: v1})
+			e.WantRefs(map[string]driver.Value{refA: v1})
 			e.WantWritable(true)
 			for _, w := range e.Admission().Witnesses {
 				if w.Without != (w.Name != "site-x") {
@@ -37,13 +37,13 @@ func recoverRows() []row {
 		})},
 		{"lost changes are written again in the order of their values, one of a ref in a step", suite.Alone(func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refB, "", v1)))
-			e.Report(refdbdriver.Report{Witness: "site-w", Missing: []refdbdriver.Known{
-				e.Known("op3", refA, v1, v2), e.Known("op1", refA, v2, v3), e.Known("op2", refA, "", v1), e.Known("op4", refB, v1, refdbdriver.Deleted), e.Known("op2", refC, refdbdriver.Deleted, v1),
+			e.Report(driver.Report{Witness: "site-w", Missing: []driver.Known{
+				e.Known("op3", refA, v1, v2), e.Known("op1", refA, v2, v3), e.Known("op2", refA, "", v1), e.Known("op4", refB, v1, driver.Deleted), e.Known("op2", refC, driver.Deleted, v1),
 			}})
 			if got := strings.Join(e.Recover(suite.RecoverRequest()), "; "); got != "op2 again, op2 again, op4 again; op3 again; op1 again" {
 				e.Errorf("decided %s", got)
 			}
-			e.WantRefs(map[string]refdbdriver.Value{refA: v3, refB: refdbdriver.Deleted, refC: v1})
+			e.WantRefs(map[string]driver.Value{refA: v3, refB: driver.Deleted, refC: v1})
 			for _, ref := range []string{refA, refC} {
 				for _, c := range e.ReadLog(ref) {
 					if c.Owner != "site-w/1" || c.By != asker || !strings.HasPrefix(c.Op, "op") {
@@ -54,11 +54,11 @@ func recoverRows() []row {
 			if got := suite.SaidAll(e.ReadLog(refA)); got != "a ->1, a 1>2, a 2>3" {
 				e.Errorf("the log says %s", got)
 			}
-			e.WantMissing("", "", e.Known("op1", refA, v2, v3), e.Known("op2", refA, "", v1), e.Known("op4", refB, v1, refdbdriver.Deleted))
+			e.WantMissing("", "", e.Known("op1", refA, v2, v3), e.Known("op2", refA, "", v1), e.Known("op4", refB, v1, driver.Deleted))
 			e.WantLostChanges(false, "")
 		})},
 		{"a step writes no more refs than its limit", suite.Long(suite.Alone(func(e *env) {
-			e.Report(refdbdriver.Report{Witness: "site-w", Missing: []refdbdriver.Known{
+			e.Report(driver.Report{Witness: "site-w", Missing: []driver.Known{
 				e.Known("op1", refA, "", v1), e.Known("op2", refA, v1, v2), e.Known("op3", refB, "", v1), e.Known("op4", refC, "", v1),
 			}})
 			r := suite.RecoverRequest()
@@ -66,22 +66,22 @@ func recoverRows() []row {
 			if got := strings.Join(e.Recover(r), "; "); got != "op1 again, op3 again; op2 again, op4 again" {
 				e.Errorf("decided %s", got)
 			}
-			e.WantRefs(map[string]refdbdriver.Value{refA: v2, refB: v1, refC: v1})
+			e.WantRefs(map[string]driver.Value{refA: v2, refB: v1, refC: v1})
 		}))},
 		{"nothing is written between the steps", suite.Alone(func(e *env) {
-			e.Report(refdbdriver.Report{Witness: "site-w", Missing: []refdbdriver.Known{e.Known("op1", refA, "", v1), e.Known("op2", refA, v1, v2)}})
+			e.Report(driver.Report{Witness: "site-w", Missing: []driver.Known{e.Known("op1", refA, "", v1), e.Known("op2", refA, v1, v2)}})
 			if answer, _ := e.RecoverOnce(e.A, suite.RecoverRequest()); answer.Done || answer.Admitted {
 				e.Errorf("%+v", answer)
 			}
 			e.WantWritable(false)
-			e.Report(refdbdriver.Report{Witness: "site-w"})
+			e.Report(driver.Report{Witness: "site-w"})
 			e.WantWritable(false)
 			e.Recover(suite.RecoverRequest())
 			e.WantWritable(true)
 		})},
 		{"a lost removal is made again", suite.Alone(func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
-			e.Report(refdbdriver.Report{Witness: "site-w", Missing: []refdbdriver.Known{e.Known("op1", refA, v1, refdbdriver.Unknown)}})
+			e.Report(driver.Report{Witness: "site-w", Missing: []driver.Known{e.Known("op1", refA, v1, driver.Unknown)}})
 			e.Recover(suite.RecoverRequest())
 			e.WantRefs(nil)
 			log := e.WantLog("a ->1", "a 1>-")
@@ -91,7 +91,7 @@ func recoverRows() []row {
 		})},
 		{"an intent that stands again ends with its change", suite.Alone(func(e *env) {
 			p, kept := e.Prepare(e.A, suite.Move(refA, "", v1)), e.Prepare(e.A, suite.Move(refB, "", v1))
-			e.Report(refdbdriver.Report{Witness: "site-w", Missing: []refdbdriver.Known{e.Known(p.Nonce+"-1", refA, "", v1)}})
+			e.Report(driver.Report{Witness: "site-w", Missing: []driver.Known{e.Known(p.Nonce+"-1", refA, "", v1)}})
 			if got := strings.Join(e.Recover(suite.RecoverRequest()), "; "); got != p.Nonce+"-1 again" {
 				e.Errorf("decided %s", got)
 			}
@@ -100,20 +100,20 @@ func recoverRows() []row {
 			if got := e.Pending(); len(got) != 1 {
 				e.Errorf("pending are %+v", got)
 			}
-			e.WantRefs(map[string]refdbdriver.Value{refA: v1})
+			e.WantRefs(map[string]driver.Value{refA: v1})
 			e.Acquire(e.A, refA)
 		})},
 		{"what contradicts the database is opposed, and changes nothing", suite.Long(suite.Alone(func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			p := e.Prepare(e.A, suite.Move(refB, "", v1))
-			e.Report(refdbdriver.Report{Witness: "site-w", Missing: []refdbdriver.Known{
+			e.Report(driver.Report{Witness: "site-w", Missing: []driver.Known{
 				e.Known("op1", refA, v2, v3), e.Known("op2", refB, "", v2),
-				e.KnownIntent("op3", refC, "", v1, refdbdriver.MoveUnknown), e.KnownIntent("op4", refD, v1, v2, refdbdriver.MoveMade),
+				e.KnownIntent("op3", refC, "", v1, driver.MoveUnknown), e.KnownIntent("op4", refD, v1, v2, driver.MoveMade),
 			}})
 			if got := strings.Join(e.Recover(suite.RecoverRequest()), "; "); got != "op1 opposed, op2 opposed, op3 opposed, op4 opposed" {
 				e.Errorf("decided %s", got)
 			}
-			e.WantRefs(map[string]refdbdriver.Value{refA: v1})
+			e.WantRefs(map[string]driver.Value{refA: v1})
 			e.WantIntended(p)
 			e.WantLostChanges(false, "")
 			e.WantLostChanges(true, "op1 opposed, op2 opposed, op3 opposed, op4 opposed")
@@ -122,27 +122,27 @@ func recoverRows() []row {
 		{"of two lost changes that found the same value the earlier one is written, the other is opposed", suite.Long(suite.Alone(func(e *env) {
 			first, second := e.Known("op2", refA, "", v1), e.Known("op1", refA, "", v2)
 			second.At = first.At.Add(1000)
-			e.Report(refdbdriver.Report{Witness: "site-w", Missing: []refdbdriver.Known{second, first}})
+			e.Report(driver.Report{Witness: "site-w", Missing: []driver.Known{second, first}})
 			if got := strings.Join(e.Recover(suite.RecoverRequest()), "; "); got != "op2 again; op1 opposed" {
 				e.Errorf("decided %s", got)
 			}
-			e.WantRefs(map[string]refdbdriver.Value{refA: v1})
+			e.WantRefs(map[string]driver.Value{refA: v1})
 		}))},
 		{"a lost intent is written if its move was made, and dropped if it was not", suite.Long(suite.Alone(func(e *env) {
-			e.Report(refdbdriver.Report{Witness: "site-w", Missing: []refdbdriver.Known{
-				e.KnownIntent("op1", refA, "", v1, refdbdriver.MoveMade), e.KnownIntent("op2", refB, "", v1, refdbdriver.MoveUnmade),
+			e.Report(driver.Report{Witness: "site-w", Missing: []driver.Known{
+				e.KnownIntent("op1", refA, "", v1, driver.MoveMade), e.KnownIntent("op2", refB, "", v1, driver.MoveUnmade),
 			}})
 			if got := strings.Join(e.Recover(suite.RecoverRequest()), "; "); got != "op1 again, op2 dropped" {
 				e.Errorf("decided %s", got)
 			}
-			e.WantRefs(map[string]refdbdriver.Value{refA: v1})
+			e.WantRefs(map[string]driver.Value{refA: v1})
 			e.WantNone()
-			e.WantMissing("", "", e.KnownIntent("op1", refA, "", v1, refdbdriver.MoveMade), e.KnownIntent("op2", refB, "", v1, refdbdriver.MoveUnmade))
+			e.WantMissing("", "", e.KnownIntent("op1", refA, "", v1, driver.MoveMade), e.KnownIntent("op2", refB, "", v1, driver.MoveUnmade))
 		}))},
 		{"the new epoch begins before what was written again", suite.Alone(func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			before := e.Complete()
-			e.Report(refdbdriver.Report{Witness: "site-w", Missing: []refdbdriver.Known{e.Known("op1", refA, v1, v2), e.Known("op2", refA, v2, v3)}})
+			e.Report(driver.Report{Witness: "site-w", Missing: []driver.Known{e.Known("op1", refA, v1, v2), e.Known("op2", refA, v2, v3)}})
 			e.Recover(suite.RecoverRequest())
 			s := e.History()
 			if len(s.Epochs) != 2 {
@@ -175,25 +175,25 @@ func recoverRows() []row {
 			e.Recover(suite.RecoverRequest())
 			e.WantFree(refA)
 			e.WantIntended(p)
-			e.WantLost(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Updates: []refdbdriver.Update{suite.Move(refA, "", v1)}, Fence: l.Fence()}), refA)
-			if next := e.Acquire(e.A, refA); next.Token <= refdbdriver.TokenOf(now) || next.Token <= l.Token {
+			e.WantLost(e.SendUpdate(e.A, driver.UpdateRequest{Updates: []driver.Update{suite.Move(refA, "", v1)}, Fence: l.Fence()}), refA)
+			if next := e.Acquire(e.A, refA); next.Token <= driver.TokenOf(now) || next.Token <= l.Token {
 				e.Errorf("the token is %s, the recovery was after %s", next.Token.Time(), now)
 			}
 			e.Must(e.Finish(e.B, p))
 		})},
 		{"two recoveries at once are one", suite.Alone(func(e *env) {
-			var known []refdbdriver.Known
+			var known []driver.Known
 			for _, ref := range []string{refA, refB, refC} {
 				known = append(known, e.Known("op1", ref, "", v1), e.Known("op2", ref, v1, v2))
 			}
-			e.Report(refdbdriver.Report{Witness: "site-w", Missing: known})
+			e.Report(driver.Report{Witness: "site-w", Missing: known})
 			var wait sync.WaitGroup
 			for i, p := range []process{e.A, e.B} {
 				r := suite.RecoverRequest()
 				r.Epoch, r.Limit = []string{"epoch-a", "epoch-b"}[i], 1
 				wait.Go(func() {
 					for range 20 {
-						var answer refdbdriver.Recovered
+						var answer driver.Recovered
 						if err := suite.Retry(func() (err error) {
 							answer, err = p.Recover(e.Context(), r)
 							return err
@@ -209,7 +209,7 @@ func recoverRows() []row {
 			}
 			wait.Wait()
 			e.Notice()
-			e.WantRefs(map[string]refdbdriver.Value{refA: v2, refB: v2, refC: v2})
+			e.WantRefs(map[string]driver.Value{refA: v2, refB: v2, refC: v2})
 			if s := e.History(); len(s.Epochs) != 2 {
 				e.Errorf("%+v", s.Epochs)
 			}

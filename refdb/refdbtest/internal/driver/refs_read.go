@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -49,7 +49,7 @@ func listRows() []row {
 	return []row{
 		{"refs come in the order of their bytes", func(e *env) {
 			e.Store(sortedNames())
-			if got := e.Names(refdbdriver.RefQuery{}); !slices.Equal(got, sortedNames()) {
+			if got := e.Names(driver.RefQuery{}); !slices.Equal(got, sortedNames()) {
 				e.Errorf("got %q", got)
 			}
 		}},
@@ -59,7 +59,7 @@ func listRows() []row {
 			prefixes := []string{"", "H", "h", "refs/", "refs", "refs/heads/nothing", "refs/heads/A%", `refs/heads/a\`, "refs/heads/\U0010FFFF\U0010FFFF", "refs/tags/aa"}
 			for _, prefix := range append(prefixes, all...) {
 				want := slices.DeleteFunc(slices.Clone(all), func(n string) bool { return !strings.HasPrefix(n, prefix) })
-				if got := e.Names(refdbdriver.RefQuery{Prefix: prefix}); !slices.Equal(got, want) {
+				if got := e.Names(driver.RefQuery{Prefix: prefix}); !slices.Equal(got, want) {
 					e.Errorf("prefix %q: got %q, want %q", prefix, got, want)
 				}
 			}
@@ -71,7 +71,7 @@ func listRows() []row {
 			for _, after := range append(afters, all...) {
 				for _, prefix := range []string{"", "refs/heads/a"} {
 					want := slices.DeleteFunc(slices.Clone(all), func(n string) bool { return n <= after || !strings.HasPrefix(n, prefix) })
-					if got := e.Names(refdbdriver.RefQuery{Prefix: prefix, After: after}); !slices.Equal(got, want) {
+					if got := e.Names(driver.RefQuery{Prefix: prefix, After: after}); !slices.Equal(got, want) {
 						e.Errorf("prefix %q after %q: got %q, want %q", prefix, after, got, want)
 					}
 				}
@@ -81,17 +81,17 @@ func listRows() []row {
 			all := sortedNames()
 			e.Store(all)
 			for _, size := range []int{1, 2, 7, len(all) - 1, len(all), len(all) + 1} {
-				if got := e.Names(refdbdriver.RefQuery{Limit: size}); !slices.Equal(got, all) {
+				if got := e.Names(driver.RefQuery{Limit: size}); !slices.Equal(got, all) {
 					e.Errorf("pages of %d: got %q", size, got)
 				}
 			}
 		}},
 		{"tombstones are left out unless asked for, and hide nothing that comes after them", func(e *env) {
 			var alive, all []string
-			var updates []refdbdriver.Update
+			var updates []driver.Update
 			for i := range 12 {
 				name := fmt.Sprintf("refs/heads/%02d", i)
-				value := []refdbdriver.Value{refdbdriver.Deleted, v1, refdbdriver.Deleted256}[i%3]
+				value := []driver.Value{driver.Deleted, v1, driver.Deleted256}[i%3]
 				updates = append(updates, suite.Move(name, "", value))
 				all = append(all, name)
 				if value == v1 {
@@ -100,10 +100,10 @@ func listRows() []row {
 			}
 			e.Must(e.Update(e.A, updates...))
 			for _, size := range []int{1, 2, 3, 5} {
-				if got := e.Names(refdbdriver.RefQuery{Limit: size}); !slices.Equal(got, alive) {
+				if got := e.Names(driver.RefQuery{Limit: size}); !slices.Equal(got, alive) {
 					e.Errorf("pages of %d without tombstones: %q, want %q", size, got, alive)
 				}
-				if got := e.Names(refdbdriver.RefQuery{Limit: size, Deleted: true}); !slices.Equal(got, all) {
+				if got := e.Names(driver.RefQuery{Limit: size, Deleted: true}); !slices.Equal(got, all) {
 					e.Errorf("pages of %d with tombstones: %q, want %q", size, got, all)
 				}
 			}
@@ -111,15 +111,15 @@ func listRows() []row {
 		{"a project's refs are its own", func(e *env) {
 			neighbours := []string{"", "/b", "_b", "%", "-", " ", "A", "\U0010FFFF"}
 			for _, n := range neighbours {
-				e.Must(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Project: e.Project + n, Updates: []refdbdriver.Update{suite.Move("refs/of/"+escape(n), "", v1)}}))
+				e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Project: e.Project + n, Updates: []driver.Update{suite.Move("refs/of/"+escape(n), "", v1)}}))
 			}
 			for _, n := range neighbours {
-				if got := e.Names(refdbdriver.RefQuery{Project: e.Project + n}); !slices.Equal(got, []string{"refs/of/" + escape(n)}) {
+				if got := e.Names(driver.RefQuery{Project: e.Project + n}); !slices.Equal(got, []string{"refs/of/" + escape(n)}) {
 					e.Errorf("project %q: got %q", e.Project+n, got)
 				}
 			}
 			for _, none := range []string{strings.ToUpper(e.Project), e.Project[:len(e.Project)-1] + "%", "_" + e.Project[1:]} {
-				if got := e.Names(refdbdriver.RefQuery{Project: none}); len(got) != 0 {
+				if got := e.Names(driver.RefQuery{Project: none}); len(got) != 0 {
 					e.Errorf("project %q: got %q, want none", none, got)
 				}
 			}
@@ -146,7 +146,7 @@ func getRows() []row {
 		}},
 		{"a stored ref comes back, those that are missing don't", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refC, "", v2)))
-			if got, want := suite.ValuesOf(e.Get(refA, refB, refC)), (map[string]refdbdriver.Value{refA: v1, refC: v2}); !maps.Equal(got, want) {
+			if got, want := suite.ValuesOf(e.Get(refA, refB, refC)), (map[string]driver.Value{refA: v1, refC: v2}); !maps.Equal(got, want) {
 				e.Errorf("got %v, want %v", got, want)
 			}
 		}},
@@ -166,22 +166,22 @@ func getRows() []row {
 			}
 		}},
 		{"a deleted ref comes back with the zero ID it was deleted with", func(e *env) {
-			e.Must(e.Update(e.A, suite.Move(refA, "", refdbdriver.Deleted), suite.Move(refB, "", refdbdriver.Deleted256)))
-			want := map[string]refdbdriver.Value{refA: refdbdriver.Deleted, refB: refdbdriver.Deleted256}
+			e.Must(e.Update(e.A, suite.Move(refA, "", driver.Deleted), suite.Move(refB, "", driver.Deleted256)))
+			want := map[string]driver.Value{refA: driver.Deleted, refB: driver.Deleted256}
 			if got := suite.ValuesOf(e.Get(refA, refB)); !maps.Equal(got, want) {
 				e.Errorf("got %v, want %v", got, want)
 			}
 		}},
 		{"the same ref of two projects is two refs", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
-			e.Must(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Project: e.Project + "/x", Updates: []refdbdriver.Update{suite.Move(refA, "", v2)}}))
+			e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Project: e.Project + "/x", Updates: []driver.Update{suite.Move(refA, "", v2)}}))
 			if got := e.GetOne(refA); got.Value != v1 {
 				e.Errorf("got %v", got)
 			}
 		}},
 		{"a ref names the update that wrote it last", func(e *env) {
 			for _, id := range []string{"first", "second"} {
-				e.Must(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Origin: refdbdriver.Origin{ID: id}, Updates: []refdbdriver.Update{suite.Move(refA, "", refdbdriver.Deleted), suite.Move(refB, "", refdbdriver.Deleted)}}))
+				e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Origin: driver.Origin{ID: id}, Updates: []driver.Update{suite.Move(refA, "", driver.Deleted), suite.Move(refB, "", driver.Deleted)}}))
 				for _, r := range e.Get(refA, refB) {
 					if r.Op != id {
 						e.Errorf("%s was written by %q, want %q", r.Name, r.Op, id)
@@ -193,7 +193,7 @@ func getRows() []row {
 			var last time.Time
 			for range 3 {
 				before := e.Now(e.A)
-				e.Must(e.Update(e.A, suite.Move(refA, "", refdbdriver.Deleted)))
+				e.Must(e.Update(e.A, suite.Move(refA, "", driver.Deleted)))
 				after, r := e.Now(e.A), e.GetOne(refA)
 				// Stored times are truncated to microseconds.
 				if r.Time.Before(before.Truncate(time.Microsecond)) || r.Time.After(after) || !r.Time.After(last) {
@@ -221,14 +221,14 @@ func getRows() []row {
 }
 
 func everyValue(e *env) {
-	values := []refdbdriver.Value{
-		v1, v1 + v1[:24], refdbdriver.Deleted, refdbdriver.Deleted256,
+	values := []driver.Value{
+		v1, v1 + v1[:24], driver.Deleted, driver.Deleted256,
 		"ref: refs/heads/main", "0", "1", "-1", "2147483648", "9223372036854775807", "1637000000000",
 		" ", " x ", "x ", "a\nb\r\n\tc", `it's "quoted" \n \\ %s $1 @p ?`, "NULL", "'; --", "日本語 🚀 e\u0301 \u00e9",
-		"{}", "[1]", refdbdriver.Value(strings.Repeat("x", refdbdriver.MaxValueBytes)), refdbdriver.Value(strings.Repeat("ü", refdbdriver.MaxValueBytes/2)),
+		"{}", "[1]", driver.Value(strings.Repeat("x", driver.MaxValueBytes)), driver.Value(strings.Repeat("ü", driver.MaxValueBytes/2)),
 	}
-	var updates []refdbdriver.Update
-	want := make(map[string]refdbdriver.Value)
+	var updates []driver.Update
+	want := make(map[string]driver.Value)
 	for i, v := range values {
 		ref := fmt.Sprintf("refs/values/%02d", i)
 		updates = append(updates, suite.Move(ref, "", v))
@@ -242,7 +242,7 @@ func everyValue(e *env) {
 		if u.New.IsDeleted() {
 			continue
 		}
-		e.WantMismatches(e.Update(e.B, suite.Move(u.Ref, u.New+"x", v2)), refdbdriver.Mismatch{Ref: u.Ref, Want: u.New + "x", Have: u.New})
+		e.WantMismatches(e.Update(e.B, suite.Move(u.Ref, u.New+"x", v2)), driver.Mismatch{Ref: u.Ref, Want: u.New + "x", Have: u.New})
 		updates[i] = suite.Move(u.Ref, u.New, v2)
 	}
 	e.Must(e.Update(e.B, updates...))
@@ -251,10 +251,10 @@ func everyValue(e *env) {
 func stateRows() []row {
 	return []row{
 		{"a state is the value and the lock of each ref that has one of them", func(e *env) {
-			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v2), suite.Move("refs/dead", "", refdbdriver.Deleted)))
+			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v2), suite.Move("refs/dead", "", driver.Deleted)))
 			l := e.Acquire(e.A, refB, refC)
 			got := e.States(refA, refB, refC, "refs/dead", "refs/not/there")
-			want := map[string]refdbdriver.Value{refA: v1, refB: v2, refC: refdbdriver.Unknown, "refs/dead": refdbdriver.Deleted}
+			want := map[string]driver.Value{refA: v1, refB: v2, refC: driver.Unknown, "refs/dead": driver.Deleted}
 			if len(got) != len(want) {
 				e.Errorf("got %+v", got)
 			}
@@ -272,7 +272,7 @@ func stateRows() []row {
 		{"stale locks are told too, and those that stand for an intent", func(e *env) {
 			e.Age(e.Acquire(e.A, refA), stale)
 			e.Prepare(e.A, suite.Move(refB, "", v1))
-			e.DB.InsertLock(e, refdbdriver.LockInfo{Project: e.Project, Ref: refC, Owner: gerrit, Age: 15 * time.Second})
+			e.DB.InsertLock(e, driver.LockInfo{Project: e.Project, Ref: refC, Owner: gerrit, Age: 15 * time.Second})
 			got := e.States(refA, refB, refC)
 			if l := got[refA].Lock; l == nil || !l.Stale() || l.Age < stale {
 				e.Errorf("got %+v", l)
@@ -280,7 +280,7 @@ func stateRows() []row {
 			if l := got[refB].Lock; l == nil || !l.Intended() || l.Stale() {
 				e.Errorf("got %+v", l)
 			}
-			if l := got[refC].Lock; l == nil || l.StaleAfter != refdbdriver.DefaultStaleAfter || l.Owner != "gerrit" || l.Age < 15*time.Second {
+			if l := got[refC].Lock; l == nil || l.StaleAfter != driver.DefaultStaleAfter || l.Owner != "gerrit" || l.Age < 15*time.Second {
 				e.Errorf("got %+v", l)
 			}
 		}},
@@ -290,7 +290,7 @@ func stateRows() []row {
 				r.Project += p
 				_, err := e.SendPrepare(e.A, r)
 				e.Must(err)
-				e.Must(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Project: e.Project + p, Updates: []refdbdriver.Update{suite.Move(refB, "", v1)}}))
+				e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Project: e.Project + p, Updates: []driver.Update{suite.Move(refB, "", v1)}}))
 			}
 			if got := e.States(refA, refB); len(got) != 0 {
 				e.Errorf("got %+v", got)
@@ -319,7 +319,7 @@ func stateRows() []row {
 				e.Errorf("got %d states of %d", len(got), len(names))
 			}
 			for i, name := range names {
-				if s := got[name]; (s.Lock != nil) != (i < len(names)/2) || (s.Value != refdbdriver.Unknown) != (i >= len(names)/4) {
+				if s := got[name]; (s.Lock != nil) != (i < len(names)/2) || (s.Value != driver.Unknown) != (i >= len(names)/4) {
 					e.Fatalf("%s is %+v", name, s)
 				}
 			}

@@ -8,24 +8,24 @@ import (
 	"strings"
 	"time"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
 // absent are the values that stand for a ref that is not there.
-func absent() []refdbdriver.Value {
-	return []refdbdriver.Value{refdbdriver.Unknown, refdbdriver.Deleted, refdbdriver.Deleted256}
+func absent() []driver.Value {
+	return []driver.Value{driver.Unknown, driver.Deleted, driver.Deleted256}
 }
 
 func updateRows() []row {
 	return []row{
 		{"P6 refs are created, moved and deleted together", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1)))
-			e.Must(e.Update(e.A, suite.Move(refA, v1, v2), suite.Move(refB, v1, refdbdriver.Deleted), suite.Move(refC, "", v3)))
-			e.WantRefs(map[string]refdbdriver.Value{refA: v2, refB: refdbdriver.Deleted, refC: v3})
+			e.Must(e.Update(e.A, suite.Move(refA, v1, v2), suite.Move(refB, v1, driver.Deleted), suite.Move(refC, "", v3)))
+			e.WantRefs(map[string]driver.Value{refA: v2, refB: driver.Deleted, refC: v3})
 		}},
 		{"P6 one mismatch stops every update, and all of them are named in order", func(e *env) {
-			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", refdbdriver.Deleted256), suite.Move(refC, "", v3)))
+			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", driver.Deleted256), suite.Move(refC, "", v3)))
 			before := e.List(e.Project)
 			err := e.Update(e.B,
 				suite.Move("HEAD", "", v1),    // matches, but is not to be created
@@ -37,10 +37,10 @@ func updateRows() []row {
 				suite.Move("refs/zz", v3, v1), // unknown
 			)
 			e.WantMismatches(err,
-				refdbdriver.Mismatch{Ref: refA, Want: v2, Have: v1},
-				refdbdriver.Mismatch{Ref: refB, Want: v1, Have: refdbdriver.Deleted256},
-				refdbdriver.Mismatch{Ref: "refs/x", Want: v1, Have: refdbdriver.Unknown},
-				refdbdriver.Mismatch{Ref: "refs/zz", Want: v3, Have: refdbdriver.Unknown},
+				driver.Mismatch{Ref: refA, Want: v2, Have: v1},
+				driver.Mismatch{Ref: refB, Want: v1, Have: driver.Deleted256},
+				driver.Mismatch{Ref: "refs/x", Want: v1, Have: driver.Unknown},
+				driver.Mismatch{Ref: "refs/zz", Want: v3, Have: driver.Unknown},
 			)
 			after := e.List(e.Project)
 			if len(before) != len(after) {
@@ -56,7 +56,7 @@ func updateRows() []row {
 			for i, old := range absent() {
 				for j, have := range absent() {
 					ref := fmt.Sprintf("refs/heads/%d-%d", i, j)
-					if have != refdbdriver.Unknown {
+					if have != driver.Unknown {
 						e.Must(e.Update(e.A, suite.Move(ref, "", have)))
 					}
 					if err := e.Update(e.B, suite.Move(ref, old, v1)); err != nil {
@@ -71,66 +71,66 @@ func updateRows() []row {
 		{"an absent Old does not match a ref that exists", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			for _, old := range absent() {
-				e.WantMismatches(e.Update(e.B, suite.Move(refA, old, v2)), refdbdriver.Mismatch{Ref: refA, Want: old, Have: v1})
+				e.WantMismatches(e.Update(e.B, suite.Move(refA, old, v2)), driver.Mismatch{Ref: refA, Want: old, Have: v1})
 			}
-			e.WantRefs(map[string]refdbdriver.Value{refA: v1})
+			e.WantRefs(map[string]driver.Value{refA: v1})
 		}},
 		{"an Old that holds something does not match a ref that is unknown or deleted", func(e *env) {
 			for i, have := range absent() {
 				ref := fmt.Sprintf("refs/heads/%d", i)
-				if have != refdbdriver.Unknown {
+				if have != driver.Unknown {
 					e.Must(e.Update(e.A, suite.Move(ref, "", have)))
 				}
-				e.WantMismatches(e.Update(e.B, suite.Move(ref, v1, v2)), refdbdriver.Mismatch{Ref: ref, Want: v1, Have: have})
+				e.WantMismatches(e.Update(e.B, suite.Move(ref, v1, v2)), driver.Mismatch{Ref: ref, Want: v1, Have: have})
 			}
-			e.WantRefs(map[string]refdbdriver.Value{"refs/heads/1": refdbdriver.Deleted, "refs/heads/2": refdbdriver.Deleted256})
+			e.WantRefs(map[string]driver.Value{"refs/heads/1": driver.Deleted, "refs/heads/2": driver.Deleted256})
 		}},
 		{"a wrong Old leaves the ref alone and says what it holds", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
-			e.WantMismatches(e.Update(e.B, suite.Move(refA, v2, v3)), refdbdriver.Mismatch{Ref: refA, Want: v2, Have: v1})
-			e.WantRefs(map[string]refdbdriver.Value{refA: v1})
+			e.WantMismatches(e.Update(e.B, suite.Move(refA, v2, v3)), driver.Mismatch{Ref: refA, Want: v2, Have: v1})
+			e.WantRefs(map[string]driver.Value{refA: v1})
 		}},
 		{"values are compared by bytes", func(e *env) {
-			for i, v := range []refdbdriver.Value{"abcdef", "caf\u00e9", "x "} {
+			for i, v := range []driver.Value{"abcdef", "caf\u00e9", "x "} {
 				ref := fmt.Sprintf("refs/heads/%d", i)
 				e.Must(e.Update(e.A, suite.Move(ref, "", v)))
-				other := []refdbdriver.Value{"ABCDEF", "cafe\u0301", "x"}[i]
-				e.WantMismatches(e.Update(e.B, suite.Move(ref, other, v1)), refdbdriver.Mismatch{Ref: ref, Want: other, Have: v})
+				other := []driver.Value{"ABCDEF", "cafe\u0301", "x"}[i]
+				e.WantMismatches(e.Update(e.B, suite.Move(ref, other, v1)), driver.Mismatch{Ref: ref, Want: other, Have: v})
 			}
 		}},
 		{"a deleted ref keeps its row, and is created again from zero", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
-			e.Must(e.Update(e.A, suite.Move(refA, v1, refdbdriver.Deleted)))
-			e.WantRefs(map[string]refdbdriver.Value{refA: refdbdriver.Deleted})
-			e.Must(e.Update(e.A, suite.Move(refA, refdbdriver.Deleted, v2)))
-			e.WantRefs(map[string]refdbdriver.Value{refA: v2})
+			e.Must(e.Update(e.A, suite.Move(refA, v1, driver.Deleted)))
+			e.WantRefs(map[string]driver.Value{refA: driver.Deleted})
+			e.Must(e.Update(e.A, suite.Move(refA, driver.Deleted, v2)))
+			e.WantRefs(map[string]driver.Value{refA: v2})
 		}},
 		{"a ref that never existed can be deleted, which leaves a tombstone", func(e *env) {
-			e.Must(e.Update(e.A, suite.Move(refA, "", refdbdriver.Deleted)))
-			e.WantRefs(map[string]refdbdriver.Value{refA: refdbdriver.Deleted})
+			e.Must(e.Update(e.A, suite.Move(refA, "", driver.Deleted)))
+			e.WantRefs(map[string]driver.Value{refA: driver.Deleted})
 		}},
 		{"moving a ref to what it holds is an update too", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
-			e.Must(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Origin: refdbdriver.Origin{ID: "again"}, Updates: []refdbdriver.Update{suite.Move(refA, v1, v1)}}))
+			e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Origin: driver.Origin{ID: "again"}, Updates: []driver.Update{suite.Move(refA, v1, v1)}}))
 			if got := e.GetOne(refA); got.Value != v1 || got.Op != "again" {
 				e.Errorf("got %+v", got)
 			}
 		}},
 		{"adopting takes any Old of an unknown ref", func(e *env) {
-			e.Must(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Adopt: true, Updates: []refdbdriver.Update{suite.Move(refA, v1, v2), suite.Move(refB, "", v1), suite.Move(refC, v1, refdbdriver.Deleted)}}))
-			e.WantRefs(map[string]refdbdriver.Value{refA: v2, refB: v1, refC: refdbdriver.Deleted})
+			e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Adopt: true, Updates: []driver.Update{suite.Move(refA, v1, v2), suite.Move(refB, "", v1), suite.Move(refC, v1, driver.Deleted)}}))
+			e.WantRefs(map[string]driver.Value{refA: v2, refB: v1, refC: driver.Deleted})
 		}},
 		{"adopting does not take a wrong Old of a ref that has a row", func(e *env) {
-			e.Must(e.Update(e.A, suite.Move(refA, "", refdbdriver.Deleted), suite.Move(refB, "", v1)))
-			err := e.SendUpdate(e.A, refdbdriver.UpdateRequest{Adopt: true, Updates: []refdbdriver.Update{suite.Move(refA, v1, v2), suite.Move(refB, v2, v3), suite.Move(refC, v1, v2)}})
+			e.Must(e.Update(e.A, suite.Move(refA, "", driver.Deleted), suite.Move(refB, "", v1)))
+			err := e.SendUpdate(e.A, driver.UpdateRequest{Adopt: true, Updates: []driver.Update{suite.Move(refA, v1, v2), suite.Move(refB, v2, v3), suite.Move(refC, v1, v2)}})
 			e.WantMismatches(err,
-				refdbdriver.Mismatch{Ref: refA, Want: v1, Have: refdbdriver.Deleted},
-				refdbdriver.Mismatch{Ref: refB, Want: v2, Have: v1})
-			e.WantRefs(map[string]refdbdriver.Value{refA: refdbdriver.Deleted, refB: v1})
+				driver.Mismatch{Ref: refA, Want: v1, Have: driver.Deleted},
+				driver.Mismatch{Ref: refB, Want: v2, Have: v1})
+			e.WantRefs(map[string]driver.Value{refA: driver.Deleted, refB: v1})
 		}},
 		{"an update of one project leaves the same refs of its neighbours alone", func(e *env) {
 			for _, p := range []string{e.Project, e.Project + "/b", e.Project + "_"} {
-				e.Must(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Project: p, Updates: []refdbdriver.Update{suite.Move(refA, "", v1)}}))
+				e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Project: p, Updates: []driver.Update{suite.Move(refA, "", v1)}}))
 			}
 			e.Must(e.Update(e.A, suite.Move(refA, v1, v2)))
 			for _, p := range []string{e.Project + "/b", e.Project + "_"} {
@@ -145,8 +145,8 @@ func updateRows() []row {
 					"nothing": false, "another ref": false, "a deleted ref": false, "a lock on another ref": false, "a stale lock": false,
 					"a ref that exists": true, "a lock": true,
 				} {
-					var updates []refdbdriver.Update
-					want := map[string]refdbdriver.Value{}
+					var updates []driver.Update
+					want := map[string]driver.Value{}
 					for i := range n {
 						ref := fmt.Sprintf("refs/heads/%d/%s/%03d", n, strings.ReplaceAll(what, " ", "-"), i)
 						updates, want[ref] = append(updates, suite.Move(ref, "", v2)), v2
@@ -158,7 +158,7 @@ func updateRows() []row {
 						e.Must(e.Update(e.A, suite.Move(middle+"-", "", v1)))
 						want[middle+"-"] = v1
 					case "a deleted ref":
-						e.Must(e.Update(e.A, suite.Move(first, "", refdbdriver.Deleted)))
+						e.Must(e.Update(e.A, suite.Move(first, "", driver.Deleted)))
 					case "a lock on another ref":
 						l = e.Acquire(e.A, middle+"-")
 					case "a stale lock":
@@ -175,15 +175,15 @@ func updateRows() []row {
 						e.WantFree(last)
 					case what == "a lock":
 						e.WantHolders(err, last)
-						want = map[string]refdbdriver.Value{}
+						want = map[string]driver.Value{}
 					default:
-						e.WantMismatches(err, refdbdriver.Mismatch{Ref: last, Have: v1})
-						want = map[string]refdbdriver.Value{last: v1}
+						e.WantMismatches(err, driver.Mismatch{Ref: last, Have: v1})
+						want = map[string]driver.Value{last: v1}
 					}
 					if what == "a lock" || what == "a lock on another ref" {
 						e.WantLock(l)
 					}
-					got := map[string]refdbdriver.Value{}
+					got := map[string]driver.Value{}
 					for _, r := range e.List(e.Project) {
 						if strings.HasPrefix(r.Name, first[:len(first)-3]) {
 							got[r.Name] = r.Value
@@ -198,7 +198,7 @@ func updateRows() []row {
 		{"an update whose context has ended says so and writes nothing", func(e *env) {
 			ctx, cancel := context.WithCancel(e.Context())
 			cancel()
-			err := e.A.Update(ctx, refdbdriver.UpdateRequest{Project: e.Project, Origin: refdbdriver.Origin{ID: "late"}, Updates: []refdbdriver.Update{suite.Move(refA, "", v1)}})
+			err := e.A.Update(ctx, driver.UpdateRequest{Project: e.Project, Origin: driver.Origin{ID: "late"}, Updates: []driver.Update{suite.Move(refA, "", v1)}})
 			if !errors.Is(err, context.Canceled) {
 				e.Errorf("got %v", err)
 			}
@@ -215,7 +215,7 @@ func mandatoryRows() []row {
 			for _, p := range []process{e.A, e.B} {
 				e.WantHolders(e.Update(p, suite.Move(refA, v1, v2)), refA)
 			}
-			e.WantRefs(map[string]refdbdriver.Value{refA: v1})
+			e.WantRefs(map[string]driver.Value{refA: v1})
 			e.WantLock(l)
 		}},
 		{"a refused update names every holder, stale ones too, and ends none", func(e *env) {
@@ -256,14 +256,14 @@ func mandatoryRows() []row {
 			e.Must(e.Update(e.B, suite.Move(refA, "", v1)))
 			e.WantFree(refA)
 			e.WantLock(l, refB)
-			if got := e.Beat(e.A, l.IDs()...); got[0] != refdbdriver.BeatLost || got[1] != refdbdriver.BeatRenewed {
+			if got := e.Beat(e.A, l.IDs()...); got[0] != driver.BeatLost || got[1] != driver.BeatRenewed {
 				e.Errorf("the holder's beat says %v", got)
 			}
 		}},
 		{"a stale lock stays if the update fails", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			e.Age(l, stale)
-			e.WantMismatches(e.Update(e.B, suite.Move(refA, v1, v2)), refdbdriver.Mismatch{Ref: refA, Want: v1})
+			e.WantMismatches(e.Update(e.B, suite.Move(refA, v1, v2)), driver.Mismatch{Ref: refA, Want: v1})
 			e.WantLock(l)
 		}},
 		{"P3 a lock is judged by what its own holder relies on", func(e *env) {
@@ -278,12 +278,12 @@ func mandatoryRows() []row {
 			e.WantHolders(e.Update(e.B, suite.Move(refB, "", v1)), refB)
 		}},
 		{"a lock of Gerrit's refuses for 30 s", func(e *env) {
-			gerrit := refdbdriver.LockInfo{Project: e.Project, Owner: gerrit, Ref: refA, Age: time.Second}
+			gerrit := driver.LockInfo{Project: e.Project, Owner: gerrit, Ref: refA, Age: time.Second}
 			e.DB.InsertLock(e, gerrit)
 			gerrit.Ref, gerrit.Age = refB, 31*time.Second
 			e.DB.InsertLock(e, gerrit)
 			h := e.WantHolders(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1)), refA, refB)
-			if h[0].Stale() || !h[1].Stale() || h[0].StaleAfter != refdbdriver.DefaultStaleAfter {
+			if h[0].Stale() || !h[1].Stale() || h[0].StaleAfter != driver.DefaultStaleAfter {
 				e.Errorf("got %+v", h)
 			}
 			e.Must(e.Update(e.A, suite.Move(refB, "", v1)))
@@ -299,32 +299,32 @@ func mandatoryRows() []row {
 		{"an advisory update ignores locks and leaves them, stale or fresh", func(e *env) {
 			fresh, old := e.Acquire(e.A, refA), e.Acquire(e.A, refB)
 			e.Age(old, stale)
-			e.Must(e.SendUpdate(e.B, refdbdriver.UpdateRequest{Locks: refdbdriver.AdvisoryLocks, Updates: []refdbdriver.Update{suite.Move(refA, "", v1), suite.Move(refB, "", v1)}}))
-			e.WantRefs(map[string]refdbdriver.Value{refA: v1, refB: v1})
+			e.Must(e.SendUpdate(e.B, driver.UpdateRequest{Locks: driver.AdvisoryLocks, Updates: []driver.Update{suite.Move(refA, "", v1), suite.Move(refB, "", v1)}}))
+			e.WantRefs(map[string]driver.Value{refA: v1, refB: v1})
 			e.WantLock(fresh)
 			e.WantLock(old)
 		}},
 		{"an advisory update still compares", func(e *env) {
 			e.Acquire(e.A, refA)
-			err := e.SendUpdate(e.B, refdbdriver.UpdateRequest{Locks: refdbdriver.AdvisoryLocks, Updates: []refdbdriver.Update{suite.Move(refA, v1, v2)}})
-			e.WantMismatches(err, refdbdriver.Mismatch{Ref: refA, Want: v1})
+			err := e.SendUpdate(e.B, driver.UpdateRequest{Locks: driver.AdvisoryLocks, Updates: []driver.Update{suite.Move(refA, v1, v2)}})
+			e.WantMismatches(err, driver.Mismatch{Ref: refA, Want: v1})
 		}},
 	}
 }
 
 func fenceRows() []row {
-	fenced := func(e *env, p process, l lock, updates ...refdbdriver.Update) error {
-		return e.SendUpdate(p, refdbdriver.UpdateRequest{Fence: l.Fence(), Updates: updates})
+	fenced := func(e *env, p process, l lock, updates ...driver.Update) error {
+		return e.SendUpdate(p, driver.UpdateRequest{Fence: l.Fence(), Updates: updates})
 	}
-	releasing := func(e *env, p process, l lock, updates ...refdbdriver.Update) error {
-		return e.SendUpdate(p, refdbdriver.UpdateRequest{Fence: l.Releasing(), Updates: updates})
+	releasing := func(e *env, p process, l lock, updates ...driver.Update) error {
+		return e.SendUpdate(p, driver.UpdateRequest{Fence: l.Releasing(), Updates: updates})
 	}
 	return []row{
 		{"a fenced update passes its own lock and keeps it", func(e *env) {
 			l := e.Acquire(e.A, refA, refB)
 			e.Must(fenced(e, e.A, l, suite.Move(refA, "", v1), suite.Move(refB, "", v2)))
 			e.Must(fenced(e, e.A, l, suite.Move(refA, v1, v2)))
-			e.WantRefs(map[string]refdbdriver.Value{refA: v2, refB: v2})
+			e.WantRefs(map[string]driver.Value{refA: v2, refB: v2})
 			e.WantLock(l)
 		}},
 		{"P2 a fence whose lock was reclaimed writes nothing", func(e *env) {
@@ -334,7 +334,7 @@ func fenceRows() []row {
 			successor := e.Acquire(e.B, refA)
 			e.WantLost(fenced(e, e.A, l, suite.Move(refA, v1, v2)), refA)
 			e.WantLost(releasing(e, e.A, l, suite.Move(refA, v1, v2)), refA)
-			e.WantRefs(map[string]refdbdriver.Value{refA: v1})
+			e.WantRefs(map[string]driver.Value{refA: v1})
 			e.WantLock(successor)
 		}},
 		{"P2 a fence whose lock was released, even taken again by its owner, writes nothing", func(e *env) {
@@ -353,7 +353,7 @@ func fenceRows() []row {
 			e.Must(e.Update(e.B, suite.Move(refA, "", v1))) // ends the stale lock
 			e.Acquire(e.B, refC)                            // reclaims it
 			e.WantLost(releasing(e, e.A, l, suite.Move(refB, "", v1)), refA, refC)
-			e.WantRefs(map[string]refdbdriver.Value{refA: v1})
+			e.WantRefs(map[string]driver.Value{refA: v1})
 			e.WantLock(l, "HEAD", refB)
 		}},
 		{"P2 a fence whose lock has another owner writes nothing, whatever the token", func(e *env) {
@@ -379,7 +379,7 @@ func fenceRows() []row {
 		{"a lost fence comes before a lock, a lock before a mismatch", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			e.Acquire(e.B, refB)
-			updates := []refdbdriver.Update{suite.Move(refA, v1, v2), suite.Move(refB, v1, v2)}
+			updates := []driver.Update{suite.Move(refA, v1, v2), suite.Move(refB, v1, v2)}
 			e.WantHolders(fenced(e, e.A, l, updates...), refB)
 			e.Release(e.A, l)
 			e.WantLost(fenced(e, e.A, l, updates...), refA)
@@ -388,7 +388,7 @@ func fenceRows() []row {
 		{"a fence need not cover the refs of the update", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			e.Must(fenced(e, e.A, l, suite.Move(refB, "", v1), suite.Move(refC, "", v1)))
-			e.WantRefs(map[string]refdbdriver.Value{refB: v1, refC: v1})
+			e.WantRefs(map[string]driver.Value{refB: v1, refC: v1})
 			e.WantLock(l)
 		}},
 		{"a fence is no pass for the locks of others", func(e *env) {
@@ -407,7 +407,7 @@ func fenceRows() []row {
 		{"a stale foreign lock on an updated ref is ended by a fenced update, and stays if that fails", func(e *env) {
 			l, foreign := e.Acquire(e.A, refA), e.Acquire(e.B, refB)
 			e.Age(foreign, stale)
-			e.WantMismatches(fenced(e, e.A, l, suite.Move(refB, v1, v2)), refdbdriver.Mismatch{Ref: refB, Want: v1})
+			e.WantMismatches(fenced(e, e.A, l, suite.Move(refB, v1, v2)), driver.Mismatch{Ref: refB, Want: v1})
 			e.WantLock(foreign)
 			e.Must(fenced(e, e.A, l, suite.Move(refB, "", v1)))
 			e.WantFree(refB)
@@ -422,36 +422,36 @@ func fenceRows() []row {
 		{"an update that releases ends the whole lock with it", func(e *env) {
 			l, other := e.Acquire(e.A, refA, refB), e.Acquire(e.A, refC)
 			e.Must(releasing(e, e.A, l, suite.Move(refA, "", v1)))
-			e.WantRefs(map[string]refdbdriver.Value{refA: v1})
+			e.WantRefs(map[string]driver.Value{refA: v1})
 			e.WantFree(refA, refB)
 			e.WantLock(other)
 			e.WantLost(fenced(e, e.A, l, suite.Move(refA, v1, v2)), refA, refB)
 		}},
 		{"an update that releases and fails keeps the lock", func(e *env) {
 			l := e.Acquire(e.A, refA, refB)
-			e.WantMismatches(releasing(e, e.A, l, suite.Move(refA, "", v1), suite.Move(refB, v1, v2)), refdbdriver.Mismatch{Ref: refB, Want: v1})
+			e.WantMismatches(releasing(e, e.A, l, suite.Move(refA, "", v1), suite.Move(refB, v1, v2)), driver.Mismatch{Ref: refB, Want: v1})
 			e.WantRefs(nil)
 			e.WantLock(l)
 		}},
 		{"a fenced update compares as any other, and may adopt", func(e *env) {
 			l := e.Acquire(e.A, refA)
-			e.WantMismatches(fenced(e, e.A, l, suite.Move(refA, v1, v2)), refdbdriver.Mismatch{Ref: refA, Want: v1})
-			e.Must(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Fence: l.Fence(), Adopt: true, Updates: []refdbdriver.Update{suite.Move(refA, v1, v2)}}))
-			e.WantRefs(map[string]refdbdriver.Value{refA: v2})
+			e.WantMismatches(fenced(e, e.A, l, suite.Move(refA, v1, v2)), driver.Mismatch{Ref: refA, Want: v1})
+			e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Fence: l.Fence(), Adopt: true, Updates: []driver.Update{suite.Move(refA, v1, v2)}}))
+			e.WantRefs(map[string]driver.Value{refA: v2})
 		}},
 		{"an advisory update with a fence passes the locks of others, not the loss of its own", func(e *env) {
 			l, foreign := e.Acquire(e.A, refA), e.Acquire(e.B, refB)
-			t := refdbdriver.UpdateRequest{Fence: l.Fence(), Locks: refdbdriver.AdvisoryLocks, Updates: []refdbdriver.Update{suite.Move(refB, "", v1)}}
+			t := driver.UpdateRequest{Fence: l.Fence(), Locks: driver.AdvisoryLocks, Updates: []driver.Update{suite.Move(refB, "", v1)}}
 			e.Must(e.SendUpdate(e.A, t))
 			e.Release(e.A, l)
-			t.Updates = []refdbdriver.Update{suite.Move(refB, v1, v2)}
+			t.Updates = []driver.Update{suite.Move(refB, v1, v2)}
 			e.WantLost(e.SendUpdate(e.A, t), refA)
-			e.WantRefs(map[string]refdbdriver.Value{refB: v1})
+			e.WantRefs(map[string]driver.Value{refB: v1})
 			e.WantLock(foreign)
 		}},
 		{"a fence of one project says nothing of the same ref in another", func(e *env) {
 			l := e.Acquire(e.A, refA)
-			err := e.SendUpdate(e.A, refdbdriver.UpdateRequest{Project: e.Project + "/x", Fence: l.Fence(), Updates: []refdbdriver.Update{suite.Move(refA, "", v1)}})
+			err := e.SendUpdate(e.A, driver.UpdateRequest{Project: e.Project + "/x", Fence: l.Fence(), Updates: []driver.Update{suite.Move(refA, "", v1)}})
 			if len(e.List(e.Project+"/x")) != 0 {
 				e.Errorf("wrote under another project's lock: %v", err)
 			}

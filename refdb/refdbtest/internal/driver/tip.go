@@ -5,7 +5,7 @@ import (
 	"math"
 	"sync"
 
-	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
@@ -19,15 +19,15 @@ func tipRows() []row {
 			}
 		}},
 		{"a tip has the last of the project's changes, and those of no other project", func(e *env) {
-			for i, u := range []refdbdriver.Update{suite.Move(refB, "", v1), suite.Move(refA, "", v1), suite.Move(refB, v1, v2), suite.Move(refA, v1, refdbdriver.Deleted)} {
+			for i, u := range []driver.Update{suite.Move(refB, "", v1), suite.Move(refA, "", v1), suite.Move(refB, v1, v2), suite.Move(refA, v1, driver.Deleted)} {
 				e.Must(e.Update([]process{e.A, e.B}[i%2], u))
 				e.WantTip()
 			}
 			for _, other := range []string{e.Project + "/a", "x" + e.Project} {
-				e.Must(e.SendUpdate(e.A, refdbdriver.UpdateRequest{Project: other, Updates: []refdbdriver.Update{suite.Move(refA, "", v1)}}))
+				e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Project: other, Updates: []driver.Update{suite.Move(refA, "", v1)}}))
 			}
 			e.WantTip()
-			e.Remove(refdbdriver.RemoveRequest{Limit: 10})
+			e.Remove(driver.RemoveRequest{Limit: 10})
 			e.WantTip()
 		}},
 		{"a tip says whether an intent of the project is pending", func(e *env) {
@@ -45,7 +45,7 @@ func tipRows() []row {
 			want("none", false)
 			l = e.Prepare(e.B, suite.Move(refA, v1, v2))
 			e.Must(suite.Retry(func() error {
-				_, err := e.B.Resolve(e.Context(), refdbdriver.ResolveRequest{Origin: refdbdriver.Origin{ID: "decide", Owner: e.B.Owner}, Intents: l.IDs(), Decision: refdbdriver.KeepOld})
+				_, err := e.B.Resolve(e.Context(), driver.ResolveRequest{Origin: driver.Origin{ID: "decide", Owner: e.B.Owner}, Intents: l.IDs(), Decision: driver.KeepOld})
 				return err
 			}))
 			want("one that was decided", false)
@@ -74,9 +74,9 @@ func tipRows() []row {
 			e.Must(e.Update(e.A, suite.Move(refA, v1, v2)))
 			before := e.Tip()
 			upto := e.Complete()
-			prune := func(keep int) refdbdriver.Tip {
+			prune := func(keep int) driver.Tip {
 				e.Helper()
-				_, err := e.A.Prune(e.Context(), refdbdriver.PruneRequest{Upto: upto, EvenUnread: math.MinInt64, Keep: keep, Limit: 10})
+				_, err := e.A.Prune(e.Context(), driver.PruneRequest{Upto: upto, EvenUnread: math.MinInt64, Keep: keep, Limit: 10})
 				e.Must(err)
 				return e.Tip()
 			}
@@ -99,9 +99,9 @@ func tipRows() []row {
 			}
 		})},
 		{"a tip and what it depends on are of one moment", suite.Alone(func(e *env) {
-			old := refdbdriver.Unknown
+			old := driver.Unknown
 			for i := range e.Rounds() {
-				to := []refdbdriver.Value{v1, v2}[i%2]
+				to := []driver.Value{v1, v2}[i%2]
 				l := e.Prepare(e.A, suite.Move(refA, old, to))
 				var ending sync.WaitGroup
 				var failed error

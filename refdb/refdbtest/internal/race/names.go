@@ -12,7 +12,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
-// Git can't hold refs/heads/t beside refs/heads/t/x: of two that create them at once one is refused.
+// Git can't hold refs/heads/t beside refs/heads/t/x: of two that create them at once one is
+// refused.
 func nameRows() []row {
 	return []row{
 		{"of two preparations of names that exclude each other one wins, and the other leaves nothing", func(e *env) {
@@ -106,7 +107,8 @@ func nameRows() []row {
 	}
 }
 
-// excluded is true for an ErrLocked or ErrNameConflict and false for nil; any other error fails the row.
+// excluded is true for an ErrLocked or ErrNameConflict and false for nil; any other error fails the
+// row.
 func excluded(e *env, err error) bool {
 	e.Helper()
 	if errors.Is(err, driver.ErrNameConflict) {
@@ -115,7 +117,8 @@ func excluded(e *env, err error) bool {
 	return e.Refusal(err)
 }
 
-// replace creates one of names, and deletes those that exclude it, if they are there. It may be refused.
+// replace creates one of names, and deletes those that exclude it, if they are there. It may be
+// refused.
 func replace(e *env, p process, names []string, n int) error {
 	name := names[(n*5+n/2)%len(names)]
 	values := make(map[string]driver.Value)

@@ -178,7 +178,8 @@ func packRows() []row {
 	})
 }
 
-// useAgainst lets preparations use packs while drop may delete them. If a preparation succeeds its pack is there.
+// useAgainst lets preparations use packs while drop may delete them. If a preparation succeeds its
+// pack is there.
 func useAgainst(e *env, drop func(pack) error) {
 	e.Helper()
 	repeat(e, func(a, b, _ string) {

@@ -76,7 +76,8 @@ func updateRows() []row {
 			})
 			defer writing.Wait()
 			defer close(stop)
-			// A round counts only if there was an update since the last one, so that both sides run.
+			// A round counts only if there was an update since the last one, so that both sides
+			// run.
 			last := driver.Value("0")
 			for changes := 0; changes < e.Rounds(); {
 				select {
@@ -101,7 +102,8 @@ func updateRows() []row {
 			}
 		}},
 		{"P6 every update that succeeded counts, however many there are", func(e *env) {
-			// Each update increments two of three counters: a lost update would be missing in the end.
+			// Each update increments two of three counters: a lost update would be missing in the
+			// end.
 			refs := []string{refA, refB, refC}
 			processes := []process{e.A, e.B, e.Spawn("site-c/3"), e.Spawn("site-d/4")}
 			var won [3]atomic.Int64

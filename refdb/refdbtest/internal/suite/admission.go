@@ -11,8 +11,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// Restart makes the server of the row's database another one, as a restart or a fail-over does. It skips
-// the row where that can't be done.
+// Restart makes the server of the row's database another one, as a restart or a fail-over does. It
+// skips the row where that can't be done.
 func (e *Env) Restart(others ...driver.Driver) {
 	e.Helper()
 	r, ok := e.DB.(restarter)
@@ -23,7 +23,8 @@ func (e *Env) Restart(others ...driver.Driver) {
 	e.Notice(others...)
 }
 
-// Notice has drivers look which server is admitted. One may do so only as often as it checks the schema.
+// Notice has drivers look which server is admitted. One may do so only as often as it checks the
+// schema.
 func (e *Env) Notice(others ...driver.Driver) {
 	e.Helper()
 	for _, d := range append([]driver.Driver{e.A.Driver, e.B.Driver}, others...) {

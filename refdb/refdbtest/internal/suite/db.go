@@ -15,8 +15,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/projects"
 )
 
-// Open returns a DB on a driver of its own, whose locks don't become stale unless o says otherwise. It is closed
-// when the row ends.
+// Open returns a DB on a driver of its own, whose locks don't become stale unless o says otherwise.
+// It is closed when the row ends.
 func (e *Env) Open(o refdb.Options) *refdb.DB {
 	e.Helper()
 	return e.OpenOn(e.DB.Open(e), o)
@@ -52,7 +52,8 @@ func FastHeartbeat() refdb.Options {
 	return refdb.Options{Heartbeat: 20 * time.Millisecond, StaleAfter: time.Hour}
 }
 
-// Hold takes locks through db that are free or stale. It asks again if the answer of a busy machine came too late for the locks to be kept.
+// Hold takes locks through db that are free or stale. It asks again if the answer of a busy machine
+// came too late for the locks to be kept.
 func (e *Env) Hold(db *refdb.DB, refs ...string) *refdb.Lock {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(e.Context(), e.Patience())
@@ -104,8 +105,8 @@ func (e *Env) WantClass(err error, sentinel error, class driver.Class) {
 	}
 }
 
-// Patience is how long to wait for something that must happen: so long that on a slow machine, too, only what
-// never happens takes longer.
+// Patience is how long to wait for something that must happen: so long that on a slow machine, too,
+// only what never happens takes longer.
 func (e *Env) Patience() time.Duration { return patienceOf(e.DB) }
 
 func patienceOf(db Database) time.Duration {
@@ -166,8 +167,9 @@ func (e *Env) Eventually(what string, ok func() bool) {
 	}
 }
 
-// Poll calls ok until it returns true, and reports whether it did before patience is over. The pauses grow to 20 ms, or to
-// the time that ok takes: a database that is asked all the time does little else.
+// Poll calls ok until it returns true, and reports whether it did before patience is over. The
+// pauses grow to 20 ms, or to the time that ok takes: a database that is asked all the time does
+// little else.
 func (e *Env) Poll(ok func() bool) bool {
 	pause := time.Millisecond
 	for deadline := time.Now().Add(e.Patience()); ; pause = min(2*pause, 20*time.Millisecond) {
@@ -258,7 +260,8 @@ func LoseReply(method string) func(Call) error {
 	return OnFirst(method, func(c Call) error { return errors.Join(ErrLost, c.Do()) })
 }
 
-// LoseRequest does not carry out the first call of a method. The caller can't tell it from LoseReply.
+// LoseRequest does not carry out the first call of a method. The caller can't tell it from
+// LoseReply.
 func LoseRequest(method string) func(Call) error {
 	return OnFirst(method, func(Call) error { return ErrLost })
 }

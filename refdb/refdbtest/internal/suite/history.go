@@ -84,14 +84,15 @@ func (e *Env) History() driver.HistoryState {
 	return s
 }
 
-// Complete waits until the changes of the row's project so far are complete, and returns the last position.
+// Complete waits until the changes of the row's project so far are complete, and returns the last
+// position.
 func (e *Env) Complete() driver.Position {
 	e.Helper()
 	return e.CompleteOf(e.ReadLog(""))
 }
 
-// CompleteOf waits until all of changes are complete, and returns the last position. On some databases any open
-// transaction holds that back, other tests' too.
+// CompleteOf waits until all of changes are complete, and returns the last position. On some
+// databases any open transaction holds that back, other tests' too.
 func (e *Env) CompleteOf(changes []driver.Change) driver.Position {
 	e.Helper()
 	last := driver.Position(math.MinInt64)

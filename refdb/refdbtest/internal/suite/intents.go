@@ -70,7 +70,8 @@ func (e *Env) Prepare(p Process, updates ...driver.Update) Preparation {
 	return l
 }
 
-// TryFinish ends intents of l: the refs in done take their new values, those in dropped keep the old.
+// TryFinish ends intents of l: the refs in done take their new values, those in dropped keep the
+// old.
 func (e *Env) TryFinish(p Process, l Preparation, done, dropped []string) error {
 	r := driver.FinishRequest{Project: l.Project, Origin: driver.Origin{ID: rand.Text(), Owner: l.Owner}, Token: l.Token, Dropped: dropped}
 	for _, u := range l.Updates {

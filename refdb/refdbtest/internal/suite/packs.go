@@ -73,14 +73,16 @@ func (e *Env) NewCarried() Pack {
 	return p
 }
 
-// NewLarge makes a pack that one transaction does not delete, as no part could be larger than its parts say they are.
+// NewLarge makes a pack that one transaction does not delete, as no part could be larger than its
+// parts say they are.
 func (e *Env) NewLarge() Pack {
 	p := e.NewPack(slices.Repeat([]int{1}, 130)...)
 	p.large = true
 	return p
 }
 
-// ReadWhole reads all parts of a pack in turn, again and again, until ctx ends. Once a part is gone, all others must be, too.
+// ReadWhole reads all parts of a pack in turn, again and again, until ctx ends. Once a part is
+// gone, all others must be, too.
 func (e *Env) ReadWhole(ctx context.Context, p Pack) error {
 	gone := false
 	for ctx.Err() == nil {

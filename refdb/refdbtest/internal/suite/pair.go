@@ -10,7 +10,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// Alternate returns a database on which each call goes to another instance of the driver than the call before: refdbtest.Alternating.
+// Alternate returns a database on which each call goes to another instance of the driver than the
+// call before: refdbtest.Alternating.
 func Alternate(db Database) Database { return alternating{db} }
 
 type alternating struct{ Database }
@@ -75,7 +76,8 @@ type pair struct {
 	calls   atomic.Uint32
 }
 
-// instances must stay the only thing of that name among what Open embeds: else no type has the method.
+// instances must stay the only thing of that name among what Open embeds: else no type has the
+// method.
 func (p *pair) instances() [2]driver.Driver { return p.drivers }
 
 // next returns the instance that the next call goes to.

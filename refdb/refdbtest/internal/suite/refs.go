@@ -24,7 +24,8 @@ func Creations(refs []string) (updates []driver.Update) {
 	return updates
 }
 
-// SendUpdate sends r through p, its updates sorted, as a driver is promised. It fills in the row's project and a unique ID where r has none.
+// SendUpdate sends r through p, its updates sorted, as a driver is promised. It fills in the row's
+// project and a unique ID where r has none.
 func (e *Env) SendUpdate(p Process, r driver.UpdateRequest) error {
 	r.Updates = slices.SortedFunc(slices.Values(r.Updates), func(a, b driver.Update) int { return strings.Compare(a.Ref, b.Ref) })
 	if r.Project == "" {

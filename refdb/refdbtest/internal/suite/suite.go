@@ -1,5 +1,5 @@
-// Package suite runs the rows of the conformance suite, and has what they share: the environment of a row, and
-// a driver's requests and answers in short.
+// Package suite runs the rows of the conformance suite, and has what they share: the environment of
+// a row, and a driver's requests and answers in short.
 package suite
 
 import (
@@ -30,18 +30,19 @@ type (
 	// futureTimer says whether a row may hold a time in the future. Cloud Spanner
 	// refuses that; a database without the method allows it.
 	futureTimer interface{ FutureTimes() bool }
-	// restarter makes the database's server another one than the one that is admitted and that witnesses have
-	// compared. Rows about that are skipped without it.
+	// restarter makes the database's server another one than the one that is admitted and that
+	// witnesses have compared. Rows about that are skipped without it.
 	restarter interface{ Restart(tb testing.TB) }
-	// patient says how long to wait for something that must happen. It is for databases that are to fail the suite: those
-	// that pass have defaultPatience.
+	// patient says how long to wait for something that must happen. It is for databases that are to
+	// fail the suite: those that pass have defaultPatience.
 	patient interface{ Patience() time.Duration }
 )
 
 // defaultRounds is how often a race is repeated on a database that is no rounder.
 const defaultRounds = 100
 
-// defaultPatience is how long to wait for something that must happen in a database that is not patient.
+// defaultPatience is how long to wait for something that must happen in a database that is not
+// patient.
 const defaultPatience = 5 * time.Minute
 
 // A database with fewer rounds than these is left out by [Long].
@@ -53,8 +54,8 @@ type Topic struct {
 	Rows []Row
 }
 
-// A Row is one behaviour. Its name reads as a sentence. The type has no name of its own, so that packages of rows
-// write {"a name", func} without the names of the fields.
+// A Row is one behaviour. Its name reads as a sentence. The type has no name of its own, so that
+// packages of rows write {"a name", func} without the names of the fields.
 type Row = struct {
 	Name string
 	Run  func(*Env)
