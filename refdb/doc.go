@@ -40,7 +40,7 @@
 // An application opens a DB, reads, locks and updates refs, and watches their changes. What other
 // programs do, such as site daemons and refdbctl, is in packages of its own, which are reached
 // through handles: [DB.Intents], [DB.Packs], [DB.Projects], [DB.Followers], [DB.Recovery],
-// [DB.Audit] and [DB.Operator].
+// [DB.Audit], [DB.Grants] and [DB.Operator].
 //
 // # Errors
 //

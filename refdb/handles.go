@@ -3,6 +3,7 @@ package refdb
 import (
 	"github.com/globalrefdb/globalrefdb/refdb/audit"
 	"github.com/globalrefdb/globalrefdb/refdb/followers"
+	"github.com/globalrefdb/globalrefdb/refdb/grants"
 	"github.com/globalrefdb/globalrefdb/refdb/intents"
 	"github.com/globalrefdb/globalrefdb/refdb/operator"
 	"github.com/globalrefdb/globalrefdb/refdb/packs"
@@ -29,6 +30,10 @@ func (db *DB) Followers() *followers.Handle { return followers.New(db.engine) }
 // Recovery returns a handle on the comparisons of the database with what processes know, and on its
 // recovery.
 func (db *DB) Recovery() *recovery.Handle { return recovery.New(db.engine) }
+
+// Grants returns a handle on locks that are named by owner and token, for a service without a state
+// of its own.
+func (db *DB) Grants() *grants.Handle { return grants.New(db.engine) }
 
 // Audit returns a handle on the record of operators' actions.
 func (db *DB) Audit() *audit.Handle { return audit.New(db.engine) }
