@@ -23,7 +23,7 @@ LIMIT   := 3h
 MODULES := bench chaos # programs with modules of their own, so that their peers and tools stay out of this one
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-one lint check check-all fmt build deps bench chaos chaos-git chaos-sites chaos-rewind model gerrit gerrit-versions gerrit-test gerrit-ci
+.PHONY: help demo test test-all test-one api lint check check-all fmt build deps bench chaos chaos-git chaos-sites chaos-rewind model gerrit gerrit-versions gerrit-test gerrit-ci
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,10 +72,14 @@ gerrit-test: gerrit build ## run Gerrits with the guard and the site daemons of 
 gerrit-ci: gerrit build ## its short form: two sites, what users do, a minute of clients at both
 	@GO=$(GO) REFDB_URL=$(or $(REFDB_URL),postgres) GERRIT_TEST_ROUNDS=4 ./gerrit/test/run.sh bin 1 2 6 14 15 10
 
-lint: ## gofmt, vet, staticcheck
+api: ## write api.txt: what other modules can import
+	@GO=$(GO) ./scripts/api.sh > api.txt
+
+lint: ## gofmt, vet, staticcheck, and whether api.txt is current
 	@files=$$(gofmt -l .); [ -z "$$files" ] || { echo "not formatted (make fmt):" $$files; exit 1; }
 	@staticcheck=$$($(GO) tool -n staticcheck) && for m in . $(MODULES); do \
 		echo "vet and staticcheck in $$m" && (cd $$m && $(GO) vet ./... && $$staticcheck ./...) || exit 1; done
+	@GO=$(GO) ./scripts/api.sh | diff -u api.txt - || { echo "what other modules can import has changed: make api"; exit 1; }
 
 check: lint ## what to run before a commit: lint, go.mod, the tests
 	# -e: a proxy may hold back what only the tests of a dependency need.
