@@ -41,7 +41,7 @@ inline served() {
 #define differs(r) (wanted(r) && db[r].value != q.old[r])
 #endif
 
-/* DB.Prepare: all or none. */
+/* DB.Intents().Prepare: all or none. */
 inline serve_prepare() {
 	if
 	:: any(blocked) -> answer = BUSY
@@ -66,7 +66,7 @@ inline serve_prepare() {
 	fi
 }
 
-/* DB.Revoke: the request of m was not recorded, and will not be. */
+/* DB.Intents().Revoke: the request of m was not recorded, and will not be. */
 inline serve_revoke(m) {
 	for (x : 0 .. REFS - 1) {
 		if
@@ -92,7 +92,7 @@ inline serve_revoke(m) {
 #define missing(r) (wanted(r) && !q.ours[r])
 #endif
 
-/* DB.Finish: all or none. */
+/* DB.Intents().Finish: all or none. */
 inline serve_finish() {
 	if
 	:: any(missing) -> answer = GONE
@@ -117,7 +117,7 @@ inline serve_finish() {
 	fi
 }
 
-/* DB.Resolve, by an operator: site s can't be asked. */
+/* DB.Intents().Resolve, by an operator: site s can't be asked. */
 inline serve_resolve(r, take) {
 	decided(db[r].owner, r).stands = 1;
 	decided(db[r].owner, r).agent = db[r].agent;
