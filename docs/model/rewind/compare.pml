@@ -54,6 +54,15 @@ inline look(s) {
 	:: lost_intent(s) -> site[s].missing = site[s].missing | bits(site[s].pending)
 	:: else
 	fi;
+#ifdef TESTIFY
+	for (y : 0 .. SITES - 1) {
+		if
+		:: lost_carried(s, y) -> event(CARRIED_LOST); site[s].missing = site[s].missing | bits(site[s].carried[y])
+		:: else
+		fi
+	}
+	y = 0;
+#endif
 	printf("site %d: looks; these are missing (bits): %d\n", s, site[s].missing);
 	site[s].looked = server
 }
@@ -73,7 +82,7 @@ inline look(s) {
 #else
 #define may_admit (db.admission != HALTED)
 #endif
-#define is_late(s) (db.left & of(s))
+#define is_late(s) ((db.left & of(s)) || is_testified(s))
 
 #ifdef REPORT_BELIEVED
 #define still_found(op) is_decided(op)
@@ -90,7 +99,57 @@ inline look(s) {
 #define taken_along(w, s) (db.since[s] < site[w].since[s])
 #endif
 
+#ifdef TESTIFY
+/* A row that is older than what s has read of it went back. Its site is live as far as s knows, and awaited. */
+#ifdef OWN_UNMARKED
+#define is_older(s, w) (s != w && taken_along(s, w))
+#else
+#define is_older(s, w) taken_along(s, w)
+#endif
+inline went_back(s, w) {
+	if
+	:: is_older(s, w) -> printf("site %d: the row of site %d went back\n", s, w);
+		if
+		:: !(db.live & of(w)) -> event(TAKEN_ALONG)
+		:: else
+		fi;
+		if
+		:: s == w && is_testified(w) && site[s].missing != 0 -> event(LATER_THAN)
+		:: else
+		fi;
+		db.live = db.live | of(w);
+		db.left = db.left & ~of(w);
+		db.word[w] = 0;
+#ifdef FRESH
+		change(w)
+#else
+		if
+		:: has_spoken(w) -> change(w)
+		:: else -> db.since[w] = site[s].since[w]
+		fi
+#endif
+	:: else
+	fi
+}
+/* Its row says more than it knows: somebody else has put it back. */
+#ifdef RETURN_UNSAID
+#define was_changed(s) false
+#else
+#define was_changed(s) (site[s].since[s] < db.since[s])
+#endif
+#endif
+
 inline report(s) {
+#ifdef TESTIFY
+	for (y : 0 .. SITES - 1) {
+		if
+		:: return_unread(y) && !(unheard & of(y)) -> unread = unread | of(y)
+		:: else
+		fi
+	}
+	y = 0;
+	unheard = unheard | unread;
+#endif
 	if
 	:: db.compared != server -> db.compared = server; db.reported = 0
 	:: else
@@ -103,26 +162,41 @@ inline report(s) {
 		:: db.since[y] < site[s].since[y] -> heard = heard | of(y)
 		:: else
 		fi;
+#ifdef TESTIFY
+		went_back(s, y);
+		reestablish(s, y)
+#else
 		if
 		:: taken_along(s, y) && !(db.live & of(y)) -> printf("site %d: site %d was live\n", s, y);
 			event(TAKEN_ALONG);
 			db.live = db.live | of(y); db.left = db.left & ~of(y); change(y)
 		:: else
 		fi
+#endif
 	}
 	y = 0;
 	for (y : 1 .. OPS) { /* it may have been written, or decided, since the check */
 		if
-		:: (site[s].missing & ~db.lost & bits(y)) && !still_found(y) -> x = x | bits(y)
+		:: (site[s].missing & ~db.lost & bits(y)) && !still_found(y) && !no_longer_vouched(s, y) -> x = x | bits(y)
 		:: else
 		fi
 	}
 	y = 0;
 	db.reported = db.reported | of(s);
+#ifdef TESTIFY
+	if
+	:: is_testified(s) -> event(CAME_BACK)
+	:: else
+	fi;
+#endif
 	if
 	:: is_late(s) -> printf("site %d: comes late; these were missing (bits): %d\n", s, x);
 		for (y : 0 .. SITES - 1) { V3(y == s || (unheard & of(y)) || gone(x & site[y].saw) == 0) }
 		y = 0;
+#ifdef TESTIFY
+		for (y : 1 .. OPS) { V3(!is_testified(s) || !(gone(acknowledged & x) & bits(y)) || (unheard & of(s))) }
+		y = 0;
+#endif
 		if
 		:: x != 0 -> event(RETURNED)
 		:: else
@@ -131,7 +205,11 @@ inline report(s) {
 		listed = listed | x
 	:: !is_late(s) && x != 0 -> printf("site %d: reports that these are lost (bits): %d\n", s, x);
 		event(NOTICED);
+#ifdef TESTIFY
+		V7((x & ~db.has & ~db.decided & ~falsely(s)) != 0);
+#else
 		V7((x & ~db.has & ~db.decided) != 0 || (db.freed & of(s)));
+#endif
 		if
 		:: x == bits(site[s].pending) -> event(LOST_INTENT)
 		:: else
@@ -145,13 +223,27 @@ inline report(s) {
 	:: else -> printf("site %d: reports that all is there\n", s)
 	fi;
 	db.moved = db.moved | (db.lost & site[s].missing & ~(site[s].here == site[s].pending -> 0 : bits(site[s].pending)));
+#ifdef TESTIFY
+	unheard = unheard & ~unread;
+	unread = 0;
+#endif
 	unheard = unheard & ~heard & ~of(s);
 	heard = 0;
 	db.freed = db.freed & ~of(s);
 	if
 	:: !(db.live & of(s)) -> changes++; db.live = db.live | of(s); db.left = db.left & ~of(s); change(s)
+#ifdef TESTIFY
+	:: (db.live & of(s)) && was_changed(s) -> change(s)
+#endif
 	:: else
 	fi;
+#ifdef TESTIFY
+	db.word[s] = 0;
+	silent = silent & ~of(s);
+#ifndef OWN_MARK_LATER
+	site[s].since[s] = db.since[s];
+#endif
+#endif
 	if
 	:: may_admit && all_have_reported ->
 		V5(db.admission != HALTED);
@@ -159,7 +251,18 @@ inline report(s) {
 		:: db.admission != server && db.has != 0 -> event(RESUMED)
 		:: else
 		fi;
-		db.admission = server
+		db.admission = server;
+#ifdef TESTIFY
+		if
+		:: silent != 0 && !dirty -> skip /* a recover went without it */
+		:: silent != 0 && dirty -> event(GOES_ON);
+			if
+			:: silent == 6 || silent == 5 || silent == 3 -> event(GOES_ON_ALONE)
+			:: else
+			fi
+		:: else
+		fi
+#endif
 #ifndef STAYS_ADMITTED
 	:: may_admit && !all_have_reported -> db.admission = COMPARING
 #endif
@@ -169,6 +272,9 @@ inline report(s) {
 	:: db.admission == server ->
 		for (y : 0 .. SITES - 1) {
 			site[s].since[y] = db.since[y];
+#ifdef TESTIFY
+			learn(s, y);
+#endif
 #ifdef CHANGES_COUNTED
 			site[s].time[y] = db.time[y]
 #endif
@@ -200,6 +306,29 @@ end:	do
 	:: d_step { rests(i) && stray(i) && may_settle(i); settle(i) }
 	:: d_step { rests(i) && !stray(i) && may_sync(i) && behind(i); sync(i) }
 	:: d_step { may_stop(i); go_away(i) }
+#ifdef TESTIFY
+	:: d_step { may_close(i, 0); close(i, 0) }
+	:: d_step { may_close(i, 1); close(i, 1) }
+	:: d_step { may_join(i, 0); join(i, 0) }
+	:: d_step { may_join(i, 1); join(i, 1) }
+#if SITES == 3
+	:: d_step { may_close(i, 2); close(i, 2) }
+	:: d_step { may_join(i, 2); join(i, 2) }
+#endif
+	:: d_step { may_note(i); note_it(i, subject(i)) }
+	:: d_step { may_give(i); give(i, subject(i), 1) }
+	:: d_step { may_give(i); give(i, subject(i), 0) }
+	:: d_step { site[i].about != 0; printf("site %d: its daemon dies, or its journal is full\n", i); site[i].about = 0; site[i].taking = 0 }
+#ifndef PROMPT
+	:: d_step { pushes && ops < OPS && rests(i) && may_prepare(i) && db.intent == 0 && site[i].here == value(db) && site[i].begun == NOTHING;
+		printf("site %d: begins to prepare\n", i); let_through(i); site[i].begun = PREPARE }
+	:: d_step { site[i].begun == PREPARE && ops < OPS && rests(i) && db.intent == 0 && site[i].here == value(db); record(i, 1); site[i].begun = NOTHING }
+	:: d_step { site[i].pending != 0 && !site[i].git && may_write(i) && db.intent == site[i].pending && site[i].here != site[i].pending && site[i].begun == NOTHING;
+		printf("site %d: begins to drop its intent\n", i); site[i].begun = DROP }
+	:: d_step { site[i].begun == DROP && db.intent == site[i].pending && site[i].here != site[i].pending; drop(i); site[i].begun = NOTHING }
+	:: d_step { site[i].begun != NOTHING; site[i].begun = NOTHING }
+#endif
+#endif
 	:: d_step { may_look(i); look(i) }
 	:: d_step { may_report(i); report(i) }
 #ifdef INTENT_FORGOTTEN

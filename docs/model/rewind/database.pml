@@ -23,6 +23,9 @@ inline copy(to, from) {
 #ifdef CHANGES_COUNTED
 		to.time[x] = from.time[x];
 #endif
+#ifdef TESTIFY
+		to.word[x] = from.word[x];
+#endif
 		to.seen[x] = from.seen[x]
 	}
 	x = 0;
@@ -76,12 +79,27 @@ inline rewind() {
 	for (x : 0 .. SITES - 1) {
 		if
 		:: backup.live & of(x) -> unheard = unheard & ~of(x)
+#ifndef TESTIFY
 		:: !(backup.live & of(x)) && backup.since[x] != db.since[x] -> unheard = unheard | of(x)
+#endif
 		:: else
 		fi
 	}
 	copy(db, backup);
 	forget_server(db);
+#ifdef TESTIFY
+	silent = db.live;
+	dropped = dropped & ~standing;
+	forgotten = 0;
+	for (x : 0 .. SITES - 1) {
+		site[x].begun = NOTHING;
+		if
+		:: db.since[x] < latest[x] -> forgotten = forgotten | of(x)
+		:: else
+		fi
+	}
+	x = 0;
+#endif
 #ifndef REPORT_UNNAMED
 	for (x : 0 .. SITES - 1) { site[x].looked = 0; site[x].missing = 0 } /* its report would be refused */
 	x = 0;

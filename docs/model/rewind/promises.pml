@@ -36,3 +36,10 @@
 #define TOLD       12 /* a follower learns that the database went back */
 #define HALF_DONE  13 /* a recover in progress is lost with its database */
 #define TAKEN_ALONG 14 /* a site is awaited although the database has it as stopped, or left out */
+#define TESTIFIED  15 /* a site is away because another one testified */
+#define REESTABLISHED 16 /* a testimony that a rewind undid is given again */
+#define CARRIED_LOST 17 /* a site misses an intent that it carries for another one */
+#define CAME_BACK  18 /* a site comes back that others testified about */
+#define LATER_THAN 19 /* it misses what it was acknowledged after it had come back */
+#define GOES_ON    20 /* after a rewind to before a testimony a server is admitted, and that site is silent */
+#define GOES_ON_ALONE 21 /* two sites are silent, of which one had testified about the other */

@@ -12,7 +12,9 @@
 
 #define lost(op)       (db.lost & bits(op))
 #define applicable(op) (lost(op) && (db.moved & bits(op)) && old[op] == value(db) && (db.intent == 0 || db.intent == op))
-#if OPS == 2
+#if OPS == 1
+#define any_applicable applicable(1)
+#elif OPS == 2
 #define any_applicable (applicable(1) || applicable(2))
 #elif OPS == 3
 #define any_applicable (applicable(1) || applicable(2) || applicable(3))
@@ -57,7 +59,10 @@ inline lift() {
 	printf("recover: ends, without the sites (bits) %d\n", without);
 	for (x : 0 .. SITES - 1) {
 		if
-		:: without & of(x) -> change(x)
+		:: without & of(x) -> change(x);
+#ifdef TESTIFY
+			db.word[x] = 0
+#endif
 		:: else
 		fi;
 		site[x].valid = 0
@@ -94,7 +99,9 @@ active proctype Recover() {
 #endif
 end:	do
 	:: d_step { under_way && applicable(1); apply(1) }
+#if OPS >= 2
 	:: d_step { under_way && applicable(2); apply(2) }
+#endif
 #if OPS == 3
 	:: d_step { under_way && applicable(3); apply(3) }
 #endif

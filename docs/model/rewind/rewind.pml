@@ -26,6 +26,15 @@
 #include "promises.pml"
 #include "state.pml"
 #include "database.pml"
+#ifdef TESTIFY
+#include "testify.pml"
+#else
+#define is_barred(s) false
+#define is_testified(s) false
+#define no_longer_vouched(s, op) false
+#define may_go(s) true
+#define falsely(op) false
+#endif
 #include "site.pml"
 #include "compare.pml"
 #include "recover.pml"

@@ -12,7 +12,7 @@
 #else
 #define has_reported(s) (here_too && (db.reported & of(s)))
 #endif
-#define may_write(s) (admitted && has_reported(s))
+#define may_write(s) (admitted && has_reported(s) && !is_barred(s))
 #ifdef SERVER_EARLIER
 #define may_prepare(s) site[s].before
 #else
@@ -31,11 +31,27 @@ inline let_through(s) {
 	site[s].before = 0
 }
 
+#ifdef TESTIFY
+#define served(s) latest[s] = db.since[s]
+#define not_moved(op) dropped = dropped | bits(op)
+#else
+#define served(s) skip
+#define not_moved(op) skip
+#endif
+
 /* A push, from the value that both have. told: the answer arrives, and git may move the ref. */
 inline prepare(s, told) {
+	let_through(s);
+	record(s, told)
+}
+
+inline record(s, told) {
 	ops++;
 	printf("site %d: prepares %d, over %d; it is told: %d\n", s, ops, value(db), told);
-	let_through(s);
+	served(s);
+#ifdef TESTIFY
+	when[ops] = db.since[s];
+#endif
 	who[ops] = s;
 	old[ops] = value(db);
 	db.intent = ops;
@@ -62,10 +78,18 @@ inline written(s, op) {
 	fi
 }
 
+inline drop(s) {
+	served(s);
+	not_moved(db.intent);
+	db.intent = 0;
+	site[s].pending = 0
+}
+
 inline finish(s, told) {
 	printf("site %d: finishes %d; it is told: %d\n", s, site[s].pending, told);
 	if
 	:: db.intent == site[s].pending && site[s].here == site[s].pending ->
+		served(s);
 		append(site[s].pending);
 		if
 		:: !dirty && rewinds > 0 -> event(WENT_ON)
@@ -76,8 +100,7 @@ inline finish(s, told) {
 		:: else
 		fi
 	:: db.intent == site[s].pending && site[s].here != site[s].pending ->
-		db.intent = 0;
-		site[s].pending = 0
+		drop(s)
 	:: db.intent != site[s].pending && (db.has & bits(site[s].pending)) ->
 		written(s, site[s].pending)
 	:: else -> /* decided */
@@ -91,9 +114,11 @@ inline finish(s, told) {
 inline settle(s) {
 	printf("site %d: settles the intent %d by its repository, which has %d\n", s, db.intent, site[s].here);
 	if
-	:: site[s].here == db.intent -> written(s, db.intent); append(db.intent)
+	:: site[s].here == db.intent -> served(s); written(s, db.intent); append(db.intent)
 	:: else ->
 		V3(!(acknowledged & standing) || (listed & standing));
+		served(s);
+		not_moved(db.intent);
 		db.intent = 0
 	fi
 }
@@ -120,11 +145,12 @@ inline sync(s) {
 	site[s].known = site[s].known | db.has;
 #endif
 	site[s].saw = site[s].saw | db.has;
+	served(s);
 	site[s].before = 0
 }
 
 /* A clean stop: nothing is pending. The site is started again whenever it reports. */
-#define may_stop(s) (changes < CHANGES && rests(s) && may_write(s) && (db.live & of(s)) && !(db.intent != 0 && who[db.intent] == s))
+#define may_stop(s) (may_go(s) && changes < CHANGES && rests(s) && may_write(s) && (db.live & of(s)) && !(db.intent != 0 && who[db.intent] == s))
 inline go_away(s) {
 	printf("site %d: stops\n", s);
 	changes++;

@@ -26,6 +26,9 @@ typedef Database {
 	byte decided;       /* operations, as bits: written again, opposed, or late */
 	byte pruned;        /* no row up to this position can be read */
 	byte seen[SITES];   /* the newest position at a site's last report */
+#ifdef TESTIFY
+	byte word[SITES];   /* the testimony about a site, a time: of a live one it is being taken, of another one it was given; 0: none */
+#endif
 	byte freed;         /* only for V7: sites, as bits: without which rows were pruned, and that did not report since */
 	byte holder;        /* of the lock: 1 + the site */
 	byte token;
@@ -52,6 +55,15 @@ typedef Daemon {
 #ifdef CHANGES_COUNTED
 	byte time[SITES];
 #endif
+#ifdef TESTIFY
+	byte noted[SITES];  /* the testimony about a site that it noted last: a time; 0: none */
+	bit given[SITES];   /* it knows that it was given */
+	byte carried[SITES];/* the operation whose intent of that site was pending */
+	/* lasts as long as the daemon */
+	byte about;         /* 1 + the site that it is taking a testimony about; 0: none */
+	byte taking;        /* which one */
+	byte begun;         /* what a transaction does that was checked, and is not committed */
+#endif
 	/* lasts as long as git's process */
 	bit git;            /* it may move the ref to pending */
 	/* from a check to its report */
@@ -75,11 +87,25 @@ byte rewinds;
 byte recoveries;
 byte changes;
 byte stamps;            /* the last assigned value of since */
+#ifdef TESTIFY
+byte testimonies;
+#define NOTHING 0 /* in begun */
+#define PREPARE 1
+#define DROP    2
+#endif
 
 /* Only for promises. */
 bit dirty;             /* the server has changed, and there was no recover since */
 byte acknowledged;     /* operations, as bits */
 byte listed;           /* operations, as bits: their loss was listed by name */
+#ifdef TESTIFY
+byte dropped;          /* operations, as bits: their site ended the intent, as git had not moved the ref */
+byte when[OPS + 1];    /* since of its site's row when an operation was prepared */
+byte latest[SITES];    /* since of a site's row when it last wrote or read */
+byte forgotten;        /* sites, as bits: whose last return the last rewind undid */
+byte unread;           /* sites, as bits: scratch, those of return_unread */
+byte silent;           /* sites, as bits: live where the last rewind went to, and silent since */
+#endif
 byte highest;          /* token */
 byte unheard;          /* sites, as bits: that a recover went without, or of whose last change of live a rewind left no trace */
 
@@ -90,11 +116,23 @@ byte heard;
 #define standing bits(db.intent)
 #define gone(set) ((set) & ~(db.has | listed | standing) & ~1)
 
+#ifdef TESTIFY
+/* It came back and went on, and the database forgot that before anybody had read it whose knowledge counts. */
+#define has_read(r, w) (r != w && ((db.live & of(r)) || db.word[r] != 0) && site[r].since[w] >= latest[w])
+#if SITES == 3
+#define return_unread(w) ((forgotten & of(w)) && !(db.live & of(w)) && db.since[w] < latest[w] && !has_read(0, w) && !has_read(1, w) && !has_read(2, w))
+#else
+#define return_unread(w) ((forgotten & of(w)) && !(db.live & of(w)) && db.since[w] < latest[w] && !has_read(0, w) && !has_read(1, w))
+#endif
+#define can_be_heard(w) (!(unheard & of(w)) && !return_unread(w))
+#else
+#define can_be_heard(w) (!(unheard & of(w)))
+#endif
 /* No site that can be heard knows of an acknowledged push that is missing. Scratch: y. */
 inline none_is_gone() {
 	for (y : 0 .. SITES - 1) {
 		if
-		:: !(unheard & of(y)) -> x = x | gone(acknowledged & site[y].saw)
+		:: can_be_heard(y) -> x = x | gone(acknowledged & site[y].saw)
 		:: else
 		fi
 	}
