@@ -82,7 +82,11 @@ inline look(s) {
 #else
 #define may_admit (db.admission != HALTED)
 #endif
+#ifdef RETURNS_LATE
 #define is_late(s) ((db.left & of(s)) || is_testified(s))
+#else
+#define is_late(s) (db.left & of(s))
+#endif
 
 #ifdef REPORT_BELIEVED
 #define still_found(op) is_decided(op)
@@ -163,8 +167,7 @@ inline report(s) {
 		:: else
 		fi;
 #ifdef TESTIFY
-		went_back(s, y);
-		reestablish(s, y)
+		went_back(s, y)
 #else
 		if
 		:: taken_along(s, y) && !(db.live & of(y)) -> printf("site %d: site %d was live\n", s, y);
@@ -175,6 +178,10 @@ inline report(s) {
 #endif
 	}
 	y = 0;
+#ifdef TESTIFY
+	for (y : 0 .. SITES - 1) { reestablish(s, y) }
+	y = 0;
+#endif
 	for (y : 1 .. OPS) { /* it may have been written, or decided, since the check */
 		if
 		:: (site[s].missing & ~db.lost & bits(y)) && !still_found(y) && !no_longer_vouched(s, y) -> x = x | bits(y)
@@ -185,7 +192,11 @@ inline report(s) {
 	db.reported = db.reported | of(s);
 #ifdef TESTIFY
 	if
-	:: is_testified(s) -> event(CAME_BACK)
+	:: is_testified(s) -> event(CAME_BACK);
+		if
+		:: x != 0 -> event(MISSED_MORE)
+		:: else
+		fi
 	:: else
 	fi;
 #endif
@@ -193,10 +204,6 @@ inline report(s) {
 	:: is_late(s) -> printf("site %d: comes late; these were missing (bits): %d\n", s, x);
 		for (y : 0 .. SITES - 1) { V3(y == s || (unheard & of(y)) || gone(x & site[y].saw) == 0) }
 		y = 0;
-#ifdef TESTIFY
-		for (y : 1 .. OPS) { V3(!is_testified(s) || !(gone(acknowledged & x) & bits(y)) || (unheard & of(s))) }
-		y = 0;
-#endif
 		if
 		:: x != 0 -> event(RETURNED)
 		:: else
@@ -240,6 +247,7 @@ inline report(s) {
 #ifdef TESTIFY
 	db.word[s] = 0;
 	silent = silent & ~of(s);
+	served(s);
 #ifndef OWN_MARK_LATER
 	site[s].since[s] = db.since[s];
 #endif

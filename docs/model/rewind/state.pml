@@ -118,7 +118,7 @@ byte heard;
 
 #ifdef TESTIFY
 /* It came back and went on, and the database forgot that before anybody had read it whose knowledge counts. */
-#define has_read(r, w) (r != w && ((db.live & of(r)) || db.word[r] != 0) && site[r].since[w] >= latest[w])
+#define has_read(r, w) (r != w && ((db.live & of(r)) || (db.word[r] != 0 && !(forgotten & of(r)))) && site[r].since[w] >= latest[w])
 #if SITES == 3
 #define return_unread(w) ((forgotten & of(w)) && !(db.live & of(w)) && db.since[w] < latest[w] && !has_read(0, w) && !has_read(1, w) && !has_read(2, w))
 #else
