@@ -105,14 +105,9 @@ inline look(s) {
 
 #ifdef TESTIFY
 /* A row that is older than what s has read of it went back. Its site is live as far as s knows, and awaited. */
-#ifdef OWN_UNMARKED
-#define is_older(s, w) (s != w && taken_along(s, w))
-#else
-#define is_older(s, w) taken_along(s, w)
-#endif
 inline went_back(s, w) {
 	if
-	:: is_older(s, w) -> printf("site %d: the row of site %d went back\n", s, w);
+	:: taken_along(s, w) -> printf("site %d: the row of site %d went back\n", s, w);
 		if
 		:: !(db.live & of(w)) -> event(TAKEN_ALONG)
 		:: else
@@ -135,12 +130,6 @@ inline went_back(s, w) {
 	:: else
 	fi
 }
-/* Its row says more than it knows: somebody else has put it back. */
-#ifdef RETURN_UNSAID
-#define was_changed(s) false
-#else
-#define was_changed(s) (site[s].since[s] < db.since[s])
-#endif
 #endif
 
 inline report(s) {
@@ -229,7 +218,7 @@ inline report(s) {
 		db.admission = HALTED
 	:: else -> printf("site %d: reports that all is there\n", s)
 	fi;
-	db.moved = db.moved | (db.lost & site[s].missing & ~(site[s].here == site[s].pending -> 0 : bits(site[s].pending)));
+	db.moved = db.moved | (db.lost & site[s].missing & seen_moved(s) & ~(site[s].here == site[s].pending -> 0 : bits(site[s].pending)));
 #ifdef TESTIFY
 	unheard = unheard & ~unread;
 	unread = 0;
@@ -239,18 +228,11 @@ inline report(s) {
 	db.freed = db.freed & ~of(s);
 	if
 	:: !(db.live & of(s)) -> changes++; db.live = db.live | of(s); db.left = db.left & ~of(s); change(s)
-#ifdef TESTIFY
-	:: (db.live & of(s)) && was_changed(s) -> change(s)
-#endif
 	:: else
 	fi;
 #ifdef TESTIFY
 	db.word[s] = 0;
 	silent = silent & ~of(s);
-	served(s);
-#ifndef OWN_MARK_LATER
-	site[s].since[s] = db.since[s];
-#endif
 #endif
 	if
 	:: may_admit && all_have_reported ->
@@ -298,7 +280,8 @@ inline report(s) {
 #endif
 	site[s].looked = 0;
 	site[s].missing = 0;
-	x = 0
+	x = 0;
+	served(s)
 }
 
 active [SITES] proctype Site() {
@@ -327,6 +310,10 @@ end:	do
 	:: d_step { may_give(i); give(i, subject(i), 1) }
 	:: d_step { may_give(i); give(i, subject(i), 0) }
 	:: d_step { site[i].about != 0; printf("site %d: its daemon dies, or its journal is full\n", i); site[i].about = 0; site[i].taking = 0 }
+#ifdef CARRIED_DROPPED
+	:: d_step { site[i].carried[0] != 0; printf("site %d: its journal is full, and drops what it carries\n", i); site[i].carried[0] = 0 }
+	:: d_step { site[i].carried[1] != 0; printf("site %d: its journal is full, and drops what it carries\n", i); site[i].carried[1] = 0 }
+#endif
 #ifndef PROMPT
 	:: d_step { pushes && ops < OPS && rests(i) && may_prepare(i) && db.intent == 0 && site[i].here == value(db) && site[i].begun == NOTHING;
 		printf("site %d: begins to prepare\n", i); let_through(i); site[i].begun = PREPARE }

@@ -91,6 +91,10 @@ inline rewind() {
 	silent = db.live;
 	dropped = dropped & ~standing;
 	forgotten = 0;
+	if
+	:: db.left != 0 -> beyond = 0 /* the recover is not undone */
+	:: else
+	fi;
 	for (x : 0 .. SITES - 1) {
 		site[x].begun = NOTHING;
 		if

@@ -33,6 +33,7 @@
 #define is_testified(s) false
 #define no_longer_vouched(s, op) false
 #define may_go(s) true
+#define seen_moved(s) 255
 #define falsely(op) false
 #endif
 #include "site.pml"

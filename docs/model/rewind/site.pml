@@ -32,7 +32,16 @@ inline let_through(s) {
 }
 
 #ifdef TESTIFY
-#define served(s) latest[s] = db.since[s]
+inline served(s) {
+	latest[s] = db.since[s];
+	for (x : 0 .. SITES - 1) {
+		if
+		:: x != s && site[x].given[s] && db.since[s] < site[x].noted[s] && (db.left & of(x)) -> beyond = beyond | of(s)
+		:: else
+		fi
+	}
+	x = 0
+}
 #define not_moved(op) dropped = dropped | bits(op)
 #else
 #define served(s) skip

@@ -102,6 +102,7 @@ byte listed;           /* operations, as bits: their loss was listed by name */
 byte dropped;          /* operations, as bits: their site ended the intent, as git had not moved the ref */
 byte when[OPS + 1];    /* since of its site's row when an operation was prepared */
 byte latest[SITES];    /* since of a site's row when it last wrote or read */
+byte beyond;           /* sites, as bits: that went on under a row from before a testimony whose holder a recover went without */
 byte forgotten;        /* sites, as bits: whose last return the last rewind undid */
 byte unread;           /* sites, as bits: scratch, those of return_unread */
 byte silent;           /* sites, as bits: live where the last rewind went to, and silent since */
@@ -120,10 +121,12 @@ byte heard;
 /* It came back and went on, and the database forgot that before anybody had read it whose knowledge counts. */
 #define has_read(r, w) (r != w && ((db.live & of(r)) || (db.word[r] != 0 && !(forgotten & of(r)))) && site[r].since[w] >= latest[w])
 #if SITES == 3
-#define return_unread(w) ((forgotten & of(w)) && !(db.live & of(w)) && db.since[w] < latest[w] && !has_read(0, w) && !has_read(1, w) && !has_read(2, w))
+#define has_been_read(w) (has_read(0, w) || has_read(1, w) || has_read(2, w))
 #else
-#define return_unread(w) ((forgotten & of(w)) && !(db.live & of(w)) && db.since[w] < latest[w] && !has_read(0, w) && !has_read(1, w))
+#define has_been_read(w) (has_read(0, w) || has_read(1, w))
 #endif
+#define return_unread(w) (!(db.live & of(w)) && ((db.word[w] != 0 && (beyond & of(w))) || \
+	((forgotten & of(w)) && db.since[w] < latest[w] && !has_been_read(w))))
 #define can_be_heard(w) (!(unheard & of(w)) && !return_unread(w))
 #else
 #define can_be_heard(w) (!(unheard & of(w)))

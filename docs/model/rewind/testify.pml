@@ -31,6 +31,12 @@
 #define lost_carried(s, w) (site[s].carried[w] != 0 && vouches(s, w) && \
 	db.intent != site[s].carried[w] && !(db.has & bits(site[s].carried[w])) && !is_decided(site[s].carried[w]))
 #endif
+/* Whether the move of an intent was made that it carries, s can't say. */
+#ifdef CARRIED_MADE
+#define seen_moved(s) 255
+#else
+#define seen_moved(s) (site[s].known | bits(site[s].pending))
+#endif
 /* What s misses only on behalf of another site, which may have spoken for itself since the look. */
 #ifdef LOOK_ONLY
 #define no_longer_vouched(s, op) false
@@ -92,7 +98,7 @@ inline note_it(t, w) {
 	site[t].given[w] = 0
 }
 
-#ifdef NOTES_LATER
+#ifdef UNNOTED
 #define has_noted(t) true
 #else
 #define has_noted(t) (site[t].noted[subject(t)] == site[t].taking)
@@ -113,6 +119,9 @@ inline give(t, w, told) {
 		db.reported = db.reported & ~of(w);
 		db.word[w] = site[t].taking;
 		db.since[w] = site[t].taking;
+#ifdef UNNOTED
+		site[t].noted[w] = site[t].taking;
+#endif
 		if
 		:: told -> site[t].given[w] = 1; site[t].since[w] = db.since[w]
 		:: else
@@ -182,17 +191,15 @@ inline learn(t, w) {
 	:: site[t].noted[w] == 0
 	:: site[t].noted[w] != 0 && unlearned(t, w) -> site[t].given[w] = 1
 	:: site[t].noted[w] != 0 && !unlearned(t, w) && site[t].taking != site[t].noted[w] ->
+		beyond = beyond & ~of(w);
 		site[t].noted[w] = 0; site[t].given[w] = 0; site[t].carried[w] = 0
 	:: else
 	fi
 }
 
-/* A site that holds a testimony does not go away; one that does waits for its own transactions, too. */
-#define testifies_about(s, w) (is_testified(w) && site[s].noted[w] != 0)
-#if defined(HOLDER_GOES)
-#define may_go(s) (site[s].begun == NOTHING && site[s].about == 0)
-#elif SITES == 3
-#define may_go(s) (site[s].begun == NOTHING && site[s].about == 0 && !testifies_about(s, 0) && !testifies_about(s, 1) && !testifies_about(s, 2))
+/* One that goes away has ended all that it began. */
+#ifdef STAYING
+#define may_go(s) false
 #else
-#define may_go(s) (site[s].begun == NOTHING && site[s].about == 0 && !testifies_about(s, 0) && !testifies_about(s, 1))
+#define may_go(s) (site[s].begun == NOTHING && site[s].about == 0)
 #endif
