@@ -130,6 +130,12 @@ inline went_back(s, w) {
 	:: else
 	fi
 }
+/* Its row says more than it has read: somebody has put it back. */
+#ifdef RETURN_UNSAID
+#define was_put_back(s) false
+#else
+#define was_put_back(s) (site[s].since[s] < db.since[s])
+#endif
 #endif
 
 inline report(s) {
@@ -228,6 +234,9 @@ inline report(s) {
 	db.freed = db.freed & ~of(s);
 	if
 	:: !(db.live & of(s)) -> changes++; db.live = db.live | of(s); db.left = db.left & ~of(s); change(s)
+#ifdef TESTIFY
+	:: (db.live & of(s)) && was_put_back(s) -> change(s)
+#endif
 	:: else
 	fi;
 #ifdef TESTIFY
