@@ -9,6 +9,7 @@ import java.nio.file.Files;
 import java.nio.file.InvalidPathException;
 import java.nio.file.Path;
 import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Function;
 import java.util.stream.Stream;
 import org.eclipse.jgit.lib.Constants;
@@ -21,8 +22,11 @@ import org.eclipse.jgit.util.FS;
  * repositories that do not exist. Opens no repository. Safe for concurrent use.
  */
 public final class ProjectPresence {
+  private static final String DEVICE = "unix:dev";
+
   private final Function<Project.NameKey, Path> basePath;
   private final Project.NameKey allProjects;
+  private final Set<Project.NameKey> reported = ConcurrentHashMap.newKeySet();
 
   /**
    * @param basePath the directory below which a project's repository is
@@ -33,15 +37,28 @@ public final class ProjectPresence {
     this.allProjects = allProjects;
   }
 
-  /** Whether the project certainly has no repository: what is in indexes and caches of it may then be removed. */
+  /**
+   * Whether the project certainly has no repository: what is in indexes and caches of it may then be removed. Unless the
+   * daemon has reported that, an absence in a directory where a disk may be missing is not certain.
+   */
   public boolean isGone(Project.NameKey project) {
     Path base = basePath.apply(project);
     try {
       // A disk that is mounted or unmounted meanwhile fails one of the two checks.
-      return isMounted(base) && isAbsent(base, project.get()) && isMounted(base);
+      return areDisksMounted(base, project) && isAbsent(base, project.get()) && areDisksMounted(base, project);
     } catch (IOException | UncheckedIOException | InvalidPathException e) {
       return false;
     }
+  }
+
+  /** The daemon has reported that the repository is new, has gone or was replaced. */
+  void reported(Project.NameKey project) {
+    reported.add(project);
+  }
+
+  /** The repository is there: it has not gone before that is reported again. */
+  void found(Project.NameKey project) {
+    reported.remove(project);
   }
 
   /** Whether Gerrit would find a repository of the project if it had to open it. */
@@ -64,14 +81,39 @@ public final class ProjectPresence {
     return projects.contains(allProjects);
   }
 
-  /** Most base paths have All-Projects. Of others only an empty one looks like a disk that is not mounted. */
+  private boolean areDisksMounted(Path base, Project.NameKey project) throws IOException {
+    return isMounted(base) && (reported.contains(project) || isOnDiskOf(base, project.get()));
+  }
+
+  /** Most base paths have All-Projects. Others look like a disk that is not mounted if they hold no directory. */
   private boolean isMounted(Path base) throws IOException {
     if (basePath.apply(allProjects).equals(base)) {
       return Files.isDirectory(base.resolve(allProjects.get() + Constants.DOT_GIT_EXT).resolve(Constants.OBJECTS))
           || Files.isDirectory(base.resolve(allProjects.get()).resolve(Constants.OBJECTS));
     }
-    try (Stream<Path> entries = Files.list(base)) {
-      return entries.findAny().isPresent();
+    return holdsDirectory(base);
+  }
+
+  /** Whether none of the directories that lead to a project is a mount point, or may be one whose disk is not mounted. */
+  private static boolean isOnDiskOf(Path base, String name) throws IOException {
+    Object disk = Files.getAttribute(base, DEVICE);
+    Path at = base;
+    for (Path part : Path.of(name)) {
+      at = at.resolve(part);
+      if (Files.notExists(at)) {
+        return true;
+      }
+      if (!Files.getAttribute(at, DEVICE).equals(disk) || !holdsDirectory(at)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  /** A mount point may have files underneath, which were written while its disk was not mounted. */
+  private static boolean holdsDirectory(Path directory) throws IOException {
+    try (Stream<Path> entries = Files.list(directory)) {
+      return entries.anyMatch(Files::isDirectory);
     }
   }
 

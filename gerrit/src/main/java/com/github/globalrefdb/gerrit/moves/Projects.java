@@ -75,6 +75,7 @@ final class Projects {
 
   /** A comparison finds wrong entries of the project and its changes. */
   List<Action> indexRepository(Project.NameKey project) throws IOException {
+    presence.reported(project);
     checkRepository(project);
     return Stream.concat(Stream.of(new CompareProject(project)), CheckAgain.of(new RepositoryMoved(project)).stream()).toList();
   }
@@ -135,6 +136,7 @@ final class Projects {
       presence.checkGone(project, null);
       return false;
     }
+    presence.found(project);
     return true;
   }
 

@@ -26,6 +26,8 @@ import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 class ProjectPresenceTest {
+  private static final Path OTHER_DISK = Path.of("/dev/shm");
+
   @TempDir Path site;
   private Path root;
   private GitRepositoryManager repositories;
@@ -53,8 +55,53 @@ class ProjectPresenceTest {
   void aDeletedProjectIsGoneAlsoIfTheDirectoryAboveIs() throws IOException {
     UnreadableProject.delete(site);
     assertTrue(presence.isGone(APP));
+    Files.delete(root.resolve("team/docs"));
     Files.delete(root.resolve("team"));
     assertTrue(presence.isGone(APP));
+  }
+
+  /** The directory may be where a disk is to be mounted. */
+  @ParameterizedTest
+  @ValueSource(booleans = {false, true})
+  void inADirectoryWithoutOthersItIsGoneOnlyIfThatWasReported(boolean hasFile) throws IOException {
+    UnreadableProject.delete(site);
+    Files.delete(root.resolve("team/docs"));
+    if (hasFile) {
+      Files.createFile(root.resolve("team/.keep"));
+    }
+    isGoneOnlyIfThatWasReported();
+  }
+
+  @Test
+  void onAnotherDiskItIsGoneOnlyIfThatWasReported() throws IOException {
+    assumeTrue(Files.isDirectory(OTHER_DISK));
+    Path disk = Files.createTempDirectory(OTHER_DISK, "gerrit");
+    try {
+      assumeTrue(!Files.getAttribute(disk, "unix:dev").equals(Files.getAttribute(root, "unix:dev")));
+      Files.createDirectory(disk.resolve("docs"));
+      Files.move(root.resolve("team"), site.resolve("away"));
+      Files.createSymbolicLink(root.resolve("team"), disk);
+      isGoneOnlyIfThatWasReported();
+    } finally {
+      Files.deleteIfExists(disk.resolve("docs"));
+      Files.delete(disk);
+    }
+  }
+
+  private void isGoneOnlyIfThatWasReported() {
+    assertFalse(presence.isGone(APP));
+    presence.reported(APP);
+    assertTrue(presence.isGone(APP));
+    assertFalse(presence.isGone(Project.nameKey("team/other")));
+    presence.found(APP);
+    assertFalse(presence.isGone(APP));
+  }
+
+  @Test
+  void anEmptyDirectoryByItsNameMayBeAMountPoint() throws IOException {
+    UnreadableProject.delete(site);
+    Files.createDirectory(root.resolve("team/app"));
+    assertFalse(presence.isGone(APP));
   }
 
   @Test
@@ -100,18 +147,22 @@ class ProjectPresenceTest {
             .redirectError(ProcessBuilder.Redirect.DISCARD)
             .start();
     String said = new String(limited.getInputStream().readAllBytes(), UTF_8);
-    assertEquals("found false true, not found false true\n", said);
+    assertEquals("found false true, not found false false\n", said);
   }
 
   /** All-Projects is elsewhere: an empty directory may be where a disk is to be mounted. */
   @Test
-  void ofAnotherBasePathOnlyAnEmptyOneLooksUnmounted() throws IOException {
+  void anotherBasePathWithoutDirectoriesLooksUnmounted() throws IOException {
     Path other = Files.createDirectory(site.resolve("other"));
     ProjectPresence both = new ProjectPresence(project -> project.equals(APP) ? other : root, ALL_PROJECTS);
+    both.reported(APP);
+    assertFalse(both.isGone(APP));
+    Files.createFile(other.resolve(".keep"));
     assertFalse(both.isGone(APP));
     Files.createDirectory(other.resolve("some.git"));
     assertTrue(both.isGone(APP));
     Files.delete(other.resolve("some.git"));
+    Files.delete(other.resolve(".keep"));
     Files.delete(other);
     assertFalse(both.isGone(APP));
   }

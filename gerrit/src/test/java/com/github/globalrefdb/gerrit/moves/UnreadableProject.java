@@ -97,11 +97,11 @@ enum UnreadableProject {
     return root.resolveSibling("away");
   }
 
-  /** Gerrit's own repositories in {@code site/git}: All-Projects and team/app. */
+  /** Gerrit's own repositories in {@code site/git}: All-Projects and team/app, beside a directory that is none. */
   static GitRepositoryManager repositories(Path site) throws IOException {
     Config config = new Config();
     config.setString("gerrit", null, "basePath", "git");
-    Files.createDirectories(site.resolve("git/team"));
+    Files.createDirectories(site.resolve("git/team/docs"));
     for (String name : new String[] {"All-Projects.git", "team/app.git"}) {
       new FileRepository(site.resolve("git").resolve(name).toFile()).create(true);
     }
