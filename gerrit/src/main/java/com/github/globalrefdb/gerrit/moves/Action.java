@@ -88,12 +88,15 @@ sealed interface Action {
     }
   }
 
-  /** Looks for projects that Gerrit knows but finds no repository of, such as one whose removal was missed. */
-  record FindWithoutRepository() implements Action {
-    /** Gerrit may have to list all its repositories. */
+  /**
+   * Compares the projects that Gerrit knows with the repositories that are there: the removal of one may have been missed,
+   * and one that was forgotten may be back.
+   */
+  record CompareProjectList() implements Action {
+    /** A comparison of everything may take hours. */
     @Override
     public Urgency urgency() {
-      return Urgency.COMPARISON;
+      return Urgency.CHANGE;
     }
   }
 

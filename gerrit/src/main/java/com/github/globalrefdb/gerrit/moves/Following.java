@@ -1,7 +1,7 @@
 package com.github.globalrefdb.gerrit.moves;
 
 import com.github.globalrefdb.gerrit.moves.Action.CheckAgain;
-import com.github.globalrefdb.gerrit.moves.Action.FindWithoutRepository;
+import com.github.globalrefdb.gerrit.moves.Action.CompareProjectList;
 import com.google.common.flogger.FluentLogger;
 import com.google.gerrit.extensions.events.LifecycleListener;
 import com.google.gerrit.server.config.AllUsersName;
@@ -52,7 +52,7 @@ public final class Following implements LifecycleListener {
     follower =
         new Follower(settings.socket(), settings.guard(), classifier, file, place.comparison(), pending, metrics, count, System::nanoTime);
     metrics.register(follower, pending);
-    pending.later(new CheckAgain(new FindWithoutRepository(), GerritActions.FIND_WITHOUT_REPOSITORY_EVERY));
+    pending.later(new CheckAgain(new CompareProjectList(), GerritActions.COMPARE_PROJECT_LIST_EVERY));
     workers.start();
     follower.start();
   }

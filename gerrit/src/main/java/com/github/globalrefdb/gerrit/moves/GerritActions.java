@@ -10,10 +10,10 @@ import com.github.globalrefdb.gerrit.moves.Action.CompareChanges;
 import com.github.globalrefdb.gerrit.moves.Action.CompareEverything;
 import com.github.globalrefdb.gerrit.moves.Action.CompareGroups;
 import com.github.globalrefdb.gerrit.moves.Action.CompareProject;
+import com.github.globalrefdb.gerrit.moves.Action.CompareProjectList;
 import com.github.globalrefdb.gerrit.moves.Action.ConfigMoved;
 import com.github.globalrefdb.gerrit.moves.Action.EverythingMoved;
 import com.github.globalrefdb.gerrit.moves.Action.ExternalIdsMoved;
-import com.github.globalrefdb.gerrit.moves.Action.FindWithoutRepository;
 import com.github.globalrefdb.gerrit.moves.Action.GroupMoved;
 import com.github.globalrefdb.gerrit.moves.Action.GroupNamesMoved;
 import com.github.globalrefdb.gerrit.moves.Action.KeysMoved;
@@ -29,7 +29,7 @@ import java.util.stream.Stream;
 
 /** Does actions in this Gerrit, as its internal user. */
 final class GerritActions implements ActionRunner {
-  static final Duration FIND_WITHOUT_REPOSITORY_EVERY = Duration.ofMinutes(1);
+  static final Duration COMPARE_PROJECT_LIST_EVERY = Duration.ofMinutes(1);
 
   private final OneOffRequestContext requests;
   private final Accounts accounts;
@@ -84,10 +84,10 @@ final class GerritActions implements ActionRunner {
     } else if (action instanceof ChangeMoved moved) {
       changes.index(moved.project(), moved.id());
       return CheckAgain.of(action);
-    } else if (action instanceof CheckAgain check && check.action() instanceof FindWithoutRepository) {
+    } else if (action instanceof CheckAgain check && check.action() instanceof CompareProjectList) {
       return List.of(check.action());
-    } else if (action instanceof FindWithoutRepository) {
-      return findWithoutRepository();
+    } else if (action instanceof CompareProjectList) {
+      return compareProjectList();
     } else if (action instanceof CheckAgain check) {
       checkAgain(check.action());
     } else if (action instanceof ChangeMarked marked) {
@@ -115,14 +115,21 @@ final class GerritActions implements ActionRunner {
     return List.of();
   }
 
-  /** A project that has gone is forgotten; one that can't be read stays in the file. */
-  private List<Action> findWithoutRepository() throws Exception {
-    List<Project.NameKey> found = projects.withoutRepository();
-    withoutRepository.write(found);
+  /** A project that can't be read is only shown. */
+  private List<Action> compareProjectList() throws Exception {
+    long start = System.nanoTime();
+    Projects.Differences differences = projects.differences();
+    withoutRepository.write(differences.unreadable());
     List<Action> actions = new ArrayList<>();
-    found.stream().filter(projects::isGone).forEach(project -> actions.add(new RepositoryMoved(project)));
-    actions.add(new CheckAgain(new FindWithoutRepository(), FIND_WITHOUT_REPOSITORY_EVERY));
+    differences.moved().forEach(project -> actions.add(new RepositoryMoved(project)));
+    actions.add(new CheckAgain(new CompareProjectList(), pauseAfter(Duration.ofNanos(System.nanoTime() - start))));
     return actions;
+  }
+
+  /** A site with many projects is not busy with the comparison all the time. */
+  static Duration pauseAfter(Duration taken) {
+    Duration pause = taken.multipliedBy(20);
+    return pause.compareTo(COMPARE_PROJECT_LIST_EVERY) > 0 ? pause : COMPARE_PROJECT_LIST_EVERY;
   }
 
   private void checkAgain(Action action) throws Exception {

@@ -63,7 +63,11 @@ public final class ProjectPresence {
 
   /** Whether Gerrit would find a repository of the project if it had to open it. */
   boolean hasRepository(Project.NameKey project) {
-    return FileKey.resolve(basePath.apply(project).resolve(project.get()).toFile(), FS.DETECTED) != null;
+    try {
+      return FileKey.resolve(basePath.apply(project).resolve(project.get()).toFile(), FS.DETECTED) != null;
+    } catch (InvalidPathException e) { // a name that this JVM has no characters for
+      return false;
+    }
   }
 
   /**

@@ -18,6 +18,7 @@ import com.google.gerrit.server.project.ProjectCache;
 import com.google.inject.Inject;
 import java.io.File;
 import java.io.IOException;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
 import java.util.TreeSet;
@@ -160,15 +161,36 @@ final class Projects {
         && index.getRaw(project, QueryOptions.create(indexConfig, 0, 1, Set.of(ProjectField.NAME_SPEC.getName()))).isPresent();
   }
 
-  /** Projects in the list or the index, of which Gerrit would find no repository. */
-  List<Project.NameKey> withoutRepository() throws QueryParseException {
-    Set<Project.NameKey> known = new TreeSet<>(projects.all());
-    known.addAll(indexed());
-    return known.stream().filter(project -> !presence.hasRepository(project)).toList();
-  }
+  /**
+   * What differs between Gerrit and its disk.
+   *
+   * @param moved projects that have gone, and projects that are there but not in the list or not in the index
+   * @param unreadable other projects in the list or the index, of which Gerrit would find no repository
+   */
+  record Differences(List<Project.NameKey> moved, List<Project.NameKey> unreadable) {}
 
-  boolean isGone(Project.NameKey project) {
-    return presence.isGone(project);
+  Differences differences() throws QueryParseException {
+    Set<Project.NameKey> there = new TreeSet<>(repositories.list());
+    Set<Project.NameKey> listed = projects.all();
+    Set<Project.NameKey> indexed = indexes.getSearchIndex() == null ? listed : new TreeSet<>(indexed());
+    Set<Project.NameKey> all = new TreeSet<>(there);
+    all.addAll(listed);
+    all.addAll(indexed);
+    Differences differences = new Differences(new ArrayList<>(), new ArrayList<>());
+    for (Project.NameKey project : all) {
+      boolean known = listed.contains(project) && indexed.contains(project);
+      if (presence.hasRepository(project)) {
+        presence.found(project);
+        if (!known) {
+          differences.moved().add(project);
+        }
+      } else if (presence.isGone(project)) {
+        differences.moved().add(project);
+      } else if (listed.contains(project) || indexed.contains(project)) {
+        differences.unreadable().add(project);
+      }
+    }
+    return differences;
   }
 
   /** All entries of the index, including those that exist nowhere else. */

@@ -101,8 +101,15 @@ public final class SavedPlace implements LifecycleListener {
     }
   }
 
+  /** What an earlier process could not read says nothing about this one. */
   @Override
-  public void start() {}
+  public void start() {
+    try {
+      withoutRepository.write(List.of());
+    } catch (IOException e) { // refdbctl sees that it is older than this process
+      logger.atWarning().withCause(e).log("refdb: the list of projects without repository can't be deleted");
+    }
+  }
 
   @Override
   public void stop() {

@@ -10,8 +10,8 @@ import java.nio.file.StandardCopyOption;
 import java.util.List;
 
 /**
- * Shows operators the projects that Gerrit knows but finds no repository of, one a line: {@code refdbctl gerrit check} reads
- * this file. There is none if there are no such projects.
+ * Shows operators the projects that Gerrit knows but finds no repository of, unless they have certainly gone, one a line:
+ * {@code refdbctl gerrit check} reads this file. There is none if there are no such projects.
  */
 final class WithoutRepositoryFile {
   private final Path file;

@@ -1,5 +1,6 @@
 package com.github.globalrefdb.gerrit.moves;
 
+import static com.github.globalrefdb.gerrit.moves.UnreadableProject.ALL_PROJECTS;
 import static com.github.globalrefdb.gerrit.moves.UnreadableProject.APP;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -9,16 +10,20 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import com.github.globalrefdb.gerrit.moves.Action.CheckAgain;
 import com.github.globalrefdb.gerrit.moves.Action.CompareProject;
+import com.github.globalrefdb.gerrit.moves.Action.CompareProjectList;
 import com.github.globalrefdb.gerrit.moves.Action.ConfigMoved;
-import com.github.globalrefdb.gerrit.moves.Action.FindWithoutRepository;
 import com.github.globalrefdb.gerrit.moves.Action.RepositoryMoved;
 import com.google.common.collect.ImmutableList;
+import com.google.common.collect.ImmutableListMultimap;
 import com.google.common.collect.ImmutableSortedSet;
+import com.google.gerrit.entities.Project;
 import com.google.gerrit.index.IndexConfig;
+import com.google.gerrit.index.project.ProjectField;
 import com.google.gerrit.index.project.ProjectIndex;
 import com.google.gerrit.index.project.ProjectIndexCollection;
 import com.google.gerrit.index.project.ProjectIndexer;
 import com.google.gerrit.index.query.DataSource;
+import com.google.gerrit.index.query.FieldBundle;
 import com.google.gerrit.index.query.ListResultSet;
 import com.google.gerrit.server.config.SitePaths;
 import com.google.gerrit.server.git.GitRepositoryManager;
@@ -41,6 +46,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
 
 /** With Gerrit's own repositories, and a cache and an index that are as Gerrit's. */
@@ -49,6 +55,8 @@ class ProjectsTest {
 
   @TempDir Path site;
   private GitRepositoryManager repositories;
+  private final ProjectIndexCollection indexes = new ProjectIndexCollection();
+  private Changes changes;
   private Projects projects;
   private Optional<Object> cached = Optional.empty(); // what the cache has of the project; empty if it is to be loaded
   private boolean isListed = true;
@@ -60,11 +68,12 @@ class ProjectsTest {
     repositories = UnreadableProject.repositories(site);
     ProjectCache cache = proxy(ProjectCache.class, this::cache);
     ProjectIndexer indexer = proxy(ProjectIndexer.class, method -> isIndexed = load().isPresent());
-    ProjectIndexCollection indexes = new ProjectIndexCollection();
-    DataSource<?> source = proxy(DataSource.class, method -> new ListResultSet<>(ImmutableList.of()));
+    ImmutableList<FieldBundle> others = ImmutableList.of(entry(ALL_PROJECTS));
+    ImmutableList<FieldBundle> all = ImmutableList.of(entry(ALL_PROJECTS), entry(APP));
+    DataSource<?> source = proxy(DataSource.class, method -> new ListResultSet<>(isIndexed ? all : others));
     indexes.setSearchIndex(proxy(ProjectIndex.class, method -> method.equals("getRaw") ? Optional.ofNullable(isIndexed ? "" : null) : source));
     ProjectPresence presence = UnreadableProject.presence(repositories);
-    Changes changes = new Changes(null, null, null, null, repositories, presence, null, new ChangeIndexCollection(), new Config());
+    changes = new Changes(null, null, null, null, repositories, presence, null, new ChangeIndexCollection(), new Config());
     projects = new Projects(indexer, cache, changes, repositories, presence, null, indexes, IndexConfig.createDefault());
   }
 
@@ -73,12 +82,16 @@ class ProjectsTest {
     RepositoryCache.clear();
   }
 
+  private static FieldBundle entry(Project.NameKey project) {
+    return new FieldBundle(ImmutableListMultimap.of(ProjectField.NAME_SPEC.getName(), project.get()), false);
+  }
+
   private Object cache(String method) throws IOException {
     switch (method) {
       case "get":
         return load();
       case "all":
-        return isListed ? ImmutableSortedSet.of(APP) : ImmutableSortedSet.of();
+        return isListed ? ImmutableSortedSet.of(ALL_PROJECTS, APP) : ImmutableSortedSet.of(ALL_PROJECTS);
       case "evict":
         cached = Optional.empty();
         return null;
@@ -172,29 +185,99 @@ class ProjectsTest {
     assertTrue(isIndexed && isListed);
   }
 
-  @Test
-  void projectsWithoutRepositoryAreFoundAndForgotten() throws Exception {
-    GerritActions actions = new GerritActions(null, null, null, projects, null, null, new SavedPlace(new SitePaths(site), new Config()));
+  /** What the comparison of lists leads to; the last action is the next comparison. */
+  private List<Action> differences(GerritActions actions) throws Exception {
+    List<Action> found = actions.dispatch(new CompareProjectList());
+    Action last = found.get(found.size() - 1);
+    assertTrue(last instanceof CheckAgain again && again.action().equals(new CompareProjectList()), last.toString());
+    assertEquals(List.of(new CompareProjectList()), actions.dispatch(last));
+    return found.subList(0, found.size() - 1);
+  }
+
+  private GerritActions actions() throws IOException {
+    return new GerritActions(null, null, null, projects, null, null, new SavedPlace(new SitePaths(site), new Config()));
+  }
+
+  private List<String> shown() throws IOException {
     Path file = site.resolve("data/refdb/without-repository");
-    Action again = new CheckAgain(new FindWithoutRepository(), Duration.ofMinutes(1));
-    assertEquals(List.of(again), actions.dispatch(new FindWithoutRepository()));
-    assertTrue(Files.notExists(file));
+    return Files.exists(file) ? Files.readAllLines(file) : List.of();
+  }
+
+  @Test
+  void aProjectWhoseRemovalWasMissedIsForgotten() throws Exception {
+    assertEquals(List.of(), differences(actions()));
     load();
     UnreadableProject.delete(site);
-    assertEquals(List.of(new RepositoryMoved(APP), again), actions.dispatch(new FindWithoutRepository()));
-    assertEquals(List.of("team/app"), Files.readAllLines(file));
-    actions.dispatch(new RepositoryMoved(APP));
-    assertEquals(List.of(new FindWithoutRepository()), actions.dispatch(again));
-    assertEquals(List.of(again), actions.dispatch(new FindWithoutRepository()));
-    assertTrue(Files.notExists(file));
+    assertEquals(List.of(new RepositoryMoved(APP)), differences(actions()));
+    assertEquals(List.of(), shown());
+    actions().dispatch(new RepositoryMoved(APP));
+    assertFalse(isIndexed || isListed);
+    assertEquals(List.of(), differences(actions()));
+  }
+
+  @ParameterizedTest
+  @CsvSource({"false, false", "false, true", "true, false"})
+  void aProjectThatIsBackIsListedAndIndexed(boolean listed, boolean indexed) throws Exception {
+    isListed = listed;
+    isIndexed = indexed;
+    assertEquals(List.of(new RepositoryMoved(APP)), differences(actions()));
+    actions().dispatch(new RepositoryMoved(APP));
+    assertTrue(isIndexed && isListed);
+    assertEquals(List.of(), differences(actions()));
+  }
+
+  /** A replica has no index of projects. */
+  @Test
+  void withoutIndexOnlyTheListIsCompared() throws Exception {
+    indexes.setSearchIndex(null);
+    isIndexed = false;
+    assertEquals(List.of(), differences(actions()));
+    isListed = false;
+    assertEquals(List.of(new RepositoryMoved(APP)), differences(actions()));
   }
 
   @Test
   void aProjectThatCannotBeReadIsShownAndNotForgotten() throws Exception {
-    GerritActions actions = new GerritActions(null, null, null, projects, null, null, new SavedPlace(new SitePaths(site), new Config()));
     UnreadableProject.HEAD_IS_EMPTY.breaks(site);
-    assertEquals(1, actions.dispatch(new FindWithoutRepository()).size());
-    assertEquals(List.of("team/app"), Files.readAllLines(site.resolve("data/refdb/without-repository")));
+    assertEquals(List.of(), differences(actions()));
+    assertEquals(List.of("team/app"), shown());
+  }
+
+  /** Its directory may be where a disk is to be mounted. */
+  @Test
+  void belowAnEmptyDirectoryAProjectIsForgottenOnlyIfTheDaemonSaysSo() throws Exception {
+    UnreadableProject.delete(site);
+    Files.delete(site.resolve("git/team/docs"));
+    assertEquals(List.of(), differences(actions()));
+    assertEquals(List.of("team/app"), shown());
+    for (Doing doing : List.<Doing>of(() -> projects.indexIfStale(APP), () -> projects.checkConfig(APP))) {
+      assertThrows(IOException.class, doing::run);
+      assertTrue(isIndexed && isListed);
+    }
+    projects.indexRepository(APP);
+    assertFalse(isIndexed || isListed);
+    assertEquals(List.of(), changes.all(APP));
+  }
+
+  /** That the daemon once reported a removal does not mean that a later absence is one. */
+  @Test
+  void anAbsenceAfterTheRepositoryWasBackIsNotTheOneThatWasReported() throws Exception {
+    UnreadableProject.delete(site);
+    projects.indexRepository(APP);
+    Files.move(site.resolve("removed"), site.resolve("git/team/app.git"));
+    differences(actions());
+    isIndexed = true;
+    isListed = true;
+    UnreadableProject.delete(site);
+    Files.delete(site.resolve("git/team/docs"));
+    assertEquals(List.of(), differences(actions()));
+    assertEquals(List.of("team/app"), shown());
+  }
+
+  @Test
+  void aComparisonOfTheListThatTakesLongIsSeldom() {
+    assertEquals(Duration.ofMinutes(1), GerritActions.pauseAfter(Duration.ofSeconds(3)));
+    assertEquals(Duration.ofMinutes(20), GerritActions.pauseAfter(Duration.ofMinutes(1)));
   }
 
   private interface Doing {

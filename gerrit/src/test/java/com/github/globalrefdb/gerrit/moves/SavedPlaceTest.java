@@ -44,6 +44,14 @@ class SavedPlaceTest {
     assertEquals("committed p0\n", Files.readString(moves), "a minute before the end");
   }
 
+  /** The guard of an earlier process may have been killed, or disabled. */
+  @Test
+  void whatAnEarlierProcessCouldNotReadIsNotShown() throws Exception {
+    Path file = Files.writeString(site.resolve("data/refdb/without-repository"), "team/app\n");
+    place().start();
+    assertTrue(Files.notExists(file));
+  }
+
   /** When it is promoted, the next server must compare the indexes that the replica did not have. */
   @Test
   void aReplicaForgetsThePlaceAndSavesNone() throws Exception {
