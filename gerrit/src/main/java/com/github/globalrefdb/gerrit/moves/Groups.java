@@ -1,6 +1,7 @@
 package com.github.globalrefdb.gerrit.moves;
 
 import com.google.gerrit.entities.AccountGroup;
+import com.google.gerrit.exceptions.StorageException;
 import com.google.gerrit.index.IndexConfig;
 import com.google.gerrit.index.query.QueryParseException;
 import com.google.gerrit.server.account.GroupCache;
@@ -27,10 +28,12 @@ final class Groups {
     this.config = config;
   }
 
+  /** @throws StorageException if All-Users can't be read: the indexer then takes the group for a deleted one */
   void index(AccountGroup.UUID id) {
     groups.evict(id);
     indexer.index(id);
     groups.evict(id);
+    indexer.reindexIfStale(id);
     evict();
   }
 
