@@ -57,8 +57,12 @@ final class Classifier {
       MovedRef move = moves.get(i);
       Optional<Action> action = action(move);
       if (move.guard().equals(Optional.of(guard))) {
-        if (isAccount(moves, i)) {
+        boolean isUnknown = action.filter(DirectoryMoved.class::isInstance).isPresent();
+        if (isUnknown || isAccount(moves, i)) { // an unknown one may be All-Users
           actions.add(new KeysMoved());
+        }
+        if (isUnknown) {
+          actions.add(action.get());
         }
         continue;
       }

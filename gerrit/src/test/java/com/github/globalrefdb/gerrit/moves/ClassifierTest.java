@@ -113,6 +113,13 @@ class ClassifierTest {
             move(OURS, "All-Users", "refs/users/08/8")));
   }
 
+  /** Where All-Users is, is unknown if it is reached through a symbolic link. */
+  @Test
+  void whenThisRunHasMovedSomethingInAnUnknownDirectoryAllKeysAreEvicted() {
+    MovedRef account = new MovedRef(Optional.of(OURS), Optional.of("refs/users/07/7"), "/elsewhere");
+    assertEquals(List.of(new KeysMoved(), new DirectoryMoved("/elsewhere")), actions(account, account));
+  }
+
   @Test
   void whatAnEarlierRunHasMovedIsNot() {
     assertEquals(List.of(new ConfigMoved(APP)), actions(move(OTHER, "team/app", "refs/meta/config")));
