@@ -87,17 +87,17 @@ final class GuardedRepositoryManager implements GitRepositoryManager {
     try {
       now = Seen.of(repository);
     } catch (NoSuchFileException e) {
-      repository.close();
-      throw missing(name, repository.getDirectory().toPath(), e);
+      IOException missing = missing(name, repository.getDirectory().toPath(), e);
+      repository.close(); // after it has left the cache: only then its packs are closed
+      throw missing;
     } catch (IOException | RuntimeException e) {
       repository.close();
       throw e;
     }
     Seen before = seen.put(name, now);
     if (before != null && before.isReplacedBy(now)) {
-      Path directory = repository.getDirectory().toPath();
+      Creation.forgetRepository(repository.getDirectory().toPath());
       repository.close();
-      Creation.forgetRepository(directory);
       repository = unguarded.openRepository(name);
     }
     return GuardedRepository.wrap(repository, guard);
@@ -112,6 +112,7 @@ final class GuardedRepositoryManager implements GitRepositoryManager {
       return e;
     }
     Creation.forgetRepository(directory);
+    seen.remove(name);
     RepositoryNotFoundException notFound = new RepositoryNotFoundException(name.get());
     notFound.initCause(e);
     return notFound;
@@ -143,6 +144,7 @@ final class GuardedRepositoryManager implements GitRepositoryManager {
 
   /** Says to the daemon that a repository was deleted, until it is told: then the project is removed at all sites. */
   void deleted(Project.NameKey name) {
+    presence.reported(name);
     Seen last = seen.remove(name);
     Path directory;
     try {

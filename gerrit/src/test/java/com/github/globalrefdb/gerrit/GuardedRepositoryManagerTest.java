@@ -57,6 +57,7 @@ class GuardedRepositoryManagerTest {
   private Path repository;
   private ScriptedDaemon daemon;
   private SessionClient sessions;
+  private ProjectPresence presence;
   private GuardedRepositoryManager manager;
 
   @BeforeEach
@@ -79,7 +80,7 @@ class GuardedRepositoryManagerTest {
             clock::get);
     Project.NameKey allProjects = Project.nameKey("All-Projects");
     Files.createDirectories(root.resolve("All-Projects.git/objects"));
-    ProjectPresence presence = new ProjectPresence(name -> linked, allProjects);
+    presence = new ProjectPresence(name -> linked, allProjects);
     manager = new GuardedRepositoryManager(new Disk(root), new RefGuard(sessions, new RecentRefusals()), name -> linked, presence);
   }
 
@@ -243,11 +244,21 @@ class GuardedRepositoryManagerTest {
     }
   }
 
+  @Test
+  void aRepositoryThatWasDeletedHereHasGoneAlsoFromAnEmptyDirectory() throws Exception {
+    manager.createRepository(NAME).close();
+    delete(repository);
+    assertFalse(presence.isGone(NAME));
+    manager.deleted(NAME);
+    assertTrue(presence.isGone(NAME));
+  }
+
   /** JGit would go on to return the repository that it has open. */
   @Test
   void aRepositoryThatTheDaemonHasMovedAsideIsNotFound() throws Exception {
     manager.createRepository(NAME).close();
     record("first");
+    Files.createDirectory(repository.resolveSibling("docs")); // without others, it is not certain that it has gone
     Files.move(repository, dir.resolve("away"));
     for (int i = 0; i < 2; i++) {
       assertThrows(RepositoryNotFoundException.class, () -> manager.openRepository(NAME));

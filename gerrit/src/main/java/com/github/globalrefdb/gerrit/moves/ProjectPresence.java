@@ -38,8 +38,8 @@ public final class ProjectPresence {
   }
 
   /**
-   * Whether the project certainly has no repository: what is in indexes and caches of it may then be removed. Unless the
-   * daemon has reported that, an absence in a directory where a disk may be missing is not certain.
+   * Whether the project certainly has no repository: what is in indexes and caches of it may then be removed. Unless a
+   * removal was reported, an absence in a directory where a disk may be missing is not certain.
    */
   public boolean isGone(Project.NameKey project) {
     Path base = basePath.apply(project);
@@ -51,8 +51,8 @@ public final class ProjectPresence {
     }
   }
 
-  /** The daemon has reported that the repository is new, has gone or was replaced. */
-  void reported(Project.NameKey project) {
+  /** The daemon has reported that the repository is new, has gone or was replaced; or it was deleted here. */
+  public void reported(Project.NameKey project) {
     reported.add(project);
   }
 

@@ -128,11 +128,11 @@ final class Projects {
     File directory;
     try (Repository repository = repositories.openRepository(project)) {
       directory = repository.getDirectory();
+      RepositoryCache.unregister(FileKey.exact(directory, FS.DETECTED)); // only then close closes its packs
     } catch (RepositoryNotFoundException e) {
       presence.checkGone(project, e);
       return false;
     }
-    RepositoryCache.unregister(FileKey.exact(directory, FS.DETECTED));
     if (!FileKey.isGitRepository(directory, FS.DETECTED)) {
       presence.checkGone(project, null);
       return false;
