@@ -268,6 +268,7 @@ func TestARepositoryThatWasRenamedIsLookedAtOnceMore(t *testing.T) {
 			if hasRef {
 				j.move(line(metaConfig, "", a))
 			}
+			m := g.reader()
 			g.halt()
 			j.kill()
 			aside := filepath.Join(g.dir, "git/new", config.Unfinished+"creation-"+g.projectRow("new/one").ID)
@@ -275,6 +276,8 @@ func TestARepositoryThatWasRenamedIsLookedAtOnceMore(t *testing.T) {
 				t.Fatal(err)
 			}
 			g.start()
+			m.connect()
+			m.waits("-") // also if it came back: a Gerrit may have looked meanwhile
 			if !hasRef {
 				g.nothingLeft("new/one")
 				return

@@ -154,8 +154,8 @@ func (gs *Guards) finishRemoval(ctx context.Context, r config.Repository, aside,
 		err = os.Rename(aside, r.Path)
 	} else {
 		err = os.RemoveAll(aside)
-		gs.Moves.Repository(r.Path)
 	}
+	gs.Moves.Repository(r.Path) // a reader of the list may have looked while it was aside
 	return used, errors.Join(err, durable.SyncDir(filepath.Dir(aside)))
 }
 
