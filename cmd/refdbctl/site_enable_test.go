@@ -199,9 +199,15 @@ func TestEnableDropsWhatThePluginMultiSiteHasLeft(t *testing.T) {
 			w.InsertRef(t, "team/app", mainRef, refdb.Value(s.repo.commit))
 			w.InsertRef(t, "team/app", "refs/multi-site/version", refdb.Value(s.repo.commit))
 			w.InsertRef(t, "team/app", "refs/multi-site/version/value", "1795224671380")
+			w.InsertRef(t, "team/app", "refs/multi-site/ours", refdb.Value(s.repo.commit)) // somebody's ref
 			for range 2 {
-				s.site(t, append([]string{"enable", "--hook", s.hook}, args...)...).is(t, exit.OK, "")
-				if got := w.do(t, "refs", "list", "team/app", "-o", "json"); strings.Contains(got, "multi-site") {
+				r := s.site(t, append([]string{"enable", "--hook", s.hook}, args...)...)
+				r.is(t, exit.OK, "")
+				if !strings.Contains(r.err, "row refs/multi-site/ours, which is not guarded") {
+					t.Errorf("%s", r.err)
+				}
+				got := w.do(t, "refs", "list", "team/app", "-o", "json")
+				if strings.Contains(got, "multi-site/version") || !strings.Contains(got, "refs/multi-site/ours") {
 					t.Errorf("%s", got)
 				}
 			}

@@ -16,6 +16,11 @@ const KeptPrefix = OwnPrefix + "kept/"
 // ref database: numbers, under names that can't coexist in a repository.
 const MultiSitePrefix = "refs/multi-site/"
 
+// IsMultiSites reports whether a row is of the plugin multi-site.
+func IsMultiSites(ref string) bool {
+	return ref == MultiSitePrefix+"version" || ref == MultiSitePrefix+"version/value"
+}
+
 // mergesPrefix begins the merges that each Gerrit computes for itself.
 const mergesPrefix = "refs/cache-automerge/"
 

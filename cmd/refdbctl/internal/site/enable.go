@@ -359,7 +359,7 @@ func (a *App) importGuarded(ctx context.Context, c *config.Config, db *refdb.DB,
 	if err != nil {
 		return nil, err
 	}
-	if err := dropMultiSite(ctx, db, r.Project); err != nil {
+	if err := dropMultiSite(ctx, db, r.Project, note); err != nil {
 		return nil, err
 	}
 	im := refs.NewImporter(a.Run, db, r.Project)
@@ -400,11 +400,16 @@ func (a *App) importGuarded(ctx context.Context, c *config.Config, db *refdb.DB,
 }
 
 // dropMultiSite deletes the rows that Gerrit's plugin multi-site left in the database. The plugin
-// can't run beside the guard, and nothing else reads these rows.
-func dropMultiSite(ctx context.Context, db *refdb.DB, project string) error {
+// can't run beside the guard, and nothing else reads these rows. Other rows below its prefix, which
+// may be somebody's refs, are only noted.
+func dropMultiSite(ctx context.Context, db *refdb.DB, project string, note func(string)) error {
 	for ref, err := range db.Refs(ctx, project, config.MultiSitePrefix) {
-		if err == nil && !ref.Value.IsDeleted() {
+		switch {
+		case err != nil || ref.Value.IsDeleted():
+		case config.IsMultiSites(ref.Name):
 			_, err = db.Put(ctx, project, ref.Name, refdb.Deleted)
+		default:
+			note("warning: the database has a row " + ref.Name + ", which is not guarded: its namespace is reserved for Gerrit's plugin multi-site")
 		}
 		if err != nil {
 			return fmt.Errorf("the plugin multi-site has left %s: %w", config.MultiSitePrefix, err)
