@@ -1,8 +1,11 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 )
@@ -14,6 +17,14 @@ func TestGerritCheckFindsAProjectThatOnlyGerritKnows(t *testing.T) {
 	g.write(t, "data/refdb/without-repository", "team/only gerrit\nAll-Projects\n")
 	g.gerrit(t, "check").is(t, exit.OK, "0 findings") // no Gerrit runs
 	_, stop := g.start(t, "3.9.4")
+	file, hour := filepath.Join(g.path, "data/refdb/without-repository"), time.Now().Add(-time.Hour)
+	if err := os.Chtimes(file, hour, hour); err != nil {
+		t.Fatal(err)
+	}
+	g.gerrit(t, "check").is(t, exit.OK, "0 findings") // an earlier Gerrit wrote that
+	if err := os.Chtimes(file, time.Time{}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
 	r := g.gerrit(t, "check")
 	r.is(t, exit.Failed, "1 finding")
 	for _, says := range []string{"gerrit-project", "team/only gerrit", "finds no repository of it"} {

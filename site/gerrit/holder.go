@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // A Holder is a process that has the indexes of a site directory open for writing: its Gerrit, or one of Gerrit's offline programs.
@@ -79,6 +80,29 @@ func (h Holder) Offline() bool {
 		}
 	}
 	return false
+}
+
+// Started returns when the process started, or up to a second before.
+func (h Holder) Started() (time.Time, error) {
+	const ticks = 100 // a second: USER_HZ
+	process, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(h.PID), "stat"))
+	if err != nil {
+		return time.Time{}, err
+	}
+	system, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return time.Time{}, err
+	}
+	// The name of the program, the second field, may hold spaces and parentheses.
+	fields := bytes.Fields(process[bytes.LastIndexByte(process, ')')+1:])
+	_, boot, ok := bytes.Cut(system, []byte("\nbtime "))
+	if !ok || len(fields) < 20 {
+		return time.Time{}, errors.New("/proc does not say when processes start")
+	}
+	boot, _, _ = bytes.Cut(boot, []byte("\n"))
+	booted, err1 := strconv.ParseInt(string(boot), 10, 64)
+	after, err2 := strconv.ParseInt(string(fields[19]), 10, 64)
+	return time.Unix(booted, 0).Add(time.Duration(after) * (time.Second / ticks)), errors.Join(err1, err2)
 }
 
 // Listens reports whether the process accepts TCP connections, as a Gerrit does once it has started.

@@ -2,8 +2,10 @@ package gerrit
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 func TestAProcessListensUnlessItsSocketsSayOtherwise(t *testing.T) {
@@ -55,5 +57,24 @@ func TestAProcessListensUnlessItsSocketsSayOtherwise(t *testing.T) {
 	}
 	if !listens(filepath.Join(t.TempDir(), "ended")) {
 		t.Error("a process that can't be looked at")
+	}
+}
+
+func TestWhenAHolderStarted(t *testing.T) {
+	t.Parallel()
+	before := time.Now()
+	child := exec.Command("sleep", "1h")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer child.Wait()
+	defer child.Process.Kill()
+	got, err := Holder{PID: child.Process.Pid}.Started()
+	// The kernel counts from a whole second.
+	if err != nil || got.Before(before.Add(-2*time.Second)) || got.After(time.Now()) {
+		t.Errorf("%v, %v; it started after %v", got, err, before)
+	}
+	if _, err := (Holder{}).Started(); err == nil {
+		t.Error("a holder that can't be seen from here has a start")
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -204,8 +205,8 @@ func (k *gerritCheck) daemon(ctx context.Context, session string) {
 	if err != nil {
 		k.find(gerritUnguarded, k.dir.Path, "can't determine whether Gerrit runs: %s", err)
 	}
-	if held {
-		k.withoutRepository(ctx)
+	if held && !holder.Offline() {
+		k.withoutRepository(ctx, holder)
 	}
 	if held && holder.PID == 0 {
 		k.find(gerritUnguarded, k.dir.Path, "Gerrit runs, but whether with the guard can't be determined: its process is in another PID namespace, or on another machine: run it where the daemon runs")
@@ -241,8 +242,12 @@ func (k *gerritCheck) daemon(ctx context.Context, session string) {
 
 // withoutRepository reports the projects that only the running Gerrit knows, unless their
 // repositories are back.
-func (k *gerritCheck) withoutRepository(ctx context.Context) {
-	names, err := k.dir.ProjectsWithoutRepository()
+func (k *gerritCheck) withoutRepository(ctx context.Context, holder gerrit.Holder) {
+	started, err := holder.Started()
+	if err != nil { // such as a process that can't be seen from here
+		started = time.Time{}
+	}
+	names, err := k.dir.ProjectsWithoutRepository(started)
 	if err != nil {
 		k.find(gerritProject, k.dir.Path, "can't read which projects Gerrit finds no repository of: %s", err)
 	}
@@ -255,7 +260,7 @@ func (k *gerritCheck) withoutRepository(ctx context.Context) {
 		}
 		if !opens {
 			k.found(sitecheck.Finding{Code: gerritProject, Project: name,
-				Detail: "Gerrit has this project in its list or its index, but finds no repository of it: if its directory is gone, Gerrit forgets the project within a minute; otherwise make the directory readable, or restore it by refdbctl site clone"})
+				Detail: "Gerrit has this project in its list or its index, but finds no repository of it: make the directory readable, or restore it by refdbctl site clone. If it was deleted by hand and the directory above is empty, remove that, too: then Gerrit forgets the project within a minute"})
 		}
 	}
 }
