@@ -294,7 +294,8 @@ func (s *Server) make(ctx context.Context, p known, at slot, from state, q reque
 	return a, nil
 }
 
-// passRead has git answer a reader, and counts that. The whole request is there, or only its beginning. It waits for room, up to a limit.
+// passRead passes a read on to git, and counts it. The whole request is there, or only its
+// beginning. It waits for room, up to a limit.
 func (s *Server) passRead(q request, whole bool, w http.ResponseWriter, limit time.Duration, count prometheus.Counter) error {
 	if !whole {
 		leave, err := s.large.enter(q.http.Context(), limit)

@@ -39,7 +39,8 @@ type Witness struct {
 	unreachable atomic.Pointer[[]presence.Site] // nil while it is not known
 }
 
-// Unreachable returns the other sites that were awaited and unreachable at the last comparison. It returns false if that failed.
+// Unreachable returns the other sites that were awaited and unreachable at the last comparison. It
+// returns false if the last comparison failed, or before the first.
 func (w *Witness) Unreachable() (sites []presence.Site, known bool) {
 	if found := w.unreachable.Load(); found != nil {
 		return *found, true
