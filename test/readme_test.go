@@ -58,6 +58,38 @@ func TestTheReadmeRunsAsItIsWritten(t *testing.T) {
 	}
 }
 
+// What README.md shows of the demo, the demo prints: the same lines in the same order, but for values, times, winners and padding.
+func TestTheDemoPrintsWhatTheReadmeShows(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the programs and pushes for some ten seconds")
+	}
+	t.Parallel()
+	text, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, ok := strings.Cut(string(text), "```text\n== ")
+	block, _, closed := strings.Cut("== "+block, "```")
+	if !ok || !closed {
+		t.Fatal("README.md shows no output")
+	}
+	varies := regexp.MustCompile(`\b(eu|us)\b|[0-9a-f]{7,}|\d\d:\d\d:\d\d|\d+(\.\d+)?m?s\b|\d+`)
+	plain := func(line string) string { return varies.ReplaceAllString(strings.TrimSpace(line), "…") }
+
+	rest := runIn(t, cloneOfThis(t), nil, "make", "demo")
+	for line := range strings.Lines(block) {
+		found := false
+		for !found && rest != "" {
+			var printed string
+			printed, rest, _ = strings.Cut(rest, "\n")
+			found = plain(printed) == plain(line)
+		}
+		if !found {
+			t.Fatalf("the demo does not print, in this order, %q", line)
+		}
+	}
+}
+
 // cloneOfThis returns a repository of one commit with the files of this one.
 func cloneOfThis(t *testing.T) string {
 	t.Helper()
