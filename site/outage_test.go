@@ -1,9 +1,11 @@
 package site_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -238,6 +240,59 @@ func TestAPushWaitsOnceForADatabaseThatDoesNotAnswer(t *testing.T) {
 		_, ok := client.push(refs...)
 		return ok
 	})
+}
+
+// Before git locks anything, a push waits for a database that is away, and its client sees what for: for as long as site.databaseWait says,
+// and no longer than its daemon.
+func TestAPushWaitsForADatabaseThatIsAwayBeforeGitLocksAnything(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, settings string
+		then           func(*guard, *atomic.Bool) // once the client has seen that the push waits
+		refused        string
+	}{
+		{"the database comes back", "timeout = 1s\n\tdatabaseWait = 50m", func(g *guard, down *atomic.Bool) { down.Store(false) }, ""},
+		{"the daemon stops", "timeout = 1s\n\tdatabaseWait = 50m", func(g *guard, _ *atomic.Bool) { g.stop() }, "nothing was changed"},
+		{"the database stays away", "timeout = 1s\n\tdatabaseWait = 3s", func(*guard, *atomic.Bool) {}, "the global ref database does not answer: nothing was changed"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			g := idleGuard(t, local.SQLite(t), "eu-1", "[site]\n\t"+c.settings)
+			down := g.unplug()
+			g.start()
+			sitetest.Eventually(t, "the daemon serves", func() bool { return g.status().OK() })
+			client := g.client()
+			down.Store(true)
+			cmd := exec.Command("git", "--git-dir="+client.dir, "push", "file://"+g.repo, "c0:refs/heads/x")
+			stderr, err := cmd.StderrPipe()
+			if err == nil {
+				err = cmd.Start()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var said strings.Builder
+			for lines := bufio.NewScanner(stderr); lines.Scan(); {
+				said.WriteString(lines.Text() + "\n")
+				if strings.Contains(lines.Text(), "this push waits for it, for up to") {
+					if locks, _ := filepath.Glob(g.repo + "/refs/heads/*.lock"); len(locks) != 0 {
+						t.Errorf("git has locked %s", locks)
+					}
+					c.then(g, down)
+				}
+			}
+			switch err := cmd.Wait(); {
+			case c.name != "the database stays away" && !strings.Contains(said.String(), "this push waits for it"):
+				t.Errorf("the client did not see that the push waits: %s", &said)
+			case c.refused == "" && err != nil:
+				t.Errorf("the push failed: %s", &said)
+			case c.refused == "":
+				g.has("refs/heads/x", g.commit[0], g.commit[0])
+			case err == nil || !strings.Contains(said.String(), c.refused):
+				t.Errorf("the push (%v): %s", err, &said)
+			}
+		})
+	}
 }
 
 // A push waits for a database that is restarted, and is refused at once if it has been away for longer than that takes.

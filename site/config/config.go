@@ -56,9 +56,10 @@ type Config struct {
 	Root         string // the directory with the repositories; "" if each one is configured
 	Gerrit       string // the site directory of the Gerrit that serves them; "" if none does
 
-	Timeout     time.Duration // of the database, within a hook
-	LockWait    time.Duration // how long a push waits for another site's
-	StopTimeout time.Duration // how long a stopping daemon waits for pushes to end
+	Timeout      time.Duration // of the database, within a hook
+	LockWait     time.Duration // how long a push waits for another site's
+	DatabaseWait time.Duration // how long a push waits, before git locks anything, for a database that is away
+	StopTimeout  time.Duration // how long a stopping daemon waits for pushes to end
 
 	projects, refs, alsoRefs, skipRefs patterns
 	NewProjectMode                     string // the mode of projects that are new to the database
@@ -88,7 +89,7 @@ func Load(ctx context.Context, path string) (*Config, error) {
 	}
 	c := &Config{
 		Socket: DefaultSocket, State: DefaultState, NewProjectMode: Enforce, NewProjectStore: StoreAll,
-		Timeout: 4 * time.Second, LockWait: 2 * time.Second, StopTimeout: 30 * time.Second,
+		Timeout: 4 * time.Second, LockWait: 2 * time.Second, DatabaseWait: 30 * time.Second, StopTimeout: 30 * time.Second,
 		Durability: InDatabase, PackLimit: 256 << 20,
 		paths: map[string]string{}, projectAt: map[string]string{},
 		Product: product(), // before a command of root becomes another user's
@@ -185,6 +186,8 @@ func (c *Config) set(e Entry) error {
 		return setDuration(&c.Timeout, e.Value, time.Hour)
 	case "site.lockwait":
 		return setDuration(&c.LockWait, e.Value, time.Hour)
+	case "site.databasewait":
+		return setDuration(&c.DatabaseWait, e.Value, time.Hour)
 	case "site.stoptimeout":
 		return setDuration(&c.StopTimeout, e.Value, time.Hour)
 	case "site.store":

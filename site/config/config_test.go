@@ -28,7 +28,7 @@ func TestConfigDefaultsAndValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Site != "eu-1" || c.Database != "" || c.Socket != "/run/refdb/site.sock" || c.State != "/var/lib/refdb" || c.Root != "" ||
-		c.Timeout != 4*time.Second || c.LockWait != 2*time.Second || c.StopTimeout != 30*time.Second || c.NewProjectStore != config.StoreAll {
+		c.Timeout != 4*time.Second || c.LockWait != 2*time.Second || c.DatabaseWait != 30*time.Second || c.StopTimeout != 30*time.Second || c.NewProjectStore != config.StoreAll {
 		t.Errorf("%+v", c)
 	}
 	for text, want := range map[string]string{"all": config.StoreAll, "transit": config.StoreTransit, "none": ""} {
@@ -42,12 +42,12 @@ func TestConfigDefaultsAndValues(t *testing.T) {
 		t.Errorf("a name with a space: %+v", c)
 	}
 	c, err = load(t, "[site]\nname = eu-1\ndatabase = \"postgres://refdb@db/refdb?a=b#c\"\nsocket = /s\nstate = /x/../st\nroot = "+root+
-		"\ngerrit = /srv/gerrit/\nTimeOut = 1s\nlockWait = 500ms\nstopTimeout = 1m\npusherEnv = WHO\npusherEnv = SSH_WHO\n")
+		"\ngerrit = /srv/gerrit/\nTimeOut = 1s\nlockWait = 500ms\ndatabaseWait = 2m\nstopTimeout = 1m\npusherEnv = WHO\npusherEnv = SSH_WHO\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if c.Database != "postgres://refdb@db/refdb?a=b#c" || c.Socket != "/s" || c.State != "/st" || c.Root != root || c.Gerrit != "/srv/gerrit" ||
-		c.Timeout != time.Second || c.LockWait != 500*time.Millisecond || c.StopTimeout != time.Minute || strings.Join(c.PusherEnv, " ") != "WHO SSH_WHO" {
+		c.Timeout != time.Second || c.LockWait != 500*time.Millisecond || c.DatabaseWait != 2*time.Minute || c.StopTimeout != time.Minute || strings.Join(c.PusherEnv, " ") != "WHO SSH_WHO" {
 		t.Errorf("%+v", c)
 	}
 }

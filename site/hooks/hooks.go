@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -63,7 +64,8 @@ type Deps struct {
 // Hooks answers the hooks of git processes, and knows these processes until they end.
 type Hooks struct {
 	Deps
-	pushes pushes
+	pushes  pushes
+	waiting atomic.Int64 // pushes that wait for the database
 }
 
 // Respond answers the request q of a hook.
@@ -96,7 +98,7 @@ func (h *Hooks) Respond(ctx context.Context, conn *net.UnixConn, hook pusher.Hoo
 			return wire.Response{Lines: refusal.LinesOf(err)}
 		}
 	case wire.StatePreReceive:
-		err := h.preReceive(ctx, hook, q)
+		err := h.preReceiveInOutage(ctx, hook, conn, q)
 		if err == nil {
 			err = h.storeHandled(ctx, hook, conn, q)
 		}

@@ -218,6 +218,13 @@ func (p *push) remember(err error) error {
 	return err
 }
 
+// forget forgets an outage that the push is to outwait.
+func (p *push) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failed = nil
+}
+
 // Unsettled reports whether a git process has announced moves of a project that are not settled.
 func (h *Hooks) Unsettled(project string) bool {
 	for _, p := range h.pushes.all() {

@@ -6,6 +6,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // A Reason is why a push was refused, for metrics: one of few, and never with a name in it.
@@ -90,3 +91,9 @@ func MismatchReason(global refdb.Value) Reason {
 type Outage struct{ text string }
 
 func (o Outage) Error() string { return o.text }
+
+// Passes reports whether err refuses a push because of the database, for a reason that may end without a person.
+func Passes(err error) bool {
+	var down Outage
+	return errors.As(err, &down) && down.text != wire.DatabaseLost || ReasonOf(err) == Starting
+}

@@ -47,8 +47,9 @@ func (s *State) Health() error {
 	return s.health.err
 }
 
-// failingFor returns for how long all requests have failed; 0 if the last one did not.
-func (h *health) failingFor() time.Duration {
+// FailingFor returns for how long all requests have failed; 0 if the last one did not.
+func (s *State) FailingFor() time.Duration {
+	h := &s.health
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.since.IsZero() {
@@ -70,7 +71,7 @@ func (s *State) Retry(ctx context.Context, c *config.Config, request func(contex
 	for {
 		err := request(ctx)
 		s.RecordHealth(err)
-		away := errors.Is(err, refdb.ErrUnavailable) && s.health.failingFor() < s.Outage
+		away := errors.Is(err, refdb.ErrUnavailable) && s.FailingFor() < s.Outage
 		if !away && !errors.Is(err, refdb.ErrNotAdmitted) {
 			return err
 		}

@@ -424,6 +424,11 @@ func PathTaken(path string) string {
 // NoHookProgram means that repositories can't be put under guard.
 const NoHookProgram = "refdb-hook is neither beside the daemon's program nor in PATH, so nothing can be guarded: nothing was changed; ask the administrator to install it"
 
+// WaitingForDatabase tells a pusher how long the push will still wait.
+func WaitingForDatabase(left time.Duration) string {
+	return "the global ref database does not answer; this push waits for it, for up to " + left.Round(time.Second).String()
+}
+
 // ObjectsStored reports how much of a push is in the database.
 func ObjectsStored(bytes int64) string {
 	return "storing objects in the global ref database: " + strconv.FormatInt(bytes>>20, 10) + " MiB"

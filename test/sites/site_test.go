@@ -65,7 +65,7 @@ const (
 	// patientLimits are reached only by what hangs.
 	patientLimits = "\ttimeout = 5m\n\tlockWait = 5m\n\tstopTimeout = 5m\n"
 	// usualLimits are those of a site whose configuration names none.
-	usualLimits = "\ttimeout = 4s\n\tlockWait = 2s\n\tstopTimeout = 30s\n"
+	usualLimits = "\ttimeout = 4s\n\tlockWait = 2s\n\tdatabaseWait = 30s\n\tstopTimeout = 30s\n"
 )
 
 // A database is one of dbtest's, or on a server that may be killed.
