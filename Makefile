@@ -23,7 +23,7 @@ LIMIT   := 3h
 MODULES := bench chaos # programs with modules of their own, so that their peers and tools stay out of this one
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-one api lint check check-all fmt build deps bench chaos chaos-git chaos-sites chaos-rewind model gerrit gerrit-versions gerrit-test gerrit-ci
+.PHONY: help demo test test-all test-one test-versions api lint check check-all fmt build deps bench chaos chaos-git chaos-sites chaos-rewind model gerrit gerrit-versions gerrit-test gerrit-ci
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ test-all: deps ## all tests with the race detector: more rounds, more faults, mo
 
 test-one: ## the tests of PKG=./refdb/sqlite whose names match RUN=TestConformance/Beat
 	$(GO) test $(RACE) -run '$(RUN)' $(FLAGS) $(or $(PKG),$(error PKG= names a package))
+
+test-versions: deps ## the driver, its faults and sites with pushes on PostgreSQL 14 to 18 (Maven); VERSIONS='14 18' for less
+	@GO=$(GO) ./scripts/test-versions.sh $(VERSIONS)
 
 bench: deps ## measure the speed beside the peers'; FLAGS='-run W1,W4 -o json' for less, or for machines
 	cd bench && $(GO) run . $(FLAGS)

@@ -239,8 +239,21 @@ func (s *Postgres) Connect(ctx context.Context, database string, use func(*pgx.C
 	return use(c)
 }
 
+// BinVariable is the environment variable that names the directory of initdb and postgres. Without it
+// the programs are looked for where installations have them.
+const BinVariable = "REFDB_TEST_POSTGRES_BIN"
+
 // postgresBin returns the directory of initdb and postgres.
 func postgresBin() (string, error) {
+	isBin := func(dir string) bool {
+		return executable(filepath.Join(dir, "initdb")) && executable(filepath.Join(dir, "postgres"))
+	}
+	if dir := os.Getenv(BinVariable); dir != "" {
+		if !filepath.IsAbs(dir) || !isBin(dir) {
+			return "", fmt.Errorf("%s=%s: it must be the absolute path of a directory with initdb and postgres", BinVariable, dir)
+		}
+		return dir, nil
+	}
 	var dirs []string
 	if path, err := exec.LookPath("initdb"); err == nil {
 		// The other programs need not be beside a link.
@@ -258,7 +271,7 @@ func postgresBin() (string, error) {
 		dirs = append(dirs, strings.TrimSpace(string(out)))
 	}
 	for _, dir := range dirs {
-		if executable(filepath.Join(dir, "initdb")) && executable(filepath.Join(dir, "postgres")) {
+		if isBin(dir) {
 			return dir, nil
 		}
 	}

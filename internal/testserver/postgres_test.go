@@ -104,3 +104,13 @@ func TestAServerThatDoesNotStartSaysWhyAndLeavesNothing(t *testing.T) {
 		t.Errorf("%s is left", left)
 	}
 }
+
+func TestADirectoryWithoutTheProgramsIsNamed(t *testing.T) {
+	for _, dir := range []string{t.TempDir(), "relative/bin"} {
+		t.Setenv(testserver.BinVariable, dir)
+		_, err := testserver.NewPostgres(testserver.PostgresOptions{})
+		if want := testserver.BinVariable + "=" + dir + ": it must be the absolute path of a directory with initdb and postgres"; err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}

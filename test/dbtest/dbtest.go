@@ -9,7 +9,8 @@
 //   - the one that the environment names (REFDB_TEST_POSTGRES,
 //     SPANNER_EMULATOR_HOST);
 //   - one that internal/testserver starts from a local installation, in a
-//     temporary directory;
+//     temporary directory; of PostgreSQL's installations, the one in the directory that
+//     REFDB_TEST_POSTGRES_BIN names;
 //   - a container, through dockertest.
 //
 // The log says which one it is. A test that fails logs what its server printed meanwhile, and

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Runs the tests of the driver, with its faults, and sites with real pushes on several versions of PostgreSQL.
+#
+#     scripts/test-versions.sh [14|15|16|17|18 …]      (default: all)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+versions=("$@")
+if [[ $# -eq 0 ]]; then versions=(14 15 16 17 18); fi
+
+# These builds of PostgreSQL have no pg_dump, and that of another version does not dump a newer server. What these tests
+# restore, TestAMigrationUnderLoad… and test/sites check without it.
+dumped='ARestore|ReportBefore|Recoveries|RecoveryOutwaits|PositionsAreRaised|PositionsThatWent|SiteAdmits|BeforeTheAdmission|OfWhichCluster'
+
+test() {
+	./scripts/in-memory.sh "${GO:-go}" test -short -vet=off -ldflags="-s -w" -timeout 3h "$@"
+}
+
+status=0
+failed=()
+for version in "${versions[@]}"; do
+	bin=$(scripts/postgres.sh "$version")
+	echo "PostgreSQL $version: $("$bin/postgres" --version)"
+	export REFDB_TEST_POSTGRES_BIN=$bin
+	{
+		test -skip "$dumped" ./refdb/postgres &&
+			test -run '.*/postgres' ./migrations &&
+			test -run 'OfTwoSitesThatPushToARef|AcknowledgedValuesOfEachRef|DatabaseThatIsKilledAndComesBack|PlainRestartOfPostgreSQL' ./test/sites
+	} || { status=1 && failed+=("$version"); }
+done
+if [[ $status -ne 0 ]]; then echo "failed on PostgreSQL ${failed[*]}" >&2; fi
+exit "$status"
