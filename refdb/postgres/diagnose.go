@@ -55,6 +55,7 @@ const longOpen = time.Minute
 type setup struct {
 	version             string
 	number              int
+	server              server
 	fsync, fullPages    bool
 	synchronous         string // synchronous_commit
 	standbyNames        string // synchronous_standby_names
@@ -177,6 +178,9 @@ func (d *Driver) connected(ctx context.Context, s *setup) error {
 	}
 	defer conn.Release()
 	s.encryption = encryption(conn.Conn().PgConn().Conn())
+	if s.server, err = identify(ctx, conn.Conn().PgConn()); err != nil {
+		return roundtrip.Failure(ctx, "diagnose", roundtrip.Executing, err)
+	}
 	return nil
 }
 
@@ -213,9 +217,7 @@ func (s setup) diagnoses() []driver.Diagnosis {
 		all = append(all, driver.Diagnosis{Name: name, OK: ok, Detail: detail})
 	}
 
-	check("server version", s.number >= oldestVersion, "PostgreSQL "+s.version,
-		fmt.Sprintf("PostgreSQL %s is too old: upgrade to 14 or newer", s.version))
-	all = append(all, s.encryption)
+	all = append(all, s.serverVersion(), s.encryption)
 	why := roundtrip.ErrLeftReadOnly
 	if s.standby {
 		why = roundtrip.ErrStandby
@@ -258,6 +260,22 @@ func (s setup) diagnoses() []driver.Diagnosis {
 	}
 	check("pooler", true, pooler, "")
 	return all
+}
+
+// serverVersion says what the server is.
+func (s setup) serverVersion() driver.Diagnosis {
+	d := driver.Diagnosis{Name: "server version", OK: true, Detail: s.server.String()}
+	switch {
+	case s.number < oldestVersion:
+		d.OK, d.Detail = false, fmt.Sprintf("PostgreSQL %s is too old: upgrade to 14 or newer", s.version)
+	case s.server.aurora != "":
+		d.Note = true
+		d.Detail += ": this project's tests have not run on it: see docs/DATABASES.md"
+	case s.number/10000 > newestTested:
+		d.Note = true
+		d.Detail += fmt.Sprintf(": this program's tests ran on PostgreSQL 14 to %d: look for a newer program", newestTested)
+	}
+	return d
 }
 
 // tooFew says what fails without the privileges that are missing, and how to grant them.

@@ -10,7 +10,7 @@ import (
 )
 
 func TestADoctorSaysWhatToDo(t *testing.T) {
-	healthy := setup{version: "15.1", number: 150001, fsync: true, fullPages: true, synchronous: "on", isolation: roundtrip.ReadCommitted,
+	healthy := setup{version: "15.1", number: 150001, server: server{version: "PostgreSQL 15.1 on x86_64-pc-linux-gnu"}, fsync: true, fullPages: true, synchronous: "on", isolation: roundtrip.ReadCommitted,
 		autovacuum: true, room: 97, clients: 10, hosts: 1, connectsUpTo: 16, tables: "as they should be", intact: true,
 		encryption: driver.Diagnosis{Name: "encryption", OK: true, Detail: "TLS 1.3"}}
 	for _, row := range []struct {

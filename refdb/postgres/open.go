@@ -65,7 +65,7 @@ func openAs(ctx context.Context, address string, path roundtrip.Path) (*Driver, 
 	}
 	if err := examine(ctx, pools); err != nil {
 		pools.Close()
-		return nil, err
+		return nil, explainServer(ctx, config.ConnConfig, err)
 	}
 	return newDriver(pools), nil
 }
@@ -118,7 +118,8 @@ SELECT pg_catalog.pg_backend_pid(), ` + versionSQL + `,
          JOIN pg_catalog.pg_namespace AS ns ON ns.nspname OPERATOR(pg_catalog.=) name
          JOIN pg_catalog.pg_class AS c ON c.relnamespace OPERATOR(pg_catalog.=) ns.oid AND c.relname OPERATOR(pg_catalog.=) 'refs'
          ORDER BY n LIMIT 1
-       ), (SELECT ` + pathToTables + ` FROM ROWS FROM (pg_catalog.unnest(` + schemasSQL + `)) WITH ORDINALITY AS s (name, n) ORDER BY n LIMIT 1), '')`
+       ), (SELECT ` + pathToTables + ` FROM ROWS FROM (pg_catalog.unnest(` + schemasSQL + `)) WITH ORDINALITY AS s (name, n) ORDER BY n LIMIT 1), ''),
+       ` + serverColumns
 
 // examine checks the database through its first connection. Unless a pooler is
 // known to be in between it looks for one, which tells its clients a process ID
@@ -161,6 +162,8 @@ func examineServer(ctx context.Context, pools *roundtrip.Pools) error {
 	switch {
 	case mayBePooled && pid != strconv.FormatUint(uint64(conn.Conn().PgConn().PID()), 10):
 		return errPooled
+	case refusalOf(f[8:]) != nil:
+		return fmt.Errorf("%s: %w", openDatabase, refusalOf(f[8:]))
 	case checkVersion(number, version) != nil:
 		return checkVersion(number, version)
 	case standby:
@@ -249,7 +252,7 @@ func Migrator(ctx context.Context, address string) (*migrations.Migrator, error)
 	m, err := migrator(ctx, db, settings)
 	if err != nil {
 		db.Close()
-		return nil, dburl.Explain(address, err)
+		return nil, dburl.Explain(address, explainServer(ctx, c, err))
 	}
 	return m, nil
 }
@@ -264,7 +267,7 @@ func migrator(ctx context.Context, db *sql.DB, settings *roundtrip.Settings) (*m
 	}
 	var f []string
 	err = conn.Raw(func(c any) (err error) {
-		f, err = inspect(ctx, c.(*stdlib.Conn).Conn(), `SELECT `+versionSQL+`, `+searchPathSQL+`, `+allSchemasSQL)
+		f, err = inspect(ctx, c.(*stdlib.Conn).Conn(), `SELECT `+versionSQL+`, `+searchPathSQL+`, `+allSchemasSQL+`, `+serverColumns)
 		return err
 	})
 	conn.Close()
@@ -273,6 +276,9 @@ func migrator(ctx context.Context, db *sql.DB, settings *roundtrip.Settings) (*m
 	}
 	number, _ := strconv.Atoi(f[0])
 	schemas := f[3]
+	if err := refusalOf(f[4:]); err != nil {
+		return nil, fmt.Errorf("%s: %w", openDatabase, err)
+	}
 	if err := cmp.Or(checkVersion(number, f[1]), searchPath{f[2], schemas != ""}.check()); err != nil {
 		return nil, err
 	}

@@ -64,7 +64,7 @@ func (s *Settings) Probe(ctx context.Context, conn *pgx.Conn) error {
 	}
 	found := results[len(results)-1].Rows
 	if len(found) != 1 || len(found[0]) != 1 || string(found[0][0]) != "t" {
-		return errNoLocks
+		return ErrNoLocks
 	}
 	return nil
 }

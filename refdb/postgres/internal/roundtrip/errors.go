@@ -90,7 +90,7 @@ func judge(ctx context.Context, work Pipeline, came Stage, err error) verdict {
 		v.err = driver.ErrOutcomeUnknown
 	case errors.Is(err, puddle.ErrClosedPool):
 		v.err = driver.ErrClosed
-	case errors.As(err, new(*wrongSetting)), errors.Is(err, errNoLocks): // says it all
+	case errors.As(err, new(*wrongSetting)), errors.Is(err, ErrNoLocks): // says it all
 	case over != nil && (broken || code == queryCanceled || code == LockNotAvailable):
 		if !errors.Is(err, over) {
 			v.err = over
@@ -170,7 +170,8 @@ var (
 	errNoPrimary     = errors.New("no server in the database URL accepts writes, but target_session_attrs requires one: name the primary there, or wait until one is promoted; if the primary is there, " + resetReadOnly)
 	errDatabase      = errors.New("no such database: create it, or check the database URL")
 
-	errNoLocks = errors.New("the server reports advisory locks as taken but doesn't keep them, as CockroachDB does, so nothing would exclude concurrent writers: " +
+	// ErrNoLocks is of a server that Probe refused.
+	ErrNoLocks = errors.New("the server reports advisory locks as taken but doesn't keep them, so nothing would exclude concurrent writers: " +
 		"use PostgreSQL")
 
 	errEnded = fmt.Errorf("%w before the answer came", driver.ErrClosed)
