@@ -22,6 +22,20 @@ type SchemaChecker interface {
 	CheckSchema(ctx context.Context) error
 }
 
+// An AddressReader is a Driver whose database's address may change while it runs: the user, the
+// password and the files of certificates that it names, and what is in these files.
+type AddressReader interface {
+	// ReadAddress has each new connection be made as the address says that read returns then. Open
+	// connections go on. As long as no connection succeeds with what has changed, or if read fails,
+	// or if its address leads to another database, connections are made as before. read is called
+	// concurrently.
+	ReadAddress(read func() (string, error))
+
+	// Reread reads the address and connects once. The error says why connections are made as
+	// before.
+	Reread(ctx context.Context) error
+}
+
 // Limits of one request. They keep a commit below Cloud Spanner's 80,000 mutations
 // (https://cloud.google.com/spanner/quotas). In mutations,
 //   - an updated ref costs 7: 5 columns, and an index entry removed and added;
@@ -49,9 +63,9 @@ const (
 // driver changes none of the arguments, and keeps no reference to them after it
 // returns, except where the outcome is unknown to it.
 //
-// A driver may have more roles: [Notifier], [PackStore], [SchemaChecker], [Diagnoser], [Meter]. One
-// that wraps another has those of that one, too, if its method Unwrap() Driver returns it: see
-// [RoleOf].
+// A driver may have more roles: [Notifier], [PackStore], [SchemaChecker], [AddressReader], [Diagnoser],
+// [Meter]. One that wraps another has those of that one, too, if its method Unwrap() Driver returns
+// it: see [RoleOf].
 //
 // No answer depends on state that a driver keeps between two calls: two calls of
 // one client may go through two drivers on the same database.

@@ -52,6 +52,7 @@ var (
 	_ driver.Diagnoser     = (*Driver)(nil)
 	_ driver.RightsChecker = (*Driver)(nil)
 	_ driver.SchemaChecker = (*Driver)(nil)
+	_ driver.AddressReader = (*Driver)(nil)
 	_ driver.Meter         = (*Driver)(nil)
 )
 

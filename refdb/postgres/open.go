@@ -238,6 +238,24 @@ func (d *Driver) CheckSchema(ctx context.Context) error {
 	return schema.Check(ctx, d.pools, "check the schema")
 }
 
+// ReadAddress implements driver.AddressReader.
+func (d *Driver) ReadAddress(read func() (string, error)) {
+	d.pools.Rotate(func() (*pgx.ConnConfig, error) {
+		address, err := read()
+		if err != nil {
+			return nil, err
+		}
+		config, _, err := dburl.Parse(address)
+		if err != nil {
+			return nil, err
+		}
+		return config.ConnConfig, nil
+	})
+}
+
+// Reread implements driver.AddressReader.
+func (d *Driver) Reread(ctx context.Context) error { return d.pools.Reread(ctx) }
+
 // Migrator returns what moves the database at the URL between versions of the
 // schema. It connects once, to see that there is a database.
 func Migrator(ctx context.Context, address string) (*migrations.Migrator, error) {

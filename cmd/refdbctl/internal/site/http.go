@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
@@ -42,8 +44,10 @@ to be behind is never served.
 Without --user-header nobody may push. With it, the web server must replace that header in clients' requests, and
 nobody else may have access to the address: it must be a socket, or a loopback address.
 
-With --database-file - the database's address is read from standard input. On SIGTERM and SIGINT the server stops: it
-waits for requests in progress, at most site.stopTimeout.`,
+With --database-file - the database's address is read from standard input. Each new connection to the database reads the
+address again, and on SIGHUP the server logs whether a connection succeeds with it: the password and the certificates
+may change while the server runs. On SIGTERM and SIGINT the server stops: it waits for requests in progress, at most
+site.stopTimeout.`,
 		Example: `  refdbctl site http --listen /run/refdb-http/socket --user-header X-Remote-User`,
 		Args:    cobra.NoArgs,
 		RunE: a.Body(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
@@ -100,9 +104,9 @@ func (a *App) serveHTTP(ctx context.Context, f Flags, at smarthttp.Listen, o sma
 	if _, err := a.Dialect(); err != nil {
 		return err
 	}
+	address := a.addressOf()
 	o.Logger, o.DigestKey = a.Logger(), []byte(a.Env("REFDB_DIGEST_KEY"))
-	open := func(ctx context.Context) (refdb.Driver, error) { return cli.OpenURL(ctx, a.Run, a.OpenDriver) }
-	o.DB, err = refdb.Open(open, refdb.Options{Site: o.Config.Site, Logger: o.Logger, DigestKey: o.DigestKey})
+	o.DB, err = refdb.Open(address.open, refdb.Options{Site: o.Config.Site, Logger: o.Logger, DigestKey: o.DigestKey})
 	if err != nil {
 		return err
 	}
@@ -111,5 +115,17 @@ func (a *App) serveHTTP(ctx context.Context, f Flags, at smarthttp.Listen, o sma
 	if err != nil {
 		return err
 	}
-	return server.Run(ctx, at, o.Config.StopTimeout)
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx, at, o.Config.StopTimeout) }()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-hangup:
+			address.reread(ctx)
+		}
+	}
 }

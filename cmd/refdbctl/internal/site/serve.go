@@ -37,8 +37,9 @@ That can be a file that only root can read: no other process of the daemon's use
 daemon.
 
 On SIGTERM and SIGINT the daemon stops: it accepts no new pushes, and waits for those in progress, at most
-site.stopTimeout; a second signal stops it immediately. On SIGHUP it reloads its configuration; if the new one is
-invalid, the daemon logs that and keeps the old one.`,
+site.stopTimeout; a second signal stops it immediately. On SIGHUP it reloads its configuration and the database's
+address; if a new one is invalid, the daemon logs that and keeps the old one. Each new connection to the database reads
+the address, too: the password and the certificates may change while the daemon runs.`,
 		Example: `  refdbctl site serve --config /etc/refdb/site.config`,
 		Args:    cobra.NoArgs,
 		RunE: a.Body(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
@@ -63,11 +64,11 @@ func (a *App) serve(ctx context.Context, f Flags) (err error) {
 	if _, err := a.Dialect(); err != nil {
 		return err
 	}
+	address := a.addressOf()
 	key := []byte(a.Env("REFDB_DIGEST_KEY"))
-	open := func(ctx context.Context) (refdb.Driver, error) { return cli.OpenURL(ctx, a.Run, a.OpenDriver) }
 	requests := metrics.New()
 	known := journal.New(c.State)
-	db, err := refdb.Open(open, refdb.Options{Site: c.Site, Logger: a.Logger(), DigestKey: key, Observe: requests.Observe, Journal: known})
+	db, err := refdb.Open(address.open, refdb.Options{Site: c.Site, Logger: a.Logger(), DigestKey: key, Observe: requests.Observe, Journal: known})
 	if err != nil {
 		return err
 	}
@@ -87,13 +88,14 @@ func (a *App) serve(ctx context.Context, f Flags) (err error) {
 		case err := <-ended:
 			return err
 		case <-hangup:
-			a.reload(ctx, f, daemon)
+			a.reload(ctx, f, daemon, address)
 		}
 	}
 }
 
-// reload reloads the configuration. An error is logged, and does not end the daemon.
-func (a *App) reload(ctx context.Context, f Flags, daemon *site.Daemon) {
+// reload reloads the configuration and the database's address. An error is logged, and does not end
+// the daemon.
+func (a *App) reload(ctx context.Context, f Flags, daemon *site.Daemon, address *address) {
 	defer site.NotifyReloading()()
 	c, err := config.Load(ctx, string(f.Config))
 	if err == nil {
@@ -102,6 +104,7 @@ func (a *App) reload(ctx context.Context, f Flags, daemon *site.Daemon) {
 	if err != nil {
 		a.Logger().ErrorContext(ctx, "the configuration was not reloaded, the old one stays", "error", err)
 	}
+	address.reread(ctx)
 }
 
 func (a *App) takeOverCommand() *cobra.Command {

@@ -5,13 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/user"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -23,11 +21,14 @@ import (
 )
 
 // App has the commands as methods.
-type App struct{ *cli.Run }
+type App struct {
+	*cli.Run
+	addressFile string // that Load read the database's URL from, or ""
+}
 
 // Command returns the group of commands.
 func Command(r *cli.Run) *cobra.Command {
-	a := &App{r}
+	a := &App{Run: r}
 	return cli.Group("site", "Guard this site's Git repositories",
 		a.serveCommand(),
 		a.httpCommand(),
@@ -82,11 +83,14 @@ func (a *App) Load(ctx context.Context, f Flags) (*config.Config, error) {
 	a.Site = c.Site
 	switch {
 	case f.databaseFile != "":
-		a.URL, err = a.readAddress(f.databaseFile)
+		a.addressFile = f.databaseFile
 	case c.Database != "":
 		a.URL = c.Database
 	case a.URL == "" && c.DatabaseFile != "":
-		a.URL, err = a.readAddress(c.DatabaseFile)
+		a.addressFile = c.DatabaseFile
+	}
+	if a.addressFile != "" {
+		a.URL, err = a.readAddress(a.addressFile)
 	}
 	return c, err
 }
@@ -196,29 +200,4 @@ func otherOwner(path string) (owner, bool, error) {
 		}
 	}
 	return o, true, nil
-}
-
-// standardInput is given instead of a file's name.
-const standardInput = "-"
-
-// readAddress reads the database's URL from a file that holds nothing else.
-func (a *App) readAddress(path string) (string, error) {
-	var in io.Reader = a.In
-	if path != standardInput {
-		f, err := os.Open(path)
-		if err != nil {
-			return "", fmt.Errorf("reading the database's address: %w", err)
-		}
-		defer f.Close()
-		in = f
-	}
-	text, err := io.ReadAll(io.LimitReader(in, 64<<10))
-	if err != nil {
-		return "", fmt.Errorf("reading the database's address from %s: %w", path, err)
-	}
-	address := strings.TrimSpace(string(text))
-	if address == "" {
-		return "", fmt.Errorf("the database's address: %s is empty: it should hold a URL", path)
-	}
-	return address, nil
 }

@@ -50,7 +50,8 @@ type Pools struct {
 	settings atomic.Pointer[Settings]
 	all      [poolCount]*pgxpool.Pool // those of the spare connections have one each
 	renewal  renewal
-	ending   context.Context // ends with Interrupt, and with it all round trips under way
+	rotation atomic.Pointer[rotation] // nil: connections go by the configuration
+	ending   context.Context          // ends with Interrupt, and with it all round trips under way
 	end      context.CancelFunc
 }
 
@@ -81,13 +82,8 @@ func (p *Pools) configure(config *pgxpool.Config) {
 		// A setting that a session starts with is stronger than that of the server, the database
 		// and the role. Where it is right, the guard has nothing to set.
 		config.ConnConfig.RuntimeParams["row_security"] = "off"
-		config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
-			if path := p.settings.Load().searchPath; path != "" {
-				c.RuntimeParams["search_path"] = path
-			}
-			return nil
-		}
 	}
+	config.BeforeConnect = p.complete
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		p.renewal.count(conn.PgConn())
 		return p.settings.Load().Probe(ctx, conn)
@@ -100,6 +96,21 @@ func (p *Pools) configure(config *pgxpool.Config) {
 		}
 		return p.IdleDuration > time.Second
 	}
+}
+
+// complete gives the configuration of a new connection what became known since the start.
+func (p *Pools) complete(ctx context.Context, c *pgx.ConnConfig) error {
+	if path := p.settings.Load().searchPath; path != "" && p.path == Direct {
+		c.RuntimeParams["search_path"] = path
+	}
+	p.authenticate(ctx, c)
+	return nil
+}
+
+// Single returns the configuration of a connection that belongs to no pool.
+func (p *Pools) Single(ctx context.Context) (*pgx.ConnConfig, error) {
+	c := p.Config().ConnConfig
+	return c, p.complete(ctx, c)
 }
 
 // ServeFrom has all transactions use that search_path from now on, and also conn, which was there

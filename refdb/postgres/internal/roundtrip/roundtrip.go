@@ -103,6 +103,9 @@ func (p *Pools) Do(ctx context.Context, work Pipeline) error {
 			return nil
 		}
 		v := judge(ctx, work, came, err)
+		if try == 1 && p.rotation.Load() != nil && (Code(err) == wrongPassword || Code(err) == wrongAuthorization) {
+			v.again = true // the password may have changed between two attempts to connect
+		}
 		if v.waited && !work.failAtLockTimeout {
 			pause(ctx, 1) // if that ends with ctx, the next attempt says so
 			try--

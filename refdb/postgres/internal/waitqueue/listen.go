@@ -40,7 +40,10 @@ func (n *Notifier) add(channel string, wake func(driver.Wakeup)) (remove func())
 // ctx or the connection ends. It fails with errors.ErrUnsupported where none arrive.
 func (n *Notifier) Listen(ctx context.Context, name string, started func(), wake func(driver.Wakeup)) error {
 	channel := channelPrefix + name
-	config := n.pools.Config().ConnConfig
+	config, err := n.pools.Single(ctx)
+	if err != nil {
+		return err
+	}
 	config.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
 		// There is never anything to cancel, only a wait to end.
 		return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn()}
