@@ -21,12 +21,18 @@ type postgresServer struct {
 
 func newPostgres(t testing.TB) *postgresServer {
 	t.Helper()
-	dir := shortDir(t)
+	return startPostgres(t, testserver.PostgresOptions{Durability: testserver.NoFsync})
+}
+
+// startPostgres starts a server with options, in a directory of its own.
+func startPostgres(t testing.TB, o testserver.PostgresOptions) *postgresServer {
+	t.Helper()
+	o.Dir = shortDir(t)
 	shared, err := work()
 	if err := errors.Join(err, os.Chmod(shared, 0o711)); err != nil { // for the server's account
 		t.Fatal(err)
 	}
-	p, err := testserver.StartPostgres(t.Context(), testserver.PostgresOptions{Dir: dir, Durability: testserver.NoFsync})
+	p, err := testserver.StartPostgres(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,6 +44,7 @@ type server struct {
 	bin    string // directory of the programs
 	root   string // of the repositories
 	db     string // the URL of the database, as this site sees it
+	file   string // that has the URL; "": the configuration has it
 	config string
 	limits string // lines of the configuration
 	daemon *child
@@ -55,6 +56,7 @@ type design struct {
 	h        *history                             // default: a small one
 	database func(testing.TB) database            // default: onSQLite
 	url      func(site string, d database) string // the site's way to the database
+	inFile   bool                                 // the URL is in a file, which the configuration names
 	projects []string                             // default: project
 	bin      string                               // of the sites' programs; default: of this source
 	limits   string                               // of the sites' configuration; default: patientLimits
@@ -135,6 +137,10 @@ func (c *cluster) newServer(name, url string, d design) *server {
 		c.g.initBare(c, repo, d.storage)
 		c.g.run(c, repo, "config", "http.receivepack", "true")
 	}
+	if d.inFile {
+		s.file = filepath.Join(dir, "database")
+		s.writeURL(url)
+	}
 	s.configure(d.extra)
 	s.start()
 	for _, p := range d.projects {
@@ -152,9 +158,21 @@ func (c *cluster) newServer(name, url string, d design) *server {
 // configure writes the site's configuration, with those lines at its end.
 func (s *server) configure(extra string) {
 	s.c.Helper()
-	text := fmt.Sprintf("[site]\n\tname = %s\n\tdatabase = %q\n\tsocket = %s\n\tstate = %s\n\troot = %s\n%s%s\n",
-		s.name, s.db, s.socket(), filepath.Join(s.dir, "state"), s.root, s.limits, extra)
+	database := fmt.Sprintf("database = %q", s.db)
+	if s.file != "" {
+		database = "databaseFile = " + s.file
+	}
+	text := fmt.Sprintf("[site]\n\tname = %s\n\t%s\n\tsocket = %s\n\tstate = %s\n\troot = %s\n%s%s\n",
+		s.name, database, s.socket(), filepath.Join(s.dir, "state"), s.root, s.limits, extra)
 	if err := os.WriteFile(s.config, []byte(text), 0o600); err != nil {
+		s.c.Fatal(err)
+	}
+}
+
+// writeURL writes the file with the URL of the database.
+func (s *server) writeURL(url string) {
+	s.c.Helper()
+	if err := os.WriteFile(s.file, []byte(url+"\n"), 0o600); err != nil {
 		s.c.Fatal(err)
 	}
 }
@@ -199,6 +217,9 @@ func (s *server) command(args ...string) *exec.Cmd {
 	// By default the race detector sleeps for a second at the end of each process.
 	cmd.Env = append([]string{"REFDB_URL=" + s.db, "REFDB_SITE=" + s.name, "REFDB_SITE_CONFIG=" + s.config, "GORACE=atexit_sleep_ms=0"}, s.c.g.env...)
 	if len(args) > 0 && args[0] == "site" {
+		if s.file != "" {
+			cmd.Env[0] = "REFDB_URL="
+		}
 		cmd.Args = append(cmd.Args, "--config", s.config)
 	}
 	return cmd

@@ -1,0 +1,149 @@
+//go:build linux
+
+package sites
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/globalrefdb/globalrefdb/internal/testserver"
+)
+
+// The password of the sites' role changes, as docs/OPERATIONS.md says: first in the sites' files, then at the server.
+// Meanwhile both sites push, and a reader reads over HTTP. Connections live for a second, so that all of them are made
+// again.
+func TestAPasswordChangesWhilePushesRun(t *testing.T) {
+	eachGit(t, func(t *testing.T, g *git) {
+		db := startPostgres(t, testserver.PostgresOptions{Durability: testserver.NoFsync, Password: "admin"})
+		address := func(password string) string {
+			u, err := url.Parse(db.URL())
+			if err != nil {
+				t.Fatal(err)
+			}
+			u.User = url.UserPassword("refdb_site", password)
+			return u.String() + "&pool_max_conn_lifetime=1s&pool_health_check_period=1s"
+		}
+		execute := func(sql ...string) {
+			t.Helper()
+			if err := db.Exec(t.Context(), "refdb", sql...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		execute(`CREATE ROLE refdb_site LOGIN PASSWORD 'one'`, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO refdb_site`)
+		c := newCluster(t, g, design{database: func(testing.TB) database { return db }, inFile: true,
+			projects: []string{project, "quiet"}, // whoever reads what nobody pushes to waits for no site
+			url:      func(string, database) string { return address("one") }})
+		front := c.eu.http()
+
+		stop := make(chan struct{})
+		var work sync.WaitGroup
+		var done [3]atomic.Int64
+		repeat := func(n int, do func(round int) error) {
+			work.Go(func() {
+				for round := 0; ; round++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					if err := do(round); err != nil {
+						t.Error(err)
+						return
+					}
+					done[n].Add(1)
+				}
+			})
+		}
+		defer work.Wait()
+		defer sync.OnceFunc(func() { close(stop) })()
+		values := []string{c.h.a, c.h.b}
+		for n, s := range []*server{c.eu, c.us} {
+			repeat(n, func(round int) error {
+				if p := s.push("--force", values[round%2]+":refs/heads/"+s.name); !p.ok {
+					return fmt.Errorf("a push to %s was refused: %+v", s.name, p)
+				}
+				return nil
+			})
+		}
+		repeat(2, func(int) error {
+			r, err := http.Get(front.url + "/quiet.git/info/refs?service=git-upload-pack")
+			if err != nil {
+				return err
+			}
+			defer r.Body.Close()
+			if r.StatusCode != http.StatusOK {
+				return fmt.Errorf("a reader got %s", r.Status)
+			}
+			return nil
+		})
+
+		for _, password := range []string{"two", "three"} {
+			for _, s := range []*server{c.eu, c.us} {
+				s.writeURL(address(password))
+			}
+			renewed(t, db)
+			execute(`ALTER ROLE refdb_site PASSWORD '` + password + `'`)
+			renewed(t, db)
+		}
+		for _, p := range []*child{c.eu.daemon, c.us.daemon, front.process} {
+			signal(t, p.Process.Pid, syscall.SIGHUP)
+			eventually(t, "the new address in use", func() error {
+				if !strings.Contains(p.out.String(), "the database's address was read again: new connections are made as it says") {
+					return errPending
+				}
+				return nil
+			})
+		}
+		c.eu.writeURL(address("wrong"))
+		signal(t, c.eu.daemon.Process.Pid, syscall.SIGHUP)
+		eventually(t, "a complaint", func() error {
+			if !strings.Contains(c.eu.daemon.out.String(), "is not used: connections are made as before") {
+				return errPending
+			}
+			return nil
+		})
+		renewed(t, db)
+		t.Logf("%d and %d pushes, %d reads", done[0].Load(), done[1].Load(), done[2].Load())
+		for _, p := range []*child{c.eu.daemon, front.process} {
+			for _, password := range []string{"one", "two", "three", "wrong"} {
+				if strings.Contains(p.out.String(), ":"+password+"@") {
+					t.Errorf("a log has the password %s", password)
+				}
+			}
+		}
+	})
+}
+
+// renewed waits until all connections of the sites' role were made after this call, and some were.
+func renewed(t *testing.T, db *postgresServer) {
+	t.Helper()
+	var now time.Time
+	ask := func(sql string, to any, args ...any) {
+		t.Helper()
+		if err := db.Connect(t.Context(), "refdb", func(c *pgx.Conn) error {
+			return c.QueryRow(context.WithoutCancel(t.Context()), sql, args...).Scan(to)
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask(`SELECT clock_timestamp()`, &now)
+	eventually(t, "new connections", func() error {
+		var all bool
+		ask(`SELECT coalesce(bool_and(backend_start > $1), false) FROM pg_stat_activity WHERE usename = 'refdb_site'`, &all, now)
+		if !all {
+			return errors.New("there are earlier ones")
+		}
+		return nil
+	})
+}
