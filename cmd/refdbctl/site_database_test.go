@@ -87,6 +87,38 @@ func TestThePasswordCanNotBeReadOffTheDaemon(t *testing.T) {
 	}
 }
 
+// The file is root's, and a daemon that is not is told to get it from systemd.
+func TestAFileOfRootsIsNotReadByOthers(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root has a file that others can't read: what they are told is not looked at")
+	}
+	dir, err := os.MkdirTemp("/tmp", "rootsfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	file, copied := filepath.Join(dir, "database"), filepath.Join(dir, "refdbctl")
+	config := siteConfig(t, dir, "")
+	program := newWorld(t).program(t, "site", "serve", "--config", config, "--database-file", file)
+	for _, args := range [][]string{{"cp", program.Path, copied}, {"chown", "-R", fmt.Sprint(nobody), dir}, {"chmod", "0755", dir}} {
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	if err := os.WriteFile(file, []byte("postgres://refdb@127.0.0.1:1/refdb\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	program.Path, program.Dir = copied, dir
+	program.Env = append(without(program.Env, "REFDB_URL"), "HOME="+dir)
+	program.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	out, err := program.CombinedOutput()
+	want := "refdbctl: reading the database's address: open " + file + ": permission denied: run this as root or, in a unit of systemd, open the file with StandardInput=file:" + file + " and give --database-file -\n"
+	if err == nil || string(out) != want {
+		t.Errorf("%v: %s; want %s", err, out, want)
+	}
+}
+
 func without(env []string, name string) (rest []string) {
 	for _, entry := range env {
 		if !strings.HasPrefix(entry, name+"=") {

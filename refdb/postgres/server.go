@@ -27,13 +27,16 @@ type server struct {
 	host    string // the service that runs it, or ""
 }
 
+// oneServer is what positions, tokens and the detection of a failover rest on.
+const oneServer = "one server with one log and one sequence of transaction IDs"
+
 // forks are databases that speak PostgreSQL's protocol and lack what the driver relies on. The mark
 // is in their version().
 var forks = []struct{ mark, name, lacks string }{
-	{"CockroachDB", "CockroachDB", "advisory locks, which it takes in name only"},
-	{"-YB-", "YugabyteDB", "one write-ahead log with a timeline, by which a failover is noticed"},
-	{"Greenplum", "Greenplum", "one server that orders all transactions"},
-	{"Cloudberry", "Apache Cloudberry", "one server that orders all transactions"},
+	{"CockroachDB", "CockroachDB", oneServer},
+	{"-YB-", "YugabyteDB", oneServer},
+	{"Greenplum", "Greenplum", oneServer},
+	{"Cloudberry", "Apache Cloudberry", oneServer},
 	{"Redshift", "Amazon Redshift", "advisory locks and triggers"},
 	{"openGauss", "openGauss", "the functions of PostgreSQL 14"},
 	{"GaussDB", "GaussDB", "the functions of PostgreSQL 14"},
@@ -51,7 +54,7 @@ func (s server) refusal() error {
 	case !strings.HasPrefix(s.version, "PostgreSQL "):
 		return fmt.Errorf("the server calls itself %q, which is not known to have what the driver relies on: use PostgreSQL; %s", s.words(), supported)
 	case s.citus:
-		return fmt.Errorf("the database has the extension citus, whose distributed tables have no order of transactions: use a database without the extension; %s", supported)
+		return fmt.Errorf("the database has the extension citus, whose distributed tables have no triggers: use a database without the extension; %s", supported)
 	}
 	return nil
 }

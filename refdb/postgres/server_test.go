@@ -28,10 +28,10 @@ func TestAServerThatIsNotPostgreSQLIsRefusedByItsName(t *testing.T) {
 		{"CockroachDB", func(t *testing.T, db *dbtest.Database) {
 			pretend(t, db, "CockroachDB CCL v23.1.11 (x86_64-pc-linux-gnu, built 2023/09/27 01:53:43, go1.19.10)")
 			hide(t, db, "pg_advisory_xact_lock")
-		}, "the server is CockroachDB (CockroachDB CCL v23.1.11 (x86_64-pc-linux-gnu, built 2023/09…), which lacks advisory locks"},
+		}, "the server is CockroachDB (CockroachDB CCL v23.1.11 (x86_64-pc-linux-gnu, built 2023/09…), which lacks one server with one log"},
 		{"YugabyteDB", func(t *testing.T, db *dbtest.Database) {
 			pretend(t, db, "PostgreSQL 15.2-YB-2025.1.0.0-b0 on x86_64-pc-linux-gnu, compiled by clang")
-		}, "the server is YugabyteDB (PostgreSQL 15.2-YB-2025.1.0.0-b0), which lacks one write-ahead log"},
+		}, "the server is YugabyteDB (PostgreSQL 15.2-YB-2025.1.0.0-b0), which lacks one server with one log"},
 		{"Redshift", func(t *testing.T, db *dbtest.Database) {
 			pretend(t, db, "PostgreSQL 8.0.2 on i686-pc-linux-gnu, compiled by GCC gcc (GCC) 3.4.2, Redshift 1.0.12103")
 		}, "the server is Amazon Redshift"},
@@ -87,7 +87,8 @@ func TestAServerThatKnowsOnlyItsVersionIsRefusedByItsName(t *testing.T) {
 		<-done
 	})
 	for _, err := range openers(t.Context(), "postgres://u:"+secret+"@"+ln.Addr().String()+"/db?sslmode=disable&require_auth=none") {
-		wantLine(t, err, "the server is CockroachDB (CockroachDB CCL v26.3.0 (x86_64-pc-linux-gnu)), which lacks advisory locks")
+		// docs/DATABASES.md has it as an example.
+		wantLine(t, err, "open the database: the server is CockroachDB (CockroachDB CCL v26.3.0 (x86_64-pc-linux-gnu)), which lacks one server with one log and one sequence of transaction IDs: use PostgreSQL; docs/DATABASES.md lists the databases that work")
 	}
 }
 

@@ -20,30 +20,43 @@ import (
 	"github.com/globalrefdb/globalrefdb/internal/testserver"
 )
 
+// A guardedPostgres is a PostgreSQL that asks for passwords. The sites' role has the password "one".
+type guardedPostgres struct{ *postgresServer }
+
+func newGuardedPostgres(t *testing.T) guardedPostgres {
+	t.Helper()
+	db := guardedPostgres{startPostgres(t, testserver.PostgresOptions{Durability: testserver.NoFsync, Password: "admin"})}
+	db.execute(`CREATE ROLE refdb_site LOGIN PASSWORD 'one'`, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO refdb_site`)
+	return db
+}
+
+// address returns the sites' URL. Their connections live for a second.
+func (db guardedPostgres) address(password string) string {
+	db.t.Helper()
+	u, err := url.Parse(db.URL())
+	if err != nil {
+		db.t.Fatal(err)
+	}
+	u.User = url.UserPassword("refdb_site", password)
+	return u.String() + "&pool_max_conn_lifetime=1s&pool_health_check_period=1s"
+}
+
+func (db guardedPostgres) execute(sql ...string) {
+	db.t.Helper()
+	if err := db.Exec(db.t.Context(), "refdb", sql...); err != nil {
+		db.t.Fatal(err)
+	}
+}
+
 // The password of the sites' role changes, as docs/OPERATIONS.md says: first in the sites' files, then at the server.
 // Meanwhile both sites push, and a reader reads over HTTP. Connections live for a second, so that all of them are made
 // again.
 func TestAPasswordChangesWhilePushesRun(t *testing.T) {
 	eachGit(t, func(t *testing.T, g *git) {
-		db := startPostgres(t, testserver.PostgresOptions{Durability: testserver.NoFsync, Password: "admin"})
-		address := func(password string) string {
-			u, err := url.Parse(db.URL())
-			if err != nil {
-				t.Fatal(err)
-			}
-			u.User = url.UserPassword("refdb_site", password)
-			return u.String() + "&pool_max_conn_lifetime=1s&pool_health_check_period=1s"
-		}
-		execute := func(sql ...string) {
-			t.Helper()
-			if err := db.Exec(t.Context(), "refdb", sql...); err != nil {
-				t.Fatal(err)
-			}
-		}
-		execute(`CREATE ROLE refdb_site LOGIN PASSWORD 'one'`, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO refdb_site`)
+		db := newGuardedPostgres(t)
 		c := newCluster(t, g, design{database: func(testing.TB) database { return db }, inFile: true,
 			projects: []string{project, "quiet"}, // whoever reads what nobody pushes to waits for no site
-			url:      func(string, database) string { return address("one") }})
+			url:      func(string, database) string { return db.address("one") }})
 		front := c.eu.http()
 
 		stop := make(chan struct{})
@@ -90,11 +103,11 @@ func TestAPasswordChangesWhilePushesRun(t *testing.T) {
 
 		for _, password := range []string{"two", "three"} {
 			for _, s := range []*server{c.eu, c.us} {
-				s.writeURL(address(password))
+				s.writeURL(db.address(password))
 			}
-			renewed(t, db)
-			execute(`ALTER ROLE refdb_site PASSWORD '` + password + `'`)
-			renewed(t, db)
+			renewed(t, db.postgresServer)
+			db.execute(`ALTER ROLE refdb_site PASSWORD '` + password + `'`)
+			renewed(t, db.postgresServer)
 		}
 		for _, p := range []*child{c.eu.daemon, c.us.daemon, front.process} {
 			signal(t, p.Process.Pid, syscall.SIGHUP)
@@ -105,7 +118,7 @@ func TestAPasswordChangesWhilePushesRun(t *testing.T) {
 				return nil
 			})
 		}
-		c.eu.writeURL(address("wrong"))
+		c.eu.writeURL(db.address("wrong"))
 		signal(t, c.eu.daemon.Process.Pid, syscall.SIGHUP)
 		eventually(t, "a complaint", func() error {
 			if !strings.Contains(c.eu.daemon.out.String(), "is not used: connections are made as before") {
@@ -113,7 +126,7 @@ func TestAPasswordChangesWhilePushesRun(t *testing.T) {
 			}
 			return nil
 		})
-		renewed(t, db)
+		renewed(t, db.postgresServer)
 		t.Logf("%d and %d pushes, %d reads", done[0].Load(), done[1].Load(), done[2].Load())
 		for _, p := range []*child{c.eu.daemon, front.process} {
 			for _, password := range []string{"one", "two", "three", "wrong"} {
@@ -122,6 +135,55 @@ func TestAPasswordChangesWhilePushesRun(t *testing.T) {
 				}
 			}
 		}
+	})
+}
+
+// The daemon and site http start, and wait. Meanwhile the password changes.
+func TestADatabaseThatIsNotThereAtTheStartIsWaitedFor(t *testing.T) {
+	eachGit(t, func(t *testing.T, g *git) {
+		db := newGuardedPostgres(t)
+		c := newCluster(t, g, design{database: func(testing.TB) database { return db }, inFile: true, limits: usualLimits,
+			url: func(string, database) string { return db.address("one") }})
+		c.eu.pushed(c.h.a + ":refs/heads/x")
+		db.execute(`ALTER ROLE refdb_site PASSWORD 'two'`)
+		c.eu.stop()
+		if err := db.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		c.eu.start() // systemd is told that it is ready
+		front := c.eu.http()
+		c.eu.impatient(time.Second).refused("waiting for the global ref database", c.h.b+":refs/heads/x")
+		read := func() int {
+			t.Helper()
+			r, err := http.Get(front.repoURL() + "/info/refs?service=git-upload-pack")
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Body.Close()
+			return r.StatusCode
+		}
+		if status := read(); status != http.StatusServiceUnavailable {
+			t.Errorf("a reader got %d", status)
+		}
+		for _, p := range []*child{c.eu.daemon, front.process} {
+			eventually(t, "a log of what is waited for", func() error {
+				if !strings.Contains(p.out.String(), "the database can't be opened; trying again") {
+					return errPending
+				}
+				return nil
+			})
+		}
+		for _, s := range []*server{c.eu, c.us} {
+			s.writeURL(db.address("two"))
+		}
+		db.start()
+		c.eu.soon(c.h.b + ":refs/heads/x")
+		eventually(t, "a reader that is served", func() error {
+			if status := read(); status != http.StatusOK {
+				return fmt.Errorf("status %d", status)
+			}
+			return nil
+		})
 	})
 }
 

@@ -1,0 +1,102 @@
+package site
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+)
+
+func TestStandardInputIsReadAgainIfItIsAFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "database")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("postgres://u:one@h/d\n")
+	in, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	a := load(t, in)
+	d := a.addressOf()
+	for _, row := range []struct {
+		name   string
+		change func()
+		want   string // the address, or a part of the error
+	}{
+		{"the same", func() {}, "postgres://u:one@h/d"},
+		{"written into", func() { write("postgres://u:two@h/d") }, "postgres://u:two@h/d"},
+		{"longer than before", func() { write("\npostgres://u:three-is-longer@h/d\n") }, "postgres://u:three-is-longer@h/d"},
+		{"empty", func() { write("") }, "is empty: it should hold a URL"},
+		{"replaced", func() {
+			if err := os.Rename(path, path+".old"); err != nil {
+				t.Fatal(err)
+			}
+			os.Remove(path + ".old")
+			write("postgres://u:four@h/d")
+		}, "was removed or replaced: restart the program"},
+	} {
+		row.change()
+		got, err := d.read()
+		if err != nil {
+			got = err.Error()
+		}
+		if got != row.want && (err == nil || !strings.Contains(got, row.want)) {
+			t.Errorf("%s: %q, want %q", row.name, got, row.want)
+		}
+	}
+}
+
+func TestWhatCameThroughAPipeStays(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := w.WriteString("postgres://u:one@h/d\n"); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	for name, in := range map[string]io.Reader{"a pipe": r, "another reader": strings.NewReader("postgres://u:one@h/d")} {
+		d := load(t, in).addressOf()
+		for range 2 {
+			if got, err := d.read(); got != "postgres://u:one@h/d" || err != nil {
+				t.Errorf("%s: %q, %v", name, got, err)
+			}
+		}
+	}
+}
+
+func TestAFileThatCannotBeReadIsNamedWithWhatToDo(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a := &App{Run: &cli.Run{}}
+	for path, want := range map[string]string{
+		filepath.Join(dir, "nowhere"): "no such file or directory: write the file, as docs/GIT.md shows",
+		dir:                           "is a directory",
+	} {
+		if _, err := a.readAddress(path); err == nil || !strings.Contains(err.Error(), "database's address") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want %q", err, want)
+		}
+	}
+}
+
+// load returns an App that has read the database's address from in.
+func load(t *testing.T, in io.Reader) *App {
+	t.Helper()
+	a := &App{Run: cli.New(cli.Streams{In: in, Out: io.Discard, Err: io.Discard, Env: func(string) string { return "" }}), addressFile: standardInput}
+	var err error
+	if a.URL, err = a.readAddress(standardInput); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
