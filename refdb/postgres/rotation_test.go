@@ -116,7 +116,7 @@ func TestCredentialsChangeWhileADriverRuns(t *testing.T) {
 		}},
 		{"the role first, then the file", func(b *rotationBed) {
 			b.exec(`ALTER ROLE site PASSWORD 'two'`)
-			if _, err := b.anew(); err == nil || !strings.Contains(err.Error(), "the server refused the user or the password") {
+			if _, err := b.anew(); !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "the server refused the user or the password") {
 				b.Errorf("with the earlier password: %v", err)
 			}
 			b.file.write(b.address("site", "two", "refdb"))

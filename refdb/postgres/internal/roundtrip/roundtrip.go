@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"time"
@@ -103,8 +104,9 @@ func (p *Pools) Do(ctx context.Context, work Pipeline) error {
 			return nil
 		}
 		v := judge(ctx, work, came, err)
-		if try == 1 && p.rotation.Load() != nil && (Code(err) == wrongPassword || Code(err) == wrongAuthorization) {
-			v.again = true // the password may have changed between two attempts to connect
+		if code := Code(err); p.rotation.Load() != nil && (code == wrongPassword || code == wrongAuthorization) {
+			// It passes once the server and the file agree. They may have changed between two attempts to connect.
+			v.again, v.err = try == 1, fmt.Errorf("%w: %w", refdbdriver.ErrUnavailable, v.err)
 		}
 		if v.waited && !work.failAtLockTimeout {
 			pause(ctx, 1) // if that ends with ctx, the next attempt says so
