@@ -39,7 +39,7 @@ search() {
 	name=$(field 1 "$1") about=$(field 2 "$1") wanted=$(field 3 "$1")
 	read -ra flags <<<"$(field 4 "$1")"
 	case $wanted in
-	[PSWRHVACJNT]*) promise=("-DPROMISE=${wanted#?}") ;;
+	[PSWRHVACJNTF]*) promise=("-DPROMISE=${wanted#?}") ;;
 	event) promise=(-DPROMISE=99) ;; # none: only the event
 	esac
 	local optimise=0 hash_bits=20
@@ -68,7 +68,7 @@ verdict() {
 		return
 		;;
 	event) violated+='([0-9]+)!=\1\)' expected=happens ;;
-	[PSWRHVACJNT]*) violated+="!\(\(\(${1#?}==0\)\|\|\(${1#?}==${1#?}\)\)\)" expected=caught ;;
+	[PSWRHVACJNTF]*) violated+="!\(\(\(${1#?}==0\)\|\|\(${1#?}==${1#?}\)\)\)" expected=caught ;;
 	esac
 	if [[ $1 == W3 ]]; then violated+='|acceptance cycle'; fi # it waits for ever
 	if grep -Eq "$violated" out; then echo "$expected"; else echo "NOT ${expected^^}"; fi

@@ -16,11 +16,13 @@
 #define has_hands false
 #endif
 
+#define stands_at(s, k) (dir(s, k).shown == dir(s, k).recorded)
 inline move_by_hand(s, k, p) {
 	printf("site %d: a person moves project %d from %d to %d\n", s, k, dir(s, k).at, p);
 	event(ASTRAY);
 	hands++;
-	dir(s, k).at = p
+	dir(s, k).at = p;
+	dir(s, k).astray = (p != dir(s, k).recorded)
 #ifdef FOLLOWS
 	;
 	if
@@ -29,7 +31,6 @@ inline move_by_hand(s, k, p) {
 	fi
 #endif
 }
-#define stands_at(s, k) (dir(s, k).shown == dir(s, k).recorded)
 
 /* Both halves of a rename were seen: the project is renamed, if it still has the name that the directory had. */
 inline follow_rename(s, k) {

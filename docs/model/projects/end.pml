@@ -1,6 +1,6 @@
 /* When trouble has stopped, and all that could happen has happened. */
-#define is_astray(s, k) (dir(s, k).at < NAMES && dir(s, k).at != dir(s, k).recorded)
-#define is_elsewhere(s, k) (dir(s, k).at == OUTSIDE || (dir(s, k).at == NOWHERE && dir(s, k).known))
+#define is_astray(s, k) (dir(s, k).astray)
+#define is_elsewhere(s, k) (dir(s, k).at == NOWHERE && dir(s, k).known)
 #define is_home(s, k) (dir(s, k).at == db[k].shown && dir(s, k).recorded == db[k].shown && dir(s, k).here == db[k].value && !dir(s, k).locked)
 #ifdef CLONES
 #define has_gone(s, k) false

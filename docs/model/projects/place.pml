@@ -46,6 +46,7 @@ inline rest(s) {
 
 inline take_out(s, k) {
 	printf("site %d: takes project %d out of %d\n", s, k, dir(s, k).at);
+	F2(stands_right(s, k));
 	dir(s, k).at = STAGE
 }
 
@@ -61,6 +62,12 @@ inline arrive(s, k) {
 	:: else
 	fi;
 	dir(s, k).at = wanted(s, k);
+#if KEYS == 2
+	if
+	:: dir(s, 0).at == 1 && dir(s, 1).at == 0 -> event(SWAPPED)
+	:: else
+	fi;
+#endif
 	if
 	:: site[s].doing != NONE && site[s].key == k -> rest(s)
 	:: else
@@ -70,6 +77,11 @@ inline arrive(s, k) {
 /* What a person has put in the right place counts as placed. */
 #define may_record(s, k) ((is_staged(s, k) || dir(s, k).at == wanted(s, k)) && wanted(s, k) != NO_NAME && dir(s, k).recorded != wanted(s, k))
 
+inline record(s, k) {
+	dir(s, k).recorded = wanted(s, k);
+	dir(s, k).astray = 0
+}
+
 /* The database's rows, in one request. */
 #if KEYS == 2
 #define is_fresh(s) (site[s].valid && dir(s, 0).shown == db[0].shown && dir(s, 1).shown == db[1].shown)
@@ -77,6 +89,12 @@ inline arrive(s, k) {
 #define is_fresh(s) (site[s].valid && dir(s, 0).shown == db[0].shown)
 #endif
 inline refresh(s) {
+#if KEYS == 2
+	if
+	:: dir(s, 0).shown == 0 && dir(s, 1).shown == 1 && db[0].shown == 1 && db[1].shown == 0 -> event(MISSED_ALL)
+	:: else
+	fi;
+#endif
 	for (x : 0 .. KEYS - 1) {
 		dir(s, x).shown = db[x].shown
 	}
@@ -88,12 +106,12 @@ inline refresh(s) {
 #ifdef CLONED_BY_NAME
 #define has_none(s, k) (is_free(s, wanted(s, k)))
 #elif defined(STAGE_UNSEEN)
-#define has_none(s, k) (dir(s, k).at > STAGE || dir(s, k).at == STAGE)
+#define has_none(s, k) (dir(s, k).at >= STAGE)
 #else
 #define has_none(s, k) (dir(s, k).at > STAGE && !dir(s, k).known)
 #endif
 #define may_clone(s, k) (works(s) && site[s].valid && wanted(s, k) != NO_NAME && has_none(s, k) && site[s].doing == NONE && \
-	dir(s, k).at != OUTSIDE && !is_pending(s, k) && git(s, k).phase == NONE)
+	!is_pending(s, k) && git(s, k).phase == NONE)
 inline clone(s, k) {
 	printf("site %d: clones project %d\n", s, k);
 	F2(dir(s, k).at > STAGE);
@@ -117,6 +135,7 @@ inline put_aside(s, k) {
 	dir(s, k).locked = 0;
 	dir(s, k).known = 0;
 	dir(s, k).lost = 0;
+	dir(s, k).astray = 0;
 	rest(s)
 }
 
@@ -171,9 +190,9 @@ end:	do
 	/* What is staged does not hold up the next one. */
 	:: d_step { doing_is(LEAVES) && !may_arrive(me, site[me].key); rest(me) }
 #endif
-	:: d_step { works(me) && may_record(me, 0); dir(me, 0).recorded = wanted(me, 0) }
+	:: d_step { works(me) && may_record(me, 0); record(me, 0) }
 #if KEYS == 2
-	:: d_step { works(me) && may_record(me, 1); dir(me, 1).recorded = wanted(me, 1) }
+	:: d_step { works(me) && may_record(me, 1); record(me, 1) }
 #endif
 #ifdef CLONES
 	:: d_step { may_clone(me, 0); clone(me, 0) }

@@ -43,3 +43,4 @@
 #define RESTED     21 /* everything has ended */
 #define SWEPT      22 /* a lock file is removed that git left in a directory that was moved */
 #define ASIDE_GONE 23 /* the directory of a removed project is moved aside */
+#define MISSED_ALL 24 /* a site reads at once that two projects have changed names */

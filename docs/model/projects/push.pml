@@ -177,7 +177,7 @@ active [SITES * KEYS] proctype Git() provided (begun) {
 end:	do
 	/* A client's path leads to it; it may begin again in the same directory. */
 	:: d_step { pushes && phase_is(NONE) && dir(me, it).at < NAMES && !site[me].away; git(me, it).phase = OPEN }
-	:: d_step { phase_is(OPEN) && dir(me, it).at < OUTSIDE && !dir(me, it).locked && !site[me].away; lock_ref(me, it) }
+	:: d_step { phase_is(OPEN) && in_root(me, it) && !dir(me, it).locked && !site[me].away; lock_ref(me, it) }
 	:: d_step { phase_is(LOCKED) && !site[me].down; answer_push(me, it) }
 	:: d_step { phase_is(LOCKED) && site[me].down; unlock_ref(me, it); end_push(me, it) }
 	:: d_step { phase_is(TOLD); commit(me, it) }

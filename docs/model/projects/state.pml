@@ -1,8 +1,7 @@
 /* Names are paths: of a directory below the root of a site. Other places of a directory: */
 #define STAGE    NAMES       /* the reserved place, one for each project, where no git begins */
-#define OUTSIDE  (NAMES + 1) /* a person has moved it out of the root */
-#define ASIDE    (NAMES + 2) /* where directories of removed projects go */
-#define NOWHERE  (NAMES + 3)
+#define ASIDE    (NAMES + 1) /* where directories of removed projects go */
+#define NOWHERE  (NAMES + 2) /* deleted, or moved out of the root */
 #define NO_NAME  NAMES       /* of a project: it is removed */
 
 #define NONE 0
@@ -41,6 +40,7 @@ typedef Directory { /* of a project at a site: it records the project */
 	bit known;      /* the site follows the project */
 	bit lost;       /* it was looked for in vain */
 	bit stands;     /* and the row is as it was then */
+	bit astray;     /* only for F2: a person has moved it */
 	byte shown      /* by the site's cache: the project's visible name */
 };
 
