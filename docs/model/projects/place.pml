@@ -6,17 +6,13 @@
 #define wanted(s, k) dir(s, k).shown
 #define stands_right(s, k) (dir(s, k).at == dir(s, k).recorded)
 #define moves_out(s, k) (stands_right(s, k) && wanted(s, k) != NO_NAME && wanted(s, k) != dir(s, k).at && dir(s, k).at < NAMES)
-/* Its place is free, or taken by one that moves, too. */
-#if KEYS == 2
-#define will_be_free(s, k) (is_free(s, wanted(s, k)) || (dir(s, other(k)).at == wanted(s, k) && moves_out(s, other(k)) && !is_junk(s, wanted(s, k))))
-#else
-#define will_be_free(s, k) is_free(s, wanted(s, k))
-#endif
+/* Its new path is free, or the name at which it stands is another project's by now. */
 #ifdef WAITS_FOR_PLACE
-#define has_place(s, k) is_free(s, wanted(s, k))
+#define has_to_leave(s, k) false
 #else
-#define has_place(s, k) will_be_free(s, k)
+#define has_to_leave(s, k) anothers(s, k, dir(s, k).at)
 #endif
+#define has_place(s, k) (is_free(s, wanted(s, k)) || has_to_leave(s, k))
 #ifdef HAND_UNDONE
 #define may_leave(s, k) (wanted(s, k) != NO_NAME && wanted(s, k) != dir(s, k).at && dir(s, k).at < NAMES && has_place(s, k))
 #else
