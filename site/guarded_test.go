@@ -453,7 +453,13 @@ type session struct {
 
 func (g *guard) session(env ...string) *session {
 	g.tb.Helper()
-	s := &session{tb: g.tb, cmd: exec.Command("git", "--git-dir="+g.repo, "update-ref", "--stdin"), err: &sitetest.Buffer{}}
+	return g.sessionOf(exec.Command("git", "--git-dir="+g.repo, "update-ref", "--stdin"), env...)
+}
+
+// sessionOf is session for a command line that starts git.
+func (g *guard) sessionOf(cmd *exec.Cmd, env ...string) *session {
+	g.tb.Helper()
+	s := &session{tb: g.tb, cmd: cmd, err: &sitetest.Buffer{}}
 	s.cmd.Env = append(os.Environ(), env...)
 	s.cmd.Stderr = s.err
 	var err error

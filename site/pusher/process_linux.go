@@ -79,6 +79,24 @@ func parseStat(b []byte) (stat, error) {
 	return stat{dead: fields[0][0] == 'Z', parent: parent, group: group, start: string(fields[19])}, errors.Join(err1, err2)
 }
 
+// innermostID returns the ID that a process has in its own PID namespace, which is this one or one below it.
+func innermostID(pid int) (int, error) {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(text) {
+		if ids, found := bytes.CutPrefix(line, []byte("NSpid:")); found {
+			fields := bytes.Fields(ids)
+			if len(fields) == 0 {
+				break
+			}
+			return strconv.Atoi(string(fields[len(fields)-1]))
+		}
+	}
+	return 0, errors.New("/proc: a status without the IDs in PID namespaces")
+}
+
 // RunBy returns an error unless a is still the hook's parent. If a was watched before the call,
 // success also shows that the watched process is a, and no other one that got its ID.
 func (p Hook) RunBy(a Agent) error {

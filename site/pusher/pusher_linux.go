@@ -19,7 +19,7 @@ import (
 // orphans. That may be a front end in the process group of git and its hooks. The front end
 // lives on: taken for the pusher, it would keep the refs locked.
 func (p Hook) Agent(gitPrograms []string, said *wire.Process, boot string) (Agent, error) {
-	if p.pid <= 0 || said != nil && said.PID != p.pid {
+	if p.pid <= 0 {
 		return Agent{}, errors.New(wire.AnotherPIDNamespace)
 	}
 	hook, err := statOf(p.pid)
@@ -30,8 +30,10 @@ func (p Hook) Agent(gitPrograms []string, said *wire.Process, boot string) (Agen
 	if err != nil || parent.group != hook.group {
 		return Agent{}, goneUnless(err)
 	}
-	if said != nil && (said.Parent != hook.parent || said.ParentStart != parent.start) {
-		return Agent{}, ErrGone
+	if said != nil {
+		if err := p.startedBy(hook.parent, parent.start, *said); err != nil {
+			return Agent{}, err
+		}
 	}
 	program, err := programOf(hook.parent)
 	if err != nil {
@@ -41,6 +43,32 @@ func (p Hook) Agent(gitPrograms []string, said *wire.Process, boot string) (Agen
 		return Agent{}, errors.New(wire.NotGit(program))
 	}
 	return Agent{boot, hook.parent, parent.start}, nil
+}
+
+// startedBy returns an error unless the process with that ID and start is the parent that the hook had when it started.
+// A hook in a PID namespace below this one says the IDs that processes have there.
+func (p Hook) startedBy(parent int, start string, said wire.Process) error {
+	own, parents := p.pid, parent
+	if said.PID != own || said.Parent != parents {
+		var err error
+		if own, err = innermostID(p.pid); err == nil {
+			parents, err = innermostID(parent)
+		}
+		if err != nil {
+			return goneUnless(err)
+		}
+	}
+	switch {
+	case said.PID != own:
+		return errors.New(wire.AnotherPIDNamespace)
+	case said.Parent != parents:
+		return ErrGone
+	case said.ParentStart == start:
+		return nil
+	case own != p.pid:
+		return errors.New(wire.ProcOfAnotherNamespace)
+	}
+	return ErrGone
 }
 
 // goneUnless returns ErrGone, unless err says that a process could not be looked at.

@@ -101,8 +101,10 @@ const (
 	DatabaseDown            = "the global ref database does not answer: nothing was changed, try again later; ask the administrator to run `refdbctl site status`"
 	DatabaseLost            = "the database has lost acknowledged changes: nothing was changed, try again later; ask the administrator to run `refdbctl recover`"
 	DatabaseNotCompared     = "the global ref database's server was replaced, and not all sites have compared it yet: nothing was changed, retry in a few seconds; if this persists, ask the administrator to run `refdbctl recover --status`"
-	AnotherPIDNamespace     = "the hook and the site daemon run in different PID namespaces: nothing was changed; run both in the same one"
-	GuardInAnotherNamespace = "the guard and the site daemon run in different PID namespaces, so the daemon can't see when the guard ends: run both in the same one"
+	AnotherPIDNamespace     = "the hook and the site daemon run in different PID namespaces, and the daemon can't see the hook's: " + shareNamespace
+	ProcOfAnotherNamespace  = "the /proc that the hook sees is not that of its PID namespace: mount it (unshare --mount-proc)"
+	GuardInAnotherNamespace = "the guard and the site daemon run in different PID namespaces, so the daemon can't see when the guard ends: " + shareNamespace
+	shareNamespace          = "run both in the same one (in compose: pid: \"service:NAME\"; in Kubernetes: shareProcessNamespace: true), or the daemon in one above (pid: host)"
 	FollowsForEarlier       = "this git was started by another version of the site daemon: nothing was changed"
 	EarlierFollower         = "refs of the repository are being moved to what the database holds: nothing was changed, retry in a few seconds"
 	GuardDied               = "a guard of this site has died, and its open transactions in the repository are not settled yet: nothing was changed, retry in a few seconds"

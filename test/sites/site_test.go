@@ -47,7 +47,9 @@ type server struct {
 	file   string // that has the URL; "": the configuration has it
 	config string
 	limits string // lines of the configuration
-	daemon *child
+	// wrapper starts the daemon, if it is not empty.
+	wrapper []string
+	daemon  *child
 }
 
 // A design says what a cluster is made of. The zero value is usable.
@@ -279,6 +281,11 @@ func (s *server) tryStart() error {
 	}
 	defer notify.Close()
 	cmd := s.command("site", "serve", "--log-level", "debug")
+	if len(s.wrapper) > 0 {
+		wrapped := exec.Command(s.wrapper[0], append(s.wrapper[1:], append([]string{cmd.Path}, cmd.Args[1:]...)...)...)
+		wrapped.Dir, wrapped.Env = cmd.Dir, cmd.Env
+		cmd = wrapped
+	}
 	cmd.Env = append(cmd.Env, "NOTIFY_SOCKET="+path)
 	daemon := launch(s.life, cmd)
 	s.daemon = daemon
