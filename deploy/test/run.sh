@@ -1,0 +1,190 @@
+#!/usr/bin/env bash
+# Builds the images and runs the commands of docs/CONTAINERS.md as they are written there, with podman, as root. No registry of
+# images is needed: the base image, PostgreSQL and nginx come from Debian's packages. Images stay for the next run.
+#
+#   deploy/test/run.sh             all of it
+#   deploy/test/run.sh check       whether this machine has what it takes; says what is missing
+#   deploy/test/run.sh postgres N  only makes an image of PostgreSQL with the name N, for tests that start containers
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+document=docs/CONTAINERS.md
+images=localhost/globalrefdb
+base=$images/test-debian:bookworm
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+
+fail() {
+	echo "containers-test: $*" >&2
+	exit 1
+}
+
+# settle makes podman work on a machine without systemd: runc also where crun does not run, and no limits that a process
+# without privileges can't set.
+settle() {
+	[[ -z ${CONTAINERS_CONF-} && ! -e /etc/containers/containers.conf ]] || return 0
+	cat >"$tmp/containers.conf" <<-CONF
+		[containers]
+		default_ulimits = ["nofile=$(ulimit -Hn):$(ulimit -Hn)", "nproc=4096:4096"]
+		[engine]
+		runtime = "runc"
+	CONF
+	export CONTAINERS_CONF=$tmp/containers.conf
+}
+
+missing() {
+	local program
+	[[ $(id -u) == 0 ]] || echo "root"
+	for program in podman runc podman-compose mmdebstrap git unshare; do command -v "$program" || echo "$program"; done | grep -v /
+}
+
+# build DOCKERFILE TARGET CONTEXT makes an image, of a stage of the file.
+build() {
+	local target=$2
+	echo "== image $images/$4"
+	# The build's Go and modules are this machine's. A published image has a health check, for which it needs Docker's format.
+	podman build --quiet --format docker --network host --file "$1" --target "$target" --tag "$images/$4" \
+		--build-arg "GO=$base" --build-arg "BASE=$base" \
+		--volume "$(go env GOROOT):/usr/local/go:ro" --volume "$(go env GOMODCACHE):/root/go/pkg/mod" \
+		--volume "$(go env GOCACHE):/root/.cache/go-build" "$3" 2>&1 || fail "$images/$4 can't be built"
+}
+
+make_base() {
+	podman image exists "$base" && return
+	echo "== image $base"
+	mmdebstrap --quiet --variant=minbase bookworm "$tmp/base.tar"
+	podman import --quiet "$tmp/base.tar" "$base"
+	rm "$tmp/base.tar"
+}
+
+make_postgres() { build deploy/test/Dockerfile postgres deploy/test test-postgres; }
+
+case ${1-} in
+check)
+	lacks=$(missing | paste -sd ' ') || true
+	[[ -z $lacks ]] || { echo "which need $lacks"; exit 1; }
+	settle
+	podman info >/dev/null 2>"$tmp/error" || { echo "as podman does not run: $(tail -1 "$tmp/error")"; exit 1; }
+	exit
+	;;
+postgres)
+	settle
+	make_base
+	make_postgres
+	podman tag "$images/test-postgres" "${2:?usage: deploy/test/run.sh postgres NAME}"
+	exit
+	;;
+'') ;;
+*) fail "unknown argument $1" ;;
+esac
+
+lacks=$(missing | paste -sd ' ') || true
+[[ -z $lacks ]] || fail "needs $lacks: make deps"
+settle
+make_base
+make_postgres
+build deploy/test/Dockerfile nginx deploy/test test-nginx
+build deploy/Dockerfile refdbctl . refdbctl
+build deploy/Dockerfile site . site
+export POSTGRES_IMAGE=$images/test-postgres NGINX_IMAGE=$images/test-nginx
+site=$images/site
+
+# says WORDS COMMAND… runs a command, which must fail and say the words on one line.
+says() {
+	local words=$1 out
+	shift
+	if out=$("$@" 2>&1); then fail "this succeeded: $*: $out"; fi
+	[[ $out == *"$words"* ]] || fail "$* says $out, not: $words"
+	[[ $(grep -c . <<<"$out") == 1 || $words == *namespaces* ]] || fail "$* says more than one line: $out"
+	echo "refused, as it should be: $words"
+}
+
+echo "== the images by themselves"
+for image in refdbctl site; do
+	[[ $(podman image inspect --format '{{.Config.User}}' "$images/$image") == 10001:10001 ]] || fail "$image runs as root"
+done
+podman run --rm --read-only "$images/refdbctl" version
+config=$PWD/deploy/eu.config:/etc/refdb/site.config:ro
+install -d "$tmp/roots"
+run=(podman run --rm --no-healthcheck --read-only --tmpfs /tmp)
+says "site.config can't be read: mount the site's configuration there" "${run[@]}" "$site"
+says "/srv/git is not in a volume, and would be lost with the container: mount one, such as --volume eu:/srv" "${run[@]}" --volume "$config" "$site"
+says "/srv/git is not in a volume" "${run[@]}" --volume "$config" "$site" refdbctl site serve
+says "user 10001 can't write to /srv/git: make it the owner of the volume" "${run[@]}" --volume "$config" --volume "$tmp/roots:/srv" "$site"
+
+echo "== the commands of $document"
+down() {
+	(cd deploy && timeout 120 podman-compose down --volumes) >"$tmp/down" 2>&1 || cat "$tmp/down"
+	podman volume rm --force deploy_us >/dev/null 2>&1 || true # podman-compose run has made it, and forgotten it
+}
+down
+logs() {
+	local status=$?
+	if [[ $status != 0 ]]; then
+		for name in db schema eu us web; do
+			echo "-- the end of the log of $name"
+			podman logs --tail 20 "deploy_${name}_1" 2>&1 || true
+		done
+		echo "containers-test: failed" >&2
+	fi
+	down
+	rm -rf "$tmp"
+}
+trap logs EXIT
+sed -n 's/^    \$ //p' "$document" | sed "s|/tmp/|$tmp/|g" >"$tmp/commands"
+[[ $(wc -l <"$tmp/commands") -ge 20 ]] || fail "only $(wc -l <"$tmp/commands") commands were found in $document"
+export GIT_AUTHOR_NAME=A GIT_AUTHOR_EMAIL=a@example.com GIT_COMMITTER_NAME=A GIT_COMMITTER_EMAIL=a@example.com GIT_CONFIG_GLOBAL=/dev/null
+(
+	while read -r line; do
+		echo "\$ $line"
+		# cd has to be this shell's. podman-compose says a lot, and does not pass on the status of what it runs.
+		if [[ $line == cd\ * ]]; then eval "$line" && continue; fi
+		timeout 300 bash -c "$line" </dev/null >"$tmp/out" 2>&1 || { cat "$tmp/out"; fail "the command failed"; }
+		grep -v "^\['podman'\|^podman \|^\*\* \|^using podman\|healthchecks:\|^exit code\|^Error: \(inspecting\|creating\)\|syslog" "$tmp/out" || true
+		cp "$tmp/out" "$tmp/last"
+	done <"$tmp/commands"
+)
+
+echo "== what they must have done"
+in_us() { podman exec deploy_us_1 "$@"; }
+main=$(git -C "$tmp/app" rev-parse main)
+[[ $(git -C "$tmp/app" rev-list --count main) == 3 ]] || fail "there are not three commits"
+[[ $(podman exec deploy_eu_1 git -C git/team/app.git rev-parse main) == "$main" ]] || fail "eu lacks the last push"
+[[ $(in_us git -C git/team/app.git rev-parse main) == "$main" ]] || fail "us lacks the last push"
+in_us refdbctl site check --all | tee "$tmp/check"
+grep -q '^0 findings' "$tmp/check" || in_us refdbctl site check --all -o json || fail "site check has findings"
+podman exec deploy_eu_1 refdbctl refs log team/app refs/heads/main | tee "$tmp/log"
+[[ $(grep -c alice "$tmp/log") == 3 ]] || fail "the history lacks who pushed"
+podman healthcheck run deploy_eu_1
+if podman exec deploy_eu_1 touch /etc/x 2>/dev/null; then fail "the root of eu can be written to"; fi
+
+echo "== other containers of a site"
+push=(--rm --volumes-from deploy_eu_1 --entrypoint git "$site" -C git/team/app.git update-ref refs/heads/other main)
+says "run in different PID namespaces" podman run "${push[@]}"
+podman run --pid container:deploy_eu_1 "${push[@]}"
+in_us sh -c 'until [ "$(git -C git/team/app.git rev-parse refs/heads/other)" = '"$main"' ]; do sleep 0.1; done'
+
+echo "== a stop in good order, and a start"
+podman stop --time 120 deploy_eu_1 >/dev/null
+[[ $(podman inspect --format '{{.State.ExitCode}}' deploy_eu_1) == 0 ]] || fail "eu ended with $(podman inspect --format '{{.State.ExitCode}}' deploy_eu_1)"
+podman start deploy_eu_1 >/dev/null
+podman exec deploy_eu_1 sh -c 'until refdbctl site status >/dev/null; do sleep 1; done'
+
+echo "== tests that start PostgreSQL in a container"
+container=$(sed -n 's/^const image, imageTag = "\(.*\)", "\(.*\)"$/\1:\2/p' test/dbtest/local/container.go 2>/dev/null) || true
+if [[ -z $container ]]; then
+	echo "left out: the tests start no container any more"
+else
+	podman tag "$images/test-postgres" "docker.io/library/$container"
+	podman system service --time 0 "unix://$tmp/podman.sock" 2>"$tmp/service" &
+	service=$!
+	# PostgreSQL's own programs are hidden, so that the tests need the container.
+	unshare --mount bash -euc 'if [[ -d /usr/lib/postgresql ]]; then mount -t tmpfs none /usr/lib/postgresql; fi; exec "$@"' unshare \
+		env "DOCKER_HOST=unix://$tmp/podman.sock" go test -count=1 -short -vet=off -run 'TestConformance/Beat' -v ./refdb/postgres >"$tmp/go" 2>&1 ||
+		{ cat "$tmp/go" "$tmp/service"; kill "$service"; fail "the tests failed"; }
+	kill "$service"
+	podman untag "docker.io/library/$container"
+	grep -q -- '--- PASS: TestConformance' "$tmp/go" || { cat "$tmp/go"; fail "no test ran"; }
+	grep -c -- '--- PASS' "$tmp/go" | sed 's/$/ tests passed/'
+fi
+echo "containers-test: passed"
