@@ -20,10 +20,11 @@ TEST    := $(GO) test -ldflags="-s -w"
 SHORT   := ./scripts/in-memory.sh $(TEST) -vet=off -short
 # Only a test that hangs reaches it, however busy the machine is.
 LIMIT   := 3h
-MODULES := bench chaos # programs with modules of their own, so that their peers and tools stay out of this one
+# Modules of their own, so that their peers, tools and types stay out of this one.
+MODULES := bench chaos deploy/test/kubernetes
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-one test-versions api lint check check-all fmt build deps bench chaos chaos-git chaos-sites chaos-rewind model gerrit gerrit-versions gerrit-test gerrit-ci
+.PHONY: help demo test test-all test-one test-versions api lint check check-all fmt build deps bench chaos chaos-git chaos-sites chaos-rewind model gerrit gerrit-versions gerrit-test gerrit-ci containers-test
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +75,9 @@ gerrit-test: gerrit build ## run Gerrits with the guard and the site daemons of 
 
 gerrit-ci: gerrit build ## its short form: two sites, what users do, a minute of clients at both
 	@GO=$(GO) REFDB_URL=$(or $(REFDB_URL),postgres) GERRIT_TEST_ROUNDS=4 ./gerrit/test/run.sh bin 1 2 6 14 15 10
+
+containers-test: ## build the images, run the commands of docs/CONTAINERS.md (podman, as root)
+	@./deploy/test/run.sh
 
 api: ## write api.txt: what other modules can import
 	@GO=$(GO) ./scripts/api.sh > api.txt

@@ -35,7 +35,7 @@ settle() {
 missing() {
 	local program
 	[[ $(id -u) == 0 ]] || echo "root"
-	for program in podman runc podman-compose mmdebstrap git unshare; do command -v "$program" || echo "$program"; done | grep -v /
+	for program in podman runc podman-compose mmdebstrap git unshare python3; do command -v "$program" || echo "$program"; done | grep -v /
 }
 
 # build DOCKERFILE TARGET CONTEXT makes an image, of a stage of the file.
@@ -151,24 +151,97 @@ main=$(git -C "$tmp/app" rev-parse main)
 [[ $(git -C "$tmp/app" rev-list --count main) == 3 ]] || fail "there are not three commits"
 [[ $(podman exec deploy_eu_1 git -C git/team/app.git rev-parse main) == "$main" ]] || fail "eu lacks the last push"
 [[ $(in_us git -C git/team/app.git rev-parse main) == "$main" ]] || fail "us lacks the last push"
-in_us refdbctl site check --all | tee "$tmp/check"
-grep -q '^0 findings' "$tmp/check" || in_us refdbctl site check --all -o json || fail "site check has findings"
+in_us refdbctl site check --all || fail "site check has findings"
 podman exec deploy_eu_1 refdbctl refs log team/app refs/heads/main | tee "$tmp/log"
 [[ $(grep -c alice "$tmp/log") == 3 ]] || fail "the history lacks who pushed"
 podman healthcheck run deploy_eu_1
 if podman exec deploy_eu_1 touch /etc/x 2>/dev/null; then fail "the root of eu can be written to"; fi
 
 echo "== other containers of a site"
-push=(--rm --volumes-from deploy_eu_1 --entrypoint git "$site" -C git/team/app.git update-ref refs/heads/other main)
+push=(--rm --no-healthcheck --volumes-from deploy_eu_1 --entrypoint git "$site" -C git/team/app.git update-ref refs/heads/other main)
 says "run in different PID namespaces" podman run "${push[@]}"
 podman run --pid container:deploy_eu_1 "${push[@]}"
 in_us sh -c 'until [ "$(git -C git/team/app.git rev-parse refs/heads/other)" = '"$main"' ]; do sleep 0.1; done'
 
-echo "== a stop in good order, and a start"
-podman stop --time 120 deploy_eu_1 >/dev/null
-[[ $(podman inspect --format '{{.State.ExitCode}}' deploy_eu_1) == 0 ]] || fail "eu ended with $(podman inspect --format '{{.State.ExitCode}}' deploy_eu_1)"
-podman start deploy_eu_1 >/dev/null
-podman exec deploy_eu_1 sh -c 'until refdbctl site status >/dev/null; do sleep 1; done'
+echo "== a site that can write to its volumes and /tmp alone, whose end is in good order"
+alone=globalrefdb-test-alone
+podman rm --force $alone >/dev/null 2>&1 || true
+podman run --detach --name $alone --no-healthcheck --read-only --read-only-tmpfs=false --tmpfs /tmp --cap-drop all --env REFDB_URL=sqlite:/srv/refs.sqlite \
+	--volume "$config" --volume /srv --volume /run/refdb "$site" >/dev/null
+in_alone() { podman exec $alone "$@"; }
+in_alone refdbctl migrate up
+in_alone sh -c 'until refdbctl site status >/dev/null 2>&1; do sleep 1; done'
+in_alone git init --quiet --bare git/a.git
+in_alone refdbctl site enable --new a >/dev/null
+in_alone sh -c 'git -C git/a.git update-ref refs/tags/x $(git -C git/a.git hash-object -t tree -w --stdin </dev/null)'
+in_alone refdbctl refs list a
+podman stop --time 120 $alone >/dev/null
+ended=$(podman inspect --format '{{.State.ExitCode}}' $alone)
+[[ $ended == 0 ]] || { podman logs $alone; fail "it ended with $ended"; }
+podman start $alone >/dev/null
+in_alone sh -c 'until refdbctl site status >/dev/null 2>&1; do sleep 1; done'
+in_alone sh -c 'kill -KILL "$(cut -d " " -f 1 /proc/1/task/1/children)"' # the daemon is the entry point's first child
+ended=$(podman wait $alone)
+[[ $ended == 1 ]] || { podman logs $alone; fail "without its daemon it ended with $ended"; }
+podman rm --force --volumes $alone >/dev/null
+
+echo "== the pod of deploy/kubernetes.yaml"
+# Its containers' commands and files, in a pod that shares what a pod of Kubernetes shares with shareProcessNamespace.
+python3 - "$tmp/kube" <<-'PYTHON'
+	import os, sys, yaml
+	objects = list(yaml.safe_load_all(open("deploy/kubernetes.yaml")))
+	get = lambda kind, name: next(o for o in objects if o["kind"] == kind and o["metadata"]["name"] == name)
+	pod = get("StatefulSet", "refdb-eu")["spec"]["template"]["spec"]
+	containers = {c["name"]: c for c in pod["initContainers"] + pod["containers"]}
+	files = {
+	    "site.config": get("ConfigMap", "refdb-eu")["data"]["site.config"],
+	    "nginx.conf": get("ConfigMap", "refdb-nginx")["data"]["nginx.conf"],
+	    "users/git.users": get("Secret", "refdb-users")["stringData"]["git.users"],
+	    "database/database": "sqlite:/srv/refs.sqlite\n",
+	}
+	for name in containers:
+	    files["args." + name] = "".join(w + "\n" for w in containers[name].get("command", []) + containers[name].get("args", []))
+	for name, text in files.items():
+	    path = os.path.join(sys.argv[1], name)
+	    os.makedirs(os.path.dirname(path), exist_ok=True)
+	    open(path, "w").write(text)
+PYTHON
+chmod -R a+rX "$tmp" # the containers' user reads the files
+pod=globalrefdb-test-pod
+podman pod rm --force $pod >/dev/null 2>&1 || true
+podman pod create --infra-image "$site" --infra-command "sleep infinity" --share net,ipc,uts,pid $pod >/dev/null
+in_pod() {
+	local name=$1 image=$2 words
+	shift 2
+	mapfile -t words <"$tmp/kube/args.$name"
+	podman run --detach --pod $pod --name $pod-"$name" --no-healthcheck --user 10001:10001 --read-only --read-only-tmpfs=false --tmpfs /tmp --cap-drop all \
+		--volume $pod-sockets:/run/refdb "$@" "$image" "${words[@]}" >/dev/null
+}
+of_site=(--volume $pod-data:/srv --volume "$tmp/kube/site.config:/etc/refdb/site.config:ro" --volume "$tmp/kube/database:/etc/refdb-database:ro")
+podman run --rm --no-healthcheck --env REFDB_URL=sqlite:/srv/refs.sqlite --volume $pod-data:/srv "$site" refdbctl migrate up
+in_pod daemon "$site" "${of_site[@]}"
+in_pod http "$site" "${of_site[@]}"
+in_pod web "$images/test-nginx" --volume "$tmp/kube/nginx.conf:/etc/nginx/nginx.conf:ro" --volume "$tmp/kube/users:/etc/refdb-users:ro"
+podman exec --interactive $pod-daemon bash -eu <<-'COMMANDS'
+	until refdbctl site status >/dev/null 2>&1; do sleep 1; done
+	git init --quiet --bare --initial-branch=main git/a.git
+	refdbctl site enable --new a >/dev/null
+	until [ -S /run/refdb/http.sock ]; do sleep 1; done
+	export GIT_AUTHOR_NAME=A GIT_AUTHOR_EMAIL=a@example.com GIT_COMMITTER_NAME=A GIT_COMMITTER_EMAIL=a@example.com
+	git clone --quiet http://alice:secret@localhost:8080/a.git /tmp/a
+	git -C /tmp/a commit --quiet --allow-empty --message "pushed in a pod"
+	git -C /tmp/a push --quiet origin HEAD:main
+	refdbctl --db sqlite:/srv/refs.sqlite refs list a
+	probe() { # /dev/tcp is bash's
+	    exec 3<>"/dev/tcp/localhost/$1"
+	    printf 'GET %s HTTP/1.0\r\n\r\n' "$2" >&3
+	    read -r status <&3
+	    [[ $status == *" 200 "* ]] || { echo "$1$2: $status"; exit 1; }
+	}
+	for port in 9464 9471; do for path in /healthz /readyz; do probe $port $path; done; done
+COMMANDS
+podman pod rm --force $pod >/dev/null
+podman volume rm $pod-data $pod-sockets >/dev/null
 
 echo "== tests that start PostgreSQL in a container"
 container=$(sed -n 's/^const image, imageTag = "\(.*\)", "\(.*\)"$/\1:\2/p' test/dbtest/local/container.go 2>/dev/null) || true

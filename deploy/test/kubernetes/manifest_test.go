@@ -1,0 +1,140 @@
+// Package kubernetes tests deploy/kubernetes.yaml. It is a module of its own, so that the API's types stay out of the project's.
+package kubernetes
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// types has the objects that the manifest may contain.
+var types = map[string]func() any{
+	"v1 Secret":           func() any { return new(core.Secret) },
+	"v1 ConfigMap":        func() any { return new(core.ConfigMap) },
+	"v1 Service":          func() any { return new(core.Service) },
+	"apps/v1 StatefulSet": func() any { return new(apps.StatefulSet) },
+}
+
+// decode returns the objects of a manifest. Fields that the API does not have, and fields that stand there twice, are errors.
+func decode(manifest []byte) (all []any, err error) {
+	for i, text := range bytes.Split(manifest, []byte("\n---\n")) {
+		var kind struct{ APIVersion, Kind string }
+		if err := yaml.Unmarshal(text, &kind); err != nil {
+			return nil, err
+		}
+		object, ok := types[kind.APIVersion+" "+kind.Kind]
+		if !ok {
+			return nil, fmt.Errorf("object %d is of another kind: %s %s", i, kind.APIVersion, kind.Kind)
+		}
+		o := object()
+		if err := yaml.UnmarshalStrict(text, o); err != nil {
+			return nil, err
+		}
+		all = append(all, o)
+	}
+	return all, nil
+}
+
+func manifest(t *testing.T) []any {
+	t.Helper()
+	text, err := os.ReadFile("../../kubernetes.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := decode(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestUnknownFieldsAreErrors(t *testing.T) {
+	for name, text := range map[string]string{
+		"a field that the API lacks":  "apiVersion: v1\nkind: Service\nspec: {selectors: {}}",
+		"a field in the wrong place":  "apiVersion: apps/v1\nkind: StatefulSet\nspec: {shareProcessNamespace: true}",
+		"a field that is there twice": "apiVersion: v1\nkind: Service\nspec: {}\nspec: {}",
+		"another kind":                "apiVersion: v1\nkind: Pod",
+	} {
+		if _, err := decode([]byte(text)); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestASiteIsOnePodWithOneVolume(t *testing.T) {
+	secrets, maps, services, sites := map[string]core.Secret{}, map[string]core.ConfigMap{}, map[string]core.Service{}, map[string]apps.StatefulSet{}
+	for _, o := range manifest(t) {
+		switch o := o.(type) {
+		case *core.Secret:
+			secrets[o.Name] = *o
+		case *core.ConfigMap:
+			maps[o.Name] = *o
+		case *core.Service:
+			services[o.Name] = *o
+		case *apps.StatefulSet:
+			sites[o.Name] = *o
+		}
+	}
+	if len(sites) != 2 {
+		t.Fatalf("%d sites", len(sites))
+	}
+	for name, s := range sites {
+		pod := s.Spec.Template.Spec
+		if *s.Spec.Replicas != 1 || s.Spec.PodManagementPolicy != apps.ParallelPodManagement || len(s.Spec.VolumeClaimTemplates) != 1 {
+			t.Errorf("%s: more than one daemon, or no volume of its own, or one that waits for the other", name)
+		}
+		if pod.ShareProcessNamespace == nil || !*pod.ShareProcessNamespace {
+			t.Errorf("%s: the daemon does not see the processes that push", name)
+		}
+		if len(pod.InitContainers) != 1 || *pod.InitContainers[0].RestartPolicy != core.ContainerRestartPolicyAlways {
+			t.Errorf("%s: the daemon is no sidecar", name)
+		}
+		service, ok := services[s.Spec.ServiceName]
+		for label, value := range service.Spec.Selector {
+			ok = ok && s.Spec.Template.Labels[label] == value && s.Spec.Selector.MatchLabels[label] == value
+		}
+		if !ok {
+			t.Errorf("%s: its service does not select it", name)
+		}
+		if text := maps[name].Data["site.config"]; !strings.Contains(text, "name = "+strings.TrimPrefix(name, "refdb-")+"\n") {
+			t.Errorf("%s: its configuration has another name: %s", name, text)
+		}
+		volumes := []string{s.Spec.VolumeClaimTemplates[0].Name}
+		for _, v := range pod.Volumes {
+			volumes = append(volumes, v.Name)
+			if v.Secret != nil && secrets[v.Secret.SecretName].Name == "" || v.ConfigMap != nil && maps[v.ConfigMap.Name].Name == "" {
+				t.Errorf("%s: the volume %s has no source", name, v.Name)
+			}
+		}
+		for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+			if c.SecurityContext == nil || !*c.SecurityContext.ReadOnlyRootFilesystem || *c.SecurityContext.AllowPrivilegeEscalation {
+				t.Errorf("%s: %s has more rights than it needs", name, c.Name)
+			}
+			var ports []string
+			for _, p := range c.Ports {
+				ports = append(ports, p.Name)
+			}
+			for _, p := range []*core.Probe{c.StartupProbe, c.LivenessProbe, c.ReadinessProbe} {
+				switch {
+				case p == nil:
+				case p.HTTPGet != nil && slices.Contains(ports, p.HTTPGet.Port.String()) && (p.HTTPGet.Path == "/healthz" || p.HTTPGet.Path == "/readyz"):
+				case p.TCPSocket != nil && slices.Contains(ports, p.TCPSocket.Port.String()):
+				default:
+					t.Errorf("%s: a probe of %s asks nobody", name, c.Name)
+				}
+			}
+			for _, m := range c.VolumeMounts {
+				if !slices.Contains(volumes, m.Name) {
+					t.Errorf("%s: %s mounts %s, which there is not", name, c.Name, m.Name)
+				}
+			}
+		}
+	}
+}
