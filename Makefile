@@ -77,7 +77,7 @@ gerrit-ci: gerrit build ## its short form: two sites, what users do, a minute of
 	@GO=$(GO) REFDB_URL=$(or $(REFDB_URL),postgres) GERRIT_TEST_ROUNDS=4 ./gerrit/test/run.sh bin 1 2 6 14 15 10
 
 containers-test: ## build the images, run the commands of docs/CONTAINERS.md (podman, as root)
-	@./deploy/test/run.sh
+	@GO=$(GO) ./deploy/test/run.sh
 
 api: ## write api.txt: what other modules can import
 	@GO=$(GO) ./scripts/api.sh > api.txt
