@@ -61,12 +61,16 @@ may_install() {
 	[[ $EUID -eq 0 ]] && command -v apt-get >/dev/null
 }
 
+# As internal/testserver/container.go.
 have_engine() {
-	timeout 20 docker info >/dev/null 2>&1
+	for engine in docker podman; do
+		if timeout 20 "$engine" info >/dev/null 2>&1; then return; fi
+	done
+	return 1
 }
 
 have_image() {
-	docker image inspect "$1" >/dev/null 2>&1
+	"$engine" image inspect "$1" >/dev/null 2>&1
 }
 
 things=(postgres pgbouncer emulator compiler promtool)
@@ -84,7 +88,7 @@ if [[ ${#missing[@]} -gt 0 ]] && have_engine; then
 		emulator) image=$emulator_image ;;
 		*) rest+=("$thing") && continue ;;
 		esac
-		if ! have_image "$image" && ! docker pull --quiet "$image"; then rest+=("$thing"); fi
+		if ! have_image "$image" && ! "$engine" pull --quiet "$image"; then rest+=("$thing"); fi
 	done
 	missing=("${rest[@]+"${rest[@]}"}")
 fi

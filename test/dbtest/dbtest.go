@@ -11,7 +11,7 @@
 //   - one that internal/testserver starts from a local installation, in a
 //     temporary directory; of PostgreSQL's installations, the one in the directory that
 //     REFDB_TEST_POSTGRES_BIN names;
-//   - a container, through dockertest.
+//   - a container, run by docker or podman.
 //
 // The log says which one it is. A test that fails logs what its server printed meanwhile, and
 // how busy the machine is. If there is no server the test fails, rather than

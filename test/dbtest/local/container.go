@@ -1,20 +1,19 @@
 package local
 
 import (
-	"github.com/ory/dockertest/v3"
-
+	"github.com/globalrefdb/globalrefdb/internal/testserver"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/internal/testdb"
 )
 
-const image, imageTag = "postgres", "17-alpine"
+const image = "postgres:17-alpine"
 
 func containerPostgres(missing error) (s *postgresServer, err error) {
-	err = testdb.Container(missing, &dockertest.RunOptions{
-		Repository: image, Tag: imageTag,
-		Env: []string{"POSTGRES_HOST_AUTH_METHOD=trust"},
-		Cmd: []string{"-c", "max_connections=1000", "-c", "fsync=off"},
-	}, "5432/tcp", func(address string) (err error) {
-		s, err = connectPostgres("postgres://postgres@"+address+"/postgres?sslmode=disable", "container "+image+":"+imageTag)
+	err = testdb.Container(missing, testserver.ContainerOptions{
+		Image: image, Port: 5432,
+		Env:  []string{"POSTGRES_HOST_AUTH_METHOD=trust"},
+		Args: []string{"-c", "max_connections=1000", "-c", "fsync=off"},
+	}, func(address string) (err error) {
+		s, err = connectPostgres("postgres://postgres@"+address+"/postgres?sslmode=disable", "container "+image)
 		return err
 	})
 	return s, err
