@@ -11,6 +11,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/gerrit"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/manual"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/refs"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/site"
@@ -85,6 +86,7 @@ and progress are only shown on a terminal.`,
 		a.sitesCommand(),
 		a.auditCommand(),
 		a.versionCommand(),
+		a.manualCommand(root),
 	)
 	return root
 }
@@ -112,6 +114,19 @@ Fields: ` + output.Names(buildColumns),
 		Args:    cobra.NoArgs,
 		RunE: a.Body(func(context.Context, *cobra.Command, []string) error {
 			return output.One(a.Out, a.Format, a.Palette(a.Out), buildColumns, build{})
+		}),
+	}
+}
+
+// manualCommand is for whoever packages this program: see scripts/packages.sh.
+func (a *app) manualCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:    "manual DIRECTORY",
+		Short:  "Write the manual pages of all commands into a directory",
+		Args:   cobra.ExactArgs(1),
+		Hidden: true,
+		RunE: a.Body(func(_ context.Context, _ *cobra.Command, args []string) error {
+			return manual.Write(args[0], root, cli.Version())
 		}),
 	}
 }
