@@ -18,20 +18,24 @@ import (
 // The five steps of docs/GIT.md, on both sites: the test runs every command and uses every file as
 // they are written there. It replaces paths (by ones below a directory of the site's own), the
 // database (by SQLite), sudo (the test's user is both root and git) and systemd (it runs the unit's
-// ExecStart with the file of StandardInput); it makes no user. The README's test covers the build, test/sites covers
-// failures.
+// ExecStart with the file of StandardInput); it makes no user. make packages-test takes the same steps with the package.
+// The README's test covers the build, test/sites covers failures.
 func TestTheFiveStepsOfTheGitDocumentationRun(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../docs/GIT.md")
-	if err != nil {
-		t.Fatal(err)
+	texts := map[string]string{}
+	for _, path := range []string{"docs/GIT.md", "docs/INSTALL.md", "deploy/systemd/refdb-site.service"} {
+		text, err := os.ReadFile("../" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[path] = string(text)
 	}
 	dir, err := os.MkdirTemp("", "five") // short: sockets are in it
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	d := &gitDocumentation{text: string(text), dir: dir}
+	d := &gitDocumentation{text: texts["docs/GIT.md"], install: texts["docs/INSTALL.md"], unit: texts["deploy/systemd/refdb-site.service"], dir: dir}
 	eu, us := d.newSite(t, "eu"), d.newSite(t, "us")
 
 	d.commands(t, "1", 2, eu)
@@ -39,7 +43,7 @@ func TestTheFiveStepsOfTheGitDocumentationRun(t *testing.T) {
 		s.configure(t)
 		s.startDaemon(t)
 		eventually(t, "the daemon answers", func() error {
-			_, err := s.try(t, d.step(t, "2", 1)[0])
+			_, err := s.try(t, d.step(t, "2", 2)[1])
 			return err
 		})
 	}
@@ -89,8 +93,8 @@ func hash(t *testing.T, s *documentedSite, ref string) string {
 	return runIn(t, s.repository(), nil, "git", "rev-parse", ref)
 }
 
-// gitDocumentation is docs/GIT.md, and where the test runs its commands.
-type gitDocumentation struct{ text, dir string }
+// gitDocumentation is docs/GIT.md with the files that it leads to, and where the test runs its commands.
+type gitDocumentation struct{ text, install, unit, dir string }
 
 // step returns the commands of a step. They must be want.
 func (d *gitDocumentation) step(t *testing.T, number string, want int) (commands []string) {
@@ -151,7 +155,7 @@ func (s *documentedSite) here(text string) string {
 // configure makes the directories of step 2, and writes its two files.
 func (s *documentedSite) configure(t *testing.T) {
 	t.Helper()
-	installs := regexp.MustCompile("`(install -d [^`]*)`").FindAllStringSubmatch(s.text, -1)
+	installs := regexp.MustCompile("(?m)^sudo (install -d .*)$").FindAllStringSubmatch(s.install, -1)
 	if len(installs) != 2 {
 		t.Fatalf("the directories are made by %q", installs)
 	}
@@ -178,7 +182,7 @@ func (s *documentedSite) configure(t *testing.T) {
 func (s *documentedSite) startDaemon(t *testing.T) {
 	t.Helper()
 	line := func(key string) string {
-		m := regexp.MustCompile(`(?m)^` + key + `=(.*)$`).FindStringSubmatch(s.text)
+		m := regexp.MustCompile(`(?m)^` + key + `=(.*)$`).FindStringSubmatch(s.unit)
 		if m == nil {
 			t.Fatalf("the unit has no %s", key)
 		}

@@ -93,7 +93,7 @@ func documentedCommands(t *testing.T) (commands []string) {
 	}
 	_, section, _ := strings.Cut(string(text), "\n## History\n")
 	section, _, _ = strings.Cut(section, "\n## ")
-	for _, m := range regexp.MustCompile("(?m)^    (refdbctl .*)$|^ExecStart=/usr/local/bin/(refdbctl .*)$|`(refdbctl (?:followers|history) [^`]*)`").FindAllStringSubmatch(section, -1) {
+	for _, m := range regexp.MustCompile("(?m)^    (refdbctl .*)$|^ExecStart=/usr/bin/(refdbctl .*)$|`(refdbctl (?:followers|history) [^`]*)`").FindAllStringSubmatch(section, -1) {
 		if command := m[1] + m[2] + m[3]; command != "refdbctl history prune" {
 			commands = append(commands, command)
 		}

@@ -13,18 +13,39 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 )
 
-// unit returns a service's unit that the documentation shows.
+// unit returns a service's unit, which the packages install.
 func unit(tb testing.TB, name string) string {
 	tb.Helper()
-	text, err := os.ReadFile("../../docs/GIT.md")
+	text, err := os.ReadFile("../../deploy/systemd/" + name + ".service")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	found := regexp.MustCompile("(?s)```ini\n# /etc/systemd/system/" + name + "\\.service\n(.*?)```").FindSubmatch(text)
-	if found == nil {
-		tb.Fatal("docs/GIT.md has no unit " + name)
+	return string(text)
+}
+
+// The documentation shows the example of a configuration that the packages install, and leads to the units.
+func TestTheDocumentationHasTheFilesOfThePackages(t *testing.T) {
+	t.Parallel()
+	docs, err := os.ReadFile("../../docs/GIT.md")
+	if err != nil {
+		t.Fatal(err)
 	}
-	return string(found[1])
+	example, err := os.ReadFile("../../deploy/site.config.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := regexp.MustCompile("(?s)```ini\n( +\\[site\\].*?)```").FindSubmatch(docs)
+	if shown == nil {
+		t.Fatal("docs/GIT.md shows no configuration")
+	}
+	if text := strings.ReplaceAll("\n"+strings.TrimRight(string(shown[1]), " "), "\n   ", "\n"); !strings.HasSuffix(string(example), text) {
+		t.Errorf("docs/GIT.md shows\n%sand deploy/site.config.example is\n%s", text, example)
+	}
+	for _, name := range []string{"refdb-site", "refdb-http"} {
+		if !strings.Contains(string(docs), "](../deploy/systemd/"+name+".service)") {
+			t.Errorf("docs/GIT.md does not lead to the unit %s", name)
+		}
+	}
 }
 
 func TestTheUnitsKeepThePasswordOutOfTheEnvironmentAndTheServicesConfined(t *testing.T) {
@@ -32,12 +53,13 @@ func TestTheUnitsKeepThePasswordOutOfTheEnvironmentAndTheServicesConfined(t *tes
 	for name, wants := range map[string][]string{
 		"refdb-site": {
 			"ExecReload=/bin/kill -HUP $MAINPID",
+			"TimeoutStartSec=infinity", // after a crash of the machine it looks for lock files in all repositories
 			"LoadCredential=product_uuid:/sys/class/dmi/id/product_uuid", "SetCredential=product_uuid:-",
-			"ExecStart=/usr/local/bin/refdbctl site serve --database-file -",
+			"ExecStart=/usr/bin/refdbctl site serve --database-file -",
 			"OOMPolicy=continue", // a git that unpacks too much does not take the daemon along
 		},
 		"refdb-http": {
-			"ExecStart=/usr/local/bin/refdbctl site http --database-file - --listen /run/refdb-http/socket --user-header X-Remote-User --metrics 127.0.0.1:9471",
+			"ExecStart=/usr/bin/refdbctl site http --database-file - --listen /run/refdb-http/socket --user-header X-Remote-User --metrics 127.0.0.1:9471",
 			"RuntimeDirectory=refdb-http",
 			"KillMode=mixed", "OOMPolicy=continue", // no push's git is killed with the server
 		},
@@ -65,11 +87,11 @@ func TestSystemdUnderstandsTheUnits(t *testing.T) {
 	t.Parallel()
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
-		t.Skip("systemd-analyze is not installed (package systemd): whether systemd understands the documentation's units is not looked at")
+		t.Skip("systemd-analyze is not installed (package systemd): whether systemd understands the units is not looked at")
 	}
 	for _, name := range []string{"refdb-site", "refdb-http"} {
 		path := filepath.Join(t.TempDir(), name+".service")
-		text := strings.ReplaceAll(unit(t, name), "/usr/local/bin/refdbctl", "/bin/true") // it has to be there
+		text := strings.ReplaceAll(unit(t, name), "/usr/bin/refdbctl", "/bin/true") // it has to be there
 		text = strings.ReplaceAll(text, "User=git", "User=root")
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -85,7 +107,7 @@ func TestSystemdUnderstandsTheUnits(t *testing.T) {
 func TestTheUnitsRunCommandsThatThereAre(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"refdb-site", "refdb-http"} {
-		found := regexp.MustCompile("(?m)^ExecStart=/usr/local/bin/refdbctl (.*)$").FindStringSubmatch(unit(t, name))
+		found := regexp.MustCompile("(?m)^ExecStart=/usr/bin/refdbctl (.*)$").FindStringSubmatch(unit(t, name))
 		if found == nil {
 			t.Fatalf("the unit %s starts nothing", name)
 		}
