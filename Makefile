@@ -22,12 +22,14 @@ SHORT   := ./scripts/in-memory.sh $(TEST) -vet=off -short
 LIMIT   := 3h
 # Modules of their own, so that their peers, tools and types stay out of this one.
 MODULES := bench chaos deploy/test/kubernetes
+TOOLS   := $(MODULES) tools # tools is a module without programs: what releases are made with
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-one test-versions api lint check check-all fmt build deps bench chaos chaos-git chaos-sites chaos-rewind model gerrit gerrit-versions gerrit-test gerrit-ci containers-test
+.PHONY: help demo test test-all test-one test-versions api lint check check-all fmt build deps bench chaos chaos-git chaos-sites chaos-rewind model gerrit gerrit-versions gerrit-test gerrit-ci \
+	containers-test packages packages-test vulncheck release-check
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: build ## two sites, real pushes, a crash: on a temporary SQLite file or on REFDB_URL
 	@$(GO) build -o bin/ ./demo/gitserver && ./demo/run.sh bin
@@ -90,12 +92,25 @@ lint: ## gofmt, vet, staticcheck, and whether api.txt is current
 
 check: lint ## what to run before a commit: lint, go.mod, the tests
 	# -e: a proxy may hold back what only the tests of a dependency need.
-	@for m in . $(MODULES); do echo "$(GO) mod tidy in $$m" && (cd $$m && $(GO) mod tidy -e -diff) || exit 1; done
+	@for m in . $(TOOLS); do echo "$(GO) mod tidy in $$m" && (cd $$m && $(GO) mod tidy -e -diff) || exit 1; done
 	$(MAKE) test
 
 check-all: lint ## lint, all tests, and those of bench and chaos
 	@for m in $(MODULES); do echo "$(GO) test ./$$m/..." && (cd $$m && $(GO) test -timeout $(LIMIT) ./...) || exit 1; done
 	$(MAKE) test-all
+
+packages: ## make in dist/ what a release holds: .deb, .rpm, archives, SBOMs; PLATFORM=here for this machine alone
+	@GO=$(GO) ./scripts/packages.sh $(PLATFORM)
+
+packages-test: ## install the .deb at two sites, upgrade it under pushes, remove it: as root on Debian
+	@GO=$(GO) ./scripts/packages-test.sh
+
+vulncheck: ## look for known vulnerabilities in what the programs call
+	@govulncheck=$$(cd tools && $(GO) tool -n govulncheck) && $$govulncheck ./...
+
+release-check: ## what has to hold before VERSION=vX.Y.Z is tagged: CHANGELOG.md, go.mod, api.txt, vulnerabilities
+	@GO=$(GO) ./scripts/release-check.sh $(VERSION)
+	$(MAKE) lint vulncheck
 
 fmt: ## format the code
 	gofmt -w .

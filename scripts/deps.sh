@@ -2,7 +2,8 @@
 # Installs what the tests need and this machine lacks: PostgreSQL, PgBouncer, the
 # Spanner emulator (as container images where an engine runs, otherwise with apt-get, if it
 # runs as root), a C compiler, for Go's race detector, and promtool, for the alerts; as root with apt-get
-# also Gitolite, without which one test is left out, and on Debian what make containers-test needs. It never uses sudo.
+# also Gitolite, without which one test is left out, mmdebstrap, for the test of the packages, and on Debian what make containers-test
+# needs. It never uses sudo.
 set -euo pipefail
 
 postgres_image=postgres:17-alpine
@@ -52,9 +53,13 @@ have_gitolite() {
 
 have_podman() {
 	local program
-	for program in podman buildah runc podman-compose mmdebstrap aardvark-dns; do
+	for program in podman buildah runc podman-compose aardvark-dns; do
 		command -v "$program" >/dev/null || any_executable "/usr/lib/podman/$program" || return 1
 	done
+}
+
+have_mmdebstrap() {
+	command -v mmdebstrap >/dev/null
 }
 
 may_install() {
@@ -74,7 +79,7 @@ have_image() {
 }
 
 things=(postgres pgbouncer emulator compiler promtool)
-if may_install; then things+=(gitolite); fi
+if may_install; then things+=(gitolite mmdebstrap); fi
 if may_install && grep -q '^ID=debian$' /etc/os-release; then things+=(podman); fi
 missing=()
 for thing in "${things[@]}"; do
@@ -107,7 +112,8 @@ for thing in "${missing[@]}"; do
 	compiler) packages+=(gcc libc6-dev) ;;
 	promtool) promtool=prometheus ;;
 	gitolite) packages+=(gitolite3) ;;
-	podman) packages+=(podman buildah runc podman-compose netavark aardvark-dns iptables mmdebstrap) ;;
+	podman) packages+=(podman buildah runc podman-compose netavark aardvark-dns iptables) ;;
+	mmdebstrap) packages+=(mmdebstrap) ;;
 	esac
 done
 if ! may_install; then
