@@ -87,6 +87,8 @@ make_postgres
 build deploy/test/Dockerfile nginx deploy/test test-nginx
 build deploy/Dockerfile refdbctl . refdbctl
 build deploy/Dockerfile site . site
+# Each build leaves a copy of the source behind.
+podman image prune --force --filter label=org.opencontainers.image.source=https://github.com/globalrefdb/globalrefdb >/dev/null
 export POSTGRES_IMAGE=$images/test-postgres NGINX_IMAGE=$images/test-nginx
 site=$images/site
 
@@ -122,7 +124,7 @@ down
 logs() {
 	local status=$?
 	if [[ $status != 0 ]]; then
-		for name in db schema eu us web; do
+		for name in db eu us web; do
 			echo "-- the end of the log of $name"
 			podman logs --tail 20 "deploy_${name}_1" 2>&1 || true
 		done
@@ -140,11 +142,14 @@ export GIT_AUTHOR_NAME=A GIT_AUTHOR_EMAIL=a@example.com GIT_COMMITTER_NAME=A GIT
 		echo "\$ $line"
 		# cd has to be this shell's. podman-compose says a lot, and does not pass on the status of what it runs.
 		if [[ $line == cd\ * ]]; then eval "$line" && continue; fi
-		until timeout 600 bash -c "$line" </dev/null >"$tmp/out" 2>&1; do
-			# On a busy machine a copy may be behind for more than a second: readers are asked to come again.
-			grep -q 'error: 503' "$tmp/out" || { cat "$tmp/out"; fail "the command failed"; }
-			sleep 1
-		done
+		# On a busy machine a copy may be behind for more than a second: readers are asked to come again. The name server of
+		# Debian 12's podman loses queries when containers start and end: then the database is not reached.
+		while
+			status=0
+			timeout 600 bash -c "$line" </dev/null >"$tmp/out" 2>&1 || status=$?
+			grep 'error: 503\|no answer from the database\|no such host' "$tmp/out" && [[ $line != *until* ]]
+		do sleep 1; done
+		[[ $status == 0 ]] || { cat "$tmp/out"; fail "the command failed"; }
 		grep -v "^\['podman'\|^podman \|^\*\* \|^using podman\|healthchecks:\|^exit code\|^Error: \(inspecting\|creating\)\|syslog" "$tmp/out" || true
 	done <"$tmp/commands"
 )
@@ -255,7 +260,7 @@ else
 	untag=:
 	if ! podman image exists "docker.io/library/$container"; then
 		podman tag "$images/test-postgres" "docker.io/library/$container"
-		untag="podman untag docker.io/library/$container"
+		untag="podman untag $images/test-postgres docker.io/library/$container" # without a name it would remove all
 	fi
 	podman system service --time 0 "unix://$tmp/podman.sock" 2>"$tmp/service" &
 	service=$!
