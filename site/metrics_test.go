@@ -223,6 +223,18 @@ func TestTheDaemonExportsThatTheDatabaseIsDown(t *testing.T) {
 	if status, said := get(t, at, "/readyz"); status != http.StatusOK {
 		t.Errorf("not ready: %d: %s", status, said)
 	}
+	// At its start, as at the boot of a machine whose database is not there yet: it runs, and waits.
+	g.halt()
+	down.Store(true)
+	g.start()
+	if status, said := get(t, at, "/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(said, "refuses pushes, as the database does not answer") {
+		t.Errorf("ready without the database: %d: %s", status, said)
+	}
+	down.Store(false)
+	sitetest.Eventually(t, "it serves once the database is there", func() bool {
+		status, _ := get(t, at, "/readyz")
+		return status == http.StatusOK
+	})
 }
 
 func TestTheDaemonExportsHowFarItLags(t *testing.T) {

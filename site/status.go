@@ -65,6 +65,8 @@ func (d *Daemon) ready() error {
 	switch {
 	case d.state.Stopping():
 		return errors.New("the daemon stops")
+	case (d.state.Presence.Lost() != nil || !d.state.Inherited()) && d.state.Health() != nil:
+		return errors.New("the daemon refuses pushes, as the database does not answer: run `refdbctl site status`")
 	case d.state.Presence.Lost() != nil || !d.state.Inherited():
 		return errors.New("the daemon refuses pushes: run `refdbctl site status`")
 	}

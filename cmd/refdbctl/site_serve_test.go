@@ -190,7 +190,7 @@ func TestServeRefusesWhatIsWrong(t *testing.T) {
 		code       int
 		says       string
 	}{
-		{"a key that is not known", "sokket = /x", exit.Failed, "site.sokket: there is no such key"},
+		{"a key that is not known", "sokket = /x", exit.Failed, "site.sokket: there is no such key in this version"},
 		{"a database of no kind", "database = oracle:x", exit.Misuse, `unknown database scheme "oracle"`},
 		{"metrics at no address", "metrics = :9464", exit.Failed, `site.metrics: ":9464" has no host: give 127.0.0.1:9464`},
 		{"metrics nowhere", "metrics = /nowhere/at/all/sock", exit.Failed, "site.metrics: making the socket /nowhere/at/all/sock: "},

@@ -239,7 +239,7 @@ func (c *Config) set(e Entry) error {
 		}
 		c.NewProjectMode = e.Value
 	default:
-		return errors.New("there is no such key: see docs/GIT.md for those there are")
+		return errors.New("there is no such key in this version: see docs/GIT.md for those there are")
 	}
 	return nil
 }
