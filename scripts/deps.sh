@@ -113,7 +113,7 @@ for thing in "${missing[@]}"; do
 	promtool) promtool=prometheus ;;
 	gitolite) packages+=(gitolite3) ;;
 	podman) packages+=(podman buildah runc podman-compose netavark aardvark-dns iptables) ;;
-	mmdebstrap) packages+=(mmdebstrap) ;;
+	mmdebstrap) packages+=(mmdebstrap debian-archive-keyring) ;; # Ubuntu lacks the keys
 	esac
 done
 if ! may_install; then

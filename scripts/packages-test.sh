@@ -18,6 +18,7 @@ if [[ ${1-} != in ]]; then
 	for program in mmdebstrap unshare dpkg-deb git; do
 		command -v "$program" >/dev/null || fail "$program is missing: make deps, as root on Debian"
 	done
+	compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || fail "PostgreSQL is missing: make deps, as root on Debian"
 	work=$(mktemp -d /tmp/packages-test.XXXXXX)
 	root=
 	clean() {
