@@ -26,14 +26,23 @@ type SchemaChecker interface {
 // password and the files of certificates that it names, and what is in these files.
 type AddressReader interface {
 	// ReadAddress has each new connection be made as the address says that read returns then. Open
-	// connections go on. As long as no connection succeeds with what has changed, or if read fails,
-	// or if its address leads to another database, connections are made as before. read is called
-	// concurrently.
-	ReadAddress(read func() (string, error))
+	// connections go on. As long as no connection succeeds with what has changed, or if read fails
+	// or takes longer than a connection may, or if its address leads to another database or names a
+	// role for another site, connections are made as before. read is called concurrently, and ends
+	// with its context.
+	ReadAddress(read func(context.Context) (string, error))
 
-	// Reread reads the address and connects once. The error says why connections are made as
-	// before.
-	Reread(ctx context.Context) error
+	// Reread reads the address and connects once, even if the server has only just refused that. The
+	// error says why connections are made as before.
+	Reread(ctx context.Context) (AddressRead, error)
+}
+
+// An AddressRead is what an AddressReader has taken from an address.
+type AddressRead struct {
+	User string // that connections are made as
+	// Ignored are the names of the parameters that differ from those of the start and apply only
+	// after a restart.
+	Ignored []string
 }
 
 // Limits of one request. They keep a commit below Cloud Spanner's 80,000 mutations

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"fmt"
 	"math/big"
 	"os"
@@ -139,7 +140,7 @@ func TestTheDocumentedCertificatesAreRequiredAndRenewed(t *testing.T) {
 	}
 
 	// Certificates are renewed.
-	d.ReadAddress(func() (string, error) { return address, nil })
+	d.ReadAddress(func(context.Context) (string, error) { return address, nil })
 	serial := func() *big.Int {
 		t.Helper()
 		execute("postgres", `SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE usename = 'refdb_site'`)

@@ -99,3 +99,6 @@ var (
 	LookSQL        = lookSQL
 	HoldingSQL     = holdingSQL
 )
+
+// SetLoginPause sets how long no login is attempted after the server has refused one.
+func (d *Driver) SetLoginPause(pause time.Duration) { d.pools.SetLoginPause(pause) }

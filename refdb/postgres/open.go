@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/globalrefdb/globalrefdb/migrations"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/dburl"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/schema"
@@ -239,9 +240,9 @@ func (d *Driver) CheckSchema(ctx context.Context) error {
 }
 
 // ReadAddress implements driver.AddressReader.
-func (d *Driver) ReadAddress(read func() (string, error)) {
-	d.pools.Rotate(func() (*pgx.ConnConfig, error) {
-		address, err := read()
+func (d *Driver) ReadAddress(read func(context.Context) (string, error)) {
+	d.pools.Rotate(func(ctx context.Context) (*pgx.ConnConfig, error) {
+		address, err := read(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -250,11 +251,17 @@ func (d *Driver) ReadAddress(read func() (string, error)) {
 			return nil, err
 		}
 		return config.ConnConfig, nil
-	})
+	}, d.mayReplace)
 }
 
 // Reread implements driver.AddressReader.
-func (d *Driver) Reread(ctx context.Context) error { return d.pools.Reread(ctx) }
+func (d *Driver) Reread(ctx context.Context) (read driver.AddressRead, err error) {
+	c, err := d.pools.Reread(ctx)
+	if err != nil {
+		return read, err
+	}
+	return driver.AddressRead{User: c.User, Ignored: dburl.Differing(d.pools.Config().ConnString(), c.ConnString())}, nil
+}
 
 // Migrator returns what moves the database at the URL between versions of the
 // schema. It connects once, to see that there is a database.

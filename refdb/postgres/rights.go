@@ -134,6 +134,50 @@ func (d *Driver) siteRoles(ctx context.Context) (m mapping, err error) {
 	return m, err
 }
 
+// mayReplace returns nil if sessions of conn's role may take the place of those of the role before:
+// it has the privileges that a site needs, and speaks for the same site.
+func (d *Driver) mayReplace(ctx context.Context, conn *pgx.Conn, before string) error {
+	const what = "connect as the address says now"
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		return roundtrip.Failure(ctx, what, roundtrip.Preparing, err)
+	}
+	defer tx.Rollback(ctx)
+	if err := d.pools.Settings().Begin(ctx, conn); err != nil {
+		return roundtrip.Failure(ctx, what, roundtrip.Executing, err)
+	}
+	var user, owner, grants, own, earlier string
+	var owns, mapped bool
+	err = tx.QueryRow(ctx, rightsSQL, pgx.QueryExecModeExec, "").Scan(&user, &owner, &owns, &grants)
+	if err == nil && grants != "" {
+		return fmt.Errorf("%s: %w: the role %s has fewer privileges than a site needs: name another role in the address or, as %s: %s", what, driver.ErrInvalid, user, owner, grants)
+	}
+	if err == nil {
+		err = tx.QueryRow(ctx, readsSiteRolesSQL, pgx.QueryExecModeExec).Scan(&mapped)
+	}
+	if err == nil && mapped {
+		err = tx.QueryRow(ctx, sitesOfRolesSQL, pgx.QueryExecModeExec, before).Scan(&own, &earlier)
+	}
+	if err != nil {
+		return roundtrip.Failure(ctx, what, roundtrip.Executing, err)
+	}
+	if own != earlier {
+		return fmt.Errorf("%s: %w: the table site_roles %s, and %s: correct the address or the table; if both are right, restart the program",
+			what, driver.ErrInvalid, speaksFor(user, own), speaksFor(before, earlier))
+	}
+	return nil
+}
+
+// sitesOfRolesSQL are the sites that the roles of this session and of the argument speak for.
+const sitesOfRolesSQL = `SELECT coalesce((SELECT site FROM site_roles WHERE role = session_user), ''), coalesce((SELECT site FROM site_roles WHERE role = CAST($1 AS text)), '')`
+
+func speaksFor(role, site string) string {
+	if site == "" {
+		return "maps the role " + role + " to no site"
+	}
+	return "maps the role " + role + " to the site " + site
+}
+
 // connectPrivilege reports whether other roles of the server are kept out.
 func (s setup) connectPrivilege() driver.Diagnosis {
 	d := driver.Diagnosis{Name: "connect privilege", OK: true, Detail: "only for roles that it was granted to"}

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -21,7 +24,7 @@ type addressFile struct{ text atomic.Pointer[string] }
 
 func (f *addressFile) write(text string) { f.text.Store(&text) }
 
-func (f *addressFile) read() (string, error) {
+func (f *addressFile) read(context.Context) (string, error) {
 	if text := *f.text.Load(); text != "" {
 		return text, nil
 	}
@@ -34,11 +37,13 @@ type rotationBed struct {
 	server *testserver.Postgres
 	file   addressFile
 	driver *postgres.Driver
+	log    string // the server's
 }
 
 func newRotationBed(t *testing.T) *rotationBed {
 	t.Helper()
-	s, err := testserver.StartPostgres(t.Context(), testserver.PostgresOptions{Durability: testserver.NoFsync, Password: "admin"})
+	log := filepath.Join(t.TempDir(), "log")
+	s, err := testserver.StartPostgres(t.Context(), testserver.PostgresOptions{Durability: testserver.NoFsync, Password: "admin", Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +52,7 @@ func newRotationBed(t *testing.T) *rotationBed {
 			t.Error(err)
 		}
 	})
-	b := &rotationBed{T: t, server: s}
+	b := &rotationBed{T: t, server: s, log: log}
 	b.exec(`CREATE DATABASE refdb`, `CREATE DATABASE another`)
 	for _, role := range []string{"site", "site_2"} {
 		b.exec(`CREATE ROLE ` + role + ` SUPERUSER LOGIN PASSWORD 'one'`)
@@ -95,6 +100,112 @@ func (b *rotationBed) connectsAs(want string) {
 	}
 }
 
+func (b *rotationBed) rereadFails(says string) {
+	b.Helper()
+	_, err := b.driver.Reread(b.Context())
+	wantLine(b.T, err, says)
+}
+
+// refusedLogins returns how many logins the server has refused. It logs them before it answers.
+func (b *rotationBed) refusedLogins() int {
+	b.Helper()
+	text, err := os.ReadFile(b.log)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return strings.Count(string(text), "password authentication failed")
+}
+
+func TestARefusedLoginIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	b := newRotationBed(t)
+	b.driver.SetLoginPause(time.Hour)
+	fail := func(logins int, what string) {
+		t.Helper()
+		for range 10 {
+			if _, err := b.anew(); !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "the server refused the user or the password") {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if n := b.refusedLogins(); n != logins {
+			t.Errorf("%s: the server has refused %d logins, want %d", what, n, logins)
+		}
+	}
+	b.exec(`ALTER ROLE site PASSWORD 'two'`)
+	fail(1, "the role's password has changed")
+	b.file.write(b.address("site", "three", "refdb"))
+	fail(2, "the file has another one that is wrong")
+	b.rereadFails("the server refused the user or the password")
+	fail(3, "an operator has tried it")
+	b.file.write(b.address("site", "two", "refdb"))
+	b.connectsAs("site")
+	b.exec(`ALTER ROLE site PASSWORD 'four'`)
+	fail(4, "the role's password has changed again")
+	b.exec(`ALTER ROLE site PASSWORD 'two'`)
+	fail(4, "the pause goes on")
+	if _, err := b.driver.Reread(t.Context()); err != nil {
+		t.Error(err)
+	}
+	b.connectsAs("site")
+}
+
+func TestARoleForAnotherSiteIsNotUsed(t *testing.T) {
+	t.Parallel()
+	b := newRotationBed(t)
+	admin := func(sql ...string) {
+		t.Helper()
+		if err := b.server.Exec(t.Context(), "refdb", sql...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	admin(`INSERT INTO site_roles (role, site) VALUES ('site', 'eu-1'), ('site_2', 'us-1')`)
+	b.file.write(b.address("site_2", "one", "refdb"))
+	b.connectsAs("site")
+	b.rereadFails("the table site_roles maps the role site_2 to the site us-1, and maps the role site to the site eu-1: correct the address or the table")
+	admin(`UPDATE site_roles SET site = 'eu-1' WHERE role = 'site_2'`, `ALTER ROLE site_2 NOSUPERUSER`)
+	b.rereadFails("the role site_2 has fewer privileges than a site needs")
+	b.connectsAs("site")
+	admin(`ALTER ROLE site_2 SUPERUSER`)
+	if read, err := b.driver.Reread(t.Context()); read.User != "site_2" || err != nil {
+		t.Errorf("%+v, %v", read, err)
+	}
+	b.connectsAs("site_2")
+}
+
+func TestParametersThatNeedARestartAreNamed(t *testing.T) {
+	t.Parallel()
+	b := newRotationBed(t)
+	for _, row := range []struct{ add, want string }{
+		{"", ""},
+		{"lock_timeout=1000&pool_max_conns=3", "lock_timeout pool_max_conns"},
+	} {
+		u, err := url.Parse(b.address("site", "one", "refdb"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if row.add != "" {
+			u.RawQuery = strings.TrimPrefix(u.RawQuery+"&"+row.add, "&")
+		}
+		b.file.write(u.String())
+		read, err := b.driver.Reread(t.Context())
+		if got := strings.Join(read.Ignored, " "); got != row.want || err != nil {
+			t.Errorf("%q: ignored %q, %v; want %q", row.add, got, err, row.want)
+		}
+	}
+	u, err := url.Parse(b.address("site", "one", "refdb"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	q.Set("require_auth", "password") // the server asks for SCRAM
+	u.RawQuery = q.Encode()
+	b.file.write(u.String())
+	if _, err := b.driver.Reread(t.Context()); err == nil {
+		t.Error("what the address requires now was not compared")
+	}
+	b.connectsAs("site")
+}
+
 func TestCredentialsChangeWhileADriverRuns(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -110,7 +221,7 @@ func TestCredentialsChangeWhileADriverRuns(t *testing.T) {
 			b.connectsAs("site")
 			b.exec(`ALTER ROLE site PASSWORD 'three'`)
 			b.connectsAs("site")
-			if err := b.driver.Reread(b.Context()); err != nil {
+			if _, err := b.driver.Reread(b.Context()); err != nil {
 				b.Error(err)
 			}
 		}},
@@ -142,31 +253,31 @@ func TestCredentialsChangeWhileADriverRuns(t *testing.T) {
 		{"a file that can't be read", func(b *rotationBed) {
 			b.file.write("")
 			b.connectsAs("site")
-			if err := b.driver.Reread(b.Context()); err == nil || !strings.Contains(err.Error(), "can't be read") {
+			if _, err := b.driver.Reread(b.Context()); err == nil || !strings.Contains(err.Error(), "can't be read") {
 				b.Error(err)
 			}
 		}},
 		{"a file that is being written", func(b *rotationBed) {
 			b.file.write("postg")
 			b.connectsAs("site")
-			if err := b.driver.Reread(b.Context()); !errors.Is(err, driver.ErrInvalid) {
+			if _, err := b.driver.Reread(b.Context()); !errors.Is(err, driver.ErrInvalid) {
 				b.Error(err)
 			}
 		}},
 		{"a wrong password", func(b *rotationBed) {
 			b.file.write(b.address("site", secret, "refdb"))
 			b.connectsAs("site")
-			wantLine(b.T, b.driver.Reread(b.Context()), "connect as the address says now: the server refused the user or the password")
+			b.rereadFails("connect as the address says now: the server refused the user or the password")
 		}},
 		{"another database", func(b *rotationBed) {
 			b.file.write(b.address("site_2", "one", "another"))
 			b.connectsAs("site")
-			wantLine(b.T, b.driver.Reread(b.Context()), "the address names another server or another database: restart the program")
+			b.rereadFails("the address names another server or another database: restart the program")
 		}},
 		{"another server", func(b *rotationBed) {
 			b.file.write("postgres://site_2:one@127.0.0.1:1/refdb")
 			b.connectsAs("site")
-			wantLine(b.T, b.driver.Reread(b.Context()), "the address names another server or another database: restart the program")
+			b.rereadFails("the address names another server or another database: restart the program")
 		}},
 		{"who waits for a lock listens with them", func(b *rotationBed) {
 			b.file.write(b.address("site_2", "one", "refdb"))

@@ -64,7 +64,7 @@ type Run struct {
 func New(s Streams) *Run {
 	a := &Run{Streams: s, OpenDriver: drivers.Open, Format: output.Table, LogLevel: logNothing}
 	a.User, a.URL = Operator(), a.Env("REFDB_URL")
-	a.Messages = &redact.Writer{To: s.Err, URL: func() string { return a.URL }}
+	a.Messages = &redact.Writer{To: s.Err, URLs: func() []string { return []string{a.URL} }}
 	return a
 }
 

@@ -15,8 +15,8 @@ const redacted = "xxxxx"
 // Writer is a writer that removes the passwords of database URLs. Each Write is a
 // whole message. It may be used from several goroutines: loggers have a lock each.
 type Writer struct {
-	To  io.Writer
-	URL func() string // the URL in use
+	To   io.Writer
+	URLs func() []string // the URLs in use
 
 	mu sync.Mutex
 }
@@ -24,7 +24,7 @@ type Writer struct {
 func (r *Writer) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, err := io.WriteString(r.To, Text(string(p), r.URL())); err != nil {
+	if _, err := io.WriteString(r.To, Text(string(p), r.URLs()...)); err != nil {
 		return 0, err
 	}
 	return len(p), nil
@@ -36,10 +36,15 @@ var (
 	setting  = regexp.MustCompile(`((?i:password|passwd|pwd)=)(?:'[^']*'|[^\s&;"'` + "`" + `]+)`)
 )
 
-// Text returns text without the passwords of url, and without anything else that
+// Text returns text without the passwords of urls, and without anything else that
 // looks like a password in a URL or a connection string.
-func Text(text, url string) string {
-	for _, secret := range secrets(url) {
+func Text(text string, urls ...string) string {
+	var all []string
+	for _, url := range urls {
+		all = append(all, secrets(url)...)
+	}
+	slices.SortStableFunc(all, longestFirst)
+	for _, secret := range all {
 		text = strings.ReplaceAll(text, secret, redacted)
 	}
 	text = userinfo.ReplaceAllString(text, "${1}"+redacted+"@")
@@ -74,6 +79,8 @@ func secrets(raw string) []string {
 	// A very short password would match parts of every message. The patterns of Text still match it
 	// where it is in the place of a password.
 	all = slices.DeleteFunc(all, func(s string) bool { return len(s) < 3 })
-	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
+	slices.SortFunc(all, longestFirst)
 	return slices.Compact(all)
 }
+
+func longestFirst(a, b string) int { return len(b) - len(a) }

@@ -7,9 +7,12 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/redact"
@@ -24,40 +27,122 @@ const standardInput = "-"
 // change while it runs.
 type address struct {
 	app    *App
-	file   string                 // "": it is no file's
-	latest atomic.Pointer[string] // as it was read last
+	file   string // "": it is no file's, or comes but once
 	driver atomic.Pointer[driver.AddressReader]
+
+	mu      sync.Mutex
+	latest  string   // as it was read last
+	seen    []string // latest and those before it, whose passwords may be in use
+	reading *reading // nil: nobody reads
+}
+
+// mostAddresses is how many addresses are kept out of messages.
+const mostAddresses = 8
+
+// A reading is an attempt to read the file: one for all who ask meanwhile, as a file system that
+// hangs keeps each of them.
+type reading struct {
+	ended chan struct{}
+	text  string
+	err   error
+	late  bool // somebody has waited in vain
 }
 
 // addressOf returns the address that Load found. It keeps its passwords out of messages.
 func (a *App) addressOf() *address {
 	d := &address{app: a, file: a.addressFile}
-	if d.file == standardInput && a.inputFile() == nil {
+	switch {
+	case d.file == standardInput && a.inputFile() == nil:
 		d.file = "" // nothing comes twice through a pipe
+	case d.file != "" && d.file != standardInput && !isRegular(d.file):
+		d.file = "" // to open a named pipe may wait for ever
 	}
-	d.latest.Store(&a.URL)
-	a.Messages = &redact.Writer{To: a.Messages, URL: func() string { return *d.latest.Load() }}
+	d.note(a.URL)
+	a.Messages = &redact.Writer{To: a.Messages, URLs: d.known}
 	return d
 }
 
-// read returns the address as it is now.
-func (d *address) read() (string, error) {
+// isRegular reports whether path is a file whose contents can be read again, or may become one.
+func isRegular(path string) bool {
+	info, err := os.Stat(path)
+	return err != nil || info.Mode().IsRegular()
+}
+
+// note records what was read.
+func (d *address) note(text string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.latest = text
+	d.seen = slices.DeleteFunc(d.seen, func(s string) bool { return s == text })
+	if len(d.seen) == mostAddresses {
+		d.seen = slices.Delete(d.seen, 1, 2) // the first is that of the start, the last may be in use
+	}
+	d.seen = append(d.seen, text)
+}
+
+// known returns the addresses that may be in use.
+func (d *address) known() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.seen)
+}
+
+func (d *address) now() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.latest
+}
+
+// read returns the address as it is now. It waits no longer than ctx, and not at all for a file
+// that somebody has waited for in vain.
+func (d *address) read(ctx context.Context) (string, error) {
 	if d.file == "" {
 		return d.app.URL, nil
 	}
-	text, err := d.app.readAddress(d.file)
-	if err == nil {
-		d.latest.Store(&text)
+	d.mu.Lock()
+	r := d.reading
+	switch {
+	case r == nil:
+		r = &reading{ended: make(chan struct{})}
+		d.reading = r
+		go d.readInto(r)
+	case r.late:
+		d.mu.Unlock()
+		return "", d.hangs()
 	}
-	return text, err
+	d.mu.Unlock()
+	select {
+	case <-r.ended:
+		return r.text, r.err
+	case <-ctx.Done():
+		d.mu.Lock()
+		r.late = true
+		d.mu.Unlock()
+		return "", fmt.Errorf("%w: %w", d.hangs(), context.Cause(ctx))
+	}
+}
+
+func (d *address) hangs() error {
+	return fmt.Errorf("reading the database's address from %s takes too long: check its file system", d.file)
+}
+
+func (d *address) readInto(r *reading) {
+	r.text, r.err = d.app.readAddress(d.file)
+	if r.err == nil {
+		d.note(r.text)
+	}
+	d.mu.Lock()
+	d.reading = nil
+	d.mu.Unlock()
+	close(r.ended)
 }
 
 // open opens the database. Its new connections are made as the address says then.
 func (d *address) open(ctx context.Context) (refdb.Driver, error) {
 	run := *d.app.Run
 	var unread error
-	if run.URL, unread = d.read(); unread != nil {
-		run.URL = *d.latest.Load()
+	if run.URL, unread = d.read(ctx); unread != nil {
+		run.URL = d.now()
 	}
 	opened, err := cli.OpenURL(ctx, &run, d.app.OpenDriver)
 	if err != nil && unread != nil {
@@ -66,11 +151,25 @@ func (d *address) open(ctx context.Context) (refdb.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	if reader, ok := driver.RoleOf[driver.AddressReader](opened); ok {
+	if reader, ok := driver.RoleOf[driver.AddressReader](opened); ok && d.mayChange() {
 		reader.ReadAddress(d.read)
 		d.driver.Store(&reader)
 	}
 	return opened, nil
+}
+
+// mayChange reports whether credentials may change while the program runs: a file has the address,
+// or names of the certificates' or the password's files are in it or in the environment.
+func (d *address) mayChange() bool {
+	if d.file != "" {
+		return true
+	}
+	for _, name := range []string{"sslcert", "sslkey", "sslrootcert", "passfile"} {
+		if strings.Contains(d.app.URL, name+"=") || d.app.Env("PG"+strings.ToUpper(name)) != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // reread reads the address, and logs whether new connections are made as it says. A database that
@@ -82,11 +181,39 @@ func (d *address) reread(ctx context.Context) {
 	}
 	ctx, cancel := d.app.Limited(ctx)
 	defer cancel()
-	if err := (*reader).Reread(ctx); err != nil {
+	read, err := (*reader).Reread(ctx)
+	if err != nil {
 		d.app.Logger().ErrorContext(ctx, "the database's address was read again, and is not used: connections are made as before", "error", err)
 		return
 	}
-	d.app.Logger().InfoContext(ctx, "the database's address was read again: new connections are made as it says")
+	details := []any{"user", read.User}
+	if written := d.written(); !written.IsZero() {
+		details = append(details, "written", written)
+	}
+	d.app.Logger().InfoContext(ctx, "the database's address was read again: new connections are made as it says", details...)
+	if len(read.Ignored) > 0 {
+		d.app.Logger().WarnContext(ctx, "parameters of the database's address differ from those of the start, and apply after a restart", "parameters", strings.Join(read.Ignored, ", "))
+	}
+}
+
+// written returns when the file was written; zero if that is not known.
+func (d *address) written() time.Time {
+	var info fs.FileInfo
+	var err error
+	switch f := d.app.inputFile(); {
+	case d.file == "":
+		return time.Time{}
+	case d.file != standardInput:
+		info, err = os.Stat(d.file)
+	case f != nil:
+		info, err = f.Stat()
+	default:
+		return time.Time{}
+	}
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
 }
 
 // readAddress reads the database's URL from a file that holds nothing else.

@@ -1,10 +1,12 @@
 package site
 
 import (
+	"context"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
@@ -45,7 +47,7 @@ func TestStandardInputIsReadAgainIfItIsAFile(t *testing.T) {
 		}, "was removed or replaced: restart the program"},
 	} {
 		row.change()
-		got, err := d.read()
+		got, err := d.read(t.Context())
 		if err != nil {
 			got = err.Error()
 		}
@@ -69,9 +71,95 @@ func TestWhatCameThroughAPipeStays(t *testing.T) {
 	for name, in := range map[string]io.Reader{"a pipe": r, "another reader": strings.NewReader("postgres://u:one@h/d")} {
 		d := load(t, in).addressOf()
 		for range 2 {
-			if got, err := d.read(); got != "postgres://u:one@h/d" || err != nil {
+			if got, err := d.read(t.Context()); got != "postgres://u:one@h/d" || err != nil {
 				t.Errorf("%s: %q, %v", name, got, err)
 			}
+		}
+	}
+}
+
+func TestANamedPipeIsReadOnce(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "database")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := load(t, strings.NewReader("postgres://u:one@h/d"))
+	a.addressFile = path
+	d := a.addressOf()
+	for range 2 {
+		if got, err := d.read(t.Context()); got != "postgres://u:one@h/d" || err != nil {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+}
+
+// A named pipe that nobody writes stands for a file system that hangs.
+func TestNobodyWaitsForAFileForLongerThanAllowed(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "database")
+	if err := os.WriteFile(path, []byte("postgres://u:one@h/d"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := load(t, strings.NewReader("postgres://u:one@h/d"))
+	a.addressFile = path
+	d := a.addressOf()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := d.read(ended); err == nil || !strings.Contains(err.Error(), path+" takes too long") {
+		t.Error(err)
+	}
+	d.mu.Lock()
+	hangs := d.reading
+	d.mu.Unlock()
+	if _, err := d.read(t.Context()); err == nil || !strings.Contains(err.Error(), path+" takes too long") {
+		t.Error("the next waits for the same:", err)
+	}
+	pipe, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pipe.WriteString("postgres://u:two@h/d"); err != nil {
+		t.Error(err)
+	}
+	pipe.Close()
+	<-hangs.ended
+	if got := d.now(); got != "postgres://u:two@h/d" {
+		t.Errorf("once it goes on: %q", got)
+	}
+}
+
+func TestMessagesShowNeitherTheLatestPasswordNorThoseBefore(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	a := load(t, strings.NewReader("postgres://u:first-one@h/d"))
+	a.Messages = &out
+	d := a.addressOf()
+	d.note("postgres://u:second-one@h/d")
+	d.note("postgres://u:third-one@h/d")
+	if _, err := io.WriteString(a.Messages, "first-one second-one third-one"); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); got != "xxxxx xxxxx xxxxx" {
+		t.Error(got)
+	}
+}
+
+func TestCredentialsMayChangeOnlyIfAFileHasThem(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]bool{
+		"postgres://u:one@h/d":                         false,
+		"postgres://u@h/d?sslcert=/c&sslkey=/k":        true,
+		"postgres://u:one@h/d?sslrootcert=/etc/ca.pem": true,
+	} {
+		if got := load(t, strings.NewReader(url)).addressOf().mayChange(); got != want {
+			t.Errorf("%s: %v", url, got)
 		}
 	}
 }

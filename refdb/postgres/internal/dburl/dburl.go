@@ -79,6 +79,37 @@ func Parse(address string) (config *pgxpool.Config, given map[string]bool, err e
 	return config, given, nil
 }
 
+// credentials are the parameters that authenticate a connection. They may change while a program
+// runs, as the user and the password before the host may.
+var credentials = []string{"user", "password", "passfile", "require_auth", "sslmode", "sslcert", "sslkey", "sslrootcert", "sslpassword", "sslsni"}
+
+// Differing returns the names of the parameters, without credentials, that differ between two URLs.
+func Differing(a, b string) (names []string) {
+	parameters := func(address string) url.Values {
+		u, err := url.Parse("postgres://" + afterUser(address))
+		if err != nil {
+			return nil
+		}
+		return u.Query()
+	}
+	before, now := parameters(a), parameters(b)
+	for name := range now {
+		if !slices.Equal(before[name], now[name]) {
+			names = append(names, name)
+		}
+	}
+	for name := range before {
+		if !now.Has(name) {
+			names = append(names, name)
+		}
+	}
+	names = slices.DeleteFunc(names, func(name string) bool {
+		return slices.Contains(append([]string{"host", "port", "dbname", "database"}, credentials...), name)
+	})
+	slices.Sort(names)
+	return names
+}
+
 // libpqOnly are libpq parameters (PostgreSQL 18's manual, 32.1.2) that pgx does not implement. It
 // would send them to the server as run-time settings.
 var libpqOnly = []string{

@@ -51,13 +51,14 @@ type Pools struct {
 	all      [poolCount]*pgxpool.Pool // those of the spare connections have one each
 	renewal  renewal
 	rotation atomic.Pointer[rotation] // nil: connections go by the configuration
-	ending   context.Context          // ends with Interrupt, and with it all round trips under way
+	refusals refusals
+	ending   context.Context // ends with Interrupt, and with it all round trips under way
 	end      context.CancelFunc
 }
 
 // Open makes the pools. It changes config, and waits for no connection.
 func Open(ctx context.Context, config *pgxpool.Config, path Path) (*Pools, error) {
-	p := &Pools{SpareAfter: spareAfter, path: path}
+	p := &Pools{SpareAfter: spareAfter, path: path, refusals: refusals{first: firstLoginPause}}
 	p.ending, p.end = context.WithCancel(context.Background())
 	p.configure(config)
 	for i := range p.all {
@@ -98,14 +99,40 @@ func (p *Pools) configure(config *pgxpool.Config) {
 	}
 }
 
-// complete gives the configuration of a new connection what became known since the start.
+// complete gives the configuration of a new connection what became known since the start. It fails
+// if the server has only just refused the credentials.
 func (p *Pools) complete(ctx context.Context, c *pgx.ConnConfig) error {
+	p.locate(c)
+	tried := p.authenticate(ctx, c)
+	if err := p.refusals.admit(c); err != nil {
+		return err
+	}
+	used := c.Copy()
+	p.refusals.watch(c, func() {
+		if !tried {
+			p.refusals.lift(used)
+		}
+	})
+	return nil
+}
+
+// locate gives a configuration the search_path to the tables.
+func (p *Pools) locate(c *pgx.ConnConfig) {
 	if path := p.settings.Load().searchPath; path != "" && p.path == Direct {
 		c.RuntimeParams["search_path"] = path
 	}
-	p.authenticate(ctx, c)
-	return nil
 }
+
+// base returns the configuration of the start, with the search_path.
+func (p *Pools) base() *pgx.ConnConfig {
+	c := p.Config().ConnConfig
+	p.locate(c)
+	return c
+}
+
+// SetLoginPause sets how long no login is attempted after the first refusal. It is for tests, and
+// called before there is any.
+func (p *Pools) SetLoginPause(d time.Duration) { p.refusals.first = d }
 
 // Single returns the configuration of a connection that belongs to no pool.
 func (p *Pools) Single(ctx context.Context) (*pgx.ConnConfig, error) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
@@ -19,60 +20,100 @@ import (
 // An administrator changes a password at the server and in each site's file, one after the other.
 // So new credentials are used once a connection with them has succeeded, and those before until then.
 type rotation struct {
-	read func() (*pgx.ConnConfig, error)
-	used atomic.Pointer[pgx.ConnConfig] // the last that worked; nil: those of the start
+	read  func(context.Context) (*pgx.ConnConfig, error)
+	check func(ctx context.Context, conn *pgx.Conn, before string) error
+	used  atomic.Pointer[pgx.ConnConfig] // the last that worked; nil: those of the start
+	turn  chan struct{}                  // has an element while a candidate is tried: one login is enough
 }
 
-// Rotate has each new connection read its credentials. A configuration that can't be read, or that
-// leads to another database, changes nothing.
-func (p *Pools) Rotate(read func() (*pgx.ConnConfig, error)) {
-	p.rotation.Store(&rotation{read: read})
+// Rotate has each new connection read its credentials. A configuration that can't be read within
+// the time that a connection may take, or that leads to another database, changes nothing. Another
+// role is used only if check accepts a connection of it in place of the role before.
+func (p *Pools) Rotate(read func(context.Context) (*pgx.ConnConfig, error), check func(ctx context.Context, conn *pgx.Conn, before string) error) {
+	p.rotation.Store(&rotation{read: read, check: check, turn: make(chan struct{}, 1)})
 }
 
-// Reread reads the credentials and connects with them. If that fails, those before stay in use.
-func (p *Pools) Reread(ctx context.Context) error {
+// Reread reads the credentials and connects with them, also if the server has only just refused
+// them. It returns what it read. If that fails, those before stay in use.
+func (p *Pools) Reread(ctx context.Context) (*pgx.ConnConfig, error) {
+	c := p.base()
 	r := p.rotation.Load()
 	if r == nil {
-		return nil
+		return c, nil
 	}
-	next, err := r.read()
+	r.adoptUsed(c)
+	next, err := r.read(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c := p.Config().ConnConfig
 	if !leadSame(c, next) {
-		return fmt.Errorf("%w change: the address names another server or another database: restart the program", driver.ErrInvalid)
+		return nil, fmt.Errorf("%w change: the address names another server or another database: restart the program", driver.ErrInvalid)
 	}
-	return r.try(ctx, c, next)
+	return next, p.try(ctx, r, c, next)
 }
 
-// authenticate gives a configuration the credentials of now.
-func (p *Pools) authenticate(ctx context.Context, c *pgx.ConnConfig) {
+// authenticate gives a configuration the credentials of now. It reports whether it has tried others
+// in vain.
+func (p *Pools) authenticate(ctx context.Context, c *pgx.ConnConfig) (tried bool) {
 	r := p.rotation.Load()
 	if r == nil {
-		return
+		return false
 	}
-	if used := r.used.Load(); used != nil {
-		adopt(c, used)
+	r.adoptUsed(c)
+	limited, cancel := context.WithTimeout(ctx, c.ConnectTimeout)
+	defer cancel()
+	next, err := r.read(limited)
+	if err != nil || !leadSame(c, next) || haveSame(c, next) {
+		return false
 	}
-	next, err := r.read()
-	if err != nil || !leadSame(c, next) || haveSame(c, next) || r.try(ctx, c, next) != nil {
-		return
+	select {
+	case r.turn <- struct{}{}:
+		defer func() { <-r.turn }()
+	case <-ctx.Done():
+		return false
+	}
+	if r.adoptUsed(c); haveSame(c, next) || p.refusals.admit(next) != nil {
+		return false // tried meanwhile
+	}
+	if p.try(ctx, r, c, next) != nil {
+		return true
 	}
 	adopt(c, next)
+	return false
 }
 
 // try connects to c's server with next's credentials. If that succeeds, they are in use.
-func (r *rotation) try(ctx context.Context, c, next *pgx.ConnConfig) error {
+func (p *Pools) try(ctx context.Context, r *rotation, c, next *pgx.ConnConfig) error {
+	const what = "connect as the address says now"
 	candidate := c.Copy()
 	adopt(candidate, next)
-	conn, err := pgconn.ConnectConfig(ctx, &candidate.Config)
+	p.refusals.watch(candidate, func() {})
+	conn, err := pgx.ConnectConfig(ctx, candidate)
 	if err != nil {
-		return Failure(ctx, "connect as the address says now", Connecting, err)
+		return Failure(ctx, what, Connecting, err)
 	}
-	conn.Close(ctx)
+	defer conn.Close(ctx)
+	limited, cancel := context.WithTimeout(ctx, c.ConnectTimeout)
+	defer cancel()
+	if err := p.settings.Load().Probe(limited, conn); err != nil {
+		return Failure(ctx, what, Preparing, err)
+	}
+	if next.User != c.User {
+		if err := r.check(limited, conn, c.User); err != nil {
+			// Whatever it is, it lasts until an operator acts.
+			p.refusals.refuse(candidate, err)
+			return err
+		}
+	}
 	r.used.Store(next)
 	return nil
+}
+
+// adoptUsed gives a configuration the credentials in use.
+func (r *rotation) adoptUsed(c *pgx.ConnConfig) {
+	if used := r.used.Load(); used != nil {
+		adopt(c, used)
+	}
 }
 
 func adopt(c, from *pgx.ConnConfig) {
@@ -95,22 +136,21 @@ func leadSame(a, b *pgx.ConnConfig) bool {
 	return a.Database == b.Database && hosts(a) == hosts(b)
 }
 
-// haveSame reports whether two configurations have the same credentials.
+// haveSame reports whether two configurations have the same credentials: all that adopt copies.
 func haveSame(a, b *pgx.ConnConfig) bool {
-	return a.User == b.User && a.Password == b.Password && sameTLS(a.TLSConfig, b.TLSConfig)
+	return a.User == b.User && a.Password == b.Password && a.RequireAuth == b.RequireAuth && sameTLS(a.TLSConfig, b.TLSConfig) &&
+		slices.EqualFunc(a.Fallbacks, b.Fallbacks, func(a, b *pgconn.FallbackConfig) bool {
+			return a.Host == b.Host && a.Port == b.Port && sameTLS(a.TLSConfig, b.TLSConfig)
+		})
 }
 
 func sameTLS(a, b *tls.Config) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	if a.InsecureSkipVerify != b.InsecureSkipVerify || !a.RootCAs.Equal(b.RootCAs) || len(a.Certificates) != len(b.Certificates) {
-		return false
-	}
-	for i := range a.Certificates {
-		if !bytes.Equal(bytes.Join(a.Certificates[i].Certificate, nil), bytes.Join(b.Certificates[i].Certificate, nil)) {
-			return false
-		}
-	}
-	return true
+	return a.InsecureSkipVerify == b.InsecureSkipVerify && a.ServerName == b.ServerName && a.RootCAs.Equal(b.RootCAs) &&
+		(a.VerifyPeerCertificate == nil) == (b.VerifyPeerCertificate == nil) && (a.VerifyConnection == nil) == (b.VerifyConnection == nil) &&
+		slices.EqualFunc(a.Certificates, b.Certificates, func(a, b tls.Certificate) bool {
+			return bytes.Equal(bytes.Join(a.Certificate, nil), bytes.Join(b.Certificate, nil))
+		})
 }

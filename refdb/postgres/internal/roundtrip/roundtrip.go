@@ -104,7 +104,7 @@ func (p *Pools) Do(ctx context.Context, work Pipeline) error {
 			return nil
 		}
 		v := judge(ctx, work, came, err)
-		if code := Code(err); p.rotation.Load() != nil && (code == wrongPassword || code == wrongAuthorization) {
+		if p.rotation.Load() != nil && isRefusal(err) {
 			// It passes once the server and the file agree. They may have changed between two attempts to connect.
 			v.again, v.err = try == 1, fmt.Errorf("%w: %w", refdbdriver.ErrUnavailable, v.err)
 		}
