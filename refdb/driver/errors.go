@@ -52,6 +52,9 @@ var (
 	// ErrUnrecorded: a ref was changed by a program that keeps no history, so that what it held
 	// before can't be told.
 	ErrUnrecorded = errors.New("a program that keeps no history changed the ref")
+	// ErrCredentials: the database's server has refused the user, the password or the certificate of
+	// the address.
+	ErrCredentials = errors.New("the server refused the credentials")
 	// ErrClosed: the DB was closed.
 	ErrClosed = errors.New("database closed")
 )

@@ -34,6 +34,22 @@ type address struct {
 	latest  string   // as it was read last
 	seen    []string // latest and those before it, whose passwords may be in use
 	reading *reading // nil: nobody reads
+	refused *refused // nil: the server has not refused the address with which the database was opened last
+}
+
+// How long the database is not opened with an address that the server has refused. The pause doubles
+// with each refusal, as for the connections of a database that is open.
+const (
+	firstPause = 5 * time.Second
+	lastPause  = time.Minute
+)
+
+// A refused is an address that the server has refused, since the database could not be opened.
+type refused struct {
+	address string
+	err     error
+	pause   time.Duration
+	until   time.Time
 }
 
 // mostAddresses is how many addresses are kept out of messages.
@@ -144,7 +160,11 @@ func (d *address) open(ctx context.Context) (refdb.Driver, error) {
 	if run.URL, unread = d.read(ctx); unread != nil {
 		run.URL = d.now()
 	}
+	if err := d.pauses(run.URL); err != nil {
+		return nil, err
+	}
 	opened, err := cli.OpenURL(ctx, &run, d.app.OpenDriver)
+	d.notePause(run.URL, err)
 	if err != nil && unread != nil {
 		return nil, fmt.Errorf("%w (%w)", err, unread)
 	}
@@ -156,6 +176,31 @@ func (d *address) open(ctx context.Context) (refdb.Driver, error) {
 		d.driver.Store(&reader)
 	}
 	return opened, nil
+}
+
+// pauses returns the server's refusal of an address that is not tried again yet.
+func (d *address) pauses(address string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if r := d.refused; r != nil && r.address == address && time.Now().Before(r.until) {
+		return fmt.Errorf("%w; it is not tried again for %v", r.err, max(time.Until(r.until), time.Second).Round(time.Second))
+	}
+	return nil
+}
+
+// notePause records the outcome of opening the database.
+func (d *address) notePause(address string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !errors.Is(err, driver.ErrCredentials) {
+		d.refused = nil
+		return
+	}
+	pause := firstPause
+	if r := d.refused; r != nil && r.address == address {
+		pause = min(2*r.pause, lastPause)
+	}
+	d.refused = &refused{address, err, pause, time.Now().Add(pause)}
 }
 
 // mayChange reports whether credentials may change while the program runs: a file has the address,
@@ -173,10 +218,11 @@ func (d *address) mayChange() bool {
 }
 
 // reread reads the address, and logs whether new connections are made as it says. A database that
-// is not open yet is opened as the address says anyway.
+// is not open yet is opened as the address says anyway; a pause after a refusal ends.
 func (d *address) reread(ctx context.Context) {
 	reader := d.driver.Load()
 	if reader == nil {
+		d.notePause("", nil)
 		return
 	}
 	ctx, cancel := d.app.Limited(ctx)

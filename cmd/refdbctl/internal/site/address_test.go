@@ -2,14 +2,21 @@ package site
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
 func TestStandardInputIsReadAgainIfItIsAFile(t *testing.T) {
@@ -149,6 +156,44 @@ func TestMessagesShowNeitherTheLatestPasswordNorThoseBefore(t *testing.T) {
 	if got := out.String(); got != "xxxxx xxxxx xxxxx" {
 		t.Error(got)
 	}
+}
+
+func TestARefusedAddressIsNotOpenedAgainAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := load(t, strings.NewReader("postgres://u:one@h/d"))
+		opened := 0
+		a.OpenDriver = func(context.Context, string) (refdb.Driver, error) {
+			opened++
+			return nil, fmt.Errorf("%w: FATAL", driver.ErrCredentials)
+		}
+		d := a.addressOf()
+		start := time.Now()
+		var at []time.Duration
+		for time.Since(start) < 3*time.Minute {
+			before := opened
+			if _, err := d.open(t.Context()); !errors.Is(err, driver.ErrCredentials) {
+				t.Fatal(err)
+			}
+			if opened > before {
+				at = append(at, time.Since(start)/time.Second)
+			}
+			time.Sleep(time.Second)
+		}
+		if want := []time.Duration{0, 5, 15, 35, 75, 135}; !slices.Equal(at, want) {
+			t.Errorf("opened after %d seconds, want %d", at, want)
+		}
+		a.URL = "postgres://u:two@h/d"
+		for _, again := range []func(){func() {}, func() { d.reread(t.Context()) }} {
+			again()
+			before := opened
+			d.open(t.Context())
+			d.open(t.Context())
+			if opened != before+1 {
+				t.Errorf("opened %d times, want once", opened-before)
+			}
+		}
+	})
 }
 
 func TestCredentialsMayChangeOnlyIfAFileHasThem(t *testing.T) {

@@ -165,8 +165,8 @@ var (
 	errPooler        = errors.New("the pooler in between does not support prepared statements: add default_query_exec_mode=cache_describe to the database URL")
 	errDiskFull      = errors.New("the server's disk is full: free some space")
 	errPrivilege     = errors.New("the database user lacks a privilege: grant it what the check privileges of refdbctl doctor names; refdbctl migrate, history prune and recover need the owner of the tables")
-	errPassword      = errors.New("the server refused the user or the password: check the database URL")
-	errAuthorization = errors.New("the server does not let this user in from this machine: check pg_hba.conf there, and that the role exists and has LOGIN")
+	errPassword      = error(credentialsError("the server refused the user or the password: check the database URL"))
+	errAuthorization = error(credentialsError("the server does not let this user in from this machine: check pg_hba.conf there, and that the role exists and has LOGIN"))
 	errNoPrimary     = errors.New("no server in the database URL accepts writes, but target_session_attrs requires one: name the primary there, or wait until one is promoted; if the primary is there, " + resetReadOnly)
 	errDatabase      = errors.New("no such database: create it, or check the database URL")
 
@@ -178,6 +178,12 @@ var (
 
 	errNotConfirmed = errors.New("somebody cancelled the wait for the standby's confirmation: it is committed on this server, perhaps not on the standby")
 )
+
+// A credentialsError says it all in the place of driver.ErrCredentials.
+type credentialsError string
+
+func (e credentialsError) Error() string        { return string(e) }
+func (e credentialsError) Is(target error) bool { return target == driver.ErrCredentials }
 
 // Code returns the SQLSTATE of a server's or pooler's error, or "".
 func Code(err error) string {

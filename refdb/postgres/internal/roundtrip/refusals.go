@@ -88,6 +88,15 @@ func (r *refusals) accept(c *pgx.ConnConfig) {
 	}
 }
 
+// again ends the pause of c's credentials: an attempt had no outcome.
+func (r *refusals) again(c *pgx.ConnConfig) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := r.find(c); i >= 0 {
+		r.known[i].until = time.Time{}
+	}
+}
+
 // lift ends the pause of all credentials but c's, for one attempt: the server has just begun to
 // refuse those, so that others may be right now.
 func (r *refusals) lift(c *pgx.ConnConfig) {

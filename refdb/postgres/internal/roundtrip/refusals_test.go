@@ -51,6 +51,10 @@ func TestRefusedCredentialsPause(t *testing.T) {
 		if err := r.admit(one); err != nil {
 			t.Error("another's refusal did not lift it:", err)
 		}
+		r.again(one)
+		if err := r.admit(one); err != nil {
+			t.Error("after an attempt without an outcome:", err)
+		}
 		r.accept(one)
 		for range 2 {
 			if err := r.admit(one); err != nil {

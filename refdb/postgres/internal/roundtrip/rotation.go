@@ -90,6 +90,9 @@ func (p *Pools) try(ctx context.Context, r *rotation, c, next *pgx.ConnConfig) e
 	p.refusals.watch(candidate, func() {})
 	conn, err := pgx.ConnectConfig(ctx, candidate)
 	if err != nil {
+		if !isRefusal(err) {
+			p.refusals.again(candidate)
+		}
 		return Failure(ctx, what, Connecting, err)
 	}
 	defer conn.Close(ctx)
