@@ -69,6 +69,7 @@ func TestAPushInAPIDNamespaceThatEndsIsSettled(t *testing.T) {
 	s.kill()
 	sitetest.Eventually(t, "the push is settled", func() bool { return g.intents() == 0 })
 	g.has("refs/heads/x", "", "")
+	g.unlock()
 	g.git("update-ref", "refs/heads/x", g.commit[1])
 	g.has("refs/heads/x", g.commit[1], g.commit[1])
 }

@@ -121,10 +121,11 @@ Fields: ` + output.Names(buildColumns),
 // manualCommand is for whoever packages this program: see scripts/packages.sh.
 func (a *app) manualCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
-		Use:    "manual DIRECTORY",
-		Short:  "Write the manual pages of all commands into a directory",
-		Args:   cobra.ExactArgs(1),
-		Hidden: true,
+		Use:     "manual DIRECTORY",
+		Example: `  refdbctl manual ./man`,
+		Short:   "Write the manual pages of all commands into a directory",
+		Args:    cobra.ExactArgs(1),
+		Hidden:  true,
 		RunE: a.Body(func(_ context.Context, _ *cobra.Command, args []string) error {
 			return manual.Write(args[0], root, cli.Version())
 		}),

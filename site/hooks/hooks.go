@@ -100,7 +100,10 @@ func (h *Hooks) Respond(ctx context.Context, conn *net.UnixConn, hook pusher.Hoo
 	case wire.StatePreReceive:
 		err := h.preReceiveInOutage(ctx, hook, conn, q)
 		if err == nil {
-			err = h.storeHandled(ctx, hook, conn, q)
+			// The hook's first limit may be over.
+			fresh, cancel := context.WithTimeout(h.State.Work, wire.DefaultLimit)
+			defer cancel()
+			err = h.storeHandled(fresh, hook, conn, q)
 		}
 		if err != nil && !h.letThrough(hook, q, err) {
 			return h.Refuse(ctx, q, err)

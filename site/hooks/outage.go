@@ -15,6 +15,7 @@ const (
 	// maxWaiting bounds the pushes that wait for a database that is away. Each keeps a connection, and hooks that report
 	// what git did need one, too.
 	maxWaiting = 256
+	minLimit   = 2 * time.Second // of a hook, which is told to keep waiting once a second
 	retryPause = 200 * time.Millisecond
 	sayEvery   = 10 * time.Second
 )
@@ -24,7 +25,7 @@ const (
 func (h *Hooks) preReceiveInOutage(ctx context.Context, hook pusher.Hook, conn *net.UnixConn, q wire.Request) error {
 	c := h.State.Config()
 	defer h.waiting.Add(-1)
-	if h.waiting.Add(1) > maxWaiting || !q.Patient() || c.DatabaseWait <= c.Timeout || h.logs(c, q.Dir) {
+	if h.waiting.Add(1) > maxWaiting || !q.Patient() || q.Limit < minLimit || c.DatabaseWait <= c.Timeout || h.logs(c, q.Dir) {
 		return h.preReceive(ctx, hook, q)
 	}
 	client := h.Waiting(conn)
