@@ -157,7 +157,7 @@ func (o *operator) puts(project string) {
 			}
 			return
 		}
-		if said != "" && time.Since(began) > patience/4 {
+		if said != "" && time.Since(began) > patience {
 			o.Errorf("%s does not come under guard at %s: %s", project, o.site.name, said)
 			return
 		}
