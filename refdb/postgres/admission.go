@@ -21,6 +21,10 @@ import (
 // next statement could as well have come after both.
 const requireAdmissionSQL = `SELECT refdb_require()`
 
+// requireNamedSQL is requireAdmissionSQL, with a row only if the admission names a server. A dump that is being restored has
+// created the tables and not yet their rows and triggers: refdb_require takes that for admitted.
+const requireNamedSQL = requireAdmissionSQL + ` FROM admission WHERE id = 1`
+
 // changeAdmission runs do in a transaction under the lock on the row of admission, which has its
 // server.
 func (d *Driver) changeAdmission(ctx context.Context, what string, do func(pgx.Tx, admission) error) error {

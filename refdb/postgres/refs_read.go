@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -74,8 +75,14 @@ WHERE refs.ref IS NOT NULL OR lock.ref IS NOT NULL`
 // States reads values and locks in one statement, so as of one moment, in which the server was
 // admitted.
 func (d *Driver) States(ctx context.Context, project string, refs []string) ([]driver.State, error) {
+	const what = "get refs and locks"
 	var states []driver.State
-	err := d.pools.Do(ctx, roundtrip.Read("get refs and locks").Exec(requireAdmissionSQL).Query(statesSQL, func(rows pgx.Rows) error {
+	var named bool
+	names := func(rows pgx.Rows) error {
+		named = rows.Next()
+		return rows.Err()
+	}
+	err := d.pools.Do(ctx, roundtrip.Read(what).Query(requireNamedSQL, names).Query(statesSQL, func(rows pgx.Rows) error {
 		states = nil
 		for rows.Next() {
 			var (
@@ -97,6 +104,9 @@ func (d *Driver) States(ctx context.Context, project string, refs []string) ([]d
 		}
 		return rows.Err()
 	}, project, refs))
+	if err == nil && !named {
+		return nil, fmt.Errorf("%s: %w: the table admission is empty, as while a dump is being restored", what, driver.ErrNotAdmitted)
+	}
 	return states, err
 }
 

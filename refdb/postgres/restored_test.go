@@ -281,6 +281,29 @@ func TestATransactionFromBeforeTheAdmissionWritesAfterWhatWasRestored(t *testing
 	}
 }
 
+// Sites would take the refs for missing.
+func TestStatesAreNotReadWhileADumpIsBeingRestored(t *testing.T) {
+	t.Parallel()
+	for name, missing := range map[string][]string{
+		"without rows":     {`DROP TRIGGER refdb_admit ON admission`, `DELETE FROM admission`, `DELETE FROM refs`},
+		"without triggers": {`DROP TRIGGER refdb_admit ON admission`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Postgres(t)
+			d := open(t, db.URL())
+			admit(t, d)
+			put(t, d, "", v1)
+			for _, sql := range missing {
+				exec(t, session(t, db.URL()), sql)
+			}
+			if states, err := d.States(t.Context(), project, []string{mainRef}); !errors.Is(err, driver.ErrNotAdmitted) || len(states) > 0 {
+				t.Errorf("got %+v, %v", states, err)
+			}
+		})
+	}
+}
+
 // A writer that has read how far positions are ahead, or what tokens are made of, has a lock on the
 // table that it writes.
 func TestPositionsAreRaisedOnceNoWriterIsOpen(t *testing.T) {

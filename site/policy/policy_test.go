@@ -35,12 +35,25 @@ const (
 // A counter counts the requests for projects.
 type counter struct {
 	refdb.Driver
-	n atomic.Int64
+	n        atomic.Int64
+	replaced atomic.Bool // by a server that is not admitted
+	empty    atomic.Bool // of which no more than the tables are restored
 }
 
 func (c *counter) Projects(ctx context.Context, q driver.ProjectQuery) ([]driver.Project, error) {
 	c.n.Add(1)
+	if c.empty.Load() {
+		return nil, nil
+	}
 	return c.Driver.Projects(ctx, q)
+}
+
+func (c *counter) Admission(ctx context.Context) (driver.Admission, error) {
+	a, err := c.Driver.Admission(ctx)
+	if c.replaced.Load() {
+		a.Admitted = false
+	}
+	return a, err
 }
 
 // A rig is a policy with an empty repository, whose project the database in memory may have.
@@ -216,6 +229,41 @@ func TestModeLogLetsThroughWhatIsRefused(t *testing.T) {
 			counted := g.Logged.Total()
 			if got != c.want || counted != map[bool]uint64{true: 1}[c.want] || asked != int(counted) {
 				t.Errorf("let through: %t; %d are counted; asked %d times who pushed", got, counted, asked)
+			}
+		})
+	}
+}
+
+// Their absence says nothing: the administrator must not be told to create them again.
+func TestProjectsAreNotReadFromADatabaseThatIsBeingRestored(t *testing.T) {
+	t.Parallel()
+	for name, known := range map[string]bool{"known before": true, "not known before": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newRig(t)
+			if !known {
+				g.Refresh(t.Context())
+			}
+			g.put(driver.Project{})
+			if known {
+				g.Refresh(t.Context())
+			}
+			g.driver.replaced.Store(true)
+			g.driver.empty.Store(true)
+			if known {
+				g.Refresh(t.Context())
+				if _, ok := g.Projects.Get(project); !ok {
+					t.Error("the project is forgotten")
+				}
+				g.Projects.Clock = anHourLater
+			}
+			if got, err := g.guarded(body); err == nil || !strings.Contains(err.Error(), wire.DatabaseNotCompared) {
+				t.Errorf("guarded: %v, %v", got, err)
+			}
+			// Restored, but not admitted yet. What no rule guards can be pushed.
+			g.driver.empty.Store(false)
+			if got, err := g.guarded(body); err != nil || len(got) != 2 {
+				t.Errorf("once it is restored: %v, %v", got, err)
 			}
 		})
 	}

@@ -65,7 +65,8 @@ type Known struct {
 //
 // It asks again for the latest change that it knows. If the database no longer has that one, the database was set
 // back, as by a restore from a backup, and gives the same revisions to other changes. Then Refresh reads everything
-// again, and also after an outage, during which the database may have been set back.
+// again, and also after an outage, during which the database may have been set back. If the database then lacks what is
+// known, only an admitted server is believed: another one may be half restored.
 func (k *Cache) Refresh(ctx context.Context, db *refdb.DB) error {
 	asked, err := k.clock()
 	if err != nil {
@@ -81,8 +82,11 @@ func (k *Cache) Refresh(ctx context.Context, db *refdb.DB) error {
 			return p.Project == last.Project && (p.Op == last.Op || p.Revision > last.Revision)
 		})
 	}
-	if whole {
+	if whole && err == nil {
 		changed, err = db.Projects().After(ctx, 0)
+		if err == nil && k.wentBack(changed) {
+			changed, err = readAdmitted(ctx, db)
+		}
 	}
 	if err != nil {
 		k.mu.Lock()
@@ -106,6 +110,48 @@ func (k *Cache) Refresh(ctx context.Context, db *refdb.DB) error {
 		k.last = p
 	}
 	return nil
+}
+
+// wentBack reports whether the database, whose rows are all, lacks a row that is known, and a later one of its project.
+func (k *Cache) wentBack(all []driver.Project) bool {
+	revisions := make(map[string]int64, len(all))
+	for _, p := range all {
+		revisions[p.Project] = p.Revision
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for name, p := range k.known {
+		if revisions[name] < p.Revision {
+			return true
+		}
+	}
+	return false
+}
+
+// readAdmitted reads all projects from one server, which is admitted before and after.
+func readAdmitted(ctx context.Context, db *refdb.DB) ([]driver.Project, error) {
+	before, err := admittedServer(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	all, err := db.Projects().After(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	after, err := admittedServer(ctx, db)
+	if err == nil && after != before {
+		err = fmt.Errorf("%w: its server has just changed", refdb.ErrUnavailable)
+	}
+	return all, err
+}
+
+// admittedServer returns the database's server, or an error if it is not admitted.
+func admittedServer(ctx context.Context, db *refdb.DB) (string, error) {
+	a, err := db.Recovery().Admission(ctx)
+	if err == nil {
+		err = a.Err()
+	}
+	return a.Server, err
 }
 
 // settlesAt returns when the rules of p, read at the time readAt, may be used. Before is what was known.

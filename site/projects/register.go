@@ -234,6 +234,9 @@ func FindOrCreate(ctx context.Context, c *config.Config, db *refdb.DB, r config.
 		case ok || actual != "":
 			return row, false, OtherID(r, actual)
 		case !claim.creates():
+			if _, err := admittedServer(ctx, db); err != nil {
+				return row, false, err // what it lacks may still come
+			}
 			return row, false, lostProject(r)
 		}
 	}
