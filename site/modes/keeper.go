@@ -85,10 +85,7 @@ func (k *Keeper) grant(ctx context.Context, c *config.Config, granting []project
 			return err
 		}
 	}
-	k.Projects.Asking.Lock()
-	err = k.Projects.Refresh(ctx, k.DB)
-	k.Projects.Asking.Unlock()
-	if err == nil {
+	if err = k.Projects.Refresh(ctx, k.DB); err == nil {
 		k.Projects.Adopted(granting)
 	}
 	return err

@@ -44,8 +44,6 @@ func New(p Policy) *Policy {
 
 // Refresh reads the projects that have changed.
 func (p *Policy) Refresh(ctx context.Context) {
-	p.Projects.Asking.Lock()
-	defer p.Projects.Asking.Unlock()
 	limited, cancel := context.WithTimeout(ctx, p.State.Config().Timeout)
 	defer cancel()
 	failure.Log(ctx, p.Logger, "the projects' rules could not be read", p.Projects.Refresh(limited, p.DB))
@@ -53,17 +51,9 @@ func (p *Policy) Refresh(ctx context.Context) {
 
 // ask refreshes the projects if the last answer is too old, as after an outage.
 func (p *Policy) ask(ctx context.Context, c *config.Config) error {
-	if valid, err := p.Projects.Valid(); valid || err != nil {
-		return err
-	}
-	p.Projects.Asking.Lock()
-	defer p.Projects.Asking.Unlock()
-	if valid, err := p.Projects.Valid(); valid || err != nil {
-		return err // another push has asked meanwhile
-	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	if err := p.Projects.Refresh(ctx, p.DB); err != nil {
+	if err := p.Projects.Validate(ctx, p.DB); err != nil {
 		return refusal.DatabaseFailed(err)
 	}
 	return nil

@@ -35,12 +35,12 @@ const (
 
 // A Cache is what a daemon knows of the database's projects.
 type Cache struct {
-	Asking sync.Mutex    // held while the database is asked for changes
 	Settle time.Duration // for how long pushes are refused after a change; 0: [RulesSettle]
 	// Clock measures the age of the database's latest answer; nil for [Uptime].
 	Clock func() (time.Duration, error)
 
 	mu     sync.Mutex
+	turn   chan struct{} // has an item while the database is asked for changes
 	known  map[string]Known
 	last   driver.Project // the latest change that was read
 	asOf   time.Duration  // when that was asked, by Clock; 0: never
@@ -61,13 +61,53 @@ type Known struct {
 	adopted bool          // what this site does about the mode is in the database
 }
 
-// Refresh asks the database for what has changed. k.Asking is held.
+// Validate is Refresh unless the cache is fresh enough to be used, perhaps because of another caller meanwhile.
+func (k *Cache) Validate(ctx context.Context, db *refdb.DB) error {
+	if valid, err := k.valid(); valid || err != nil {
+		return err
+	}
+	if err := k.enter(ctx); err != nil {
+		return err
+	}
+	defer k.leave()
+	if valid, err := k.valid(); valid || err != nil {
+		return err
+	}
+	return k.refresh(ctx, db)
+}
+
+// Refresh asks the database for what has changed, for one caller after the other.
 //
 // It asks again for the latest change that it knows. If the database no longer has that one, the database was set
 // back, as by a restore from a backup, and gives the same revisions to other changes. Then Refresh reads everything
 // again, and also after an outage, during which the database may have been set back. If the database then lacks what is
 // known, only an admitted server is believed: another one may be half restored.
 func (k *Cache) Refresh(ctx context.Context, db *refdb.DB) error {
+	if err := k.enter(ctx); err != nil {
+		return err
+	}
+	defer k.leave()
+	return k.refresh(ctx, db)
+}
+
+// enter waits until no other caller asks the database, at most until ctx ends.
+func (k *Cache) enter(ctx context.Context) error {
+	k.mu.Lock()
+	if k.turn == nil {
+		k.turn = make(chan struct{}, 1)
+	}
+	k.mu.Unlock()
+	select {
+	case k.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for others that read the projects: %w", ctx.Err())
+	}
+}
+
+func (k *Cache) leave() { <-k.turn }
+
+func (k *Cache) refresh(ctx context.Context, db *refdb.DB) error {
 	asked, err := k.clock()
 	if err != nil {
 		return err
@@ -265,8 +305,8 @@ func (k *Cache) Get(project string) (p Known, ok bool) {
 	return p, ok
 }
 
-// Valid reports whether the cache is fresh enough to be used.
-func (k *Cache) Valid() (bool, error) {
+// valid reports whether the cache is fresh enough to be used.
+func (k *Cache) valid() (bool, error) {
 	now, err := k.clock()
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -1,9 +1,12 @@
 package projects
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
@@ -35,6 +38,28 @@ func TestARowIsUsedOnceNoSiteGoesByAnother(t *testing.T) {
 		}
 		if got := new(Cache).settlesAt(c.row, before, readAt, c.first); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+// While the database hangs, pushes that ask it wait for each other.
+func TestACallerThatWaitsForAnotherGivesUpWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	k := &Cache{}
+	if err := k.enter(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, ask := range map[string]func(context.Context, *refdb.DB) error{"Refresh": k.Refresh, "Validate": k.Validate} {
+		ended := make(chan error, 1)
+		go func() { ended <- ask(ctx, nil) }()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %v", name, err)
+			}
+		case <-time.After(2*time.Minute):
+			t.Errorf("%s still waits", name)
 		}
 	}
 }
