@@ -20,7 +20,7 @@ import (
 func (d *Daemon) BePatient(limit time.Duration) {
 	d.state.Outage = 0 // tests take the database away
 	d.limits = limits{request: limit, lockFiles: limit}
-	d.hooks.Limits = hooks.Limits{Answer: limit, Snapshot: limit, Fresh: limit, Reread: limit}
+	d.hooks.Limits = hooks.Limits{Answer: limit, Snapshot: limit, Fresh: limit, Reread: limit, Waiting: hooks.DefaultLimits().Waiting}
 	d.SetSessionLimits(sessions.Limits{Decision: 3 * limit, Silence: limit, Write: limit})
 }
 
@@ -32,6 +32,14 @@ func (d *Daemon) SetLockPatience(limit time.Duration) { d.limits.lockFiles = lim
 
 // SetOutage changes in how long an outage of the database pushes wait. It is called before Run.
 func (d *Daemon) SetOutage(limit time.Duration) { d.state.Outage = limit }
+
+// LetNobodyWait has no push wait for the database. It is called before Run.
+func (d *Daemon) LetNobodyWait() { d.hooks.Limits.Waiting = 0 }
+
+// HaveAlone waits until nobody shares the repository at path, as maintenance does.
+func (d *Daemon) HaveAlone(ctx context.Context, path string) (release func(), err error) {
+	return d.pruning.Exclusive(ctx, path)
+}
 
 // SetReadersWait changes after how long a reader of moves is answered if nothing moves. It is called before Run.
 func (d *Daemon) SetReadersWait(wait time.Duration) { d.readers.Wait = wait }

@@ -15,6 +15,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/site/wire"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
@@ -219,7 +220,7 @@ func (m *mute) States(ctx context.Context, project string, refs []string) ([]dri
 // A push waits once for a database that does not answer, however many refs it has.
 func TestAPushWaitsOnceForADatabaseThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, local.SQLite(t), "eu-1", "[site]\n\ttimeout = 2s")
+	g := idleGuard(t, local.SQLite(t), "eu-1", "[site]\n\ttimeout = 2s\n\tdatabaseWait = 1s")
 	m := &mute{}
 	g.driver = func(d refdb.Driver) refdb.Driver { m.Driver = d; return m }
 	g.start()
@@ -242,18 +243,56 @@ func TestAPushWaitsOnceForADatabaseThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
+// pushWaiting pushes, and calls then each time that the client sees that the push waits for the database.
+func (c *clone) pushWaiting(then func(), refs ...string) (said string, waited, ok bool) {
+	c.tb.Helper()
+	cmd := exec.Command("git", append([]string{"--git-dir=" + c.dir, "push", "file://" + c.g.repo}, refs...)...)
+	stderr, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		c.tb.Fatal(err)
+	}
+	var all strings.Builder
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		all.WriteString(lines.Text() + "\n")
+		if strings.Contains(lines.Text(), "this push waits for it, for up to") {
+			waited = true
+			then()
+		}
+	}
+	err = cmd.Wait()
+	return all.String(), waited, err == nil
+}
+
 // Before git locks anything, a push waits for a database that is away, and its client sees what for: for as long as site.databaseWait says,
 // and no longer than its daemon.
 func TestAPushWaitsForADatabaseThatIsAwayBeforeGitLocksAnything(t *testing.T) {
 	t.Parallel()
+	const long = "timeout = 1s\n\tdatabaseWait = 50m"
+	back := func(_ *guard, down *atomic.Bool) { down.Store(false) }
 	for _, c := range []struct {
 		name, settings string
+		also           string                     // a ref that is pushed, too
 		then           func(*guard, *atomic.Bool) // once the client has seen that the push waits
 		refused        string
 	}{
-		{"the database comes back", "timeout = 1s\n\tdatabaseWait = 50m", func(g *guard, down *atomic.Bool) { down.Store(false) }, ""},
-		{"the daemon stops", "timeout = 1s\n\tdatabaseWait = 50m", func(g *guard, _ *atomic.Bool) { g.stop() }, "nothing was changed"},
-		{"the database stays away", "timeout = 1s\n\tdatabaseWait = 3s", func(*guard, *atomic.Bool) {}, "nothing was changed"},
+		{"the database comes back", long, "", back, ""},
+		{"beside a ref that is not guarded", long, "refs/changes/01/1/1", back, ""},
+		{"maintenance has the repository meanwhile", long, "", func(g *guard, down *atomic.Bool) {
+			ctx, cancel := context.WithTimeout(g.tb.Context(), sitetest.Patience)
+			defer cancel()
+			release, err := g.daemon.HaveAlone(ctx, g.repo)
+			if err != nil {
+				g.tb.Error("the push keeps maintenance out")
+			} else {
+				release()
+			}
+			down.Store(false)
+		}, ""},
+		{"the daemon stops", long, "", func(g *guard, _ *atomic.Bool) { g.stop() }, "nothing was changed"},
+		{"the database stays away", "timeout = 1s\n\tdatabaseWait = 3s", "", func(*guard, *atomic.Bool) {}, "nothing was changed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -263,35 +302,101 @@ func TestAPushWaitsForADatabaseThatIsAwayBeforeGitLocksAnything(t *testing.T) {
 			sitetest.Eventually(t, "the daemon serves", func() bool { return g.status().OK() })
 			client := g.client()
 			down.Store(true)
-			cmd := exec.Command("git", "--git-dir="+client.dir, "push", "file://"+g.repo, "c0:refs/heads/x")
-			stderr, err := cmd.StderrPipe()
-			if err == nil {
-				err = cmd.Start()
+			refs := []string{"c0:refs/heads/x"}
+			if c.also != "" {
+				refs = append(refs, "c0:"+c.also)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			var said strings.Builder
-			for lines := bufio.NewScanner(stderr); lines.Scan(); {
-				said.WriteString(lines.Text() + "\n")
-				if strings.Contains(lines.Text(), "this push waits for it, for up to") {
-					if locks, _ := filepath.Glob(g.repo + "/refs/heads/*.lock"); len(locks) != 0 {
-						t.Errorf("git has locked %s", locks)
-					}
-					c.then(g, down)
+			said, waited, ok := client.pushWaiting(func() {
+				if locks, _ := filepath.Glob(g.repo + "/refs/heads/*.lock"); len(locks) != 0 {
+					t.Errorf("git has locked %s", locks)
 				}
-			}
-			switch err := cmd.Wait(); {
-			case c.name != "the database stays away" && !strings.Contains(said.String(), "this push waits for it"):
-				t.Errorf("the client did not see that the push waits: %s", &said)
-			case c.refused == "" && err != nil:
-				t.Errorf("the push failed: %s", &said)
+				c.then(g, down)
+			}, refs...)
+			switch {
+			case c.name != "the database stays away" && !waited:
+				t.Errorf("the client did not see that the push waits: %s", said)
+			case c.refused == "" && !ok:
+				t.Errorf("the push failed: %s", said)
 			case c.refused == "":
 				g.has("refs/heads/x", g.commit[0], g.commit[0])
-			case err == nil || !strings.Contains(said.String(), c.refused):
-				t.Errorf("the push (%v): %s", err, &said)
+			case ok || !strings.Contains(said, c.refused):
+				t.Errorf("the push (%t): %s", ok, said)
 			}
 		})
+	}
+}
+
+// Each push that waits keeps a connection. Hooks that report what git did need one, too.
+func TestOnlySoManyPushesWaitForADatabaseThatIsAway(t *testing.T) {
+	t.Parallel()
+	g := idleGuard(t, local.SQLite(t), "eu-1", "[site]\n\ttimeout = 1s\n\tdatabaseWait = 50m")
+	down := g.unplug()
+	g.limits = func(d *site.Daemon) { d.LetNobodyWait() }
+	g.start()
+	sitetest.Eventually(t, "the daemon serves", func() bool { return g.status().OK() })
+	client := g.client()
+	down.Store(true)
+	if said, waited, ok := client.pushWaiting(func() { down.Store(false) }, "c0:refs/heads/x"); waited || ok || !strings.Contains(said, "nothing was changed") {
+		t.Errorf("the push: %s", said)
+	}
+}
+
+// unadmitted answers what only reads, as a server that was replaced does until a person helps.
+type unadmitted struct {
+	refdb.Driver
+	is     atomic.Bool
+	listed atomic.Int64
+}
+
+func (u *unadmitted) States(ctx context.Context, project string, refs []string) ([]driver.State, error) {
+	if u.is.Load() {
+		return nil, refdb.ErrNotAdmitted
+	}
+	return u.Driver.States(ctx, project, refs)
+}
+
+func (u *unadmitted) Report(ctx context.Context, r driver.Report) (driver.Admission, error) {
+	a, err := u.Driver.Report(ctx, r)
+	a.Admitted = a.Admitted && !u.is.Load()
+	return a, err
+}
+
+func (u *unadmitted) Intents(ctx context.Context, q driver.IntentQuery) (driver.IntentPage, error) {
+	u.listed.Add(1)
+	return u.Driver.Intents(ctx, q)
+}
+
+// A database that answers reads is away all the same for those that push.
+func TestAPushDoesNotWaitForAServerThatHasNotBeenAdmittedForLong(t *testing.T) {
+	t.Parallel()
+	g := idleGuard(t, local.SQLite(t), "eu-1", "[site]\n\ttimeout = 1s\n\tdatabaseWait = 3s")
+	u := &unadmitted{}
+	g.driver = func(d refdb.Driver) refdb.Driver { u.Driver = d; return u }
+	g.start()
+	sitetest.Eventually(t, "the daemon serves", func() bool { return g.status().OK() })
+	client := g.client()
+	u.is.Store(true)
+	push := func() (waited bool) {
+		said, waited, ok := client.pushWaiting(func() {}, "c0:refs/heads/x")
+		if ok || !strings.Contains(said, wire.DatabaseNotCompared) {
+			t.Errorf("the push: %s", said)
+		}
+		return waited
+	}
+	push()
+	for range 3 {
+		before := u.listed.Load()
+		sitetest.Eventually(t, "the database answers what only reads", func() bool { return u.listed.Load() > before+1 })
+		if push() {
+			t.Error("a push waited although those before it have waited in vain")
+		}
+	}
+	u.is.Store(false)
+	sitetest.Eventually(t, "a push is accepted", func() bool { _, ok := client.push("c0:refs/heads/x"); return ok })
+	// The next outage is another one.
+	u.is.Store(true)
+	if said, waited, ok := client.pushWaiting(func() { u.is.Store(false) }, "c1:refs/heads/x"); !waited || !ok {
+		t.Errorf("a push in the next outage: %s", said)
 	}
 }
 

@@ -29,17 +29,18 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// Limits are the time limits of hooks that no configuration changes. Tests set longer ones.
+// Limits are the limits of hooks that no configuration changes. Tests set others.
 type Limits struct {
 	Answer   time.Duration // for a hook to read its answer
 	Snapshot time.Duration // for which a push relies on what was read when it began
 	Fresh    time.Duration // for which update answers from what was read when the push began
 	Reread   time.Duration // between two further reads
+	Waiting  int           // pushes that wait for the database; each keeps a connection
 }
 
 // DefaultLimits are the limits in production.
 func DefaultLimits() Limits {
-	return Limits{Answer: 2 * time.Second, Snapshot: time.Minute, Fresh: 100 * time.Millisecond, Reread: time.Second}
+	return Limits{Answer: 2 * time.Second, Snapshot: time.Minute, Fresh: 100 * time.Millisecond, Reread: time.Second, Waiting: 128}
 }
 
 // Deps holds the dependencies of [Hooks].
@@ -71,7 +72,7 @@ type Hooks struct {
 // Respond answers the request q of a hook.
 func (h *Hooks) Respond(ctx context.Context, conn *net.UnixConn, hook pusher.Hook, q wire.Request) wire.Response {
 	switch q.State {
-	case wire.StatePrepared, wire.StatePreReceive, wire.StateUpdate:
+	case wire.StatePrepared, wire.StateUpdate:
 		// In mode log, too.
 		if err := h.protect(ctx, hook, q); err != nil {
 			if q.State == wire.StatePrepared {
@@ -98,12 +99,20 @@ func (h *Hooks) Respond(ctx context.Context, conn *net.UnixConn, hook pusher.Hoo
 			return wire.Response{Lines: refusal.LinesOf(err)}
 		}
 	case wire.StatePreReceive:
-		err := h.preReceiveInOutage(ctx, hook, conn, q)
-		if err == nil {
-			// The hook's first limit may be over.
-			fresh, cancel := context.WithTimeout(h.State.Work, wire.DefaultLimit)
+		waited, free, err := h.preReceiveInOutage(ctx, hook, conn, q)
+		if waited {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(h.State.Work, min(q.Limit, wire.DefaultLimit)*3/4)
 			defer cancel()
-			err = h.storeHandled(fresh, hook, conn, q)
+		}
+		if err != nil && !free && !h.letThrough(hook, q, err) {
+			return h.Refuse(ctx, q, err)
+		}
+		if err := h.protect(ctx, hook, q); err != nil {
+			return h.Refuse(ctx, q, err)
+		}
+		if err == nil || free {
+			err = h.storeHandled(ctx, hook, conn, q)
 		}
 		if err != nil && !h.letThrough(hook, q, err) {
 			return h.Refuse(ctx, q, err)

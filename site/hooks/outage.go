@@ -2,52 +2,55 @@ package hooks
 
 import (
 	"context"
+	"errors"
 	"net"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/internal/pause"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 const (
-	// maxWaiting bounds the pushes that wait for a database that is away. Each keeps a connection, and hooks that report
-	// what git did need one, too.
-	maxWaiting = 256
 	minLimit   = 2 * time.Second // of a hook, which is told to keep waiting once a second
 	retryPause = 200 * time.Millisecond
 	sayEvery   = 10 * time.Second
 )
 
-// preReceiveInOutage is [Hooks.preReceive], repeated while the database is away or not admitted, until all its requests have
-// failed for site.databaseWait: git holds no lock yet, and the hook shows its client what it waits for.
-func (h *Hooks) preReceiveInOutage(ctx context.Context, hook pusher.Hook, conn *net.UnixConn, q wire.Request) error {
+// preReceiveInOutage is [Hooks.preReceive], repeated while the database is away or not admitted, until it has been for
+// site.databaseWait: git holds no lock yet, the repository may be pruned, and the hook shows its client what it waits for.
+// waited says that the limit with which the hook began may be over; it has begun anew.
+func (h *Hooks) preReceiveInOutage(ctx context.Context, hook pusher.Hook, conn *net.UnixConn, q wire.Request) (waited, free bool, err error) {
 	c := h.State.Config()
 	defer h.waiting.Add(-1)
-	if h.waiting.Add(1) > maxWaiting || !q.Patient() || q.Limit < minLimit || c.DatabaseWait <= c.Timeout || h.logs(c, q.Dir) {
-		return h.preReceive(ctx, hook, q)
+	if h.waiting.Add(1) > int64(h.Limits.Waiting) || !q.Patient() || q.Limit < minLimit || c.DatabaseWait <= c.Timeout || h.logs(c, q.Dir) {
+		free, err = h.preReceive(ctx, hook, q)
+		return false, free, err
 	}
 	client := h.Waiting(conn)
 	ctx, stop := client.KeepWaiting(h.State.Work)
 	defer stop()
-	began := time.Now()
-	ctx, cancel := context.WithDeadline(ctx, began.Add(c.DatabaseWait))
+	ctx, cancel := context.WithTimeout(ctx, c.DatabaseWait)
 	defer cancel()
 	var said time.Time
 	for {
-		err := h.preReceive(ctx, hook, q)
-		if !refusal.Passes(err) || h.State.Stopping() || h.State.FailingFor() >= c.DatabaseWait {
-			return err
+		free, err = h.preReceive(ctx, hook, q)
+		if !refusal.Passes(err) || h.State.Stopping() {
+			break
+		}
+		left := c.DatabaseWait - h.State.BeginOutage()
+		if left <= 0 {
+			break
 		}
 		if time.Since(said) >= sayEvery {
 			said = time.Now()
-			client.Say(wire.WaitingForDatabase(c.DatabaseWait - said.Sub(began)))
+			client.Say(wire.WaitingForDatabase(left))
 		}
-		select {
-		case <-time.After(retryPause):
-		case <-ctx.Done():
-			return err
+		waited = true
+		if !pause.For(ctx, min(retryPause, left)) {
+			break
 		}
 		if a, err := hook.Agent(c.GitPrograms, q.Process, h.State.Boot); err == nil {
 			if p := h.pushes.get(a); p != nil {
@@ -55,6 +58,10 @@ func (h *Hooks) preReceiveInOutage(ctx context.Context, hook pusher.Hook, conn *
 			}
 		}
 	}
+	if waited {
+		err = errors.Join(err, client.Tell())
+	}
+	return waited, free, err
 }
 
 // logs reports whether the project of a repository is in mode log, in which no push waits for the database for long.

@@ -98,26 +98,24 @@ func (h *Hooks) snapshotFor(ctx context.Context, c *config.Config, p *push, proj
 }
 
 // preReceive reads the database's values of all refs of a push, before git runs the update hook for
-// each ref. If that fails, it refuses the push, as update would refuse each ref. If some refs are
-// not guarded, the push goes on, and update refuses the guarded ones.
-func (h *Hooks) preReceive(ctx context.Context, hook pusher.Hook, q wire.Request) error {
+// each ref. If that fails, the push is to be refused, as update would refuse each ref. If some refs
+// are not guarded, free, the push goes on nevertheless, and update refuses the guarded ones.
+func (h *Hooks) preReceive(ctx context.Context, hook pusher.Hook, q wire.Request) (free bool, err error) {
 	c := h.State.Config()
 	r, err := c.Find(q.Dir)
 	if err != nil {
-		return err
+		return false, err
 	}
 	lines, err := wire.ParseLines(q.Body)
 	if err != nil {
-		return err
+		return false, err
 	}
-	free := slices.ContainsFunc(lines, func(l wire.Line) bool { return !config.Guardable(l.Ref) })
+	free = slices.ContainsFunc(lines, func(l wire.Line) bool { return !config.Guardable(l.Ref) })
 	if !slices.ContainsFunc(lines, func(l wire.Line) bool { return config.Guardable(l.Ref) }) {
-		return nil
+		return free, nil
 	}
-	if c, err = h.Policy.Ruled(ctx, c, r); err != nil && free {
-		return nil
-	} else if err != nil {
-		return err
+	if c, err = h.Policy.Ruled(ctx, c, r); err != nil {
+		return free, err
 	}
 	var moves []refdb.Update
 	for _, l := range lines {
@@ -126,9 +124,9 @@ func (h *Hooks) preReceive(ctx context.Context, hook pusher.Hook, q wire.Request
 		}
 	}
 	if len(moves) == 0 {
-		return nil
+		return free, nil
 	}
-	mixed := len(moves) < len(lines)
+	free = len(moves) < len(lines)
 	seen := make(map[string]bool, len(moves))
 	refs := make([]string, 0, len(moves))
 	for _, m := range moves {
@@ -138,10 +136,7 @@ func (h *Hooks) preReceive(ctx context.Context, hook pusher.Hook, q wire.Request
 	}
 	slices.SortStableFunc(moves, func(a, b refdb.Update) int { return strings.Compare(a.Ref, b.Ref) })
 	moves = slices.CompactFunc(moves, func(a, b refdb.Update) bool { return a.Ref == b.Ref })
-	if err := h.prefetch(ctx, c, hook, q.Process, r.Project, moves, refs); err != nil && !mixed {
-		return err
-	}
-	return nil
+	return free, h.prefetch(ctx, c, hook, q.Process, r.Project, moves, refs)
 }
 
 // prefetch takes a snapshot of the refs of moves for the push that runs the hook. Refs are in the

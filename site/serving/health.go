@@ -12,14 +12,17 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
-// health is the outcome of the latest request to the database.
+// health is the outcome of the latest request to the database, and how long the database has not
+// done what pushes need.
 type health struct {
 	mu    sync.Mutex
 	err   error
-	since time.Time // when the requests began to fail; zero if the last one did not
+	since time.Time // when the outage began; zero if there is none
 }
 
 // RecordHealth records how a request to the database ended. A refusal by the database is a success.
+// A failure begins an outage. A success does not end it: a server that is not admitted answers
+// requests that only read.
 func (s *State) RecordHealth(err error) {
 	switch {
 	case errors.Is(err, refdb.ErrLocked), errors.Is(err, refdb.ErrMismatch), errors.Is(err, refdb.ErrNameConflict), errors.Is(err, refdb.ErrLockLost),
@@ -33,11 +36,32 @@ func (s *State) RecordHealth(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.err = err
-	if err == nil {
-		h.since = time.Time{}
-	} else if h.since.IsZero() {
+	if err != nil {
+		h.begin()
+	}
+}
+
+// begin begins an outage, unless there is one. h.mu is held.
+func (h *health) begin() {
+	if h.since.IsZero() {
 		h.since = time.Now()
 	}
+}
+
+// BeginOutage records that the database did not do what pushes need, and returns for how long it has
+// not.
+func (s *State) BeginOutage() time.Duration {
+	s.health.mu.Lock()
+	defer s.health.mu.Unlock()
+	s.health.begin()
+	return time.Since(s.health.since)
+}
+
+// EndOutage records that the database did what pushes need, at a server that is admitted.
+func (s *State) EndOutage() {
+	s.health.mu.Lock()
+	defer s.health.mu.Unlock()
+	s.health.err, s.health.since = nil, time.Time{}
 }
 
 // Health returns how the latest request to the database ended.
@@ -47,8 +71,8 @@ func (s *State) Health() error {
 	return s.health.err
 }
 
-// FailingFor returns for how long all requests have failed; 0 if the last one did not.
-func (s *State) FailingFor() time.Duration {
+// outage returns for how long the database has not done what pushes need; 0 if it does.
+func (s *State) outage() time.Duration {
 	h := &s.health
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -58,11 +82,14 @@ func (s *State) FailingFor() time.Duration {
 	return time.Since(h.since)
 }
 
-// Retry repeats a request, for at most c.Timeout, and records how each attempt ended:
+// Retry repeats a request that needs an admitted server, for at most c.Timeout, and records how each
+// attempt ended:
 //   - while the database's server is not admitted. An idle site notices that it is only with its
 //     next heartbeat;
-//   - while the server is away, unless it has been for longer than a restart takes. Then the
-//     request fails at once.
+//   - while the server is away, unless it has been for longer than a restart takes.
+//
+// If no push waits for the database any more, because the outage has lasted too long, the request
+// is made once.
 func (s *State) Retry(ctx context.Context, c *config.Config, request func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
@@ -71,8 +98,13 @@ func (s *State) Retry(ctx context.Context, c *config.Config, request func(contex
 	for {
 		err := request(ctx)
 		s.RecordHealth(err)
-		away := errors.Is(err, refdb.ErrUnavailable) && s.FailingFor() < s.Outage
-		if !away && !errors.Is(err, refdb.ErrNotAdmitted) {
+		if err == nil || errors.Is(err, refdb.ErrLocked) || errors.Is(err, refdb.ErrMismatch) || errors.Is(err, refdb.ErrNameConflict) {
+			s.EndOutage()
+			return err
+		}
+		away := errors.Is(err, refdb.ErrUnavailable) && s.outage() < s.Outage
+		compared := errors.Is(err, refdb.ErrNotAdmitted) && s.outage() < max(c.Timeout, c.DatabaseWait)
+		if !away && !compared {
 			return err
 		}
 		select {

@@ -87,7 +87,7 @@ func TestARequestIsRepeatedWhileThatMayHelp(t *testing.T) {
 					}
 					return nil
 				}
-				s.RecordHealth(nil) // the next outage is another one
+				s.EndOutage() // the next outage is another one
 				want := test.err
 				if test.from > 0 {
 					want = nil
@@ -108,6 +108,37 @@ func TestAfterALongOutageRequestsDoNotWait(t *testing.T) {
 		start := time.Now()
 		if err := s.Retry(t.Context(), c, func(context.Context) error { return refdb.ErrUnavailable }); !errors.Is(err, refdb.ErrUnavailable) || time.Since(start) > 0 {
 			t.Errorf("after %s: %v", time.Since(start), err)
+		}
+	})
+}
+
+// A server that is not admitted answers what only reads, for as long as a person needs.
+func TestOnlyWhatPushesNeedEndsAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &config.Config{Timeout: time.Second, DatabaseWait: time.Minute}
+		s := newState(t)
+		s.RecordHealth(refdb.ErrNotAdmitted)
+		time.Sleep(time.Minute)
+		s.RecordHealth(nil)
+		if err := s.Health(); err != nil {
+			t.Errorf("after an answer: %v", err)
+		}
+		if got := s.BeginOutage(); got != time.Minute {
+			t.Errorf("the outage has lasted %s", got)
+		}
+		attempts, start := 0, time.Now()
+		refused := func(context.Context) error { attempts++; return refdb.ErrNotAdmitted }
+		if err := s.Retry(t.Context(), c, refused); !errors.Is(err, refdb.ErrNotAdmitted) || attempts != 1 || time.Since(start) > 0 {
+			t.Errorf("after %d attempts in %s: %v", attempts, time.Since(start), err)
+		}
+		for name, answer := range map[string]error{"success": nil, "a refusal": &refdb.LockedError{}} {
+			if err := s.Retry(t.Context(), c, func(context.Context) error { return answer }); !errors.Is(err, answer) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if got := s.BeginOutage(); got != 0 {
+				t.Errorf("%s: the next outage has lasted %s", name, got)
+			}
+			time.Sleep(time.Minute)
 		}
 	})
 }

@@ -56,8 +56,11 @@ func (w *Witness) compare(ctx context.Context) (driver.Admission, error) {
 	if err == nil {
 		err = a.Err()
 	}
-	if errors.Is(err, refdb.ErrNotAdmitted) || errors.Is(err, refdb.ErrLostChanges) {
+	switch {
+	case errors.Is(err, refdb.ErrNotAdmitted), errors.Is(err, refdb.ErrLostChanges):
 		w.State.RecordHealth(err)
+	case err == nil && w.State.Presence.Lost() == nil:
+		w.State.EndOutage() // no push may come for long
 	}
 	return a, err
 }
