@@ -44,6 +44,9 @@ type LockInfo struct {
 	Heartbeat  time.Time     // of the last beat, by the database's clock
 	Age        time.Duration // the database's now − Heartbeat
 	StaleAfter time.Duration // the age above which it is stale; its holder relies on it
+	// Waiters is the number of waiters in the row's queue, including those whose processes have died.
+	// A waiter that the row is reserved for is not in the queue. Only [LockStore.Locks] sets it.
+	Waiters int
 }
 
 // Idle reports whether the row is a reservation whose turn is over: it stands in nobody's way.

@@ -174,6 +174,9 @@ func (d *connection) Locks(ctx context.Context, q driver.LockQuery) (driver.Lock
 			return key{l.Project, l.Ref}.compare(key(q.After)) > 0 && marker == q.Markers && selectsLock(q.LockFilter, l)
 		})
 		p.Locks = p.Locks[:min(len(p.Locks), q.Limit)]
+		for i, l := range p.Locks {
+			p.Locks[i].Waiters = len(t.locks[key{l.Project, l.Ref}].queue)
+		}
 		if n := len(p.Locks); n == q.Limit {
 			last := p.Locks[n-1]
 			p.Next = driver.LockCursor{Project: last.Project, Ref: last.Ref}

@@ -103,10 +103,13 @@ func (d *Driver) Locks(ctx context.Context, q driver.LockQuery) (page driver.Loc
 			var project, ref string
 			var now time.Time
 			var c lockColumns
-			if err := rows.Scan(&project, &ref, &c.owner, &c.token, &c.heartbeat, &c.staleAfter, &now); err != nil {
+			var waiters int
+			if err := rows.Scan(&project, &ref, &c.owner, &c.token, &c.heartbeat, &c.staleAfter, &waiters, &now); err != nil {
 				return err
 			}
-			page.Locks = append(page.Locks, c.info(project, ref, now))
+			l := c.info(project, ref, now)
+			l.Waiters = waiters
+			page.Locks = append(page.Locks, l)
 		}
 		return rows.Err()
 	}, args...))
@@ -149,7 +152,7 @@ func locksQuery(q driver.LockQuery) (string, []any) {
 		f.and(lockAge+` > $%d::bigint * interval '1 microsecond'`, q.OlderThan.Microseconds())
 	}
 	return f.page(`
-SELECT project, ref, owner, token, heartbeat, stale_after, now
+SELECT project, ref, owner, token, heartbeat, stale_after, coalesce(cardinality(waiting), 0), now
 FROM locks CROSS JOIN (SELECT clock_timestamp() AS now OFFSET 0) AS clock`, `project, ref`, q.Limit)
 }
 

@@ -286,6 +286,10 @@ func (d *connection) Locks(ctx context.Context, q driver.LockQuery) (driver.Lock
 	for _, k := range slices.SortedFunc(maps.Keys(d.locks), key.compare) {
 		row, _ := d.standing(k)
 		if d.selects(q, k, row.LockInfo) && len(page.Locks) < q.Limit {
+			row.Waiters = len(row.queue)
+			if d.bug == "one waiter is counted" {
+				row.Waiters = min(row.Waiters, 1)
+			}
 			page.Locks = append(page.Locks, row.LockInfo)
 		}
 	}

@@ -68,7 +68,7 @@ func TestEveryBugIsCaught(t *testing.T) {
 			"yields nothing", "keeps nothing", "nothing is free for want of others", "the granted wait on", "reclaims forget the queue", "beats forget the queue",
 			"releases hand nothing on", "purges hand nothing on", "abandonments hand nothing on", "finishes hand nothing on", "resolutions hand nothing on", "revocations hand nothing on", "partial rows hand nothing on",
 			"passing updates hand nothing on", "passing updates end queues of reservations", "passing updates leave turns that are over", "purges hand on what is kept", "the next is not preferred", "the next is preferred for ever", "the next is forgotten",
-			"polls are waited for", "polls are never waited for", "nobody gives up", "only the kept give up", "who gives up takes all with them"},
+			"polls are waited for", "polls are never waited for", "one waiter is counted", "nobody gives up", "only the kept give up", "who gives up takes all with them"},
 		"Notifier": {"wakes nobody", "wakes the last", "the second is not told", "the second is woken at once", "the next wakes others", "the next is not woken", "one listener",
 			"resolutions hand nothing on", "finishes hand nothing on", "revocations hand nothing on", "purges hand nothing on", "removals wake nobody", "passing updates hand nothing on"},
 		"Names":      {"names ignore case", "by name"},

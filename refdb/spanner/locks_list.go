@@ -20,13 +20,16 @@ func (d *Driver) Locks(ctx context.Context, q driver.LockQuery) (driver.LockPage
 func readLock(r *spanner.Row) (driver.LockInfo, error) {
 	var project, ref string
 	var row lockRow
-	err := r.Columns(append([]any{&project, &ref}, row.columns()...)...)
-	return row.info(project, ref), err
+	var waiters int64
+	err := r.Columns(append([]any{&project, &ref, &waiters}, row.columns()...)...)
+	l := row.info(project, ref)
+	l.Waiters = int(waiters)
+	return l, err
 }
 
 func locksStatement(q driver.LockQuery) spanner.Statement {
 	s := spanner.Statement{
-		SQL:    `SELECT l.project, l.ref, ` + lockSQL + ` FROM locks AS l WHERE `,
+		SQL:    `SELECT l.project, l.ref, IFNULL(ARRAY_LENGTH(l.waiting), 0), ` + lockSQL + ` FROM locks AS l WHERE `,
 		Params: map[string]any{"markers": driver.ReclaimPrefix},
 	}
 	if q.Markers {

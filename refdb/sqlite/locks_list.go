@@ -15,8 +15,12 @@ const (
 
 // Locks implements driver.LockStore.
 func (d *Driver) Locks(ctx context.Context, q driver.LockQuery) (driver.LockPage, error) {
-	locks, last, err := page(ctx, d, "list locks", "project, ref, owner, token, heartbeat, stale_after FROM locks", locksWhere(q), "project, ref",
-		q.Limit, func(now int64, r row) driver.LockInfo { return lockOf(now, r.text(0), r.text(1), r[2:]) })
+	locks, last, err := page(ctx, d, "list locks", "project, ref, owner, token, heartbeat, stale_after, waiting FROM locks", locksWhere(q), "project, ref",
+		q.Limit, func(now int64, r row) driver.LockInfo {
+			l := lockOf(now, r.text(0), r.text(1), r[2:])
+			l.Waiters = len(queueOf(r.text(6)))
+			return l
+		})
 	return driver.LockPage{Locks: locks, Next: driver.LockCursor{Project: last.Project, Ref: last.Ref}}, err
 }
 

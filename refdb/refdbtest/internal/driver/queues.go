@@ -130,6 +130,25 @@ func queueRows() []row {
 				}
 			}
 		}},
+		{"a lock is listed with the number of its waiters", func(e *env) {
+			want := func(when string, n int) {
+				e.Helper()
+				got := e.Locks(driver.LockQuery{LockFilter: driver.LockFilter{Project: e.Project, Ref: refA}})
+				if len(got) != 1 || got[0].Waiters != n {
+					e.Errorf("%s: got %+v, want %d waiters", when, got, n)
+				}
+			}
+			l := e.Acquire(e.A, refA)
+			e.Acquire(e.A, refB)
+			want("nobody waits", 0)
+			first, second := notified(e, e.A), polling(e, e.B)
+			first.wait(refA)
+			second.wait(refA)
+			second.wait(refA)
+			want("two wait", 2)
+			e.Release(e.A, l)
+			want("it is reserved for the first", 1)
+		}},
 		{"a waiter that asks again without its place, because a reply was lost, has its ticket", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			first, second := notified(e, e.A), notified(e, e.B)
