@@ -63,6 +63,8 @@ type Options struct {
 	DigestKey []byte
 	// Version of the program, for the status.
 	Version string
+	// Schema is the newest version of the database's schema that the program knows; 0 if it does not say.
+	Schema int
 	// Journal is the one that the database was opened with; nil if none: then this site is no
 	// witness.
 	Journal *journal.Journal

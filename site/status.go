@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/site/client"
@@ -88,13 +89,16 @@ func (d *Daemon) behind() []client.Behind {
 	return all
 }
 
-// about returns what the daemon says about itself.
+// about returns what the daemon tells all sites about itself.
 func (d *Daemon) about() presence.About {
-	behind := d.behind()
-	a := presence.About{Version: d.o.Version, Store: cmp.Or(d.state.Config().NewProjectStore, config.StoreNone), Followed: d.follower.Followed(), Behind: len(behind)}
-	for _, b := range behind {
+	s := d.status()
+	a := presence.About{Version: d.o.Version, Schema: d.o.Schema, Store: cmp.Or(d.state.Config().NewProjectStore, config.StoreNone), Followed: d.follower.Followed(), Behind: len(s.Behind), Alarms: s.Alarms()}
+	slices.SortFunc(s.Behind, func(x, y client.Behind) int {
+		return cmp.Or(cmp.Compare(y.Age, x.Age), strings.Compare(x.Project, y.Project))
+	})
+	for _, b := range s.Behind {
 		a.Projects = append(a.Projects, b.Project)
+		a.BehindFor = max(a.BehindFor, b.Age)
 	}
-	slices.Sort(a.Projects)
 	return a
 }

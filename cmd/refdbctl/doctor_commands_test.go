@@ -34,6 +34,7 @@ func TestDoctorNamesTheCommandsThatAMissingPrivilegeStops(t *testing.T) {
 		"lock":                    "lock p refs/heads/free -- true",
 		"audit list":              "audit list",
 		"recover":                 "recover --status",
+		"top":                     "top",
 		"project show":            "project show s",
 		"project set":             "project set s --ref=refs/heads/*",
 		"project set --mirror-at": "project set s --mirror-at=here",

@@ -72,6 +72,7 @@ and progress are only shown on a terminal.`,
 
 	root.AddCommand(
 		a.migrateCommand(),
+		a.topCommand(),
 		a.doctorCommand(),
 		a.recoverCommand(),
 		a.locksCommand(),

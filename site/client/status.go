@@ -220,10 +220,30 @@ type Counters struct {
 
 // OK reports whether there is nothing for an operator to check.
 func (s Status) OK() bool {
-	return s.Presence && s.Database && len(s.Stuck) == 0 && !s.RootGone && s.MovesError == "" && s.HooksError == "" && (s.Gerrit == nil || s.Gerrit.State != GerritUnguarded) &&
-		!slices.ContainsFunc(s.Readers, func(r Reader) bool { return r.Oldest > unreadFor.Seconds() }) &&
-		!slices.ContainsFunc(s.Sessions, func(one Session) bool { return one.State == SessionSilent }) &&
+	return s.Presence && s.Database && len(s.Alarms()) == 0 &&
 		!slices.ContainsFunc(s.Behind, func(b Behind) bool { return b.Age > BehindPatience.Seconds() })
+}
+
+// Alarms returns the names of the alerts of docs/monitoring/alerts.yaml whose causes a daemon finds by itself, as far as
+// they stand: neither those about its requests to the database nor those about repositories that are behind.
+func (s Status) Alarms() (names []string) {
+	for _, alarm := range []struct {
+		name   string
+		stands bool
+	}{
+		{"RefdbRootGone", s.RootGone},
+		{"RefdbRefsStuck", len(s.Stuck) > 0},
+		{"RefdbHooksDamaged", s.HooksError != ""},
+		{"RefdbGuardSilent", slices.ContainsFunc(s.Sessions, func(one Session) bool { return one.State == SessionSilent })},
+		{"RefdbMovesUnread", slices.ContainsFunc(s.Readers, func(r Reader) bool { return r.Oldest > unreadFor.Seconds() })},
+		{"RefdbMovesNotListed", s.MovesError != ""},
+		{"RefdbGerritUnguarded", s.Gerrit != nil && s.Gerrit.State == GerritUnguarded},
+	} {
+		if alarm.stands {
+			names = append(names, alarm.name)
+		}
+	}
+	return names
 }
 
 // Summary returns one line about the status.

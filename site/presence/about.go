@@ -3,6 +3,7 @@ package presence
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"reflect"
 	"strings"
 	"time"
@@ -24,11 +25,35 @@ const NamedBehind = 10
 
 // About is what a site's daemon says about itself, in the database.
 type About struct {
-	Version  string   `json:"version"`
-	Store    string   `json:"store"`              // the key site.store of its configuration
-	Followed int      `json:"followed"`           // repositories that it keeps up
-	Behind   int      `json:"behind"`             // those that it can't
-	Projects []string `json:"projects,omitempty"` // the first of these
+	Version  string `json:"version"`
+	Schema   int    `json:"schema,omitempty"` // the newest version of the database's schema that the program knows
+	Store    string `json:"store"`            // the key site.store of its configuration
+	Followed int    `json:"followed"`         // repositories that it keeps up
+	Behind   int    `json:"behind"`           // those that it can't
+	// Projects are the projects of the first of these, the longest behind first.
+	Projects []string `json:"projects,omitempty"`
+	// BehindFor is how long the first of them had been behind at Told, in seconds; 0 if that is not known.
+	BehindFor float64  `json:"behind_seconds,omitempty"`
+	Alarms    []string `json:"alarms,omitempty"` // the names of alerts, as in docs/monitoring
+
+	Told time.Time `json:"-"` // when the database recorded this, by its clock
+}
+
+// Behindness returns how long the site's repositories have been behind, at most, by the database's time now; 0 if none is
+// or that is not known.
+func (a About) Behindness(now time.Time) time.Duration {
+	if a.Behind == 0 || a.BehindFor == 0 {
+		return 0
+	}
+	return time.Duration(a.BehindFor*float64(time.Second)) + max(0, now.Sub(a.Told))
+}
+
+// repeats reports whether a says no more than what the site said some time before.
+func (a About) repeats(before About, ago time.Duration) bool {
+	const tolerance = 5 // seconds, by which the clocks of the database and of this machine may have drifted apart
+	drift := a.BehindFor - before.BehindFor - ago.Seconds()
+	a.BehindFor, before.BehindFor = 0, 0
+	return reflect.DeepEqual(a, before) && (a.Behind == 0 || math.Abs(drift) < tolerance)
 }
 
 // Tell records what a site says about itself.
@@ -51,14 +76,15 @@ func Tell(ctx context.Context, db *refdb.DB, site string, a About) error {
 // attempt; the next one is a minute later.
 func (p *Presence) KeepTelling(ctx context.Context, configured func() *config.Config, about func() About, failed func(error)) {
 	var told *About
+	var at time.Time
 	for {
-		if now := about(); p.Lost() == nil && (told == nil || !reflect.DeepEqual(now, *told)) {
+		if now := about(); p.Lost() == nil && (told == nil || !now.repeats(*told, time.Since(at))) {
 			c := configured()
 			limited, cancel := context.WithTimeout(ctx, c.Timeout)
 			err := Tell(limited, p.db, c.Site, now)
 			cancel()
 			if err == nil {
-				told = &now
+				told, at = &now, time.Now()
 			}
 			failed(err)
 		}
@@ -68,8 +94,8 @@ func (p *Presence) KeepTelling(ctx context.Context, configured func() *config.Co
 	}
 }
 
-// told returns what sites have said about themselves, by their names.
-func told(ctx context.Context, db *refdb.DB) (map[string]About, error) {
+// Abouts returns what sites have said about themselves, by their names.
+func Abouts(ctx context.Context, db *refdb.DB) (map[string]About, error) {
 	all := map[string]About{}
 	for ref, err := range db.Refs(ctx, Project, aboutPrefix) {
 		if err != nil {
@@ -78,6 +104,7 @@ func told(ctx context.Context, db *refdb.DB) (map[string]About, error) {
 		// One that a later version wrote may be another thing.
 		var a About
 		if json.Unmarshal([]byte(ref.Value), &a) == nil {
+			a.Told = ref.Time
 			all[strings.TrimPrefix(ref.Name, aboutPrefix)] = a
 		}
 	}

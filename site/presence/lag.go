@@ -26,6 +26,11 @@ func LagOf(ctx context.Context, db *refdb.DB, f driver.Follower, now time.Time) 
 	if err != nil {
 		return nil, err
 	}
+	return LagBehind(ctx, db, f, state, now)
+}
+
+// LagBehind is [LagOf] for a state of the history that was read before.
+func LagBehind(ctx context.Context, db *refdb.DB, f driver.Follower, state refdb.HistoryState, now time.Time) (*Lag, error) {
 	lag := &Lag{}
 	if f.Read >= state.Upto {
 		return lag, nil

@@ -29,9 +29,42 @@ type Site struct {
 // Alive reports whether a daemon serves the site, or did so until moments ago.
 func (s Site) Alive() bool { return s.Lock != nil && !s.Lock.Stale() }
 
-// Registered returns all sites in the order of their names: those that have ever served, those whose daemon follows
-// changes, and those that admission waits for if the database's server is replaced.
+// Registered returns all sites in the order of their names: see [Records.Sites].
 func Registered(ctx context.Context, db *refdb.DB) (all []Site, err error) {
+	var r Records
+	if r.Served, err = Sites(ctx, db); err != nil {
+		return nil, err
+	}
+	if r.Followers, err = db.Followers().All(ctx); err != nil {
+		return nil, err
+	}
+	admission, err := db.Recovery().Admission(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.Witnesses = admission.Witnesses
+	if r.Abouts, err = Abouts(ctx, db); err != nil {
+		return nil, err
+	}
+	if r.Locks, err = NameLocks(ctx, db); err != nil {
+		return nil, err
+	}
+	return r.Sites(), nil
+}
+
+// Records are what the database has about the sites, as far as it was read: each field is from another table, or from
+// other refs.
+type Records struct {
+	Served    []string // those that have ever served: see [Sites]
+	Followers []driver.Follower
+	Witnesses []driver.Witness
+	Abouts    map[string]About
+	Locks     map[string]refdb.LockInfo // on the sites' names: see [NameLocks]
+}
+
+// Sites returns the sites in the order of their names: those that have ever served, those whose daemons follow
+// changes, and those that admission waits for if the database's server is replaced.
+func (r Records) Sites() (all []Site) {
 	sites := map[string]*Site{}
 	of := func(name string) *Site {
 		if sites[name] == nil {
@@ -39,53 +72,46 @@ func Registered(ctx context.Context, db *refdb.DB) (all []Site, err error) {
 		}
 		return sites[name]
 	}
-	served, err := Sites(ctx, db)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range served {
+	for _, name := range r.Served {
 		of(name)
 	}
-	followers, err := db.Followers().All(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range followers {
+	for _, f := range r.Followers {
 		if name, ok := strings.CutPrefix(f.Name, followerPrefix); ok && driver.CheckRef(refPrefix+name) == nil {
 			of(name).Follower = &f
 		}
 	}
-	admission, err := db.Recovery().Admission(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, w := range admission.Witnesses {
+	for _, w := range r.Witnesses {
 		// One that is away or left out may be a site that was retired.
 		if sites[w.Name] != nil || !w.Away && !w.Without {
 			of(w.Name).Witness = &w
 		}
 	}
-	abouts, err := told(ctx, db)
-	if err != nil {
-		return nil, err
-	}
-	for name, a := range abouts {
+	for name, a := range r.Abouts {
 		if s := sites[name]; s != nil {
 			s.About = &a
 		}
 	}
-	for l, err := range db.Locks(ctx, refdb.LockFilter{Project: Project, Prefix: refPrefix}) {
-		if err != nil {
-			return nil, err
-		}
-		if s := sites[strings.TrimPrefix(l.Ref, refPrefix)]; s != nil {
+	for name, l := range r.Locks {
+		if s := sites[name]; s != nil {
 			s.Lock = &l
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(sites)) {
 		all = append(all, *sites[name])
 	}
-	return all, nil
+	return all
+}
+
+// NameLocks returns the locks on the sites' names, fresh and stale, by the names.
+func NameLocks(ctx context.Context, db *refdb.DB) (map[string]refdb.LockInfo, error) {
+	locks := map[string]refdb.LockInfo{}
+	for l, err := range db.Locks(ctx, refdb.LockFilter{Project: Project, Prefix: refPrefix}) {
+		if err != nil {
+			return nil, err
+		}
+		locks[strings.TrimPrefix(l.Ref, refPrefix)] = l
+	}
+	return locks, nil
 }
 
 // Seen returns when the site's daemon was last heard of, by the database's clock; zero if that is not known.

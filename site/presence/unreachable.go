@@ -3,7 +3,6 @@ package presence
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -14,15 +13,15 @@ import (
 // names: their daemons don't run, or don't reach the database. While they don't, the database's next
 // server is not admitted. It makes one request.
 func Unreachable(ctx context.Context, db *refdb.DB, a driver.Admission) (unreachable []Site, err error) {
-	locks := map[string]*refdb.LockInfo{}
-	for l, err := range db.Locks(ctx, refdb.LockFilter{Project: Project, Prefix: refPrefix}) {
-		if err != nil {
-			return nil, err
-		}
-		locks[strings.TrimPrefix(l.Ref, refPrefix)] = &l
+	locks, err := NameLocks(ctx, db)
+	if err != nil {
+		return nil, err
 	}
 	for _, w := range a.Witnesses {
-		s := Site{Name: w.Name, Lock: locks[w.Name], Witness: &w}
+		s := Site{Name: w.Name, Witness: &w}
+		if l, ok := locks[w.Name]; ok {
+			s.Lock = &l
+		}
 		if s.Awaited() && !s.Alive() {
 			unreachable = append(unreachable, s)
 		}

@@ -177,9 +177,9 @@ func PastTheHook(path string, command ...string) string {
 
 // gitIn returns a command line that runs git in the repository at path.
 func gitIn(path string, command ...string) string {
-	line := "git --git-dir=" + shellWord(path)
+	line := "git --git-dir=" + ShellWord(path)
 	for _, word := range command {
-		line += " " + shellWord(word)
+		line += " " + ShellWord(word)
 	}
 	return line
 }
@@ -189,7 +189,7 @@ func PointHead(path, ref string) string { return gitIn(path, "symbolic-ref", "HE
 
 // PutHead returns the command line that writes the value of HEAD of a project to the database.
 func PutHead(project, value string) string {
-	return "refdbctl refs put " + shellWord(project) + " HEAD " + shellWord(value) + " --force"
+	return "refdbctl refs put " + ShellWord(project) + " HEAD " + ShellWord(value) + " --force"
 }
 
 // RemoveSetting returns the command line that removes all values of a setting of the repository at
@@ -201,8 +201,8 @@ func RemoveSymbolicRef(path, ref string) string {
 	return PastTheHook(path, "symbolic-ref", "--delete", ref)
 }
 
-// shellWord quotes text as a word of a shell command line.
-func shellWord(text string) string {
+// ShellWord quotes text as a word of a shell command line.
+func ShellWord(text string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+=:,@%", r)
 	}

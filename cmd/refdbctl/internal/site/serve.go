@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/metrics"
 	"github.com/globalrefdb/globalrefdb/site"
@@ -75,7 +76,7 @@ func (a *App) serve(ctx context.Context, f Flags) (err error) {
 	defer func() { err = errors.Join(err, db.Close(), known.Close()) }()
 	requests.Watch(db)
 	daemon := site.New(c, db, site.Options{
-		Logger: a.Logger(), DigestKey: key, Version: cli.Version(), Journal: known, Hook: FindHook(), Collectors: []prometheus.Collector{requests},
+		Logger: a.Logger(), DigestKey: key, Version: cli.Version(), Schema: int(migrations.Latest(migrations.SQLite)), Journal: known, Hook: FindHook(), Collectors: []prometheus.Collector{requests},
 	})
 
 	hangup := make(chan os.Signal, 1)
