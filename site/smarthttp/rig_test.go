@@ -173,12 +173,13 @@ func (d *moves) serve(t *testing.T, path string) {
 type counting struct {
 	refdb.Driver
 	tips, others, lists atomic.Int64
+	admissions          atomic.Int64 // these are no requests of lists
 	// onTip, unless nil, runs before the next tip is read, once.
 	onTip atomic.Pointer[func()]
 	// onList, unless nil, runs before refs are listed.
 	onList func()
-	// away: requests fail; noRows: those for projects do. silent: requests for tips are not answered. fails, unless nil, is the
-	// error of each tip.
+	// away: requests fail; noRows: those for projects do. silent: requests for tips and for the admission are not answered. fails,
+	// unless nil, is the error of each of these.
 	away, noRows, silent atomic.Bool
 	fails                atomic.Pointer[error]
 }
@@ -195,17 +196,30 @@ func (c *counting) Tip(ctx context.Context, project string) (driver.Tip, error) 
 	if do := c.onTip.Swap(nil); do != nil {
 		(*do)()
 	}
-	if c.silent.Load() {
-		<-ctx.Done()
-		return driver.Tip{}, ctx.Err()
-	}
-	if err := c.fails.Load(); err != nil {
-		return driver.Tip{}, *err
-	}
-	if err := c.answers(); err != nil {
+	if err := c.fault(ctx); err != nil {
 		return driver.Tip{}, err
 	}
 	return c.Driver.Tip(ctx, project)
+}
+
+// fault returns the error of a request for a tip or for the admission.
+func (c *counting) fault(ctx context.Context) error {
+	if c.silent.Load() {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if err := c.fails.Load(); err != nil {
+		return *err
+	}
+	return c.answers()
+}
+
+func (c *counting) Admission(ctx context.Context) (driver.Admission, error) {
+	c.admissions.Add(1)
+	if err := c.fault(ctx); err != nil {
+		return driver.Admission{}, err
+	}
+	return c.Driver.Admission(ctx)
 }
 
 func (c *counting) List(ctx context.Context, q driver.RefQuery) (driver.RefPage, error) {

@@ -39,7 +39,7 @@ func (s *Server) Run(ctx context.Context, at Listen, stopLimit time.Duration) er
 	defer l.close()
 	var metrics *exporter.Exporter
 	if at.Metrics != "" {
-		if metrics, err = exporter.New(at.Metrics, s.Collectors(), func() error { return stopped(ctx) }, s.o.Logger); err != nil {
+		if metrics, err = exporter.New(at.Metrics, s.Collectors(), func() error { return s.ready(ctx) }, s.o.Logger); err != nil {
 			return fmt.Errorf("metrics: %w", err)
 		}
 	}

@@ -76,6 +76,8 @@ type Server struct {
 	ids      projects.RepositoryIDs
 	staleLog staleLog
 
+	readiness readiness
+
 	mu       sync.Mutex
 	projects map[string]known
 
