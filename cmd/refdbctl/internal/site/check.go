@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -32,6 +33,7 @@ func (a *App) checkCommand() *cobra.Command {
 	var f Flags
 	var o sitecheck.Options
 	var all bool
+	var textfile string
 	cmd := &cobra.Command{
 		Use:   "check [--all | REPO...]",
 		Short: "Find what leaves repositories unguarded or out of step",
@@ -57,6 +59,10 @@ the repository needs twice its space. Damaged files are kept in the repository, 
 Many repositories are checked in parallel. A repository that can't be checked is a finding, and does not stop the
 others. If the database stops answering, the remaining ones are checked without it, and the exit status is 1. After
 Ctrl-C the command reports what it has found so far.
+
+--textfile FILE writes the numbers of findings, by code, and the time of the check as metrics for the textfile collector
+of node_exporter, also if there are findings. FILE is replaced in one step, and its directory must be writable by the
+daemon's user. If the command is interrupted, or fails before it checks anything, FILE stays as it is.
 
 The codes are stable: daemon-down, database, repository, repository-unknown, hook-missing, hook-foreign,
 hook-not-executable, hook-outdated, hook-other, hooks-path, socket, setting, guarded-fetch, head-differs, symref,
@@ -84,6 +90,11 @@ and repositories, looked_at, not_compared (repositories that nothing is to guard
 			if err != nil {
 				return err
 			}
+			if textfile != "" {
+				if err := checkTextfile(textfile); err != nil {
+					return err
+				}
+			}
 			repositories, err := siteRepositories(ctx, c, args)
 			if err != nil {
 				return err
@@ -91,12 +102,18 @@ and repositories, looked_at, not_compared (repositories that nothing is to guard
 			if o.Hook == "" {
 				o.Hook = FindHook() // without it the hooks' version is not compared
 			}
-			return a.Check(ctx, c, repositories, o, func(_ context.Context, _ *refdb.DB, found func(sitecheck.Finding)) error {
+			began := time.Now()
+			result, err := a.check(ctx, c, repositories, o, func(_ context.Context, _ *refdb.DB, found func(sitecheck.Finding)) error {
 				if len(args) > 0 {
 					return nil
 				}
 				return sitecheck.Unserved(c, found)
 			})
+			if textfile != "" && ctx.Err() == nil {
+				result.took = time.Since(began)
+				err = errors.Join(err, writeTextfile(textfile, result, time.Now()))
+			}
+			return err
 		}),
 	}
 	f.Add(cmd)
@@ -104,6 +121,7 @@ and repositories, looked_at, not_compared (repositories that nothing is to guard
 	cmd.Flags().BoolVar(&o.Repair, "repair", false, "repair what is safe")
 	cmd.Flags().BoolVar(&o.Objects, "objects", false, "read all objects")
 	cmd.Flags().StringVar(&o.Hook, "hook", "", HookFlagHelp)
+	cmd.Flags().StringVar(&textfile, "textfile", "", "write metrics of the check to this `file`")
 	return cmd
 }
 
@@ -127,6 +145,14 @@ func siteRepositories(ctx context.Context, c *config.Config, args []string) ([]c
 // gets a nil DB if the database can't be opened. more are additional fields of the report.
 func (a *App) Check(ctx context.Context, c *config.Config, repositories []config.Repository, o sitecheck.Options,
 	first func(context.Context, *refdb.DB, func(sitecheck.Finding)) error, more ...output.Field) error {
+	_, err := a.check(ctx, c, repositories, o, first, more...)
+	return err
+}
+
+// check is [App.Check]. It also returns the result in numbers.
+func (a *App) check(ctx context.Context, c *config.Config, repositories []config.Repository, o sitecheck.Options,
+	first func(context.Context, *refdb.DB, func(sitecheck.Finding)) error, more ...output.Field) (checkResult, error) {
+	byCode := map[string]int{}
 	report := output.NewReport(a.Out, a.Format, a.Palette(a.Out), "findings", FindingColumns)
 	var left, mended, reached int
 	var notCompared atomic.Int64
@@ -144,6 +170,7 @@ func (a *App) Check(ctx context.Context, c *config.Config, repositories []config
 			mended++
 		} else {
 			left++
+			byCode[f.Code]++
 		}
 		report.Write(f)
 	}
@@ -177,22 +204,23 @@ func (a *App) Check(ctx context.Context, c *config.Config, repositories []config
 	if n := int(notCompared.Load()); n > 0 {
 		summary += fmt.Sprintf("; %s not compared, because not under guard", RepositoryCount(n))
 	}
+	result := checkResult{complete: err == nil && db != nil, repositories: len(repositories), checked: reached, notCompared: int(notCompared.Load()), repaired: mended, left: byCode}
 	switch {
 	case err != nil && ctx.Err() != nil:
 		a.Note("not finished: %s of %d; run the command again", summary, len(repositories))
-		return err
+		return result, err
 	case err != nil:
 		if reached > 0 {
 			a.Note("%s", summary)
 		}
-		return err
+		return result, err
 	case printing != nil:
-		return printing
+		return result, printing
 	case left > 0:
-		return exit.With(exit.Failed, summary)
+		return result, exit.With(exit.Failed, summary)
 	}
 	a.Note("%s", summary)
-	return nil
+	return result, nil
 }
 
 // RepositoryCount returns a number of repositories in words.
