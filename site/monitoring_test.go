@@ -28,6 +28,69 @@ import (
 
 const monitoring = "../docs/monitoring"
 
+// The rows about what follows other sites, about packs and about reads over HTTP have all that is exported about these.
+func TestTheDashboardHasAllThatIsExportedAboutSomeThings(t *testing.T) {
+	t.Parallel()
+	shown := strings.Join(queries(t), "\n")
+	about := regexp.MustCompile("^refdb_(http|site_packs|site_follow|site_followed|site_not_following|site_repositories_(not_)?following)_?")
+	for _, s := range samples(exported(t)) {
+		if about.MatchString(s.name) && !regexp.MustCompile(s.name+`\b`).MatchString(shown) {
+			t.Errorf("no panel has %s", s.name)
+		}
+	}
+}
+
+var scrapeExample = regexp.MustCompile("(?s)```yaml\n(# prometheus.yml\n.*?)```")
+
+// The alerts are about the job that the page tells to define.
+func TestTheExampleOfAScrapeHasTheJobOfTheAlerts(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/OPERATIONS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := scrapeExample.FindSubmatch(page)
+	if found == nil {
+		t.Fatal("there is no example")
+	}
+	var example struct {
+		RuleFiles     []string `yaml:"rule_files"`
+		ScrapeConfigs []struct {
+			JobName       string                       `yaml:"job_name"`
+			StaticConfigs []struct{ Targets []string } `yaml:"static_configs"`
+		} `yaml:"scrape_configs"`
+	}
+	if err := yaml.UnmarshalStrict(found[1], &example); err != nil {
+		t.Fatal(err)
+	}
+	jobs := map[string]bool{}
+	for _, c := range example.ScrapeConfigs {
+		jobs[c.JobName] = len(c.StaticConfigs) == 1 && len(c.StaticConfigs[0].Targets) > 0
+	}
+	if !slices.Equal(example.RuleFiles, []string{"alerts.yaml"}) || len(jobs) != 2 || !jobs["refdb"] || !jobs["refdb-http"] {
+		t.Errorf("the example has %+v", example)
+	}
+	for _, a := range alerts(t) {
+		for _, m := range regexp.MustCompile(`job="([^"]*)"`).FindAllStringSubmatch(a.Expr, -1) {
+			if !jobs[m[1]] {
+				t.Errorf("%s is about the job %s, which the example does not have", a.Alert, m[1])
+			}
+		}
+	}
+	if _, err := exec.LookPath("promtool"); err != nil {
+		t.Skip("promtool is not there: make deps installs it; the rest of this test asks it")
+	}
+	dir := t.TempDir()
+	rules, err := os.ReadFile(filepath.Join(monitoring, "alerts.yaml"))
+	if err == nil {
+		err = errors.Join(os.WriteFile(filepath.Join(dir, "prometheus.yml"), found[1], 0o644), os.WriteFile(filepath.Join(dir, "alerts.yaml"), rules, 0o644))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	sitetest.Run(t, dir, "promtool", "check", "config", "prometheus.yml")
+}
+
 // An alert is one of the documentation's rules for Prometheus.
 type alert struct {
 	Alert, Expr, For    string
