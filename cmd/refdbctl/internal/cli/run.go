@@ -70,6 +70,9 @@ func New(s Streams) *Run {
 
 // Execute executes a command line of a program whose commands are below root.
 func (a *Run) Execute(ctx context.Context, root *cobra.Command, args []string) error {
+	explainArguments(root)
+	a.complete(root)
+	root.SetHelpCommand(helpCommand(root))
 	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
 	root.SetIn(a.In)
 	root.SetOut(a.Out)
