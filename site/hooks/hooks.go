@@ -99,8 +99,8 @@ func (h *Hooks) Respond(ctx context.Context, conn *net.UnixConn, hook pusher.Hoo
 			return wire.Response{Lines: refusal.LinesOf(err)}
 		}
 	case wire.StatePreReceive:
-		waited, free, err := h.preReceiveInOutage(ctx, hook, conn, q)
-		if waited {
+		renewed, free, err := h.preReceiveInOutage(ctx, hook, conn, q)
+		if renewed {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(h.State.Work, min(q.Limit, wire.DefaultLimit)*3/4)
 			defer cancel()

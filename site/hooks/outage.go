@@ -21,8 +21,8 @@ const (
 
 // preReceiveInOutage is [Hooks.preReceive], repeated while the database is away or not admitted, until it has been for
 // site.databaseWait: git holds no lock yet, the repository may be pruned, and the hook shows its client what it waits for.
-// waited says that the limit with which the hook began may be over; it has begun anew.
-func (h *Hooks) preReceiveInOutage(ctx context.Context, hook pusher.Hook, conn *net.UnixConn, q wire.Request) (waited, free bool, err error) {
+// renewed says that the limit with which the hook began may be over, were it by one attempt; it has begun anew.
+func (h *Hooks) preReceiveInOutage(ctx context.Context, hook pusher.Hook, conn *net.UnixConn, q wire.Request) (renewed, free bool, err error) {
 	c := h.State.Config()
 	defer h.waiting.Add(-1)
 	if h.waiting.Add(1) > int64(h.Limits.Waiting) || !q.Patient() || q.Limit < minLimit || c.DatabaseWait <= c.Timeout || h.logs(c, q.Dir) {
@@ -48,7 +48,6 @@ func (h *Hooks) preReceiveInOutage(ctx context.Context, hook pusher.Hook, conn *
 			said = time.Now()
 			client.Say(wire.WaitingForDatabase(left))
 		}
-		waited = true
 		if !pause.For(ctx, min(retryPause, left)) {
 			break
 		}
@@ -58,10 +57,10 @@ func (h *Hooks) preReceiveInOutage(ctx context.Context, hook pusher.Hook, conn *
 			}
 		}
 	}
-	if waited {
-		err = errors.Join(err, client.Tell())
+	if gone := client.Tell(); gone != nil {
+		err = errors.Join(err, gone)
 	}
-	return waited, free, err
+	return true, free, err
 }
 
 // logs reports whether the project of a repository is in mode log, in which no push waits for the database for long.
