@@ -15,13 +15,15 @@ const answerValid = 5 * time.Second
 
 // readiness is what the database has answered last. The zero value is nothing.
 type readiness struct {
-	mu  sync.Mutex // held while the database is asked, so that it is asked once for many probes
-	at  time.Time
-	err error
+	mu       sync.Mutex // held while the database is asked, so that it is asked once for many probes
+	at       time.Time
+	err      error
+	answered time.Time // when the database was asked that last answered that it may be read
 }
 
 // ready returns nil if reads are served: the database answered within the last seconds that it may
-// be read, or does not answer and stale reads are allowed. The text of its error is public.
+// be read, or it does not answer, but did so recently enough for stale reads: no local copy is known to
+// have been complete after its last answer, or before this process began. The text of its error is public.
 func (s *Server) ready(ctx context.Context) error {
 	if err := stopped(ctx); err != nil {
 		return err
@@ -30,14 +32,17 @@ func (s *Server) ready(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.at.IsZero() || time.Since(r.at) >= answerValid {
-		before := r.err
+		before, asked := r.err, time.Now()
 		r.err, r.at = s.ask(ctx), time.Now()
+		if r.err == nil {
+			r.answered = asked
+		}
 		if r.err != nil && before == nil {
 			s.o.Logger.WarnContext(ctx, "the database does not answer, or must not be read yet", "class", refdb.ClassOf(r.err).String())
 		}
 	}
 	switch err := r.err; {
-	case err == nil, s.o.StaleReads > 0 && unavailable(err):
+	case err == nil, unavailable(err) && !r.answered.IsZero() && since(r.answered) < s.o.StaleReads:
 		return nil
 	case unavailable(err):
 		return errors.New("reads are refused, as the database does not answer")

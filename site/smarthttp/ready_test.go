@@ -17,13 +17,17 @@ func TestTheServerIsReadyWhileReadsAreServed(t *testing.T) {
 		away, silent bool
 		fails        error
 		stale        time.Duration
-		says         string // "" if it is ready
+		answered     time.Duration // how long ago the database answered last; 0: never
+		says         string        // "" if it is ready
 	}{
-		"the database answers":                              {},
-		"it does not answer":                                {away: true, says: "does not answer"},
-		"it does not answer, and stale reads are allowed":   {away: true, stale: time.Hour},
-		"it is silent":                                      {silent: true, says: "does not answer"},
-		"it is silent, and stale reads are allowed":         {silent: true, stale: time.Hour},
+		"the database answers":                               {},
+		"it does not answer":                                 {away: true, says: "does not answer"},
+		"it does not answer, and stale reads are allowed":    {away: true, stale: time.Hour, answered: 30 * time.Minute},
+		"it has not answered for longer than is allowed":     {away: true, stale: time.Hour, answered: 2 * time.Hour, says: "does not answer"},
+		"it has not answered since the server began":         {away: true, stale: time.Hour, says: "does not answer"},
+		"it does not answer, and no stale reads are allowed": {away: true, answered: time.Millisecond, says: "does not answer"},
+		"it is silent": {silent: true, says: "does not answer"},
+		"it is silent, and stale reads are allowed":         {silent: true, stale: time.Hour, answered: 30 * time.Minute},
 		"it has lost changes":                               {fails: lost, says: "recover --status"},
 		"it has lost changes, and stale reads are allowed":  {fails: lost, stale: time.Hour, says: "recover --status"},
 		"it refuses requests":                               {fails: refused, says: "refdbctl doctor"},
@@ -33,6 +37,10 @@ func TestTheServerIsReadyWhileReadsAreServed(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			r.o.StaleReads = row.stale
+			if row.answered > 0 {
+				r.must(r.ready(t.Context()))
+				r.readiness.at, r.readiness.answered = time.Time{}, r.readiness.answered.Add(-row.answered)
+			}
 			r.outage(row.away)
 			if row.silent {
 				r.config.Timeout = 10 * time.Millisecond
