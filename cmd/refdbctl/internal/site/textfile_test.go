@@ -52,7 +52,14 @@ func TestTheTextfileHasTheMetricsOfACheck(t *testing.T) {
 	if err != nil || info.Mode() != 0o644 {
 		t.Errorf("%v, %v", info, err)
 	}
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+	taken := filepath.Join(dir, "taken.prom")
+	if err := os.Mkdir(taken, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeTextfile(taken, checkResult{}, now); err == nil {
+		t.Error("it replaces a directory")
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
 		t.Errorf("it leaves %v, %v", entries, err)
 	}
 }
