@@ -12,10 +12,13 @@ import (
 // MostChanges is how many unread changes of a site are counted.
 const MostChanges = 1000
 
+// mostPassed is how many changes that are not counted are read to find those that are.
+const mostPassed = 10 * MostChanges
+
 // Lag is what a site has not read of the changes.
 type Lag struct {
 	Changes    int // those of what sites say about themselves are not counted; -1 if Unreadable
-	More       bool
+	More       bool          // there are more, or there may be
 	Unreadable bool          // it must begin anew: the changes are not in the history any more
 	Age        time.Duration // of the first unread change
 }
@@ -39,6 +42,7 @@ func LagBehind(ctx context.Context, db *refdb.DB, f driver.Follower, state refdb
 	if err != nil {
 		return nil, err
 	}
+	passed := 0
 	for page, err := range db.Changes(ctx, refdb.ChangeQuery{After: cursor}) {
 		if errors.Is(err, refdb.ErrPruned) || errors.Is(err, refdb.ErrRewound) {
 			return &Lag{Changes: -1, Unreadable: true, Age: now.Sub(f.Seen)}, nil
@@ -48,11 +52,14 @@ func LagBehind(ctx context.Context, db *refdb.DB, f driver.Follower, state refdb
 		}
 		for _, c := range page.Changes {
 			switch {
-			case c.Project == Project || c.Position > state.Upto:
+			case c.Position > state.Upto:
 				continue
-			case lag.Changes == MostChanges:
+			case lag.Changes == MostChanges || passed == mostPassed:
 				lag.More = true
 				return lag, nil
+			case c.Project == Project:
+				passed++
+				continue
 			case lag.Changes == 0:
 				lag.Age = max(0, now.Sub(c.Time))
 			}
