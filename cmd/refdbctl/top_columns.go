@@ -103,9 +103,11 @@ func topSiteColumns(p output.Palette) []output.Column[overview.Site] {
 		text("SITE", func(s overview.Site) string { return output.Escape(s.Name) }),
 		text("STATE", func(s overview.Site) string {
 			switch {
-			case s.Alive && len(s.Alarms) > 0:
+			case (s.Alive == nil || *s.Alive) && len(s.Alarms) > 0:
 				return p.Yellow(output.Count(len(s.Alarms), "alarm"))
-			case s.Alive:
+			case s.Alive == nil:
+				return unknown
+			case *s.Alive:
 				return p.Green("alive")
 			case s.Awaited:
 				return p.Red("unreachable")
@@ -120,7 +122,7 @@ func topSiteColumns(p output.Palette) []output.Column[overview.Site] {
 				return "-"
 			case s.Lag.Unreadable:
 				return p.Red("unreadable")
-			case s.Lag.Changes == 0:
+			case s.Lag.Changes == 0 && !s.Lag.More:
 				return "none"
 			}
 			return fmt.Sprintf("%s%s, %s", output.Count(s.Lag.Changes, "change"), andMore(s.Lag.More), ago(s.Lag.Seconds))

@@ -21,6 +21,9 @@ const (
 	// MostRows is how many locks, and how many intents, are counted for each project, or of all
 	// projects together if none is named.
 	MostRows = 10_000
+	// mostPassed is how many locks that are not counted are read to find those that are: each overview
+	// reads them.
+	mostPassed = 5 * MostRows
 	// MostChanges is how many changes of the last minute are counted.
 	MostChanges = 10_000
 	// window is the time in which changes are counted.
@@ -73,7 +76,7 @@ func Gather(ctx context.Context, db *refdb.DB, o Options) Overview {
 		{siteLocks, func(ctx context.Context) (err error) { sites.Locks, err = presence.NameLocks(ctx, db); return err }},
 		{lockRows, func(ctx context.Context) error {
 			return each(o.Projects, locks, func(project string) (rows[refdb.LockInfo], error) {
-				return atMost(MostRows, db.Locks(ctx, refdb.LockFilter{Project: project}))
+				return locksOnRefs(db.Locks(ctx, refdb.LockFilter{Project: project}))
 			})
 		}},
 		{intentRows, func(ctx context.Context) error {
@@ -114,7 +117,12 @@ func Gather(ctx context.Context, db *refdb.DB, o Options) Overview {
 		v.Sites = []Site{}
 	}
 	for i, s := range all {
-		v.Sites = append(v.Sites, siteOf(s, lags[i], now))
+		one := siteOf(s, lags[i], now)
+		if ok(siteLocks) {
+			alive := s.Alive()
+			one.Alive = &alive
+		}
+		v.Sites = append(v.Sites, one)
 	}
 	if ok(admission) {
 		v.Database = &Database{Server: asked.Server, Writable: asked.Admitted, Lost: asked.Lost, Waiting: append([]string{}, asked.Waiting()...), Schema: schema}
@@ -122,7 +130,7 @@ func Gather(ctx context.Context, db *refdb.DB, o Options) Overview {
 	// A site of which nothing is known counts as alive.
 	alive := func(site string) bool {
 		i := slices.IndexFunc(v.Sites, func(s Site) bool { return s.Name == site })
-		return !ok(siteLocks) || i >= 0 && v.Sites[i].Alive
+		return !ok(siteLocks) || i >= 0 && *v.Sites[i].Alive
 	}
 	if ok(lockRows) {
 		v.Locks = summarizeLocks(locks)
@@ -243,6 +251,26 @@ func atMost[T any](most int, list iter.Seq2[T, error]) (r rows[T], err error) {
 	return r, nil
 }
 
+// locksOnRefs reads the first locks on refs. It passes over the locks that stand for intents and those
+// on sites' names, up to mostPassed.
+func locksOnRefs(list iter.Seq2[refdb.LockInfo, error]) (r rows[refdb.LockInfo], err error) {
+	passed := 0
+	for l, err := range list {
+		switch {
+		case err != nil:
+			return r, err
+		case passed == mostPassed || len(r.all) == MostRows:
+			r.more = true
+			return r, nil
+		case l.Intended() || l.Project == presence.Project:
+			passed++
+		default:
+			r.all = append(r.all, l)
+		}
+	}
+	return r, nil
+}
+
 // each reads what there is of each project.
 func each[T any](projects []string, into []T, read func(project string) (T, error)) (err error) {
 	for i, project := range projects {
@@ -306,8 +334,9 @@ func rate(projects []counted) *Changes {
 	return r
 }
 
+// siteOf returns what is known of a site, apart from whether it is alive.
 func siteOf(s presence.Site, lag *presence.Lag, now time.Time) Site {
-	v := Site{Name: s.Name, Alive: s.Alive(), Awaited: s.Awaited(), Seen: s.Seen()}
+	v := Site{Name: s.Name, Awaited: s.Awaited(), Seen: s.Seen()}
 	if lag != nil {
 		v.Lag = &Lag{Changes: max(0, lag.Changes), More: lag.More, Unreadable: lag.Unreadable, Seconds: lag.Age.Seconds()}
 	}
@@ -323,9 +352,6 @@ func summarizeLocks(projects []rows[refdb.LockInfo]) *Locks {
 	for _, r := range projects {
 		v.More = v.More || r.more
 		for _, l := range r.all {
-			if l.Intended() || l.Project == presence.Project {
-				continue
-			}
 			waiters := l.Waiters
 			switch {
 			case l.Reserved() && !l.Stale():

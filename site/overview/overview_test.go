@@ -244,7 +244,7 @@ func TestWhatIsCounted(t *testing.T) {
 		if l := *v.Locks; l.Held != 1 || l.Stale != 1 || l.Awaited != 0 { // neither that of the site's name nor that of the intent
 			r.Errorf("locks: %+v", l)
 		}
-		if s := v.Sites; len(s) != 1 || s[0].Lag == nil || s[0].Lag.Changes != 31 || s[0].Lag.Seconds != 1 || s[0].Schema != 11 || !s[0].Alive || !s[0].Awaited {
+		if s := v.Sites; len(s) != 1 || s[0].Lag == nil || s[0].Lag.Changes != 31 || s[0].Lag.Seconds != 1 || s[0].Schema != 11 || s[0].Alive == nil || !*s[0].Alive || !s[0].Awaited {
 			r.Errorf("sites: %+v", s)
 		}
 		if d := *v.Database; !d.Writable || d.Schema != 11 || d.Server == "" {
@@ -271,7 +271,7 @@ func (partial) Followers(context.Context) ([]driver.Follower, error) { return ni
 func TestWhatCanBeReadIsShown(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(r *rig) {
-		r.announce(r.site("eu-1", presence.About{Version: "v1"}), mainRef)
+		r.announce(r.site("eu-1", presence.About{Version: "v1", Alarms: []string{"RefdbRootGone"}}), mainRef)
 		r.wrap = func(d driver.Driver) driver.Driver { return partial{d} }
 		v := r.gather(overview.Options{})
 		var unread []string
@@ -284,8 +284,42 @@ func TestWhatCanBeReadIsShown(t *testing.T) {
 		if v.Locks != nil || v.Intents.Pending != 1 || v.Sites[0].Version != "v1" || v.Sites[0].Lag != nil || !v.Database.Writable || v.Changes == nil {
 			r.Errorf("got %+v", v)
 		}
-		if len(v.Problems) > 0 { // a site whose lock can't be read may be alive
-			r.Errorf("the problems are %+v", v.Problems)
+		// A site whose lock can't be read may be alive.
+		if v.Sites[0].Alive != nil || len(v.Problems) != 1 || v.Problems[0].Code != overview.Alarm {
+			r.Errorf("alive: %v, the problems are %+v", v.Sites[0].Alive, v.Problems)
+		}
+		r.wrap = func(d driver.Driver) driver.Driver { return partial{replaced{d, 0}} }
+		if p := r.gather(overview.Options{}).Problems; len(p) == 0 || p[0].Code != overview.NotCompared || p[0].Command != "refdbctl site status" || !strings.Contains(p[0].Detail, "could not be read") {
+			r.Errorf("after the server was replaced the problems are %+v", p)
 		}
 	})
+}
+
+// A crowd is a driver whose listings of locks begin with many that stand for intents.
+type crowd struct {
+	driver.Driver
+	n int
+}
+
+func (c crowd) Locks(ctx context.Context, q driver.LockQuery) (driver.LockPage, error) {
+	page, err := c.Driver.Locks(ctx, q)
+	if q.After == (driver.LockCursor{}) && q.Project == "" && !q.Markers {
+		page.Locks = append(slices.Repeat([]driver.LockInfo{{Project: "a", Ref: mainRef, Owner: "eu-1/1", StaleAfter: driver.NeverStale}}, c.n), page.Locks...)
+	}
+	return page, err
+}
+
+func TestIntentsHideNoLocks(t *testing.T) {
+	t.Parallel()
+	for n, held := range map[int]int{overview.MostRows: 1, 5*overview.MostRows + 1: 0} {
+		inBubble(t, func(r *rig) {
+			_, err := r.db.TryLock(r.Context(), "team/app", mainRef)
+			r.must(err)
+			r.wrap = func(d driver.Driver) driver.Driver { return crowd{d, n} }
+			v := r.gather(overview.Options{})
+			if len(v.Unread) > 0 || v.Locks.Held != held || v.Locks.More != (held == 0) {
+				r.Errorf("behind %d intents: %+v, %v", n, v.Locks, v.Unread)
+			}
+		})
+	}
 }

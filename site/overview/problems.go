@@ -90,7 +90,7 @@ func (v Overview) problems(a driver.Admission, sites []presence.Site, stuck []st
 		all = append(all, Problem{Code: code, Site: site, Command: command, Detail: fmt.Sprintf(format, args...)})
 	}
 	if v.Database != nil && !a.Admitted {
-		v.notAdmitted(a, add)
+		v.notAdmitted(a, locksRead, add)
 	}
 	for _, s := range sites {
 		waited := v.Database != nil && slices.Contains(v.Database.Waiting, s.Name) && !a.Admitted
@@ -102,7 +102,7 @@ func (v Overview) problems(a driver.Admission, sites []presence.Site, stuck []st
 		s.find(add)
 	}
 	for _, s := range v.Sites {
-		if !s.Alive {
+		if s.Alive != nil && !*s.Alive {
 			continue // it can't do anything about the rest
 		}
 		if len(s.Alarms) > 0 {
@@ -132,14 +132,18 @@ func (v Overview) problems(a driver.Admission, sites []presence.Site, stuck []st
 }
 
 // notAdmitted finds why nothing can be written.
-func (v Overview) notAdmitted(a driver.Admission, add func(code, site, command, format string, args ...any)) {
+func (v Overview) notAdmitted(a driver.Admission, locksRead bool, add func(code, site, command, format string, args ...any)) {
 	const status = "refdbctl recover --status"
 	if a.Halted {
 		add(LostChanges, "", status, "nothing can be written: the database has lost %s that sites know of: an operator has to decide about them with refdbctl recover", number(a.Lost, "change", "changes"))
 	}
 	for _, name := range v.Database.Waiting {
 		i := slices.IndexFunc(v.Sites, func(s Site) bool { return s.Name == name })
-		if i >= 0 && v.Sites[i].Alive {
+		switch {
+		case !locksRead:
+			add(NotCompared, name, siteStatus, "nothing can be written before %s has compared the database's new server with what it knows; whether its daemon runs could not be read", name)
+			continue
+		case i >= 0 && *v.Sites[i].Alive:
 			add(NotCompared, name, siteStatus, "nothing can be written before %s has compared the database's new server with what it knows: its daemon runs, and has not done so yet", name)
 			continue
 		}
@@ -160,7 +164,7 @@ func (s stuckAt) find(add func(code, site, command, format string, args ...any))
 		add(IntentStuck, s.site, siteStatus, "pushes to %s, announced by %s, have not ended, the oldest for %s (%s): other sites can't move these refs", number(s.pending, "ref", "refs"), s.site, age(s.oldest.Age.Seconds()), example)
 	default:
 		add(IntentStuck, "", "refdbctl locks list --intents --owner "+wire.ShellWord(s.site), "pushes to %s, announced by %s, have not ended, the oldest for %s (%s), and the site's daemon does not run, or can't reach the database: "+
-			"it ends them once it does; if the site is gone for good: `refdbctl sites retire %s --reason TEXT`", number(s.pending, "ref", "refs"), s.site, age(s.oldest.Age.Seconds()), example, wire.ShellWord(s.site))
+			"it ends them once it does; if the site is gone for good: `%s`", number(s.pending, "ref", "refs"), s.site, age(s.oldest.Age.Seconds()), example, presence.RetireCommand(s.site))
 	}
 	if s.undone > 0 {
 		add(IntentDecided, s.site, "refdbctl site repair", "%s has not applied %s about its pushes, such as %s %s", s.site, number(s.undone, "operator's decision", "operators' decisions"), s.decided.Project, s.decided.Ref)

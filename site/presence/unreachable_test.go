@@ -1,6 +1,7 @@
 package presence_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,4 +50,17 @@ func TestASiteIsUnreachableIfItIsAwaitedAndHasNoFreshLock(t *testing.T) {
 			t.Errorf("%+v, %v", unreachable, err)
 		}
 	})
+}
+
+func TestTheCommandThatRetiresASite(t *testing.T) {
+	t.Parallel()
+	for site, want := range map[string]string{
+		"eu-1":      "refdbctl sites retire eu-1 --reason TEXT",
+		"$(reboot)": "refdbctl sites retire '$(reboot)' --reason TEXT",
+		"-f":        "refdbctl sites retire --reason TEXT -- -f",
+	} {
+		if got := presence.RetireCommand(site); got != want || !strings.Contains(presence.UnreachableAdvice(site, time.Time{}), "`"+want+"`") {
+			t.Errorf("%s: %s", site, got)
+		}
+	}
 }
