@@ -85,6 +85,7 @@ func Gather(ctx context.Context, db *refdb.DB, o Options) Overview {
 				if err != nil {
 					return pending, err
 				}
+				// No index has the decisions: to find them, the database reads all intents of the project.
 				decided, err := atMost(MostRows, db.Intents().All(ctx, driver.IntentFilter{Project: project, Decided: true}))
 				return rows[driver.Intent]{append(pending.all, decided.all...), pending.more || decided.more}, err
 			})
