@@ -30,4 +30,8 @@ func TestACheckWritesItsMetrics(t *testing.T) {
 	}
 	s.site(t, "check", "--textfile", filepath.Join(file, "refdb.prom")).is(t, exit.Failed, "can't be written")
 	s.site(t, "check", "--textfile", "refdb.txt").is(t, exit.Misuse, ".prom")
+	s.site(t, "check", "team/app", "--textfile", file).is(t, exit.Misuse, "all repositories")
+	if after, err := os.ReadFile(file); err != nil || string(after) != string(text) {
+		t.Errorf("a check of some repositories replaces the metrics of all: %v\n%s", err, after)
+	}
 }

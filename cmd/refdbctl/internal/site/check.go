@@ -61,8 +61,9 @@ others. If the database stops answering, the remaining ones are checked without 
 Ctrl-C the command reports what it has found so far.
 
 --textfile FILE writes the numbers of findings, by code, and the time of the check as metrics for the textfile collector
-of node_exporter, also if there are findings. FILE is replaced in one step, and its directory must be writable by the
-daemon's user. If the command is interrupted, or fails before it checks anything, FILE stays as it is.
+of node_exporter, also if there are findings. It needs a check of all repositories. FILE is replaced in one step, and its
+directory must be writable by the daemon's user. If the command is interrupted, or fails before it checks anything, FILE
+stays as it is.
 
 The codes are stable: daemon-down, database, repository, repository-unknown, hook-missing, hook-foreign,
 hook-not-executable, hook-outdated, hook-other, hooks-path, socket, setting, guarded-fetch, head-differs, symref,
@@ -79,6 +80,9 @@ and repositories, looked_at, not_compared (repositories that nothing is to guard
 		Args: func(_ *cobra.Command, args []string) error {
 			if all && len(args) > 0 {
 				return errors.New("name repositories, or give --all")
+			}
+			if textfile != "" && len(args) > 0 {
+				return errors.New("--textfile FILE is for a check of all repositories: name none, because the metrics of some would replace those of all")
 			}
 			return nil
 		},
