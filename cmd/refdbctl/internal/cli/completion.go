@@ -2,12 +2,14 @@ package cli
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/site/wire"
@@ -91,9 +93,13 @@ func (a *Run) fromDatabase(cmd *cobra.Command, args []string, begun string, list
 	return found, cobra.ShellCompDirectiveNoFileComp
 }
 
+// projectNames offers the projects that have a row. To find the others, the database would have to
+// read all refs.
 func projectNames(ctx context.Context, db *refdb.DB, _ []string, _ string, offer func(string) bool) {
-	for p, err := range db.Projects().Summaries(ctx) {
-		if err != nil || !offer(p.Name) {
+	rows, _ := db.Projects().After(ctx, 0)
+	slices.SortFunc(rows, func(a, b driver.Project) int { return strings.Compare(a.Project, b.Project) })
+	for _, p := range rows {
+		if p.Mode != config.Removed && !offer(p.Project) {
 			return
 		}
 	}
