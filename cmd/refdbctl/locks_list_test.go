@@ -37,7 +37,7 @@ func newLocks(tb testing.TB) *world {
 	w := newWorld(tb)
 	w.InsertLock(tb, refdb.LockInfo{Project: "p", Ref: "refs/heads/fresh", Owner: "there/1"})
 	w.InsertLock(tb, refdb.LockInfo{Project: "p", Ref: "refs/heads/stale", Owner: "here/1", Age: time.Hour, Token: driver.TokenOf(time.Now().Add(-2 * time.Hour))})
-	w.InsertLock(tb, refdb.LockInfo{Project: "q", Ref: "refs/tags/stale\u202e", Owner: "there/1", Age: time.Minute})
+	w.InsertLock(tb, refdb.LockInfo{Project: "q", Ref: "refs/tags/stale\u202e", Owner: "there/1", Age: 20 * time.Minute})
 	w.InsertLock(tb, refdb.LockInfo{Project: "q", Ref: "refs/tags/timeless", Owner: "gerrit"})
 	w.Exec(tb, `UPDATE locks SET token = NULL, heartbeat = NULL WHERE owner = 'gerrit'`)
 	w.InsertLock(tb, refdb.LockInfo{Project: orphan, Ref: "refs/heads/x", Owner: "there/1"})
@@ -66,7 +66,7 @@ func TestLocksListFilters(t *testing.T) {
 		"--owner=her":                    "",
 		"--stale":                        "heads/stale tags/stale\u202e tags/timeless",
 		"--older-than=30m":               "heads/stale tags/timeless",
-		"--older-than=10s --owner=there": "tags/stale\u202e",
+		"--older-than=10m --owner=there": "tags/stale\u202e",
 	} {
 		got := decode[[]lockJSON](t, w.do(t, strings.Fields("locks list -o json "+args)...))
 		if s := strings.Join(names(got), " "); s != want {
@@ -172,7 +172,7 @@ func TestPurgeRemovesWhatIsSelected(t *testing.T) {
 		"p refs/heads/fresh --force":     "heads/fresh",
 		"p refs/heads/nothing":           "",
 		"--owner=there --force":          "heads/fresh tags/stale\u202e",
-		"--older-than=10s --owner=there": "tags/stale\u202e",
+		"--older-than=10m --owner=there": "tags/stale\u202e",
 	} {
 		t.Run(args, func(t *testing.T) {
 			w := newLocks(t)

@@ -58,7 +58,7 @@ func TestACallerThatWaitsForAnotherGivesUpWithItsContext(t *testing.T) {
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("%s: %v", name, err)
 			}
-		case <-time.After(2*time.Minute):
+		case <-time.After(2 * time.Minute):
 			t.Errorf("%s still waits", name)
 		}
 	}
