@@ -17,7 +17,7 @@ const mostPassed = 10 * MostChanges
 
 // Lag is what a site has not read of the changes.
 type Lag struct {
-	Changes    int // those of what sites say about themselves are not counted; -1 if Unreadable
+	Changes    int           // those of what sites say about themselves are not counted; -1 if Unreadable
 	More       bool          // there are more, or there may be
 	Unreadable bool          // it must begin anew: the changes are not in the history any more
 	Age        time.Duration // of the first unread change
