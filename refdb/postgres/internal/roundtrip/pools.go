@@ -51,14 +51,14 @@ type Pools struct {
 	all      [poolCount]*pgxpool.Pool // those of the spare connections have one each
 	renewal  renewal
 	rotation atomic.Pointer[rotation] // nil: connections go by the configuration
-	refusals refusals
+	logins   logins
 	ending   context.Context // ends with Interrupt, and with it all round trips under way
 	end      context.CancelFunc
 }
 
 // Open makes the pools. It changes config, and waits for no connection.
 func Open(ctx context.Context, config *pgxpool.Config, path Path) (*Pools, error) {
-	p := &Pools{SpareAfter: spareAfter, path: path, refusals: refusals{first: firstLoginPause}}
+	p := &Pools{SpareAfter: spareAfter, path: path, logins: logins{first: firstLoginPause}}
 	p.ending, p.end = context.WithCancel(context.Background())
 	p.configure(config)
 	for i := range p.all {
@@ -103,16 +103,11 @@ func (p *Pools) configure(config *pgxpool.Config) {
 // if the server has only just refused the credentials.
 func (p *Pools) complete(ctx context.Context, c *pgx.ConnConfig) error {
 	p.locate(c)
-	tried := p.authenticate(ctx, c)
-	if err := p.refusals.admit(c); err != nil {
+	p.authenticate(ctx, c)
+	if err := p.logins.admit(c); err != nil {
 		return err
 	}
-	used := c.Copy()
-	p.refusals.watch(c, func() {
-		if !tried {
-			p.refusals.lift(used)
-		}
-	})
+	p.logins.watch(c)
 	return nil
 }
 
@@ -132,7 +127,7 @@ func (p *Pools) base() *pgx.ConnConfig {
 
 // SetLoginPause sets how long no login is attempted after the first refusal. It is for tests, and
 // called before there is any.
-func (p *Pools) SetLoginPause(d time.Duration) { p.refusals.first = d }
+func (p *Pools) SetLoginPause(d time.Duration) { p.logins.first = d }
 
 // Single returns the configuration of a connection that belongs to no pool.
 func (p *Pools) Single(ctx context.Context) (*pgx.ConnConfig, error) {

@@ -52,34 +52,32 @@ func (p *Pools) Reread(ctx context.Context) (*pgx.ConnConfig, error) {
 	return next, p.try(ctx, r, c, next)
 }
 
-// authenticate gives a configuration the credentials of now. It reports whether it has tried others
-// in vain.
-func (p *Pools) authenticate(ctx context.Context, c *pgx.ConnConfig) (tried bool) {
+// authenticate gives a configuration the credentials of now, once they have worked, and until then
+// those in use.
+func (p *Pools) authenticate(ctx context.Context, c *pgx.ConnConfig) {
 	r := p.rotation.Load()
 	if r == nil {
-		return false
+		return
 	}
 	r.adoptUsed(c)
 	limited, cancel := context.WithTimeout(ctx, c.ConnectTimeout)
 	defer cancel()
 	next, err := r.read(limited)
 	if err != nil || !leadSame(c, next) || haveSame(c, next) {
-		return false
+		return
 	}
 	select {
 	case r.turn <- struct{}{}:
 		defer func() { <-r.turn }()
 	case <-ctx.Done():
-		return false
+		return
 	}
-	if r.adoptUsed(c); haveSame(c, next) || p.refusals.admit(next) != nil {
-		return false // tried meanwhile
+	if r.adoptUsed(c); haveSame(c, next) || p.logins.admit(next) != nil {
+		return // tried meanwhile
 	}
-	if p.try(ctx, r, c, next) != nil {
-		return true
+	if p.try(ctx, r, c, next) == nil {
+		adopt(c, next)
 	}
-	adopt(c, next)
-	return false
 }
 
 // try connects to c's server with next's credentials. If that succeeds, they are in use.
@@ -87,11 +85,11 @@ func (p *Pools) try(ctx context.Context, r *rotation, c, next *pgx.ConnConfig) e
 	const what = "connect as the address says now"
 	candidate := c.Copy()
 	adopt(candidate, next)
-	p.refusals.watch(candidate, func() {})
+	p.logins.watch(candidate)
 	conn, err := pgx.ConnectConfig(ctx, candidate)
 	if err != nil {
 		if !isRefusal(err) {
-			p.refusals.again(candidate)
+			p.logins.again(candidate)
 		}
 		return Failure(ctx, what, Connecting, err)
 	}
@@ -104,7 +102,7 @@ func (p *Pools) try(ctx context.Context, r *rotation, c, next *pgx.ConnConfig) e
 	if next.User != c.User {
 		if err := r.check(limited, conn, c.User); err != nil {
 			// Whatever it is, it lasts until an operator acts.
-			p.refusals.refuse(candidate, err)
+			p.logins.refuse(candidate, err, p.logins.begin())
 			return err
 		}
 	}
