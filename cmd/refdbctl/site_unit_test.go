@@ -83,6 +83,41 @@ func TestTheUnitsKeepThePasswordOutOfTheEnvironmentAndTheServicesConfined(t *tes
 	}
 }
 
+// The check that a timer runs, in docs/OPERATIONS.md, gets the database's address as the daemon does.
+func TestTheDocumentedCheckKeepsThePasswordOutOfTheEnvironment(t *testing.T) {
+	t.Parallel()
+	docs, err := os.ReadFile("../../docs/OPERATIONS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := regexp.MustCompile("(?s)```ini\n# /etc/systemd/system/refdb-check.service.*?```").FindString(string(docs))
+	if !strings.Contains(shown, "\nUser=git\nStandardInput=file:/etc/refdb/database\n") || strings.Contains(shown, "Environment") {
+		t.Errorf("docs/OPERATIONS.md shows\n%s", shown)
+	}
+	command := regexp.MustCompile("(?m)^ExecStart=/usr/bin/refdbctl (site check --database-file - --textfile .*)$").FindStringSubmatch(shown)
+	if command == nil {
+		t.Fatalf("it does not read the address from standard input:\n%s", shown)
+	}
+	dir := t.TempDir()
+	w, metrics, address := newWorld(t), filepath.Join(dir, "refdb.prom"), filepath.Join(dir, "database")
+	args := strings.Fields(strings.Replace(command[1], "/var/lib/refdb-metrics/refdb.prom", metrics, 1))
+	program := w.program(t, append(args, "--config", siteConfig(t, dir, ""))...)
+	program.Env = without(program.Env, "REFDB_URL")
+	if err := os.WriteFile(address, []byte(w.URL()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stdin, err := os.Open(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	program.Stdin = stdin
+	out, _ := program.CombinedOutput() // that no daemon runs is a finding
+	if text, err := os.ReadFile(metrics); err != nil || !strings.Contains(string(text), "refdb_check_complete 1\n") {
+		t.Errorf("%v: %s\n%s", err, text, out)
+	}
+}
+
 func TestSystemdUnderstandsTheUnits(t *testing.T) {
 	t.Parallel()
 	analyze, err := exec.LookPath("systemd-analyze")
