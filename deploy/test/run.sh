@@ -114,6 +114,14 @@ says "site.config can't be read: mount the site's configuration there" "${run[@]
 says "/srv/git is not in a volume, and would be lost with the container: mount one, such as --volume eu:/srv" "${run[@]}" --volume "$config" "$site"
 says "/srv/git is not in a volume" "${run[@]}" --volume "$config" "$site" refdbctl site serve
 says "user 10001 can't write to /srv/git: make it the owner of the volume" "${run[@]}" --volume "$config" --volume "$tmp/roots:/srv" "$site"
+# podman makes a read-only container's /tmp and /run writable unless it is told otherwise. Docker does not.
+bare=(podman run --rm --no-healthcheck --read-only --read-only-tmpfs=false --volume "$config" --volume /srv)
+says "user 10001 can't write to /tmp: mount a writable directory there, such as --tmpfs /tmp" "${bare[@]}" "$site"
+for command in "" "refdbctl site serve"; do
+	# shellcheck disable=SC2086 # the words of a command
+	says "user 10001 can't write to /run/refdb: mount a writable directory there, such as --volume eu-sockets:/run/refdb" \
+		"${bare[@]}" --tmpfs /tmp "$site" $command
+done
 
 echo "== the commands of README.md and $document"
 down() {
