@@ -15,7 +15,7 @@ fail() {
 
 if [[ ${1-} != in ]]; then
 	[[ $EUID -eq 0 ]] || fail "run it as root"
-	for program in mmdebstrap unshare dpkg-deb git; do
+	for program in mmdebstrap unshare dpkg-deb bsdtar git; do
 		command -v "$program" >/dev/null || fail "$program is missing: make deps, as root on Debian"
 	done
 	compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || fail "PostgreSQL is missing: make deps, as root on Debian"
@@ -32,6 +32,8 @@ if [[ ${1-} != in ]]; then
 	mmdebstrap --quiet --variant=minbase --include=git,procps,sudo,systemd,ca-certificates bookworm "$work/root.tar" >"$work/mmdebstrap.log" 2>&1 &
 	root=$!
 	DIST=$work/dist ./scripts/packages.sh here >"$work/packages.log" 2>&1 || fail "the packages are not made: $(tail -n 20 "$work/packages.log")"
+	LC_ALL=C ./scripts/packages-contents.sh "$work/dist" | diff deploy/packages/contents.txt - ||
+		fail "the packages do not hold what deploy/packages/contents.txt says"
 	mkdir "$work/new" "$work/old"
 	cp "$work"/dist/*.deb "$work/new"
 
