@@ -8,8 +8,9 @@ cd "$(dirname "$0")/.."
 versions=("$@")
 if [[ $# -eq 0 ]]; then versions=(14 15 16 17 18); fi
 
-# These builds of PostgreSQL have no pg_dump, and that of another version does not dump a newer server. What these tests
-# restore, TestAMigrationUnderLoad… and test/sites check without it.
+# These builds of PostgreSQL have no pg_dump. The system's dumps a server of its own version or an older one. For newer ones
+# these tests are left out; what they restore, TestAMigrationUnderLoad… and test/sites check without it.
+system=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort --version-sort | tail -n 1)
 dumped='ARestore|ReportBefore|Recoveries|RecoveryOutwaits|PositionsAreRaised|PositionsThatWent|SiteAdmits|BeforeTheAdmission|OfWhichCluster'
 
 test() {
@@ -22,8 +23,15 @@ for version in "${versions[@]}"; do
 	bin=$(scripts/postgres.sh "$version")
 	echo "PostgreSQL $version: $("$bin/postgres" --version)"
 	export REFDB_TEST_POSTGRES_BIN=$bin
+	skip=()
+	if [[ -x $system/pg_dump ]] && (($(basename "$(dirname "$system")") >= version)); then
+		ln --symbolic --force "$system"/pg_{dump,restore} "$bin/"
+	else
+		echo "left out: tests that dump PostgreSQL $version, as the system has no pg_dump of that version"
+		skip=(-skip "$dumped")
+	fi
 	{
-		test -skip "$dumped" ./refdb/postgres &&
+		test "${skip[@]}" ./refdb/postgres &&
 			test -run '.*/postgres' ./migrations &&
 			test -run 'OfTwoSitesThatPushToARef|AcknowledgedValuesOfEachRef|DatabaseThatIsKilledAndComesBack|PlainRestartOfPostgreSQL' ./test/sites
 	} || { status=1 && failed+=("$version"); }
