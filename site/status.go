@@ -48,6 +48,11 @@ func (d *Daemon) status() client.Status {
 	} else {
 		s.DatabaseError = err.Error()
 	}
+	if d.o.Journal != nil {
+		if err := d.o.Journal.Failed(); err != nil {
+			s.StateError = err.Error()
+		}
+	}
 	if sites, known := d.witness.Unreachable(); known {
 		s.Unreachable = []client.UnreachableSite{}
 		for _, u := range sites {

@@ -50,6 +50,9 @@ type Status struct {
 	Readers []Reader `json:"readers"`
 	// MovesError is the reason why moves can't be listed; "" if they are.
 	MovesError string `json:"moves_error,omitempty"`
+	// StateError is the reason why the daemon can't write to its state, so that pushes are refused; "" if
+	// it can.
+	StateError string `json:"state_error,omitempty"`
 	// HooksError is the fault of the directory of the site's hooks; "" if there is none.
 	HooksError string `json:"hooks_error,omitempty"`
 	// RootGone reports whether site.root can't be read, or is empty although the daemon has
@@ -220,7 +223,7 @@ type Counters struct {
 
 // OK reports whether there is nothing for an operator to check.
 func (s Status) OK() bool {
-	return s.Presence && s.Database && len(s.Alarms()) == 0 &&
+	return s.Presence && s.Database && s.StateError == "" && len(s.Alarms()) == 0 &&
 		!slices.ContainsFunc(s.Behind, func(b Behind) bool { return b.Age > BehindPatience.Seconds() })
 }
 
@@ -253,6 +256,8 @@ func (s Status) Summary() string {
 		return "pushes are refused: " + wire.OneLine(s.PresenceError)
 	case !s.Database:
 		return "the database fails: " + wire.OneLine(s.DatabaseError)
+	case s.StateError != "":
+		return "pushes are refused: " + wire.OneLine(s.StateError)
 	}
 	return fmt.Sprintf("serving, %d pushes in progress, %d refs stuck", len(s.Pushes), len(s.Stuck))
 }

@@ -42,6 +42,7 @@ type Journal struct {
 	recent  []driver.Known // the newest changes, oldest first
 	noted   map[name]bool  // of recent
 	pending map[name]driver.Known
+	failed  error // of the last append; nil if it succeeded
 	settle  func(context.Context, []driver.Known) ([]driver.Known, bool, error)
 }
 
@@ -219,6 +220,14 @@ func (j *Journal) SetMarks(marks []driver.WitnessMark) error {
 	return durable.In(j.dir, "witnesses").Save(marks)
 }
 
+// Failed returns the error of the last attempt to write to the journal; nil if it succeeded. Until
+// then the site's pushes are refused.
+func (j *Journal) Failed() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.failed
+}
+
 // Close closes the file.
 func (j *Journal) Close() error {
 	j.mu.Lock()
@@ -324,7 +333,10 @@ func (j *Journal) append(lines []line) error {
 		err = errors.Join(err, j.close())
 	}
 	if err != nil {
-		return fmt.Errorf("writing the daemon's state: %w", err)
+		err = fmt.Errorf("writing the daemon's state: %w", err)
+	}
+	if j.failed = err; err != nil {
+		return err
 	}
 	for _, l := range lines {
 		j.remember(l)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"time"
 
@@ -83,8 +84,12 @@ func (s *Storage) Prepare(ctx context.Context, c *config.Config, o *Pushed, a An
 }
 
 // asUnavailable converts the error of a request that may be repeated, or is revoked first: an
-// unknown outcome counts as if the server was unreachable and had not accepted the request.
+// unknown outcome counts as if the server was unreachable and had not accepted the request. If it is
+// unknown because the journal can't be written, a repetition does not help.
 func asUnavailable(err error) error {
+	if file := (*fs.PathError)(nil); errors.As(err, &file) {
+		return fmt.Errorf("writing the daemon's state: %w", file)
+	}
 	if errors.Is(err, refdb.ErrOutcomeUnknown) && !errors.Is(err, refdb.ErrUnconfirmed) {
 		return fmt.Errorf("%w: %v", refdb.ErrUnavailable, err)
 	}

@@ -2,6 +2,8 @@ package refusal_test
 
 import (
 	"fmt"
+	"io/fs"
+	"syscall"
 	"testing"
 	"time"
 
@@ -71,5 +73,15 @@ func TestANameThatAnotherRefExcludesIsRefusedForGood(t *testing.T) {
 	}
 	if got := refusal.LinesOf(err); len(got) != 1 || got[0] != wire.Excluded("refs/heads/t/x", "refs/heads/t") {
 		t.Errorf("the pusher reads %q", got)
+	}
+}
+
+func TestAStateThatCanNotBeWrittenIsNotCalledAnOutageOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	for says, cause := range map[string]error{wire.StateFull: syscall.ENOSPC, wire.StateFailed: syscall.EROFS} {
+		err := refusal.DatabaseFailed(fmt.Errorf("%w: it was written, but %w", refdb.ErrOutcomeUnknown, &fs.PathError{Op: "write", Path: "/var/lib/refdb/journal/changes", Err: cause}))
+		if got := refusal.LinesOf(err); len(got) != 1 || got[0] != says || refusal.ReasonOf(err) != refusal.State {
+			t.Errorf("%v: the pusher reads %q, the reason is %s", cause, got, refusal.ReasonOf(err))
+		}
 	}
 }

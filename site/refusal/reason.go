@@ -24,6 +24,7 @@ const (
 	Starting      Reason = "starting"       // the daemon does not know yet what its predecessor left
 	Stopping      Reason = "stopping"       // the daemon ends
 	NotServing    Reason = "not_serving"    // the daemon does not hold its site's name
+	State         Reason = "state"          // the daemon can't write to its state
 	Unguardable   Reason = "unguardable"    // a symbolic ref, or a name that can't be stored
 	PeerRefs      Reason = "peer_refs"      // only a sync moves those
 	ReservedName  Reason = "reserved_name"  // it means something to git or to the site
@@ -39,7 +40,7 @@ const (
 
 // Reasons are all reasons.
 var Reasons = [...]Reason{
-	Behind, UnknownRef, Changed, Locked, Excluded, Held, Undecided, Database, Starting, Stopping, NotServing,
+	Behind, UnknownRef, Changed, Locked, Excluded, Held, Undecided, Database, Starting, Stopping, NotServing, State,
 	Unguardable, PeerRefs, ReservedName, Tracking, TooMany, NotConfigured, Pusher, Objects, Pruning, Exists, Other,
 }
 

@@ -46,9 +46,14 @@ func LinesOf(err error) Lines {
 	return Lines{wire.OneLine(err.Error())}
 }
 
-// DatabaseFailed returns what an error of the database means for a push.
+// DatabaseFailed returns what an error of the database, or of the journal of what it holds, means for
+// a push.
 func DatabaseFailed(err error) error {
-	switch {
+	switch file := (*fs.PathError)(nil); {
+	case errors.As(err, &file) && errors.Is(err, syscall.ENOSPC):
+		return Because(State, errors.New(wire.StateFull))
+	case errors.As(err, &file):
+		return Because(State, errors.New(wire.StateFailed))
 	case errors.Is(err, refdb.ErrLostChanges):
 		return Outage{wire.DatabaseLost}
 	case errors.Is(err, refdb.ErrNotAdmitted):

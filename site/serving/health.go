@@ -3,6 +3,7 @@ package serving
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"sync"
 	"time"
 
@@ -20,12 +21,13 @@ type health struct {
 	since time.Time // when the outage began; zero if there is none
 }
 
-// RecordHealth records how a request to the database ended. A refusal by the database is a success.
+// RecordHealth records how a request to the database ended. A refusal by the database is a success,
+// and a journal that can't be written is no failure of the database.
 // A failure begins an outage. A success does not end it: a server that is not admitted answers
 // requests that only read.
 func (s *State) RecordHealth(err error) {
-	switch {
-	case errors.Is(err, refdb.ErrLocked), errors.Is(err, refdb.ErrMismatch), errors.Is(err, refdb.ErrNameConflict), errors.Is(err, refdb.ErrLockLost),
+	switch file := (*fs.PathError)(nil); {
+	case errors.As(err, &file), errors.Is(err, refdb.ErrLocked), errors.Is(err, refdb.ErrMismatch), errors.Is(err, refdb.ErrNameConflict), errors.Is(err, refdb.ErrLockLost),
 		errors.Is(err, refdb.ErrInvalid), errors.Is(err, refdb.ErrTooMany):
 		err = nil
 	}

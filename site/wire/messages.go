@@ -96,6 +96,8 @@ const (
 	DaemonWaiting           = "the site daemon is waiting for the global ref database: nothing was changed, try again later"
 	DaemonStopping          = "the site daemon is stopping: nothing was changed, retry in a few seconds"
 	DaemonNotServing        = "this site does not accept pushes now: nothing was changed; ask the administrator to run `refdbctl site status`"
+	StateFull               = "the disk of the site daemon's state is full: nothing was changed, try again later; ask the administrator to run `refdbctl site status`"
+	StateFailed             = "the site daemon can't write to its state: nothing was changed, try again later; ask the administrator to run `refdbctl site status`"
 	TooManyFiles            = "the site daemon has too many files open: nothing was changed, try again later; ask the administrator to raise LimitNOFILE of refdb-site"
 	DatabaseSlow            = "the global ref database did not answer in time: nothing was changed, try again later"
 	DatabaseDown            = "the global ref database does not answer: nothing was changed, try again later; ask the administrator to run `refdbctl site status`"

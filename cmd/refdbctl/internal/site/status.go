@@ -96,6 +96,9 @@ func printStatus(w io.Writer, s client.Status) error {
 	for _, r := range s.Readers {
 		lines = append(lines, [2]string{"reader", readerLine(r)})
 	}
+	if s.StateError != "" {
+		lines = append(lines, [2]string{"state", "pushes are refused: " + s.StateError + ": check the disk of site.state"})
+	}
 	if s.HooksError != "" {
 		lines = append(lines, [2]string{"hooks", "damaged: pushes are refused, or not guarded: " + s.HooksError + ": run refdbctl site check --repair"})
 	}
