@@ -10,6 +10,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
@@ -22,13 +23,17 @@ type health struct {
 }
 
 // RecordHealth records how a request to the database ended. A refusal by the database is a success,
-// and a journal that can't be written is no failure of the database.
+// and a journal that can't be written is no failure of the database. A request that its client
+// abandoned says nothing about the database.
+//
 // A failure begins an outage. A success does not end it: a server that is not admitted answers
 // requests that only read.
 func (s *State) RecordHealth(err error) {
 	switch file := (*fs.PathError)(nil); {
+	case errors.Is(err, context.Canceled):
+		return
 	case errors.As(err, &file), errors.Is(err, refdb.ErrLocked), errors.Is(err, refdb.ErrMismatch), errors.Is(err, refdb.ErrNameConflict), errors.Is(err, refdb.ErrLockLost),
-		errors.Is(err, refdb.ErrInvalid), errors.Is(err, refdb.ErrTooMany):
+		errors.Is(err, refdb.ErrInvalid), errors.Is(err, refdb.ErrTooMany), errors.Is(err, driver.ErrNoPack):
 		err = nil
 	}
 	if err != nil {

@@ -3,13 +3,17 @@ package serving_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/presence"
@@ -148,9 +152,15 @@ func TestARefusalByTheDatabaseIsAnAnswer(t *testing.T) {
 	if err := s.Health(); err == nil || !strings.Contains(err.Error(), "not answered yet") {
 		t.Errorf("at the start: %v", err)
 	}
-	s.RecordHealth(refdb.ErrLocked)
+	for _, refused := range []error{refdb.ErrLocked, driver.ErrNoPack, &fs.PathError{Op: "write", Path: "journal", Err: syscall.ENOSPC}} {
+		s.RecordHealth(refused)
+		if err := s.Health(); err != nil || s.Counts.Status().Failures != 0 {
+			t.Errorf("after %v: %v; %d failures", refused, err, s.Counts.Status().Failures)
+		}
+	}
+	s.RecordHealth(fmt.Errorf("%w: %w", refdb.ErrUnavailable, context.Canceled))
 	if err := s.Health(); err != nil || s.Counts.Status().Failures != 0 {
-		t.Errorf("after a refusal: %v; %d failures", err, s.Counts.Status().Failures)
+		t.Errorf("after a client left: %v; %d failures", err, s.Counts.Status().Failures)
 	}
 	s.RecordHealth(refdb.ErrUnavailable)
 	if err := s.Health(); !errors.Is(err, refdb.ErrUnavailable) || s.Counts.Status().Failures != 1 {
