@@ -2,7 +2,6 @@ package driver
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 )
@@ -114,16 +113,34 @@ func (a Admission) May(witness string) bool {
 
 // Err returns nil if the database may be written, else what is in the way.
 func (a Admission) Err() error {
-	switch waiting := a.Waiting(); {
+	switch {
 	case a.Admitted:
 		return nil
 	case a.Halted:
 		return ErrLostChanges
-	case len(waiting) > 0:
-		return fmt.Errorf("%w; %s; see `refdbctl recover --status`", ErrNotAdmitted, Enumerate("waiting for the site daemons of", waiting))
 	}
-	return fmt.Errorf("%w; see `refdbctl recover --status`", ErrNotAdmitted)
+	return &NotAdmittedError{slices.DeleteFunc(slices.Clone(a.Witnesses), func(w Witness) bool { return !w.Awaited(a.Server) })}
 }
+
+// A NotAdmittedError says which witnesses a server waits for before it is admitted. It wraps
+// [ErrNotAdmitted].
+type NotAdmittedError struct {
+	Awaited []Witness
+}
+
+func (e *NotAdmittedError) Error() string {
+	text := ErrNotAdmitted.Error()
+	if len(e.Awaited) > 0 {
+		var names []string
+		for _, w := range e.Awaited {
+			names = append(names, w.Name)
+		}
+		text += "; " + Enumerate("waiting for the site daemons of", names)
+	}
+	return text + "; see `refdbctl recover --status`"
+}
+
+func (e *NotAdmittedError) Unwrap() error { return ErrNotAdmitted }
 
 // A Fate is what became of a lost change.
 type Fate string

@@ -3,6 +3,7 @@ package refusal_test
 import (
 	"fmt"
 	"io/fs"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -82,6 +83,23 @@ func TestAStateThatCanNotBeWrittenIsNotCalledAnOutageOfTheDatabase(t *testing.T)
 		err := refusal.DatabaseFailed(fmt.Errorf("%w: it was written, but %w", refdb.ErrOutcomeUnknown, &fs.PathError{Op: "write", Path: "/var/lib/refdb/journal/changes", Err: cause}))
 		if got := refusal.LinesOf(err); len(got) != 1 || got[0] != says || refusal.ReasonOf(err) != refusal.State {
 			t.Errorf("%v: the pusher reads %q, the reason is %s", cause, got, refusal.ReasonOf(err))
+		}
+	}
+}
+
+func TestAPusherReadsWhichSitesADatabaseWaitsFor(t *testing.T) {
+	t.Parallel()
+	seen := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	a := driver.Admission{Server: "new", Witnesses: []driver.Witness{
+		{Name: "eu", Server: "new", Seen: seen}, {Name: "gone", Without: true}, {Name: "us", Server: "old", Seen: seen}, {Name: "za", Server: "old", Seen: seen.Add(time.Second)},
+	}}
+	for says, err := range map[string]error{
+		": waiting for us (last seen 2026-01-02 03:04:05 UTC), za (last seen 2026-01-02 03:04:06 UTC): nothing was changed": a.Err(),
+		wire.DatabaseNotCompared + ": nothing was changed":                                                                  refdb.ErrNotAdmitted,
+	} {
+		got := refusal.LinesOf(refusal.DatabaseFailed(fmt.Errorf("preparing: %w", err)))
+		if len(got) != 1 || !strings.HasPrefix(got[0], wire.DatabaseNotCompared) || !strings.Contains(got[0], says) || !refusal.Passes(refusal.DatabaseFailed(err)) {
+			t.Errorf("%v: the pusher reads %q", err, got)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -57,7 +58,13 @@ func DatabaseFailed(err error) error {
 	case errors.Is(err, refdb.ErrLostChanges):
 		return Outage{wire.DatabaseLost}
 	case errors.Is(err, refdb.ErrNotAdmitted):
-		return Outage{wire.DatabaseNotCompared}
+		var awaited []wire.AwaitedSite
+		if known := (*driver.NotAdmittedError)(nil); errors.As(err, &known) {
+			for _, w := range known.Awaited {
+				awaited = append(awaited, wire.AwaitedSite{Name: w.Name, Seen: w.Seen})
+			}
+		}
+		return Outage{wire.NotCompared(awaited)}
 	case errors.Is(err, context.DeadlineExceeded):
 		return Outage{wire.DatabaseSlow}
 	case errors.Is(err, refdb.ErrInvalid), errors.Is(err, refdb.ErrSchema):

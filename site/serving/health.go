@@ -42,10 +42,20 @@ func (s *State) RecordHealth(err error) {
 	h := &s.health
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.err = err
+	h.err = h.explain(err)
 	if err != nil {
 		h.begin()
 	}
+}
+
+// explain returns the error of the latest comparison in place of one that says no more than that
+// the server is not admitted. h.mu is held.
+func (h *health) explain(err error) error {
+	known := (*driver.NotAdmittedError)(nil)
+	if errors.Is(err, refdb.ErrNotAdmitted) && !errors.As(err, &known) && errors.As(h.err, &known) {
+		return h.err
+	}
+	return err
 }
 
 // begin begins an outage, unless there is one. h.mu is held.
@@ -111,13 +121,15 @@ func (s *State) Retry(ctx context.Context, c *config.Config, request func(contex
 		}
 		away := errors.Is(err, refdb.ErrUnavailable) && s.outage() < s.Outage
 		compared := errors.Is(err, refdb.ErrNotAdmitted) && s.outage() < max(c.Timeout, c.DatabaseWait)
-		if !away && !compared {
-			return err
+		if away || compared {
+			select {
+			case <-time.After(pause.NextBackOff()):
+				continue
+			case <-ctx.Done():
+			}
 		}
-		select {
-		case <-time.After(pause.NextBackOff()):
-		case <-ctx.Done():
-			return err
-		}
+		s.health.mu.Lock()
+		defer s.health.mu.Unlock()
+		return s.health.explain(err)
 	}
 }

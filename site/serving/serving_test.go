@@ -147,6 +147,17 @@ func TestOnlyWhatPushesNeedEndsAnOutage(t *testing.T) {
 	})
 }
 
+// A driver says only that its server is not admitted; the comparison knows for whom it waits.
+func TestARefusedRequestSaysWhatTheLatestComparisonKnows(t *testing.T) {
+	s := newState(t)
+	known := &driver.NotAdmittedError{Awaited: []driver.Witness{{Name: "us"}}}
+	s.RecordHealth(known)
+	err := s.Retry(t.Context(), &config.Config{Timeout: time.Nanosecond}, func(context.Context) error { return refdb.ErrNotAdmitted })
+	if !errors.Is(err, known) || !errors.Is(s.Health(), known) {
+		t.Errorf("%v; health: %v", err, s.Health())
+	}
+}
+
 func TestARefusalByTheDatabaseIsAnAnswer(t *testing.T) {
 	s := newState(t)
 	if err := s.Health(); err == nil || !strings.Contains(err.Error(), "not answered yet") {

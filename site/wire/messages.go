@@ -102,7 +102,7 @@ const (
 	DatabaseSlow            = "the global ref database did not answer in time: nothing was changed, try again later"
 	DatabaseDown            = "the global ref database does not answer: nothing was changed, try again later; ask the administrator to run `refdbctl site status`"
 	DatabaseLost            = "the database has lost acknowledged changes: nothing was changed, try again later; ask the administrator to run `refdbctl recover`"
-	DatabaseNotCompared     = "the global ref database's server was replaced, and not all sites have compared it yet: nothing was changed, retry in a few seconds; if this persists, ask the administrator to run `refdbctl recover --status`"
+	DatabaseNotCompared     = "the global ref database's server was restarted or replaced, and not all sites have compared it yet"
 	AnotherPIDNamespace     = "the hook and the site daemon run in different PID namespaces, and the daemon can't see the hook's: " + shareNamespace
 	ProcOfAnotherNamespace  = "the /proc that the hook sees is not that of its PID namespace: mount it (unshare --mount-proc)"
 	GuardInAnotherNamespace = "the guard and the site daemon run in different PID namespaces, so the daemon can't see when the guard ends: " + shareNamespace
@@ -123,6 +123,22 @@ const (
 	refsInOnePush           = " refs in one push: the rest are refused, push them again"
 	refsInOneTransaction    = " refs in one transaction: nothing was changed, push fewer at a time"
 )
+
+// An AwaitedSite has not compared the database's server yet.
+type AwaitedSite struct {
+	Name string
+	Seen time.Time // when it last reported
+}
+
+// NotCompared says for which sites the database waits before it is written, if that is known.
+func NotCompared(awaited []AwaitedSite) string {
+	text, separator := DatabaseNotCompared, ": waiting for "
+	for _, a := range awaited {
+		text += separator + a.Name + " (last seen " + a.Seen.UTC().Format(time.DateTime) + " UTC)"
+		separator = ", "
+	}
+	return text + ": nothing was changed, retry in a few seconds; if this persists, ask the administrator to start the site daemons there, or to run `refdbctl recover --status`"
+}
 
 // AnotherUser means that the daemon serves another user than the pusher's.
 func AnotherUser(daemon, pusher int) string {
