@@ -1,18 +1,14 @@
 package site_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
@@ -282,136 +278,6 @@ func TestADecisionMadeInTheSitesAbsence(t *testing.T) {
 			}
 		})
 	}
-}
-
-// failing is a driver whose requests fail while it is down.
-type failing struct {
-	refdb.Driver
-	down func() bool
-	// deaf: requests are carried out, and their replies lost.
-	deaf atomic.Bool
-	// stubborn: nothing is taken back.
-	stubborn atomic.Bool
-	// slow: an announcement is on its way while it is deaf, and kept in late.
-	slow bool
-	late atomic.Pointer[driver.PrepareRequest]
-	// asked counts the requests that pushes make, by their kinds.
-	asked asked
-}
-
-type asked struct{ states, prepared, finished, listed atomic.Int64 }
-
-func (a *asked) String() string {
-	return fmt.Sprintf("%d states, %d prepared, %d finished, %d listed", a.states.Load(), a.prepared.Load(), a.finished.Load(), a.listed.Load())
-}
-
-// lost loses the reply of a request that was carried out.
-func (f *failing) lost(err error) error {
-	if err == nil && f.deaf.Load() {
-		return fmt.Errorf("%w: unplugged", refdb.ErrOutcomeUnknown)
-	}
-	return err
-}
-
-func (f *failing) err() error {
-	if f.down() {
-		return errors.Join(refdb.ErrUnavailable, errors.New("unplugged"))
-	}
-	return nil
-}
-
-func (f *failing) Prepare(ctx context.Context, r driver.PrepareRequest) (driver.Prepared, error) {
-	if err := f.err(); err != nil {
-		return driver.Prepared{}, err
-	}
-	if f.slow && f.deaf.Load() {
-		f.late.Store(&r)
-		return driver.Prepared{}, f.lost(nil)
-	}
-	f.asked.prepared.Add(1)
-	p, err := f.Driver.Prepare(ctx, r)
-	return p, f.lost(err)
-}
-
-func (f *failing) Finish(ctx context.Context, r driver.FinishRequest) error {
-	if err := f.err(); err != nil {
-		return err
-	}
-	f.asked.finished.Add(1)
-	return f.lost(f.Driver.Finish(ctx, r))
-}
-
-func (f *failing) Update(ctx context.Context, r driver.UpdateRequest) error {
-	if err := f.err(); err != nil {
-		return err
-	}
-	return f.Driver.Update(ctx, r)
-}
-
-func (f *failing) Acquire(ctx context.Context, r driver.AcquireRequest) (driver.Acquired, error) {
-	if err := f.err(); err != nil {
-		return driver.Acquired{}, err
-	}
-	return f.Driver.Acquire(ctx, r)
-}
-
-func (f *failing) Beat(ctx context.Context, locks []driver.LockID) ([]driver.BeatResult, error) {
-	if err := f.err(); err != nil {
-		return nil, err
-	}
-	return f.Driver.Beat(ctx, locks)
-}
-
-func (f *failing) Release(ctx context.Context, r driver.ReleaseRequest) (driver.Released, error) {
-	if err := f.err(); err != nil {
-		return driver.Released{}, err
-	}
-	released, err := f.Driver.Release(ctx, r)
-	return released, f.lost(err)
-}
-
-func (f *failing) Locks(ctx context.Context, q driver.LockQuery) (driver.LockPage, error) {
-	if err := f.err(); err != nil {
-		return driver.LockPage{}, err
-	}
-	return f.Driver.Locks(ctx, q)
-}
-
-func (f *failing) Projects(ctx context.Context, q driver.ProjectQuery) ([]driver.Project, error) {
-	if err := f.err(); err != nil {
-		return nil, err
-	}
-	return f.Driver.Projects(ctx, q)
-}
-
-func (f *failing) Intents(ctx context.Context, q driver.IntentQuery) (driver.IntentPage, error) {
-	if err := f.err(); err != nil {
-		return driver.IntentPage{}, err
-	}
-	return f.Driver.Intents(ctx, q)
-}
-
-func (f *failing) Revoke(ctx context.Context, r driver.PrepareRequest) error {
-	if err := f.err(); err != nil {
-		return err
-	}
-	if f.stubborn.Load() {
-		return fmt.Errorf("%w: unplugged", refdb.ErrUnavailable)
-	}
-	return f.Driver.Revoke(ctx, r)
-}
-
-func (f *failing) List(ctx context.Context, q driver.RefQuery) (driver.RefPage, error) {
-	f.asked.listed.Add(1)
-	return f.Driver.List(ctx, q)
-}
-
-func (f *failing) States(ctx context.Context, project string, refs []string) ([]driver.State, error) {
-	f.asked.states.Add(1)
-	if err := f.err(); err != nil {
-		return nil, err
-	}
-	return f.Driver.States(ctx, project, refs)
 }
 
 // What a daemon has found in the database it does not take for what git

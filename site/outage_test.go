@@ -14,6 +14,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site"
+	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
@@ -22,14 +23,14 @@ import (
 // unplug puts a switch between the daemon and its database.
 func (g *guard) unplug() *atomic.Bool {
 	down := &atomic.Bool{}
-	g.driver = func(d refdb.Driver) refdb.Driver { return &failing{Driver: d, down: down.Load} }
+	g.driver = func(d refdb.Driver) refdb.Driver { return &failing{driver: d, down: down.Load} }
 	return down
 }
 
 // listen puts a driver that may turn deaf between the daemon and its database.
 func (g *guard) listen() *failing {
 	f := &failing{down: func() bool { return false }}
-	g.driver = func(d refdb.Driver) refdb.Driver { f.Driver = d; return f }
+	g.driver = func(d refdb.Driver) refdb.Driver { f.driver = d; return f }
 	return f
 }
 
@@ -73,7 +74,7 @@ func testLostAnnouncement(t *testing.T, slow bool) {
 	})
 	g.has("refs/heads/x", a, a)
 	if slow {
-		if _, err := driver.Driver.Prepare(t.Context(), *driver.late.Load()); err == nil || g.intents() != 0 {
+		if _, err := driver.driver.Prepare(t.Context(), *driver.late.Load()); err == nil || g.intents() != 0 {
 			t.Errorf("it came late, and was let in: %v", err)
 		}
 	}
@@ -148,9 +149,10 @@ func TestADatabaseThatIsDown(t *testing.T) {
 	if got := g.local("refs/heads/x"); got != b {
 		t.Errorf("refs/heads/x is %q here, want %q", got, b)
 	}
-	sitetest.Eventually(t, "the outage is seen", func() bool { return !g.status().Database })
-	if s := g.status(); s.OK() || !strings.Contains(s.DatabaseError, "unplugged") {
-		t.Errorf("status %+v", s)
+	var seen client.Status
+	sitetest.Eventually(t, "the outage is seen", func() bool { seen = g.status(); return !seen.Database })
+	if seen.OK() || !strings.Contains(seen.DatabaseError, "unplugged") {
+		t.Errorf("status %+v", seen)
 	}
 	down.Store(false)
 	g.resolved()
@@ -488,7 +490,7 @@ func TestAPushWhoseAnnouncementLostItsReplyOutwaitsARestart(t *testing.T) {
 				t.Errorf("%d intents are left", n)
 			}
 			if late {
-				if _, err := driver.Driver.Prepare(t.Context(), *driver.late.Load()); err == nil || g.intents() != 0 {
+				if _, err := driver.driver.Prepare(t.Context(), *driver.late.Load()); err == nil || g.intents() != 0 {
 					t.Errorf("it came late, and was let in: %v", err)
 				}
 			}

@@ -159,7 +159,7 @@ func TestAPrepareOfASessionWithoutAnAnswer(t *testing.T) {
 				return j.answer(j.announce(line(x, a, b))) != (refusedAs{"retry", "locked"})
 			})
 			if late {
-				if _, err := lossy.Driver.Prepare(t.Context(), *lossy.late.Load()); err == nil {
+				if _, err := lossy.driver.Prepare(t.Context(), *lossy.late.Load()); err == nil {
 					t.Error("a revoked request was carried out")
 				}
 			}
