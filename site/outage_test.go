@@ -163,6 +163,24 @@ func TestADatabaseThatIsDown(t *testing.T) {
 	g.has("refs/heads/z", a, a)
 }
 
+// A daemon that nobody pushes to sees an outage, too, and its end.
+func TestAnIdleDaemonSeesThatItsDatabaseIsDown(t *testing.T) {
+	t.Parallel()
+	g := idleGuard(t, local.SQLite(t), "eu-1")
+	down := g.unplug()
+	g.start()
+	sitetest.Eventually(t, "the daemon serves", func() bool { return g.status().OK() })
+	down.Store(true)
+	g.reload() // it looks at the database at once
+	var seen client.Status
+	sitetest.Eventually(t, "the outage is seen", func() bool { seen = g.status(); return !seen.Database })
+	if seen.OK() || !strings.Contains(seen.DatabaseError, "unplugged") {
+		t.Errorf("status %+v", seen)
+	}
+	down.Store(false)
+	sitetest.Eventually(t, "the daemon serves again", func() bool { return g.status().OK() })
+}
+
 // shortLease is that of a daemon that is to lose its lock on the site's name. On a busy machine it may do so at any time.
 const shortLease = time.Second
 

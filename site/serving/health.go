@@ -88,6 +88,13 @@ func (s *State) Health() error {
 	return s.health.err
 }
 
+// InOutage reports whether the database did not do what pushes need when it was last asked for that.
+func (s *State) InOutage() bool {
+	s.health.mu.Lock()
+	defer s.health.mu.Unlock()
+	return !s.health.since.IsZero()
+}
+
 // outage returns for how long the database has not done what pushes need; 0 if it does.
 func (s *State) outage() time.Duration {
 	h := &s.health

@@ -24,8 +24,11 @@ const (
 	// compareEvery is how often the daemon compares although the server is the same: that finds a
 	// dump that was restored into it.
 	compareEvery = time.Minute
-	// compareAgain takes the place of compareEvery while the database may not be written.
+	// compareAgain takes the place of compareEvery while the database may not be written, and until an
+	// outage is over.
 	compareAgain = time.Second
+	// admissionLimit is how long the database may take to say which server is admitted.
+	admissionLimit = 10 * time.Second
 )
 
 // A Witness compares the database with the journal of what this site knows it to hold.
@@ -109,11 +112,15 @@ func (w *Witness) Leave() {
 
 // MayAct returns nil if this site has compared the admitted server. Otherwise it compares now, and returns an
 // error if that does not help: then the site must neither move refs nor end intents by what the server has.
+// MayAct records a failure of the database, which an idle daemon notices by nothing else.
 func (w *Witness) MayAct(ctx context.Context) error {
 	if w.Journal == nil {
 		return nil
 	}
-	a, err := w.DB.Recovery().Admission(ctx)
+	a, err := w.admission(ctx)
+	if err != nil && ctx.Err() == nil {
+		w.State.RecordHealth(err)
+	}
 	if err != nil || a.May(w.State.Config().Site) {
 		return err
 	}
@@ -123,14 +130,27 @@ func (w *Witness) MayAct(ctx context.Context) error {
 	return err
 }
 
-// KeepComparing compares until ctx ends.
+// admission returns which server is admitted.
+func (w *Witness) admission(ctx context.Context) (driver.Admission, error) {
+	ctx, cancel := context.WithTimeout(ctx, admissionLimit)
+	defer cancel()
+	return w.DB.Recovery().Admission(ctx)
+}
+
+// KeepComparing compares until ctx ends. If there is an outage, it compares until that is over: no push
+// may come that would end it.
 func (w *Witness) KeepComparing(ctx context.Context) {
 	halted := false
+	compared := time.Now()
 	for wait := compareAgain; ; {
 		select {
-		case <-time.After(wait):
+		case <-time.After(compareAgain):
 		case <-ctx.Done():
 			return
+		}
+		ends := w.State.InOutage() && w.State.Presence.Lost() == nil
+		if time.Since(compared) < wait && !ends {
+			continue
 		}
 		a, err := w.compare(ctx)
 		if err != nil || w.findUnreachable(ctx, a) != nil {
@@ -138,7 +158,7 @@ func (w *Witness) KeepComparing(ctx context.Context) {
 		}
 		was := halted
 		halted = errors.Is(err, refdb.ErrLostChanges)
-		wait = compareEvery
+		compared, wait = time.Now(), compareEvery
 		if err != nil {
 			wait = compareAgain
 		} else if was || w.State.Presence.Lost() != nil {
