@@ -2,11 +2,14 @@ package site_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/site/client"
@@ -15,42 +18,67 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/mover"
 )
 
-// A stall stops git in the middle of each move of a ref, while it has the ref's lock file: git opens
-// the ref's reflog, which is a FIFO.
+// A stall stops git in the middle of each move of a ref, while it has the ref's lock file and has
+// compared the ref's old value: git writes to the ref's reflog, which is a FIFO that is full.
 type stall struct {
 	g         *guard
 	ref, fifo string
+	reader    int // of the FIFO
 }
 
 func (g *guard) stall(ref string) *stall {
 	g.tb.Helper()
-	s := &stall{g, ref, filepath.Join(g.repo, "logs", ref)}
+	s := &stall{g: g, ref: ref, fifo: filepath.Join(g.repo, "logs", ref)}
 	err := os.MkdirAll(filepath.Dir(s.fifo), 0o755)
 	if err == nil {
 		err = syscall.Mkfifo(s.fifo, 0o644)
 	}
+	if err == nil {
+		s.reader, err = syscall.Open(s.fifo, syscall.O_RDONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
+	}
 	if err != nil {
 		g.tb.Fatal(err)
+	}
+	g.tb.Cleanup(func() { syscall.Close(s.reader) })
+	writer, err := syscall.Open(s.fifo, syscall.O_WRONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		g.tb.Fatal(err)
+	}
+	defer syscall.Close(writer)
+	for size := 4096; size > 0; size /= 4096 {
+		for err = nil; err == nil; {
+			_, err = syscall.Write(writer, make([]byte, size))
+		}
+		if !errors.Is(err, syscall.EAGAIN) {
+			g.tb.Fatal(err)
+		}
 	}
 	return s
 }
 
-// waits waits until a git is stopped.
+// waits waits until a git is stopped. That its lock file is there is not enough: it may not have
+// compared the old value yet.
 func (s *stall) waits() {
 	s.g.tb.Helper()
-	sitetest.Eventually(s.g.tb, "git moves "+s.ref, func() bool { return there(filepath.Join(s.g.repo, s.ref+".lock")) })
+	sitetest.Eventually(s.g.tb, "git moves "+s.ref, func() bool {
+		state := []unix.PollFd{{Fd: int32(s.reader), Events: unix.POLLIN}}
+		if _, err := unix.Poll(state, 0); err != nil && !errors.Is(err, unix.EINTR) {
+			s.g.tb.Fatal(err)
+		}
+		return state[0].Revents&unix.POLLIN != 0 && state[0].Revents&unix.POLLHUP == 0 // a writer has it open
+	})
 }
 
 // end makes git continue, and stops no other.
 func (s *stall) end() {
 	s.g.tb.Helper()
-	f, err := os.OpenFile(s.fifo, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		s.g.tb.Fatal(err)
-	}
-	s.g.tb.Cleanup(func() { f.Close() }) // git writes to it
 	if err := os.Remove(s.fifo); err != nil {
 		s.g.tb.Fatal(err)
+	}
+	for buffer := make([]byte, 1<<16); ; {
+		if n, err := syscall.Read(s.reader, buffer); n <= 0 && !errors.Is(err, syscall.EINTR) {
+			return // until the test ends, git can write to it
+		}
 	}
 }
 
