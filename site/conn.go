@@ -71,6 +71,9 @@ func (d *Daemon) serve(ctx context.Context, conn *net.UnixConn, free func()) {
 		return
 	}
 	response := d.respond(ctx, conn, r, peer, err)
+	if ctx.Err() != nil && !response.OK { // perhaps for this reason alone: the next daemon answers
+		response = wire.Response{Lines: refusal.LinesOf(refusal.Stops())}
+	}
 	conn.SetWriteDeadline(time.Now().Add(d.hooks.Limits.Answer))
 	if err := response.Write(conn); err != nil {
 		// The hook is gone. A hook without an answer vetoes.

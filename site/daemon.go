@@ -180,8 +180,8 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 	return d
 }
 
-// Run serves until ctx ends. Then it refuses new pushes, waits for those that are prepared, for at
-// most StopTimeout, and returns nil. It may be called once.
+// Run serves until ctx ends. Then it leaves new pushes to the next daemon, waits for those that are
+// prepared, for at most StopTimeout, and returns nil. It may be called once.
 //
 // It returns an error if it can't start: another daemon runs with this state directory, socket or
 // site name, or has served the site since this state directory did, or the directory was copied or
@@ -235,7 +235,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	}
 	defer socket.Unbind(listener, c.Socket, made)
 
-	l := &launch{config: c, listener: listener, connections: newConnections()}
+	l := &launch{config: c, listener: listener, connections: newConnections(), closed: make(chan struct{})}
 	if booted {
 		l.boot = &machine
 	}
@@ -265,42 +265,53 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.o.Logger.InfoContext(ctx, "serving", "version", d.o.Version, "presence", d.state.Presence.Lost() == nil)
 
 	<-ctx.Done()
-	d.stop(l.connections, d.state.Config().StopTimeout)
-	listener.Close()
+	d.stop(l, d.state.Config().StopTimeout)
 	cancel()
 	d.state.Tasks.Wait()
 	return nil
 }
 
-// stop waits until the announced moves have ended.
-func (d *Daemon) stop(connections connections, limit time.Duration) {
+// stop waits until the announced moves have ended, and closes the listener.
+func (d *Daemon) stop(l *launch, limit time.Duration) {
 	d.state.Stop()
 	d.endUpkeep()
 	systemd.Stopping()
 	left := func() int { return d.moving.Count() + d.guards.Open() }
 	d.o.Logger.Info("stopping", "pushes", left())
-	deadline := time.NewTimer(limit)
-	defer deadline.Stop()
+	deadline, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
-	for {
-		left := left()
-		if d.moving.Count()+d.guards.Pending() == 0 && connections.idle() && !d.state.Reconcile.Outstanding() {
-			if left > 0 {
-				d.stoppedWith(left) // of guards without a session: they can't report
-				return
+	await := func(ok func() bool) bool {
+		for !ok() {
+			select {
+			case <-poll.C:
+			case <-deadline.Done():
+				return false
 			}
-			d.state.Presence.End()
-			d.witness.Leave()
-			return
 		}
+		return true
+	}
+	settled := func() bool {
+		return d.moving.Count()+d.guards.Pending() == 0 && l.connections.idle() && !d.state.Reconcile.Outstanding()
+	}
+	await(settled)
+	l.listener.Close()
+	closed := func() bool {
 		select {
-		case <-poll.C:
-		case <-deadline.C:
-			d.stoppedWith(left)
-			return
+		case <-l.closed:
+			return true
+		default:
+			return false
 		}
 	}
+	// Until then hooks could connect, and have moves announced. Their next hooks ask the next daemon.
+	if await(closed) && await(l.connections.idle) && settled() && left() == 0 {
+		d.state.Presence.End()
+		d.witness.Leave()
+		return
+	}
+	d.stoppedWith(left()) // also of guards without a session: they can't report
 }
 
 // stoppedWith is called when the daemon stops while pushes are in progress. It does not release the

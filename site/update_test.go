@@ -53,6 +53,45 @@ func (c *clone) push(args ...string) (string, bool) {
 	return string(out), err == nil
 }
 
+// A startedPush is a push under way.
+type startedPush struct {
+	tb   testing.TB
+	out  sitetest.Buffer
+	done chan error
+}
+
+// start is push, which it does not wait for.
+func (c *clone) start(args ...string) *startedPush {
+	c.tb.Helper()
+	cmd := exec.Command("git", append([]string{"--git-dir=" + c.dir, "push", "file://" + c.g.repo}, args...)...)
+	p := &startedPush{tb: c.tb, done: make(chan error, 1)}
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), c.env...), &p.out, &p.out
+	if err := cmd.Start(); err != nil {
+		c.tb.Fatal(err)
+	}
+	go func() { p.done <- cmd.Wait() }()
+	return p
+}
+
+// said reports whether git, or a hook, has said the text. A push that has ended fails the test unless it has.
+func (p *startedPush) said(text string) bool {
+	p.tb.Helper()
+	if strings.Contains(p.out.String(), text) {
+		return true
+	}
+	if len(p.done) > 0 {
+		p.tb.Fatalf("the push ended: %s", p.out.String())
+	}
+	return false
+}
+
+func (p *startedPush) succeeds() {
+	p.tb.Helper()
+	if err := <-p.done; err != nil {
+		p.tb.Errorf("the push: %v: %s", err, p.out.String())
+	}
+}
+
 func TestAPushReadsPerRefWhyItIsRefused(t *testing.T) {
 	t.Parallel()
 	shared := local.SQLite(t)
@@ -189,19 +228,18 @@ func TestAPushWhoseProcessEndsStopsWaiting(t *testing.T) {
 	s.close()
 }
 
+// A push that waits for a ref goes on to wait at the next daemon.
 func TestAStoppingDaemonEndsWaits(t *testing.T) {
 	t.Parallel()
 	east, asked, s := besideAPush(t)
-	pushed := make(chan string, 1)
-	client := east.client()
-	go func() {
-		said, _ := client.push("c1:refs/heads/x")
-		pushed <- said
-	}()
+	p := east.client().start("c1:refs/heads/x")
 	sitetest.Eventually(t, "it waits", func() bool { return asked.states.Load() >= 2 })
 	east.halt()
-	sitetest.Contains(t, <-pushed, wire.DaemonStopping)
+	sitetest.Eventually(t, "it waits for the next daemon", func() bool { return p.said(wire.DaemonRestarts) })
+	east.start()
 	s.must("abort")
+	p.succeeds()
+	east.has("refs/heads/x", east.commit[1], east.commit[1])
 	s.close()
 }
 

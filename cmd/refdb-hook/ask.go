@@ -14,6 +14,10 @@ import (
 const (
 	socket      = "refdb/socket" // below the common Git directory; a link to the daemon's
 	retryPeriod = 50 * time.Millisecond
+	// A daemon that stops is asked less often: it waits until nobody asks.
+	stoppingPeriod = 500 * time.Millisecond
+	// restarts is how many limits a push waits for the next daemon.
+	restarts = 6
 	// earlierFollower is set in the environment of a git by which a daemon of an earlier version
 	// follows the database. If a daemon of this version has replaced that daemon, it would take the
 	// move for a push, which could bring an earlier value back.
@@ -64,23 +68,41 @@ func (c call) ask() int {
 	return 1
 }
 
-// exchange asks again while the daemon is not there, or goes away without an
-// answer: it may be restarting, and each request may be repeated.
+// exchange asks again while the daemon is not there, stops, or goes away without an answer: it may be
+// restarting, and each request may be repeated. If git holds no locks and the daemon is known to stop,
+// the deadline is a later one.
 func exchange(q wire.Request, deadline time.Time, limit time.Duration) (wire.Response, error) {
+	var stops wire.Response
 	last := os.ErrDeadlineExceeded
+	told, renewed := false, false
 	for time.Now().Before(deadline) {
 		q.Limit = max(time.Until(deadline), time.Millisecond)
-		answer, err := exchangeOnce(q, deadline, limit)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			break // what went wrong before says more
-		}
-		if err == nil || !isRetryable(err) {
+		answer, waited, err := exchangeOnce(q, deadline, limit)
+		pause := retryPeriod
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return stops, last // what went wrong before says more
+		case err == nil && answer.Stopping():
+			stops, last, pause = answer, nil, stoppingPeriod
+			if q.State == wire.StatePreReceive || q.State == wire.StateUpdate {
+				deadline = time.Now().Add(restarts * limit)
+				if !told {
+					say(wire.DaemonRestarts)
+				}
+				told = true
+			}
+		case err == nil || !isRetryable(err):
 			return answer, err
+		default:
+			stops, last = wire.Response{}, err
+			if waited && !renewed { // once: the daemon may have died of this request
+				renewed = true
+				deadline = time.Now().Add(limit)
+			}
 		}
-		last = err
-		time.Sleep(min(retryPeriod, time.Until(deadline)))
+		time.Sleep(min(pause, time.Until(deadline)))
 	}
-	return wire.Response{}, last
+	return stops, last
 }
 
 func isRetryable(err error) bool {
@@ -95,10 +117,10 @@ func isRetryable(err error) bool {
 }
 
 // exchangeOnce waits until the deadline and, each time that the daemon says so, for limit from then on.
-func exchangeOnce(q wire.Request, deadline time.Time, limit time.Duration) (wire.Response, error) {
+func exchangeOnce(q wire.Request, deadline time.Time, limit time.Duration) (answer wire.Response, waited bool, err error) {
 	conn, err := connect(deadline)
 	if err != nil {
-		return wire.Response{}, err
+		return answer, false, err
 	}
 	defer syscall.Close(conn.fd)
 	sent := q.Write(conn)
@@ -106,15 +128,17 @@ func exchangeOnce(q wire.Request, deadline time.Time, limit time.Duration) (wire
 		sent = syscall.Shutdown(conn.fd, syscall.SHUT_WR)
 	}
 	if sent != nil && !errors.Is(sent, syscall.EPIPE) && !errors.Is(sent, syscall.ECONNRESET) {
-		return wire.Response{}, sent
+		return answer, false, sent
 	}
 	// A daemon may have answered before it read all.
-	return wire.ReadResponse(conn, func(text string) {
+	answer, err = wire.ReadResponse(conn, func(text string) {
+		waited = true
 		conn.deadline = time.Now().Add(limit)
 		if text != "" {
 			say("refdb: " + text)
 		}
 	})
+	return answer, waited, err
 }
 
 // explain says what happened and what to do.

@@ -114,6 +114,12 @@ func (s *site) serveWith(reply func(n int, conn net.Conn)) *daemon {
 	s.tb.Helper()
 	listener, err := net.Listen("unix", s.address)
 	s.must(err)
+	return s.serveOn(listener, reply)
+}
+
+// serveOn is serveWith for a listener, which a test may close.
+func (s *site) serveOn(listener net.Listener, reply func(n int, conn net.Conn)) *daemon {
+	s.tb.Helper()
 	d := &daemon{}
 	var running sync.WaitGroup
 	s.tb.Cleanup(func() { listener.Close(); running.Wait() })

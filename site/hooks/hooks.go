@@ -127,8 +127,12 @@ func (h *Hooks) Respond(ctx context.Context, conn *net.UnixConn, hook pusher.Hoo
 	return wire.Response{OK: true}
 }
 
-// Refuse returns the answer that refuses q because of err, and counts it.
+// Refuse returns the answer that refuses q because of err, and counts it. What is left to the next
+// daemon is not refused.
 func (h *Hooks) Refuse(ctx context.Context, q wire.Request, err error) wire.Response {
+	if refusal.ReasonOf(err) == refusal.Stopping {
+		return wire.Response{Lines: refusal.LinesOf(err)}
+	}
 	h.State.Counts.RefusedFor(err)
 	if lines, err := wire.ParseLines(q.Body); err == nil {
 		h.State.Counts.RefusedRefs.Add(uint64(len(lines)))

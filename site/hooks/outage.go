@@ -37,7 +37,11 @@ func (h *Hooks) preReceiveInOutage(ctx context.Context, hook pusher.Hook, conn *
 	var said time.Time
 	for {
 		free, err = h.preReceive(ctx, hook, q)
-		if !refusal.Passes(err) || h.State.Stopping() {
+		if !refusal.Passes(err) {
+			break
+		}
+		if h.State.Stopping() {
+			err = refusal.Stops()
 			break
 		}
 		left := c.DatabaseWait - h.State.BeginOutage()

@@ -32,7 +32,7 @@ func (h *Hooks) prepared(ctx context.Context, hook pusher.Hook, q wire.Request) 
 	if err != nil || len(lines) == 0 {
 		return err
 	}
-	if err := h.State.AwaitServing(ctx); err != nil {
+	if err := h.State.AwaitDeciding(ctx); err != nil {
 		return err
 	}
 	p, err := h.pushOf(c, hook, q.Process)

@@ -32,7 +32,7 @@ func (h *Hooks) update(ctx context.Context, hook pusher.Hook, conn *net.UnixConn
 	if err != nil || len(lines) == 0 {
 		return err
 	}
-	if err := h.State.AwaitServing(ctx); err != nil {
+	if err := h.State.AwaitDeciding(ctx); err != nil {
 		return err
 	}
 	moves, err := policy.MovesOf(ctx, r, lines, false)

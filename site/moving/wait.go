@@ -2,7 +2,6 @@ package moving
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
-	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // A waiter tries again when it is woken. Not every change wakes it: an application that releases a
@@ -62,7 +60,7 @@ func (co *Coordinator) Await(ctx context.Context, w Wait, try func() error) erro
 		case <-ctx.Done():
 			return err
 		case <-co.State.Upkeep.Done():
-			return refusal.Because(refusal.Stopping, errors.New(wire.DaemonStopping))
+			return refusal.Stops()
 		}
 		timer.Stop()
 		if ctx.Err() != nil {

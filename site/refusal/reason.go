@@ -79,6 +79,10 @@ func ReasonOf(err error) Reason {
 	return Other
 }
 
+// Stops returns the refusal of a daemon that stops. A hook does not take it for one, but asks the next
+// daemon: see [wire.Response.Stopping].
+func Stops() error { return Because(Stopping, errors.New(wire.DaemonStopping)) }
+
 // MismatchReason is the reason of a [Mismatch] with a ref that is global in the database.
 func MismatchReason(global refdb.Value) Reason {
 	if global == refdb.Unknown {

@@ -78,7 +78,7 @@ func (s *State) Start() { close(s.started) }
 // Started is closed by [State.Start].
 func (s *State) Started() <-chan struct{} { return s.started }
 
-// Stop records that the daemon begins to stop: it admits no new pushes.
+// Stop records that the daemon begins to stop: it admits nothing new.
 func (s *State) Stop() { s.stopping.Store(true) }
 
 // Stopping reports whether the daemon has begun to stop.
@@ -108,13 +108,24 @@ func (s *State) AwaitInheritance(ctx context.Context) error {
 	return nil
 }
 
-// AwaitServing waits until the daemon can decide about pushes, at most until ctx ends.
+// AwaitServing waits until the daemon can decide about moves and admits new ones, at most until ctx
+// ends.
 func (s *State) AwaitServing(ctx context.Context) error {
 	if err := s.AwaitInheritance(ctx); err != nil {
 		return err
 	}
 	if s.Stopping() {
-		return refusal.Because(refusal.Stopping, errors.New(wire.DaemonStopping))
+		return refusal.Stops()
+	}
+	return s.AwaitDeciding(ctx)
+}
+
+// AwaitDeciding waits until the daemon can decide about moves, at most until ctx ends. Git may hold
+// locks for such a move, and the push of which it is a part may have begun before the daemon was told
+// to stop. So a daemon that stops decides, too.
+func (s *State) AwaitDeciding(ctx context.Context) error {
+	if err := s.AwaitInheritance(ctx); err != nil {
+		return err
 	}
 	if err := s.Presence.Lost(); err != nil {
 		return refusal.NotServed(err)

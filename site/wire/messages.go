@@ -19,6 +19,7 @@ const (
 	RefusedWithoutReason = "refdb: the site daemon refused this without giving a reason; nothing was changed"
 	TransactionTooLarge  = "the names of the refs in one transaction exceed 64 MB: push fewer at a time"
 	ClosedWithoutAnswer  = "it closed the connection without an answer"
+	DaemonRestarts       = "refdb: the site daemon is being restarted: this push waits for it"
 )
 
 // Undecided is the message if the daemon could not be asked. Git changes nothing.

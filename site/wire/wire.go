@@ -269,6 +269,12 @@ type Response struct {
 	Lines []string
 }
 
+// Stopping reports whether the daemon stops, and leaves the request to the next one. Hooks of earlier
+// versions take this for a refusal.
+func (p Response) Stopping() bool {
+	return !p.OK && len(p.Lines) == 1 && p.Lines[0] == DaemonStopping
+}
+
 // Write sends the response, in a single write. Closing the connection ends it.
 func (p Response) Write(w io.Writer) error {
 	first := "refused\n"
