@@ -15,6 +15,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/faultproxy"
 	"github.com/globalrefdb/globalrefdb/site/smarthttp"
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // brief is how long sites wait for a database that does not answer.
@@ -141,14 +142,16 @@ func TestADatabaseThatIsKilledAndComesBackLosesNothing(t *testing.T) {
 	}
 }
 
-// A daemon that is stopped serves what is prepared, and nothing new.
+// A daemon that is stopped serves what is prepared. A push that begins then waits for the next daemon.
 func TestAGracefulStopFinishesWhatIsPrepared(t *testing.T) {
 	eachGit(t, func(t *testing.T, g *git) {
 		c := newCluster(t, g, design{})
 		gate := gateIn(t, c.eu.repo(project), "reference-transaction")
 		gate.shut("committed")
 		told := c.eu.startPush(c.h.a + ":refs/heads/x")
-		gate.waits("committed")
+		hook := gate.waits("committed")
+		signal(t, hook, syscall.SIGSTOP) // so that others may pass the gate
+		gate.open("committed")
 		signal(t, c.eu.daemon.Process.Pid, syscall.SIGTERM)
 		eventually(t, "the daemon to stop", func() error {
 			status, err := c.eu.status()
@@ -157,10 +160,15 @@ func TestAGracefulStopFinishesWhatIsPrepared(t *testing.T) {
 			}
 			return err
 		})
-		if p := c.eu.push(c.h.a + ":refs/heads/y"); p.ok || !strings.Contains(p.said, "stopping") {
-			t.Errorf("a push to a daemon that stops: %+v", p)
-		}
-		gate.open("committed")
+		p, late := c.h.startPush(t, c.eu.repo(project), c.h.a+":refs/heads/y")
+		eventually(t, "the push to wait for the next daemon", func() error {
+			if !strings.Contains(p.out.String(), wire.DaemonRestarts) {
+				return errPending
+			}
+			return nil
+		})
+		c.eu.git("update-ref", "refs/heads/z", c.h.a) // git may hold locks for it
+		signal(t, hook, syscall.SIGCONT)
 		if p := told(); !p.ok {
 			t.Errorf("the push under way: %+v", p)
 		}
@@ -171,6 +179,9 @@ func TestAGracefulStopFinishesWhatIsPrepared(t *testing.T) {
 			t.Errorf("%d intents are left", n)
 		}
 		c.eu.start()
+		if p := late(p); !p.ok {
+			t.Errorf("the push that began while the daemon stopped: %+v", p)
+		}
 		c.caughtUp()
 	})
 }
