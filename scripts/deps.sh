@@ -59,7 +59,7 @@ have_podman() {
 }
 
 have_mmdebstrap() {
-	command -v mmdebstrap >/dev/null && command -v bsdtar >/dev/null
+	command -v mmdebstrap >/dev/null && command -v bsdtar >/dev/null && command -v ip >/dev/null
 }
 
 may_install() {
@@ -113,7 +113,7 @@ for thing in "${missing[@]}"; do
 	promtool) promtool=prometheus ;;
 	gitolite) packages+=(gitolite3) ;;
 	podman) packages+=(podman buildah runc podman-compose netavark aardvark-dns iptables) ;;
-	mmdebstrap) packages+=(mmdebstrap libarchive-tools debian-archive-keyring) ;; # Ubuntu lacks the keys
+	mmdebstrap) packages+=(mmdebstrap libarchive-tools iproute2 debian-archive-keyring) ;; # Ubuntu lacks the keys
 	esac
 done
 if ! may_install; then

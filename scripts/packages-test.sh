@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the .deb as a user would, at two sites, each of them a Debian of its own, made by mmdebstrap: takes the steps of
-# docs/GIT.md as they are written there, with the package of an earlier version; upgrades both sites while pushes run;
-# removes the package. Run as root on Debian, with what make deps installs.
+# docs/GIT.md as they are written there, with the package of an earlier version; upgrades both sites while pushes run, and
+# once more to a later version; removes the package. Run as root on Debian, with what make deps installs.
 #
 # In a chroot no systemd runs. scripts/packages-systemctl.sh stands for it, and does what the units say.
 set -euo pipefail
@@ -15,7 +15,7 @@ fail() {
 
 if [[ ${1-} != in ]]; then
 	[[ $EUID -eq 0 ]] || fail "run it as root"
-	for program in mmdebstrap unshare dpkg-deb bsdtar git; do
+	for program in mmdebstrap unshare dpkg-deb bsdtar git ip; do
 		command -v "$program" >/dev/null || fail "$program is missing: make deps, as root on Debian"
 	done
 	compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || fail "PostgreSQL is missing: make deps, as root on Debian"
@@ -34,8 +34,15 @@ if [[ ${1-} != in ]]; then
 	DIST=$work/dist ./scripts/packages.sh here >"$work/packages.log" 2>&1 || fail "the packages are not made: $(tail -n 20 "$work/packages.log")"
 	LC_ALL=C ./scripts/packages-contents.sh "$work/dist" | diff deploy/packages/contents.txt - ||
 		fail "the packages do not hold what deploy/packages/contents.txt says"
-	mkdir "$work/new" "$work/old"
+	mkdir "$work/new" "$work/old" "$work/next"
 	cp "$work"/dist/*.deb "$work/new"
+	architecture=$(dpkg --print-architecture)
+	pack() { # VERSION DIRECTORY: packs what is in $work/package
+		sed -i "s/^Version: .*/Version: $1/" "$work/package/DEBIAN/control"
+		dpkg-deb --root-owner-group -Zgzip -z1 --build "$work/package" "$2/globalrefdb_$1_$architecture.deb" >/dev/null
+	}
+	dpkg-deb --raw-extract "$work"/new/*.deb "$work/package"
+	pack 9999.0.0-1 "$work/next"
 
 	# The version before is the last release. Before the first one, it is the programs from before the newest change of
 	# the hook, in a package as of today.
@@ -45,19 +52,20 @@ if [[ ${1-} != in ]]; then
 	git worktree add --quiet --detach "$work/earlier" "$earlier"
 	(cd "$work/earlier" && ./scripts/build.sh "$work/bin" >"$work/earlier.log" 2>&1) || fail "$earlier is not built: $(cat "$work/earlier.log")"
 	cp "$work/earlier/docs/OPERATIONS.md" "$work/old/" # its grants are those of its schema
-	dpkg-deb --raw-extract "$work"/new/*.deb "$work/package"
 	cp "$work"/bin/refdb{ctl,-hook} "$work/package/usr/bin/"
-	sed -i 's/^Version: .*/Version: 0.0.0-1/' "$work/package/DEBIAN/control"
-	dpkg-deb --root-owner-group -Zgzip -z1 --build "$work/package" "$work/old/globalrefdb_0.0.0-1_$(dpkg --print-architecture).deb" >/dev/null
+	pack 0.0.0-1 "$work/old"
+	# Before this message there was, a push that met a daemon that stops was refused.
+	grep -q "the site daemon is being restarted" "$work/bin/refdb-hook" || touch "$work/refuses"
 
 	wait "$root" || fail "mmdebstrap: $(cat "$work/mmdebstrap.log")"
 	root=
-	# All processes and mounts end with the namespaces.
-	unshare --mount --pid --fork --kill-child --mount-proc "$0" in "$work"
+	# All processes and mounts end with the namespaces. The units' ports may be in use outside.
+	unshare --mount --pid --net --fork --kill-child --mount-proc "$0" in "$work"
 	exit
 fi
 
 work=$2 # from here on in namespaces of its own
+ip link set lo up
 
 # await waits for an event. A busy machine takes longer; only a defect reaches the limit.
 await() { # WHAT COMMAND …
@@ -151,7 +159,7 @@ step 1 | run eu # migrate up, doctor
 unset REFDB_URL
 for site in eu us; do
 	at "$site" "cp /etc/refdb/site.config.example /etc/refdb/site.config && sed -i 's/name = eu /name = $site /' /etc/refdb/site.config"
-	# Only a hang reaches these limits; a daemon that stops leaves a push that waits for this test to the next one.
+	# Only a hang reaches these limits; the first daemon leaves a push that waits for this test to the next one.
 	at "$site" "printf '    timeout = 5m\n    lockWait = 5m\n    stopTimeout = 2s\n' >>/etc/refdb/site.config"
 	at "$site" "install -m 600 /dev/stdin /etc/refdb/database <<<'postgres://refdb_site@/refdb?host=/run/postgresql'"
 	step 2 | run "$site"
@@ -160,10 +168,13 @@ at eu 'runuser -u git -- bash -euc "
 	git init --quiet --initial-branch=main /home/git/work && cd /home/git/work
 	git -c user.name=A -c user.email=a@example.com commit --quiet --allow-empty --message first
 	git clone --quiet --bare . /srv/git/team/app.git"'
-# Two of the repository'"'"'s own hooks, in which pushes can be held.
-at eu 'cd /srv/git/team/app.git/hooks
-	printf "#!/bin/sh\nif read -r _ _ ref && [ \"\$ref\" = refs/heads/held-early ] && [ -e /tmp/hold ]; then touch /tmp/held-early; while [ -e /tmp/hold ]; do sleep 0.1; done; fi\n" >pre-receive
-	printf "#!/bin/sh\nif [ \"\$1\" = committed ] && grep -q refs/heads/held-late && [ -e /tmp/hold ]; then touch /tmp/held-late; while [ -e /tmp/hold ]; do sleep 0.1; done; fi\n" >reference-transaction
+# Two of the repository's own hooks, in which pushes to a branch can be held.
+at eu 'mkdir -m 1777 /tmp/hold /tmp/held
+	cd /srv/git/team/app.git/hooks
+	hold="point=\$state.\$(sed -n \"s,.* refs/heads/,,p\" | head -n 1)
+	if [ -e /tmp/hold/\$point ]; then touch /tmp/held/\$point; while [ -e /tmp/hold/\$point ]; do sleep 0.1; done; fi"
+	printf "#!/bin/sh\nstate=pre-receive\n%s\n" "$hold" >pre-receive
+	printf "#!/bin/sh\nstate=\$1\n%s\n" "$hold" >reference-transaction
 	chmod 755 pre-receive reference-transaction
 	chown git: pre-receive reference-transaction'
 step 3 | run eu
@@ -180,54 +191,106 @@ for site in eu us; do
 	[[ $out == *": 0 findings"* && $out == *refs/heads/from-eu* && $out == *refs/heads/from-us* ]] || fail "step 5 at $site: $out"
 done
 
+echo "== HTTP"
+# The running daemon keeps its stopTimeout. The others wait for all that this test holds.
+for site in eu us; do at "$site" "sed -i 's/stopTimeout = 2s/stopTimeout = 5m/' /etc/refdb/site.config"; done
+at eu "systemctl enable --now refdb-http"
+# It stands for a web server.
+at eu "exec runuser -u git -- systemd-socket-activate --listen 127.0.0.1:8080 /lib/systemd/systemd-socket-proxyd /run/refdb-http/socket" 2>"$work/proxy" &
+push_http() { # BRANCH: pushes to eu
+	at eu "runuser -u git -- git -C /home/git/work -c http.extraHeader='X-Remote-User: alice' push --quiet http://127.0.0.1:8080/team/app.git HEAD:refs/heads/$1" 2>&1
+}
+await "the web server" bash -c "exec 3<>/dev/tcp/127.0.0.1/8080"
+said=$(push_http http-before) || fail "a push over HTTP is refused: $said"
+
 echo "== the upgrade, while pushes run"
 load() { # SITE: pushes until the test says stop
-	local n=0 said
+	local n=0
 	until [[ -e $work/stop ]]; do
 		n=$((n + 1))
-		until said=$(push "$1" "load-$1-$n"); do
-			if [[ $said != *"the site daemon is stopping: nothing was changed, retry in a few seconds"* ]]; then
-				echo "$1, push $n: $said" >>"$work/refused"
+		until push "$1" "load-$1-$n" >"$work/said.$1"; do
+			if [[ -e $work/refuses && $(<"$work/said.$1") == *"the site daemon is stopping: nothing was changed, retry in a few seconds"* ]]; then
+				echo >>"$work/retried"
+			else
+				echo "$1, push $n: $(<"$work/said.$1")" >>"$work/refused"
 				break
 			fi
-			echo >>"$work/retried"
 		done
 		echo "$n" >"$work/pushed.$1.new" && mv "$work/pushed.$1.new" "$work/pushed.$1"
 	done
 }
 pushed() { cat "$work/pushed.$1" 2>/dev/null || echo 0; }
 more() { [[ $(pushed "$1") -gt $2 ]]; }
-load eu &
-load us &
-await "pushes at eu" more eu 2
-await "pushes at us" more us 2
-touch "$work/eu/tmp/hold"
-chmod 1777 "$work/eu/tmp"
+goes_on() { # SITE
+	local before
+	before=$(pushed "$1")
+	await "pushes at $1 go on" more "$1" $((before + 2))
+}
+hold() { touch "$work/eu/tmp/hold/$1"; }
+held() { await "a push is held in $1" test -e "$work/eu/tmp/held/$1"; }
+release() { rm "$work/eu/tmp/hold/$1"; }
+upgrade() { # SITE DIRECTORY
+	rm "$work/$1"/root/*.deb
+	cp "$2"/*.deb "$work/$1/root/"
+	section "Upgrading" | run "$1"
+}
+says_stopping() { await "the end of $1" grep -q msg=stopping "$work/eu/var/log/$1.log"; }
+load eu & loads=$!
+load us & loads="$loads $!"
+goes_on eu
+goes_on us
+for point in pre-receive.held-early pre-receive.held-http committed.held-late; do hold "$point"; done
 push eu held-early >"$work/held-early" & early=$!
+push_http held-http >"$work/held-http" & http=$!
 push eu held-late >"$work/held-late" & late=$!
-await "a push is held before it moves refs" test -e "$work/eu/tmp/held-early"
-await "a push is held after it moved refs" test -e "$work/eu/tmp/held-late"
+held pre-receive.held-early  # before it moves refs
+held pre-receive.held-http   # the same, over HTTP
+held committed.held-late     # after it moved refs
 hooks=$(readlink "$work/eu/srv/git/.refdb-hooks/current")
-for site in eu us; do
-	rm "$work/$site"/root/*.deb
-	cp "$work"/new/*.deb "$work/$site/root/"
-	section "Upgrading" | run "$site"
-	before=$(pushed "$site")
-	await "pushes at $site go on" more "$site" $((before + 2))
-done
+upgrade eu "$work/new" & upgrade=$!
+says_stopping refdb-http
+release pre-receive.held-http
+wait "$http" || fail "the push over HTTP that was held before it moved refs failed: $(cat "$work/held-http")"
+wait "$upgrade" || fail "the upgrade failed"
+goes_on eu
+upgrade us "$work/new"
+goes_on us
 turned() { local now; now=$(readlink "$work/eu/srv/git/.refdb-hooks/current") && [[ $now != "$hooks" ]]; }
 await "the new daemon has replaced the hooks" turned
 cmp "$work/eu/usr/bin/refdb-hook" "$work/eu/srv/git/.refdb-hooks/current/reference-transaction" || fail "the site's hooks are not the package's"
-rm "$work/eu/tmp/hold"
+release pre-receive.held-early
+release committed.held-late
 wait "$early" || fail "the push that was held before it moved refs failed: $(cat "$work/held-early")"
 wait "$late" || fail "the push that was held after it moved refs failed: $(cat "$work/held-late")"
-await "us has the push" has us held-early
-await "us has the push" has us held-late
+for branch in held-early held-http held-late; do await "us has the push" has us "$branch"; done
 REFDB_URL="postgres://refdb_owner@/refdb?host=/run/postgresql" at eu "refdbctl migrate up"
+
+echo "== the next upgrade: the daemon stops for as long as a push takes"
+rm -f "$work/refuses"
+goes_on eu # with the new hooks
+hold committed.held-long
+push eu held-long >"$work/held-long" & long=$!
+held committed.held-long
+upgrade eu "$work/next" & upgrade=$!
+says_stopping refdb-site
+push_http while-stopping >"$work/while-stopping" & http=$!
+waits() { grep -q "refdb: the site daemon is being restarted: this push waits for it" "$1"; }
+await "a push waits for the next daemon" waits "$work/said.eu"
+await "a push over HTTP waits for the next daemon" waits "$work/while-stopping"
+release committed.held-long
+wait "$long" || fail "the push that the daemon waits for failed: $(cat "$work/held-long")"
+wait "$http" || fail "the push over HTTP that waited failed: $(cat "$work/while-stopping")"
+wait "$upgrade" || fail "the upgrade failed"
+goes_on eu
+upgrade us "$work/next"
+goes_on us
+said=$(push_http http-after) || fail "a push over HTTP is refused: $said"
+for branch in held-long while-stopping http-after; do await "us has the push" has us "$branch"; done
 touch "$work/stop"
-wait
+# shellcheck disable=SC2086 # they are two
+wait $loads
 [[ ! -e $work/refused ]] || fail "pushes were refused: $(cat "$work/refused")"
-echo "accepted: $(pushed eu) pushes at eu, $(pushed us) at us; refused: none; told to retry: $(cat "$work/retried" 2>/dev/null | wc -l)"
+echo "accepted: $(pushed eu) pushes at eu, $(pushed us) at us; refused: none; told to retry by the version before: $(cat "$work/retried" 2>/dev/null | wc -l)"
 
 echo "== the removal: a guarded repository stays as it is"
 state() { (cd "$work/us/srv/git" && find . -type f ! -path './.refdb-hooks/lock' -exec sha256sum {} + | sort -k 2 | sha256sum); }

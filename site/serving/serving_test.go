@@ -55,6 +55,9 @@ func TestPushesAreDecidedOnceTheDaemonServes(t *testing.T) {
 		if a, b := wait(); a != "" || b != refusal.Stopping {
 			t.Errorf("when it stops: %q, %q", a, b)
 		}
+		if got := reasonOf(s.AwaitDeciding(t.Context())); got == "" || got == refusal.Stopping {
+			t.Errorf("when it stops, without its site's name: %q", got)
+		}
 	})
 }
 
