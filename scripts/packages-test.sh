@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the .deb as a user would, at two sites, each of them a Debian of its own, made by mmdebstrap: takes the steps of
-# docs/GIT.md as they are written there, with the package of an earlier version; upgrades both sites while pushes run, and
+# README.md and docs/GIT.md as they are written there, with the package of an earlier version; upgrades both sites while pushes run, and
 # once more to a later version; removes the package. Run as root on Debian, with what make deps installs.
 #
 # In a chroot no systemd runs. scripts/packages-systemctl.sh stands for it, and does what the units say.
@@ -79,7 +79,7 @@ await() { # WHAT COMMAND …
 
 at() { # SITE COMMAND: as root at a site
 	chroot "$work/$1" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
-		REFDB_HOOK_TIMEOUT=5m ${REFDB_URL:+REFDB_URL="$REFDB_URL"} bash -euo pipefail -c "cd && $2"
+		REFDB_HOOK_TIMEOUT=5m SUDO_EDITOR=/root/edit ${REFDB_URL:+REFDB_URL="$REFDB_URL"} bash -euo pipefail -c "cd && $2"
 }
 
 says() { # SITE TEXT COMMAND: the command prints the text
@@ -100,11 +100,17 @@ section() { # HEADING
 	awk -v h="## $1" '/^## / { on = ($0 == h) } /^```/ { code = ($0 == "```sh"); next } on && code' docs/INSTALL.md
 }
 
+# readme prints the commands of README.md that configure a site.
+readme() {
+	awk '/^```sh$/ { getline; on = /apt install/ } /^```$/ { on = 0 } on && !/migrate/ && /\/etc\/refdb/' README.md
+}
+
 run() { # SITE, and commands on standard input: prints what they print
 	local command
 	while IFS= read -r command <&3; do
 		command=${command//_amd64.deb/_$(dpkg --print-architecture).deb}
 		echo "$1: $command" >&2
+		[[ $1 != eu ]] || echo "$command" >>"$work/commands"
 		at "$1" "$command" || fail "at $1: $command"
 	done 3<&0
 }
@@ -138,6 +144,7 @@ done
 rm "$work/root.tar"
 
 echo "== the package of the version before"
+began=$SECONDS
 for site in eu us; do
 	cp "$work"/old/*.deb "$work/$site/root/"
 	out=$(section "From a package" | sed '/systemctl edit/d' | run "$site" 2>&1) || fail "$out"
@@ -158,10 +165,19 @@ step 1 | run eu # migrate up, doctor
 { echo '\c refdb' && setup | sed '1,/^refdbctl /d'; } | pg psql --quiet --set ON_ERROR_STOP=1 --host "$work/socket" --file -
 unset REFDB_URL
 for site in eu us; do
-	at "$site" "cp /etc/refdb/site.config.example /etc/refdb/site.config && sed -i 's/name = eu /name = $site /' /etc/refdb/site.config"
+	cat >"$work/$site/root/edit" <<-EDITOR
+		#!/bin/sh
+		case \$1 in
+		*site.config*) sed -i 's/name = eu /name = $site /' "\$1" ;;
+		*) echo 'postgres://refdb_site@/refdb?host=/run/postgresql' >"\$1" ;;
+		esac
+	EDITOR
+	chmod 755 "$work/$site/root/edit"
+	[[ $(readme | wc -l) == 4 ]] || fail "README.md does not configure a site in four lines: $(readme)"
+	readme | run "$site"
 	# Only a hang reaches these limits; the first daemon leaves a push that waits for this test to the next one.
 	at "$site" "printf '    timeout = 5m\n    lockWait = 5m\n    stopTimeout = 2s\n' >>/etc/refdb/site.config"
-	at "$site" "install -m 600 /dev/stdin /etc/refdb/database <<<'postgres://refdb_site@/refdb?host=/run/postgresql'"
+	says "$site" "root root 600" "stat --format '%U %G %a' /etc/refdb/database"
 	step 2 | run "$site"
 done
 at eu 'runuser -u git -- bash -euc "
@@ -184,6 +200,8 @@ push() { at "$1" "runuser -u git -- git -C /home/git/work push --quiet /srv/git/
 has() { at "$1" "runuser -u git -- git -C /srv/git/team/app.git rev-parse --verify --quiet refs/heads/$2"; }
 push eu from-eu || fail "a push at eu is refused"
 push us from-us || fail "a push at us is refused"
+echo "from the package to guarded pushes at two sites: $((SECONDS - began)) s; eu's commands:"
+cat "$work/commands"
 await "us has the push of eu" has us from-eu
 await "eu has the push of us" has eu from-us
 for site in eu us; do
@@ -302,8 +320,14 @@ said=$(at us "REFDB_HOOK_TIMEOUT=1s runuser -u git -- git -C /home/git/work push
 	fail "a guarded repository accepted a push without a daemon"
 [[ $said == *"the site daemon does not answer"* ]] || fail "without a daemon a push is told: $said"
 says us "" "runuser -u git -- git clone --quiet /srv/git/team/app.git /home/git/again"
-says us "" "apt install ./globalrefdb_*.deb && systemctl enable --now refdb-site"
+at us "touch /usr/local/bin/refdbctl /etc/systemd/system/refdb-http.service" # of an installation by hand
+out=$(at us "apt install ./globalrefdb_*.deb && systemctl enable --now refdb-site" 2>&1) || fail "$out"
+for warning in "refdb-http.service is used instead of the package's unit" "hides the package's /usr/bin/refdbctl"; do
+	[[ $out == *"$warning"* ]] || fail "the package does not warn: $warning: $out"
+done
 push us after-reinstall || fail "a push is refused after the package was installed again"
+at us "rmdir /run/systemd/system"
+says us "systemd does not run here: restart refdbctl site serve" "apt install --reinstall ./globalrefdb_*.deb"
 
 echo "== the removal of docs/INSTALL.md"
 section "Removing" | run eu
