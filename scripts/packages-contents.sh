@@ -15,6 +15,6 @@ list() { # FORMAT: the output of tar --list --verbose --numeric-owner
 		path ~ /man1?\/.*\.1\.gz$/ { sub(/[^\/]*$/, "*.1.gz", path) }
 		path != "" { print format, $1, $2, path }' | sort -u
 }
-dpkg-deb --fsys-tarfile "${deb[0]}" | tar --list --verbose --numeric-owner | list deb
-bsdtar -cf - --format=gnutar "@${rpm[0]}" | tar --list --verbose --numeric-owner | list rpm
+dpkg-deb --fsys-tarfile "${deb[0]}" | tar --list --absolute-names --verbose --numeric-owner | list deb
+bsdtar -cf - --format=gnutar "@${rpm[0]}" | tar --list --absolute-names --verbose --numeric-owner | list rpm
 tar --list --verbose --numeric-owner --file "${archive[0]}" | list archive

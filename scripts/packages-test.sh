@@ -168,7 +168,7 @@ for site in eu us; do
 	cat >"$work/$site/root/edit" <<-EDITOR
 		#!/bin/sh
 		case \$1 in
-		*site.config*) sed -i 's/name = eu /name = $site /' "\$1" ;;
+		*.config) sed -i 's/name = eu /name = $site /' "\$1" ;;
 		*) echo 'postgres://refdb_site@/refdb?host=/run/postgresql' >"\$1" ;;
 		esac
 	EDITOR

@@ -10,12 +10,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -31,10 +31,20 @@ const (
 	recentChanges = 4096
 )
 
+// An Error says that the journal can't be read or written. Until it can be, the site's pushes are
+// refused.
+type Error struct{ Err error }
+
+func (e *Error) Error() string { return "the daemon's state: " + e.Err.Error() }
+
+func (e *Error) Unwrap() error { return e.Err }
+
 // A Journal implements [driver.Journal] in a directory of the daemon's state. It reads that when it
 // is first used. One process uses the directory at a time: see presence.LockState.
 type Journal struct {
 	dir string
+
+	failed atomic.Pointer[Error] // of the last access to the files; nil if it succeeded
 
 	mu      sync.Mutex
 	log     *segments.Log  // nil until it is loaded
@@ -42,7 +52,6 @@ type Journal struct {
 	recent  []driver.Known // the newest changes, oldest first
 	noted   map[name]bool  // of recent
 	pending map[name]driver.Known
-	failed  error // of the last append; nil if it succeeded
 	settle  func(context.Context, []driver.Known) ([]driver.Known, bool, error)
 }
 
@@ -164,7 +173,7 @@ func (j *Journal) Newest(skip, limit int) ([]driver.Known, error) {
 				return true
 			})
 			if err != nil {
-				return nil, fmt.Errorf("reading the daemon's state: %w", err)
+				return nil, j.ended(err)
 			}
 		}
 	}
@@ -214,18 +223,26 @@ func (j *Journal) Marks() (marks []driver.WitnessMark, err error) {
 
 // SetMarks implements [driver.Journal].
 func (j *Journal) SetMarks(marks []driver.WitnessMark) error {
-	if err := os.MkdirAll(j.dir, 0o700); err != nil {
-		return err
+	err := os.MkdirAll(j.dir, 0o700)
+	if err == nil {
+		err = durable.In(j.dir, "witnesses").Save(marks)
 	}
-	return durable.In(j.dir, "witnesses").Save(marks)
+	return j.ended(err)
 }
 
-// Failed returns the error of the last attempt to write to the journal; nil if it succeeded. Until
-// then the site's pushes are refused.
-func (j *Journal) Failed() error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.failed
+// Failed returns the error of the last access to the journal's files; nil if it succeeded. It waits
+// for no access under way.
+func (j *Journal) Failed() *Error { return j.failed.Load() }
+
+// ended records how an access to the files has ended, and returns its error.
+func (j *Journal) ended(err error) error {
+	if err == nil {
+		j.failed.Store(nil)
+		return nil
+	}
+	e := &Error{err}
+	j.failed.Store(e)
+	return e
 }
 
 // Close closes the file.
@@ -258,12 +275,12 @@ func (j *Journal) load() error {
 		return nil
 	}
 	if err := os.MkdirAll(j.dir, 0o700); err != nil {
-		return err
+		return j.ended(err)
 	}
 	j.recent, j.noted, j.pending = nil, map[name]bool{}, map[name]driver.Known{}
 	log, err := segments.Open(segments.Pair{Older: j.path(older), Newer: j.path(newer)}, j.segment, j.replay)
 	if err != nil {
-		return fmt.Errorf("reading the daemon's state: %w", err)
+		return j.ended(err)
 	}
 	j.log = log
 	return nil
@@ -332,10 +349,7 @@ func (j *Journal) append(lines []line) error {
 		// An intent that could not be cut off is pending from now on, so that its end is noted.
 		err = errors.Join(err, j.close())
 	}
-	if err != nil {
-		err = fmt.Errorf("writing the daemon's state: %w", err)
-	}
-	if j.failed = err; err != nil {
+	if err = j.ended(err); err != nil {
 		return err
 	}
 	for _, l := range lines {

@@ -321,3 +321,26 @@ func TestAByteThatHasChanged(t *testing.T) {
 		}
 	}
 }
+
+func TestAJournalThatCanNotBeWrittenSaysSoUntilItCan(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	j := New(state)
+	t.Cleanup(func() { j.Close() })
+	dir := filepath.Join(state, "journal")
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	failed := (*Error)(nil)
+	for what, err := range map[string]error{"note": j.Note([]driver.Known{made(1)}), "marks": j.SetMarks(nil)} {
+		if !errors.As(err, &failed) || j.Failed() == nil {
+			t.Errorf("%s: %v; it says %v", what, err, j.Failed())
+		}
+	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Note([]driver.Known{made(1)}); err != nil || j.Failed() != nil {
+		t.Errorf("%v; it says %v", err, j.Failed())
+	}
+}

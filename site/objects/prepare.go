@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/intents"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/journal"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
@@ -87,8 +87,8 @@ func (s *Storage) Prepare(ctx context.Context, c *config.Config, o *Pushed, a An
 // unknown outcome counts as if the server was unreachable and had not accepted the request. If it is
 // unknown because the journal can't be written, a repetition does not help.
 func asUnavailable(err error) error {
-	if file := (*fs.PathError)(nil); errors.As(err, &file) {
-		return fmt.Errorf("writing the daemon's state: %w", file)
+	if failed := (*journal.Error)(nil); errors.As(err, &failed) {
+		return failed
 	}
 	if errors.Is(err, refdb.ErrOutcomeUnknown) && !errors.Is(err, refdb.ErrUnconfirmed) {
 		return fmt.Errorf("%w: %v", refdb.ErrUnavailable, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/site/journal"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -80,10 +81,19 @@ func TestANameThatAnotherRefExcludesIsRefusedForGood(t *testing.T) {
 func TestAStateThatCanNotBeWrittenIsNotCalledAnOutageOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	for says, cause := range map[string]error{wire.StateFull: syscall.ENOSPC, wire.StateFailed: syscall.EROFS} {
-		err := refusal.DatabaseFailed(fmt.Errorf("%w: it was written, but %w", refdb.ErrOutcomeUnknown, &fs.PathError{Op: "write", Path: "/var/lib/refdb/journal/changes", Err: cause}))
+		err := refusal.DatabaseFailed(fmt.Errorf("%w: it was written, but %w", refdb.ErrOutcomeUnknown, &journal.Error{Err: &fs.PathError{Op: "write", Path: "/var/lib/refdb/journal/changes", Err: cause}}))
 		if got := refusal.LinesOf(err); len(got) != 1 || got[0] != says || refusal.ReasonOf(err) != refusal.State {
 			t.Errorf("%v: the pusher reads %q, the reason is %s", cause, got, refusal.ReasonOf(err))
 		}
+	}
+}
+
+// A file of the database, or of its address, is none of the daemon's state.
+func TestAFileThatIsNoneOfTheJournalIsTheDatabases(t *testing.T) {
+	t.Parallel()
+	err := refusal.DatabaseFailed(fmt.Errorf("%w: %w", refdb.ErrUnavailable, &fs.PathError{Op: "stat", Path: "/srv/refs.sqlite", Err: syscall.ENOENT}))
+	if got := refusal.LinesOf(err); len(got) != 1 || got[0] != wire.DatabaseDown || refusal.ReasonOf(err) != refusal.Database {
+		t.Errorf("the pusher reads %q", got)
 	}
 }
 
@@ -91,11 +101,11 @@ func TestAPusherReadsWhichSitesADatabaseWaitsFor(t *testing.T) {
 	t.Parallel()
 	seen := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	a := driver.Admission{Server: "new", Witnesses: []driver.Witness{
-		{Name: "eu", Server: "new", Seen: seen}, {Name: "gone", Without: true}, {Name: "us", Server: "old", Seen: seen}, {Name: "za", Server: "old", Seen: seen.Add(time.Second)},
+		{Name: "eu", Server: "new", Seen: seen}, {Name: "fr", Server: "old"}, {Name: "gone", Without: true}, {Name: "us", Server: "old", Seen: seen}, {Name: "za", Server: "old", Seen: seen.Add(time.Second)},
 	}}
 	for says, err := range map[string]error{
-		": waiting for us (last seen 2026-01-02 03:04:05 UTC), za (last seen 2026-01-02 03:04:06 UTC): nothing was changed": a.Err(),
-		wire.DatabaseNotCompared + ": nothing was changed":                                                                  refdb.ErrNotAdmitted,
+		": waiting for fr, us (last seen 2026-01-02 03:04:05 UTC), za (last seen 2026-01-02 03:04:06 UTC): nothing was changed": a.Err(),
+		wire.DatabaseNotCompared + ": nothing was changed":                                                                      refdb.ErrNotAdmitted,
 	} {
 		got := refusal.LinesOf(refusal.DatabaseFailed(fmt.Errorf("preparing: %w", err)))
 		if len(got) != 1 || !strings.HasPrefix(got[0], wire.DatabaseNotCompared) || !strings.Contains(got[0], says) || !refusal.Passes(refusal.DatabaseFailed(err)) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/site/journal"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -50,11 +51,7 @@ func LinesOf(err error) Lines {
 // DatabaseFailed returns what an error of the database, or of the journal of what it holds, means for
 // a push.
 func DatabaseFailed(err error) error {
-	switch file := (*fs.PathError)(nil); {
-	case errors.As(err, &file) && errors.Is(err, syscall.ENOSPC):
-		return Because(State, errors.New(wire.StateFull))
-	case errors.As(err, &file):
-		return Because(State, errors.New(wire.StateFailed))
+	switch failed := (*journal.Error)(nil); {
 	case errors.Is(err, refdb.ErrLostChanges):
 		return Outage{wire.DatabaseLost}
 	case errors.Is(err, refdb.ErrNotAdmitted):
@@ -65,6 +62,10 @@ func DatabaseFailed(err error) error {
 			}
 		}
 		return Outage{wire.NotCompared(awaited)}
+	case errors.As(err, &failed) && errors.Is(failed, syscall.ENOSPC):
+		return Because(State, errors.New(wire.StateFull))
+	case errors.As(err, &failed):
+		return Because(State, errors.New(wire.StateFailed))
 	case errors.Is(err, context.DeadlineExceeded):
 		return Outage{wire.DatabaseSlow}
 	case errors.Is(err, refdb.ErrInvalid), errors.Is(err, refdb.ErrSchema):

@@ -3,7 +3,6 @@ package serving
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"sync"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/journal"
 )
 
 // health is the outcome of the latest request to the database, and how long the database has not
@@ -29,10 +29,11 @@ type health struct {
 // A failure begins an outage. A success does not end it: a server that is not admitted answers
 // requests that only read.
 func (s *State) RecordHealth(err error) {
-	switch file := (*fs.PathError)(nil); {
+	switch failed := (*journal.Error)(nil); {
 	case errors.Is(err, context.Canceled):
 		return
-	case errors.As(err, &file), errors.Is(err, refdb.ErrLocked), errors.Is(err, refdb.ErrMismatch), errors.Is(err, refdb.ErrNameConflict), errors.Is(err, refdb.ErrLockLost),
+	case errors.Is(err, refdb.ErrNotAdmitted), errors.Is(err, refdb.ErrLostChanges):
+	case errors.As(err, &failed), errors.Is(err, refdb.ErrLocked), errors.Is(err, refdb.ErrMismatch), errors.Is(err, refdb.ErrNameConflict), errors.Is(err, refdb.ErrLockLost),
 		errors.Is(err, refdb.ErrInvalid), errors.Is(err, refdb.ErrTooMany), errors.Is(err, driver.ErrNoPack):
 		err = nil
 	}

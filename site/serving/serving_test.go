@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"strings"
 	"syscall"
@@ -16,6 +15,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/journal"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/serving"
@@ -166,12 +166,18 @@ func TestARefusalByTheDatabaseIsAnAnswer(t *testing.T) {
 	if err := s.Health(); err == nil || !strings.Contains(err.Error(), "not answered yet") {
 		t.Errorf("at the start: %v", err)
 	}
-	for _, refused := range []error{refdb.ErrLocked, driver.ErrNoPack, &fs.PathError{Op: "write", Path: "journal", Err: syscall.ENOSPC}} {
+	for _, refused := range []error{refdb.ErrLocked, driver.ErrNoPack, &journal.Error{Err: syscall.ENOSPC}} {
 		s.RecordHealth(refused)
 		if err := s.Health(); err != nil || s.Counts.Status().Failures != 0 {
 			t.Errorf("after %v: %v; %d failures", refused, err, s.Counts.Status().Failures)
 		}
 	}
+	s.RecordHealth(errors.Join(refdb.ErrLostChanges, &journal.Error{Err: syscall.ENOSPC}))
+	if err := s.Health(); !errors.Is(err, refdb.ErrLostChanges) {
+		t.Errorf("after lost changes, which could not be noted: %v", err)
+	}
+	s = newState(t)
+	s.RecordHealth(nil)
 	s.RecordHealth(fmt.Errorf("%w: %w", refdb.ErrUnavailable, context.Canceled))
 	if err := s.Health(); err != nil || s.Counts.Status().Failures != 0 {
 		t.Errorf("after a client left: %v; %d failures", err, s.Counts.Status().Failures)

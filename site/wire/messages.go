@@ -128,14 +128,17 @@ const (
 // An AwaitedSite has not compared the database's server yet.
 type AwaitedSite struct {
 	Name string
-	Seen time.Time // when it last reported
+	Seen time.Time // when it last reported; zero if it is not known
 }
 
 // NotCompared says for which sites the database waits before it is written, if that is known.
 func NotCompared(awaited []AwaitedSite) string {
 	text, separator := DatabaseNotCompared, ": waiting for "
 	for _, a := range awaited {
-		text += separator + a.Name + " (last seen " + a.Seen.UTC().Format(time.DateTime) + " UTC)"
+		text += separator + a.Name
+		if !a.Seen.IsZero() {
+			text += " (last seen " + a.Seen.UTC().Format(time.DateTime) + " UTC)"
+		}
 		separator = ", "
 	}
 	return text + ": nothing was changed, retry in a few seconds; if this persists, ask the administrator to start the site daemons there, or to run `refdbctl recover --status`"

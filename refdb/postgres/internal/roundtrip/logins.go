@@ -122,8 +122,8 @@ func (l *logins) again(c *pgx.ConnConfig) {
 	}
 }
 
-// watch records the outcome of the login with c, which begins now.
-func (l *logins) watch(c *pgx.ConnConfig) {
+// watch records a refusal of the login with c, which begins now, and calls accepted after a login.
+func (l *logins) watch(c *pgx.ConnConfig, accepted func()) {
 	epoch := l.begin()
 	var in atomic.Bool // the session has begun: its errors are not the login's
 	with := c.Copy()
@@ -136,7 +136,7 @@ func (l *logins) watch(c *pgx.ConnConfig) {
 	}
 	c.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
 		in.Store(true)
-		l.accept(with)
+		accepted()
 		if connected == nil {
 			return nil
 		}

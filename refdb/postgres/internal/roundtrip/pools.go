@@ -107,7 +107,8 @@ func (p *Pools) complete(ctx context.Context, c *pgx.ConnConfig) error {
 	if err := p.logins.admit(c); err != nil {
 		return err
 	}
-	p.logins.watch(c)
+	used := c.Copy()
+	p.logins.watch(c, func() { p.logins.accept(used) })
 	return nil
 }
 

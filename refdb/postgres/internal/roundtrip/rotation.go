@@ -85,7 +85,7 @@ func (p *Pools) try(ctx context.Context, r *rotation, c, next *pgx.ConnConfig) e
 	const what = "connect as the address says now"
 	candidate := c.Copy()
 	adopt(candidate, next)
-	p.logins.watch(candidate)
+	p.logins.watch(candidate, func() {}) // it has to pass the checks, too
 	conn, err := pgx.ConnectConfig(ctx, candidate)
 	if err != nil {
 		if !isRefusal(err) {
@@ -106,6 +106,7 @@ func (p *Pools) try(ctx context.Context, r *rotation, c, next *pgx.ConnConfig) e
 			return err
 		}
 	}
+	p.logins.accept(candidate)
 	r.used.Store(next)
 	return nil
 }
