@@ -50,8 +50,8 @@ type Status struct {
 	Readers []Reader `json:"readers"`
 	// MovesError is the reason why moves can't be listed; "" if they are.
 	MovesError string `json:"moves_error,omitempty"`
-	// StateError is the reason why the daemon can't write to its state, so that pushes are refused; "" if
-	// it can.
+	// StateError is the error of the daemon's last access to its journal; "" if it succeeded. Pushes are
+	// refused while the journal can't be written.
 	StateError string `json:"state_error,omitempty"`
 	// HooksError is the fault of the directory of the site's hooks; "" if there is none.
 	HooksError string `json:"hooks_error,omitempty"`

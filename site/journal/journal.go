@@ -31,8 +31,8 @@ const (
 	recentChanges = 4096
 )
 
-// An Error says that the journal can't be read or written. Until it can be, the site's pushes are
-// refused.
+// An Error says that the journal could not be read or written. While it can't be, the site's pushes
+// are refused.
 type Error struct{ Err error }
 
 func (e *Error) Error() string { return "the daemon's state: " + e.Err.Error() }

@@ -97,7 +97,7 @@ func printStatus(w io.Writer, s client.Status) error {
 		lines = append(lines, [2]string{"reader", readerLine(r)})
 	}
 	if s.StateError != "" {
-		lines = append(lines, [2]string{"state", "pushes are refused: " + s.StateError + ": check the disk of site.state"})
+		lines = append(lines, [2]string{"state", "can't be written, so pushes are refused: " + s.StateError + ": check the disk of site.state; the next push shows whether it helped"})
 	}
 	if s.HooksError != "" {
 		lines = append(lines, [2]string{"hooks", "damaged: pushes are refused, or not guarded: " + s.HooksError + ": run refdbctl site check --repair"})
