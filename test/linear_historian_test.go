@@ -20,6 +20,8 @@ import (
 )
 
 const (
+	// historyStale is the leases' length at first. A process takes longer ones if requests take so long that locks are
+	// granted too late to be kept.
 	historyStale = time.Second
 
 	historians = 3 // goroutines of a process
@@ -41,6 +43,10 @@ func makeHistory(d refdb.Driver) error {
 	if err != nil {
 		return err
 	}
+	stale, err := time.ParseDuration(os.Args[5])
+	if err != nil {
+		return err
+	}
 	file, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -53,9 +59,11 @@ func makeHistory(d refdb.Driver) error {
 	if faults && dialect == migrations.SQLite {
 		d = &lossyDriver{Driver: d, rand: rand.New(rand.NewPCG(seed, uint64(number)))}
 	}
-	c, err := linearizability.Open(linearizability.NewRecorder(file), d, refdb.Options{
-		Site: fmt.Sprint("site-", number), StaleAfter: historyStale, Heartbeat: historyStale / 5,
-	})
+	recorder := linearizability.NewRecorder(file)
+	open := func(stale time.Duration) (*linearizability.Client, error) {
+		return linearizability.Open(recorder, d, refdb.Options{Site: fmt.Sprint("site-", number), StaleAfter: stale, Heartbeat: stale / 5})
+	}
+	c, err := open(stale)
 	if err != nil {
 		return err
 	}
@@ -75,7 +83,7 @@ func makeHistory(d refdb.Driver) error {
 		}
 		all.Go(func() { w.Run(ctx) })
 	}
-	err = execute(ctx, c, historyRefs[number%len(historyRefs)])
+	err = execute(ctx, &locker{c, stale, open}, historyRefs[number%len(historyRefs)])
 	stop()
 	all.Wait()
 	fmt.Println(answer(cmp.Or(err, c.Close())))
@@ -83,19 +91,20 @@ func makeHistory(d refdb.Driver) error {
 }
 
 // execute executes the test's commands, with a ref of each project, until the test says stop.
-func execute(ctx context.Context, c *linearizability.Client, ref string) error {
+func execute(ctx context.Context, l *locker, ref string) error {
+	c := l.client
 	var locks []*linearizability.Lock
 	for requests := bufio.NewScanner(os.Stdin); requests.Scan(); {
 		switch requests.Text() {
 		case "hold":
 			for _, project := range historyProjects {
-				lock, err := lockDespiteFaults(ctx, c, project, ref)
+				lock, err := l.lock(ctx, project, ref)
 				if err != nil {
 					return err
 				}
 				locks = append(locks, lock)
 			}
-			fmt.Println("ok")
+			fmt.Println("ok", l.stale)
 		case "use":
 			var errs []error
 			for _, lock := range locks {
@@ -109,18 +118,33 @@ func execute(ctx context.Context, c *linearizability.Client, ref string) error {
 	return errors.New("nobody said stop")
 }
 
-// lockDespiteFaults locks a ref. It retries.
-func lockDespiteFaults(ctx context.Context, c *linearizability.Client, project, ref string) (*linearizability.Lock, error) {
+// A locker takes locks for as long leases as the machine needs.
+type locker struct {
+	client *linearizability.Client
+	stale  time.Duration
+	open   func(stale time.Duration) (*linearizability.Client, error)
+}
+
+// lock locks a ref. It retries despite faults, with longer leases after each second failure: that is hardly a fault, but locks
+// that are granted too late to be kept.
+func (l *locker) lock(ctx context.Context, project, ref string) (*linearizability.Lock, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	for {
-		lock, err := c.Lock(ctx, project, ref)
+	for failures := 1; ; failures++ {
+		lock, err := l.client.Lock(ctx, project, ref)
 		if err == nil {
 			return lock, nil
 		}
 		if ctx.Err() != nil {
 			// Print the lock that everybody waits for.
 			return nil, errors.Join(err, pprof.Lookup("goroutine").WriteTo(os.Stderr, 1))
+		}
+		if failures%2 == 0 {
+			// The client before ends with the process: it may hold locks.
+			l.stale *= 2
+			if l.client, err = l.open(l.stale); err != nil {
+				return nil, err
+			}
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -51,14 +52,12 @@ func TestTheyAreWhileConnectionsBreakAndProcessesDieAndFreeze(t *testing.T) {
 		killed, frozen, other := r.start(t), r.start(t), r.start(t)
 		r.last(t, time.Second)
 		for _, p := range []*process{killed, frozen} {
-			if got := p.ask(t, "hold"); got != "ok" {
-				t.Fatal(got)
-			}
+			r.hold(t, p)
 		}
 		signal(t, killed, syscall.SIGKILL)
 		signal(t, frozen, syscall.SIGSTOP)
 		restarted := r.start(t)
-		r.last(t, 3*historyStale)
+		r.last(t, 3*r.stale)
 		signal(t, frozen, syscall.SIGCONT)
 		if got := frozen.ask(t, "use"); got == "ok" {
 			t.Error("a process that was frozen past stale-after did what its lock guards")
@@ -66,11 +65,9 @@ func TestTheyAreWhileConnectionsBreakAndProcessesDieAndFreeze(t *testing.T) {
 		// An update may be what ends a lock that is stale: then another holder dies.
 		for deadline := time.Now().Add(patience); tally(r.read(t))["reclaimed"] == 0 && time.Now().Before(deadline); {
 			another := r.start(t)
-			if got := another.ask(t, "hold"); got != "ok" {
-				t.Fatal(got)
-			}
+			r.hold(t, another)
 			signal(t, another, syscall.SIGKILL)
-			time.Sleep(3 * historyStale)
+			time.Sleep(3 * r.stale)
 		}
 		r.last(t, time.Second, "reclaimed", "unresolved")
 		r.stop(t, []*process{frozen, other, restarted})
@@ -91,6 +88,7 @@ type run struct {
 	faults   bool
 	env      []string
 	seed     uint64
+	stale    time.Duration // the longest lease so far
 	dir      string
 	files    []string
 	follower *linearizability.Follower
@@ -98,7 +96,7 @@ type run struct {
 
 func newRun(t *testing.T, d *dbtest.Database, faults bool) *run {
 	t.Helper()
-	r := &run{database: d, faults: faults, seed: rand.Uint64(), dir: t.TempDir()}
+	r := &run{database: d, faults: faults, seed: rand.Uint64(), stale: historyStale, dir: t.TempDir()}
 	if given := os.Getenv(seedVariable); given != "" {
 		var err error
 		if r.seed, err = strconv.ParseUint(given, 10, 64); err != nil {
@@ -126,7 +124,22 @@ func (r *run) start(t *testing.T) *process {
 	t.Helper()
 	file := filepath.Join(r.dir, fmt.Sprint(len(r.files)+1, ".jsonl"))
 	r.files = append(r.files, file)
-	return startIn(t, r.env, r.database, "historian", file, fmt.Sprint(r.seed), fmt.Sprint(len(r.files)), fmt.Sprint(r.faults))
+	return startIn(t, r.env, r.database, "historian", file, fmt.Sprint(r.seed), fmt.Sprint(len(r.files)), fmt.Sprint(r.faults), r.stale.String())
+}
+
+// hold makes a process take locks that it keeps. Processes that start from then on have leases as long as that process needs.
+func (r *run) hold(t *testing.T, p *process) {
+	t.Helper()
+	got := p.ask(t, "hold")
+	stale, ok := strings.CutPrefix(got, "ok ")
+	if !ok {
+		t.Fatal(got)
+	}
+	lease, err := time.ParseDuration(stale)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.stale = max(r.stale, lease)
 }
 
 func (r *run) stop(t *testing.T, all []*process) {
@@ -192,7 +205,7 @@ func (r *run) check(t *testing.T) {
 	ops := r.read(t)
 	start := time.Now()
 	report := linearizability.Check(ops, undecided)
-	t.Logf("%d calls, %v; checked in %s", len(ops), tally(ops), time.Since(start).Round(time.Millisecond))
+	t.Logf("%d calls, %v, leases of up to %s; checked in %s", len(ops), tally(ops), r.stale, time.Since(start).Round(time.Millisecond))
 	if err := report.Err(); err != nil {
 		t.Errorf("%v\n%s", err, r.keep(t, report))
 	}

@@ -94,13 +94,18 @@ func programs(t *testing.T) string {
 	return programsDir
 }
 
-// play is the main function of a process that a test started.
+// play is the main function of a process that a test started. On a busy machine the database may not
+// answer within the few seconds for which a driver waits for it.
 func play(r role) error {
-	driver, err := drivers.Open(context.Background(), os.Getenv(urlVariable))
-	if err != nil {
-		return err
+	for deadline := time.Now().Add(patience); ; time.Sleep(beatEvery) {
+		driver, err := drivers.Open(context.Background(), os.Getenv(urlVariable))
+		switch {
+		case err == nil:
+			return r(driver)
+		case refdb.ClassOf(err) != refdb.Retryable || time.Now().After(deadline):
+			return err
+		}
 	}
-	return r(driver)
 }
 
 // onEach runs test on a new database of each kind.
