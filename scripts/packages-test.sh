@@ -72,6 +72,7 @@ await() { # WHAT COMMAND …
 	local what=$1 end=$((SECONDS + 300))
 	shift
 	until "$@" >/dev/null 2>&1; do
+		[[ ! -e $work/refused ]] || fail "pushes were refused: $(cat "$work/refused")"
 		((SECONDS < end)) || fail "waited in vain: $what"
 		sleep 0.1
 	done
