@@ -235,7 +235,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	}
 	defer socket.Unbind(listener, c.Socket, made)
 
-	l := &launch{config: c, listener: listener, connections: newConnections(), closed: make(chan struct{})}
+	l := &launch{config: c, listener: listener, connections: newConnections()}
 	if booted {
 		l.boot = &machine
 	}
@@ -265,14 +265,15 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.o.Logger.InfoContext(ctx, "serving", "version", d.o.Version, "presence", d.state.Presence.Lost() == nil)
 
 	<-ctx.Done()
-	d.stop(l, d.state.Config().StopTimeout)
+	d.stop(l.connections, d.state.Config().StopTimeout)
+	listener.Close()
 	cancel()
 	d.state.Tasks.Wait()
 	return nil
 }
 
-// stop waits until the announced moves have ended, and closes the listener.
-func (d *Daemon) stop(l *launch, limit time.Duration) {
+// stop waits until the announced moves have ended.
+func (d *Daemon) stop(connections connections, limit time.Duration) {
 	d.state.Stop()
 	d.endUpkeep()
 	systemd.Stopping()
@@ -293,20 +294,12 @@ func (d *Daemon) stop(l *launch, limit time.Duration) {
 		return true
 	}
 	settled := func() bool {
-		return d.moving.Count()+d.guards.Pending() == 0 && l.connections.idle() && !d.state.Reconcile.Outstanding()
+		return d.moving.Count()+d.guards.Pending() == 0 && connections.idle() && !d.state.Reconcile.Outstanding()
 	}
 	await(settled)
-	l.listener.Close()
-	closed := func() bool {
-		select {
-		case <-l.closed:
-			return true
-		default:
-			return false
-		}
-	}
-	// Until then hooks could connect, and have moves announced. Their next hooks ask the next daemon.
-	if await(closed) && await(l.connections.idle) && settled() && left() == 0 {
+	d.state.Finish()
+	// Until then moves could be announced. Those of git's hooks are reported to the next daemon.
+	if await(connections.idle) && settled() && left() == 0 {
 		d.state.Presence.End()
 		d.witness.Leave()
 		return

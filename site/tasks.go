@@ -46,7 +46,6 @@ type launch struct {
 	config      *config.Config
 	listener    *net.UnixListener
 	connections connections
-	closed      chan struct{}      // closed when no more connections are accepted
 	metrics     *exporter.Exporter // nil if the daemon serves none
 	boot        *afterboot.Repair  // nil unless the machine was booted
 	reconciled  error              // the result of the first reconciliation
@@ -59,10 +58,7 @@ func (d *Daemon) table(l *launch) []task {
 	}
 	all := []task{
 		{"list-of-moves", onceBound, untilEnd, quietly(d.keepMoves)},
-		{"connections", onceBound, untilEnd, func(ctx context.Context, failed func(error)) {
-			defer close(l.closed)
-			d.accept(ctx, l.listener, l.connections, failed)
-		}},
+		{"connections", onceBound, untilEnd, func(ctx context.Context, failed func(error)) { d.accept(ctx, l.listener, l.connections, failed) }},
 		{"projects", onceServing, untilEnd, d.keepProjects},
 		{"presence", onceServing, untilEnd, quietly(func(ctx context.Context) { d.state.Presence.Keep(ctx, l.config) })},
 		{"unused-packs", onceServing, untilEnd, quietly(d.storage.DropAbandoned)},

@@ -75,9 +75,6 @@ func (h *Hooks) Respond(ctx context.Context, conn *net.UnixConn, hook pusher.Hoo
 	case wire.StatePrepared, wire.StateUpdate:
 		// In mode log, too.
 		if err := h.protect(ctx, hook, q); err != nil {
-			if q.State == wire.StatePrepared {
-				h.State.Counts.Refused.Add(1)
-			}
 			return h.Refuse(ctx, q, err)
 		}
 	}
@@ -88,7 +85,6 @@ func (h *Hooks) Respond(ctx context.Context, conn *net.UnixConn, hook pusher.Hoo
 			err = h.prepared(ctx, hook, q)
 		}
 		if err != nil && !h.letThrough(hook, q, err) {
-			h.State.Counts.Refused.Add(1)
 			return h.Refuse(ctx, q, err)
 		}
 		h.State.Counts.Prepared.Add(1)
@@ -132,6 +128,9 @@ func (h *Hooks) Respond(ctx context.Context, conn *net.UnixConn, hook pusher.Hoo
 func (h *Hooks) Refuse(ctx context.Context, q wire.Request, err error) wire.Response {
 	if refusal.ReasonOf(err) == refusal.Stopping {
 		return wire.Response{Lines: refusal.LinesOf(err)}
+	}
+	if q.State == wire.StatePrepared {
+		h.State.Counts.Refused.Add(1)
 	}
 	h.State.Counts.RefusedFor(err)
 	if lines, err := wire.ParseLines(q.Body); err == nil {

@@ -46,6 +46,7 @@ type State struct {
 	config    atomic.Pointer[config.Config]
 	started   chan struct{}
 	stopping  atomic.Bool
+	finished  atomic.Bool
 	inherited atomic.Bool
 	health    health
 }
@@ -83,6 +84,9 @@ func (s *State) Stop() { s.stopping.Store(true) }
 
 // Stopping reports whether the daemon has begun to stop.
 func (s *State) Stopping() bool { return s.stopping.Load() }
+
+// Finish records that the daemon, which stops, decides about nothing any more.
+func (s *State) Finish() { s.finished.Store(true) }
 
 // Inherit records that the daemon knows which intents its predecessors left.
 func (s *State) Inherit() { s.inherited.Store(true) }
@@ -122,10 +126,13 @@ func (s *State) AwaitServing(ctx context.Context) error {
 
 // AwaitDeciding waits until the daemon can decide about moves, at most until ctx ends. Git may hold
 // locks for such a move, and the push of which it is a part may have begun before the daemon was told
-// to stop. So a daemon that stops decides, too.
+// to stop. So a daemon that stops goes on to decide, until [State.Finish].
 func (s *State) AwaitDeciding(ctx context.Context) error {
 	if err := s.AwaitInheritance(ctx); err != nil {
 		return err
+	}
+	if s.finished.Load() {
+		return refusal.Stops()
 	}
 	if err := s.Presence.Lost(); err != nil {
 		return refusal.NotServed(err)

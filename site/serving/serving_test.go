@@ -58,6 +58,10 @@ func TestPushesAreDecidedOnceTheDaemonServes(t *testing.T) {
 		if got := reasonOf(s.AwaitDeciding(t.Context())); got == "" || got == refusal.Stopping {
 			t.Errorf("when it stops, without its site's name: %q", got)
 		}
+		s.Finish()
+		if got := reasonOf(s.AwaitDeciding(t.Context())); got != refusal.Stopping {
+			t.Errorf("at its end: %q", got)
+		}
 	})
 }
 
