@@ -71,9 +71,6 @@ func (d *Daemon) serve(ctx context.Context, conn *net.UnixConn, free func()) {
 		return
 	}
 	response := d.respond(ctx, conn, r, peer, err)
-	if ctx.Err() != nil && !response.OK { // perhaps for this reason alone: the next daemon answers
-		response = wire.Response{Lines: refusal.LinesOf(refusal.Stops())}
-	}
 	conn.SetWriteDeadline(time.Now().Add(d.hooks.Limits.Answer))
 	if err := response.Write(conn); err != nil {
 		// The hook is gone. A hook without an answer vetoes.
@@ -101,6 +98,7 @@ func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn, r *bufio.Reade
 	if q.Limit > 0 {
 		limit = q.Limit
 	}
+	running := ctx
 	ctx, cancel := context.WithDeadline(ctx, start.Add(limit-min(reserve, limit/4)))
 	defer cancel()
 	switch q.State {
@@ -117,7 +115,11 @@ func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn, r *bufio.Reade
 	case wire.StateRead:
 		return d.readAsked(q)
 	default:
-		return d.hooks.Respond(ctx, conn, peer, q)
+		response := d.hooks.Respond(ctx, conn, peer, q)
+		if running.Err() != nil && d.state.Stopping() && !response.OK { // perhaps for this reason alone: the next daemon answers
+			return wire.Response{Lines: refusal.LinesOf(refusal.Stops())}
+		}
+		return response
 	}
 }
 

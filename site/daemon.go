@@ -294,7 +294,7 @@ func (d *Daemon) stop(connections connections, limit time.Duration) {
 		return true
 	}
 	settled := func() bool {
-		return d.moving.Count()+d.guards.Pending() == 0 && connections.idle() && !d.state.Reconcile.Outstanding()
+		return d.moving.Count()+d.guards.Pending()+d.hooks.Admitted() == 0 && connections.idle() && !d.state.Reconcile.Outstanding()
 	}
 	await(settled)
 	d.state.Finish()

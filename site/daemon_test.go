@@ -1,17 +1,21 @@
 package site_test
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
@@ -88,6 +92,56 @@ func TestADaemonThatStopsLeavesTheRequestsThatTakeTooLong(t *testing.T) {
 	g.start()
 	p.succeeds()
 	g.has("refs/heads/pushed", g.commit[0], g.commit[0])
+}
+
+// Only a daemon that was told to stop leaves hooks to the next one, for which they wait longer. One whose start fails may fail
+// each time: its hooks are refused, or ask again within their limit.
+func TestADaemonWhoseStartFailsLeavesNothingToTheNext(t *testing.T) {
+	t.Parallel()
+	g := idleGuard(t, local.SQLite(t), "eu-1")
+	c, err := config.Load(t.Context(), g.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends, end := context.WithCancel(t.Context())
+	end()
+	here, there := socketPair(t)
+	defer there.Close()
+	q := wire.Request{State: wire.StatePreReceive, Dir: g.repo, Body: []byte(strings.Repeat("0", 40) + " " + g.commit[0] + " refs/heads/x\n")}
+	for stops, want := range map[bool]string{false: wire.DaemonStarting, true: wire.DaemonStopping} {
+		d := site.New(c, g.db, site.Options{Logger: slog.New(slog.DiscardHandler)})
+		if stops {
+			d.BeginStop()
+		}
+		var request bytes.Buffer
+		if err := q.Write(&request); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.Answer(ends, here, &request); got.OK || !slices.Equal(got.Lines, []string{want}) || got.Stopping() != stops {
+			t.Errorf("it stops: %t, and answers %+v", stops, got)
+		}
+	}
+}
+
+// socketPair returns the two ends of a connection of this process to itself.
+func socketPair(t *testing.T) (here, there *net.UnixConn) {
+	t.Helper()
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends [2]*net.UnixConn
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "")
+		c, err := net.FileConn(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		ends[i] = c.(*net.UnixConn)
+		t.Cleanup(func() { c.Close() })
+	}
+	return ends[0], ends[1]
 }
 
 // newConfig returns g's configuration after it has been edited.

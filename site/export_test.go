@@ -1,7 +1,10 @@
 package site
 
 import (
+	"bufio"
 	"context"
+	"io"
+	"net"
 	"os"
 	"sync/atomic"
 	"time"
@@ -13,7 +16,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/hooks"
 	"github.com/globalrefdb/globalrefdb/site/moves"
 	"github.com/globalrefdb/globalrefdb/site/projects"
+	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/sessions"
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // BePatient lets what others take until the daemon gives them up be so long that only a hang reaches it. It is called before Run.
@@ -138,3 +143,12 @@ func (d *Daemon) Share(ctx context.Context, path string) (release func(), err er
 
 // AwaitedAlone reports whether somebody waits to have a repository alone.
 func (d *Daemon) AwaitedAlone(path string) bool { return d.pruning.Awaited(path) }
+
+// Answer answers a request of a hook as a connection would, of which ctx is the daemon's.
+func (d *Daemon) Answer(ctx context.Context, conn *net.UnixConn, q io.Reader) wire.Response {
+	peer, err := pusher.HookOf(conn)
+	return d.respond(ctx, conn, bufio.NewReader(q), peer, err)
+}
+
+// BeginStop has the daemon stop, as far as its answers show it.
+func (d *Daemon) BeginStop() { d.state.Stop() }

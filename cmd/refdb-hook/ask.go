@@ -97,7 +97,9 @@ func exchange(q wire.Request, deadline time.Time, limit time.Duration) (wire.Res
 			stops, last = wire.Response{}, err
 			if waited && !renewed { // once: the daemon may have died of this request
 				renewed = true
-				deadline = time.Now().Add(limit)
+				if later := time.Now().Add(limit); later.After(deadline) {
+					deadline = later
+				}
 			}
 		}
 		time.Sleep(min(pause, time.Until(deadline)))

@@ -127,6 +127,19 @@ func (ps *pushes) all() []*push {
 	return all
 }
 
+// Admitted returns how many pushes have passed update, and have not begun the transaction that
+// follows.
+func (h *Hooks) Admitted() (n int) {
+	for _, p := range h.pushes.all() {
+		p.mu.Lock()
+		if p.admitted > 0 && !p.ended {
+			n++
+		}
+		p.mu.Unlock()
+	}
+	return n
+}
+
 // track returns the push of a process, which is watched from now on, until ctx ends. The error is
 // [pusher.ErrGone] if the process has ended.
 func (h *Hooks) track(ctx context.Context, a pusher.Agent) (*push, error) {

@@ -75,7 +75,6 @@ func (co *Coordinator) take(ctx context.Context, c *config.Config, a Announcemen
 	go func() {
 		select {
 		case <-a.Gone:
-		case <-co.State.Upkeep.Done():
 		case <-ctx.Done():
 		}
 		cancel()
