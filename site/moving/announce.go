@@ -68,18 +68,23 @@ func (co *Coordinator) Announce(ctx context.Context, c *config.Config, a Announc
 }
 
 // take claims the refs for a git process. It waits for followers as long as [Coordinator.prepare]
-// waits for locks.
+// waits for locks. If the daemon stops meanwhile, the next one answers.
 func (co *Coordinator) take(ctx context.Context, c *config.Config, a Announcement) (*claims.Claim, error) {
 	ctx, cancel := context.WithTimeout(ctx, min(c.LockWait, c.Timeout))
 	defer cancel()
 	go func() {
 		select {
 		case <-a.Gone:
+		case <-co.State.Upkeep.Done():
 		case <-ctx.Done():
 		}
 		cancel()
 	}()
-	return co.Claims.Take(ctx, claims.ByPush, a.Repo.Project, a.Moves, nil)
+	claim, err := co.Claims.Take(ctx, claims.ByPush, a.Repo.Project, a.Moves, nil)
+	if err != nil && co.State.Upkeep.Err() != nil {
+		err = refusal.Stops()
+	}
+	return claim, err
 }
 
 // prepare records the moves of an announcement as intents. For a git process it waits for a short

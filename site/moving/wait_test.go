@@ -376,8 +376,9 @@ func TestHowLongAPushWaitsForAFollower(t *testing.T) {
 				a.Gone = gone
 				start := time.Now()
 				time.AfterFunc(time.Second, func() { c.do(func() { close(gone) }, stop) })
-				if _, _, err := g.Announce(t.Context(), g.config, a); err == nil {
-					t.Error("the push was allowed beside a follower")
+				_, _, err := g.Announce(t.Context(), g.config, a)
+				if stopped := upkeep.Err() != nil; err == nil || stopped != (refusal.ReasonOf(err) == refusal.Stopping) {
+					t.Errorf("beside a follower it was answered %v", err)
 				}
 				if took := time.Since(start); took != c.want {
 					t.Errorf("it waited %s", took)
