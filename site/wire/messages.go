@@ -95,7 +95,7 @@ func NoAnswer(reason string) string {
 const (
 	DaemonStarting          = "the site daemon is starting: nothing was changed, retry in a few seconds"
 	DaemonWaiting           = "the site daemon is waiting for the global ref database: nothing was changed, try again later"
-	DaemonStopping          = "the site daemon is stopping: nothing was changed, retry in a few seconds"
+	DaemonStopping          = "the site daemon is stopping: nothing was changed, retry in a few seconds" // hooks recognize it: see [Response.Stopping]
 	DaemonNotServing        = "this site does not accept pushes now: nothing was changed; ask the administrator to run `refdbctl site status`"
 	StateFull               = "the disk of the site daemon's state is full: nothing was changed, try again later; ask the administrator to run `refdbctl site status`"
 	StateFailed             = "the site daemon can't write to its state: nothing was changed, try again later; ask the administrator to run `refdbctl site status`"

@@ -347,3 +347,19 @@ func TestOnlyAHookOfThisVersionIsToldToWait(t *testing.T) {
 		t.Errorf("got %+v, %v, told %q", got, err, told)
 	}
 }
+
+// Hooks and daemons of different versions meet, so the text stays as it is. Hooks of earlier versions show it to the
+// pusher.
+func TestADaemonThatStopsIsRecognized(t *testing.T) {
+	t.Parallel()
+	const text = "the site daemon is stopping: nothing was changed, retry in a few seconds"
+	for answer, want := range map[string]bool{
+		"refused\n" + text + "\n": true, "ok\n" + text + "\n": false, "refused\n": false, "refused\nrefs/heads/x: " + text + "\n": false,
+		"refused\n" + text + "\nand more\n": false,
+	} {
+		p, err := wire.ReadResponse(strings.NewReader(answer), func(string) {})
+		if err != nil || p.Stopping() != want {
+			t.Errorf("%q: %t, %v", answer, p.Stopping(), err)
+		}
+	}
+}

@@ -548,3 +548,31 @@ func TestSiteHTTPStopsInGoodOrder(t *testing.T) {
 		t.Errorf("%s", eu.process.out)
 	}
 }
+
+// Nothing is accepted of a push that uploads for longer than a stop takes.
+func TestSiteHTTPBreaksOffAPushThatUploadsForTooLong(t *testing.T) {
+	t.Parallel()
+	all, err := gits()
+	g := must(t, all, err)[0]
+	c := newCluster(t, g, design{extra: storing + "\tstopTimeout = 100ms\n"})
+	c.eu.pushed(c.h.a + ":refs/heads/main")
+	eu := c.eu.http()
+	text, body := rawRequest{service: "git-receive-pack", body: c.pushOf("refs/heads/x", c.h.b)}.bytes()
+	conn, err := eu.begin(text[:body])
+	must(t, conn, err)
+	defer conn.Close()
+	sent, err := conn.Write(text[body : len(text)-1])
+	must(t, sent, err)
+	signal(t, eu.process.Process.Pid, 15)
+	if !eu.process.wait(t) {
+		t.Errorf("%s", eu.process.out)
+	}
+	if answer, _ := io.ReadAll(conn); strings.Contains(string(answer), "unpack ok") {
+		t.Errorf("the push got %q", answer)
+	}
+	if c.eu.refs(project)["refs/heads/x"] != "" || c.global(project)["refs/heads/x"] != "" {
+		t.Error("the push was accepted")
+	}
+	c.eu.pushed(c.h.b + ":refs/heads/x")
+	c.caughtUp()
+}
