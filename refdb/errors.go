@@ -12,6 +12,9 @@ var (
 	// ErrNameConflict: git could not hold a ref that was to be created beside one that is there;
 	// nothing was written. The details are a *NameConflictError.
 	ErrNameConflict = driver.ErrNameConflict
+	// ErrFrozen: no ref of the project may be moved until an operator unfreezes it; nothing was
+	// written. The details are a *FrozenError.
+	ErrFrozen = driver.ErrFrozen
 	// ErrLockLost: the lock is no longer held; nothing was written. The details are a *LostError.
 	ErrLockLost = driver.ErrLockLost
 	// ErrReleased: the lock was released by its own holder.
@@ -63,6 +66,12 @@ type NameConflictError = driver.NameConflictError
 
 // A NameConflict is a ref that was to be created, and one that git could not hold beside it.
 type NameConflict = driver.NameConflict
+
+// A FrozenError says who froze a project, and why. It wraps [ErrFrozen].
+type FrozenError = driver.FrozenError
+
+// A Freeze says that no ref of a project may be moved, and why.
+type Freeze = driver.Freeze
 
 // A LostError says which refs of a lock are no longer held. It wraps [ErrLockLost].
 type LostError = driver.LostError

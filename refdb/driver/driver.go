@@ -150,7 +150,7 @@ type RefStore interface {
 	States(ctx context.Context, project string, refs []string) ([]State, error)
 
 	// Update writes all of r.Updates, or nothing and returns, in this order of
-	// precedence, a *LostError (fence), a *LockedError (locks of others), a
+	// precedence, a *LostError (fence), a *FrozenError, a *LockedError (locks of others), a
 	// *MismatchError or, with r.GitNames, a *NameConflictError as Prepare does.
 	Update(ctx context.Context, r UpdateRequest) error
 
@@ -240,7 +240,7 @@ type LockStore interface {
 // An IntentStore holds the intents, each with the lock that it was recorded with.
 type IntentStore interface {
 	// Prepare takes the locks on the refs of all of r.Updates and records those as
-	// intents, or does nothing and returns, in this order of precedence, a
+	// intents, or does nothing and returns, in this order of precedence, a *FrozenError, a
 	// *LockedError with every lock that stands on them, a *MismatchError or a
 	// *NameConflictError. After Revoke of r it does nothing, and the error is one of those or
 	// wraps ErrReleased. The *LockedError also names the first intent on a ref that excludes
@@ -286,6 +286,11 @@ type ProjectStore interface {
 	// larger than that of any row, and returns it. If the row's revision is not r.Revision,
 	// 0 for no row, it writes nothing and returns a *ProjectChangedError. But a row that
 	// carries r.Op was written by this request before: then that row is returned.
+	//
+	// If r.Rules begin with the line of a [Freeze], no Update or Prepare of the project writes
+	// anything after PutProject has returned: each either was committed before, or reads the freeze
+	// and returns a *FrozenError. An answer that repeats that of an earlier request, whose reply was
+	// lost, is none of those. Finish, Resolve, Revoke, Remove and PurgeTombstones go on.
 	PutProject(ctx context.Context, r ProjectRequest) (Project, error)
 }
 

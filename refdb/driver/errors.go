@@ -27,6 +27,9 @@ var (
 	// ErrNameConflict: git could not hold a ref that was to be created beside one that is
 	// there; nothing was written. The details are a *NameConflictError.
 	ErrNameConflict = errors.New("ref excluded by the name of another one")
+	// ErrFrozen: no ref of the project may be moved; nothing was written. The details are a
+	// *FrozenError.
+	ErrFrozen = errors.New("project is frozen")
 	// ErrLockLost: the lock is no longer held; nothing was written. The
 	// details are a *LostError.
 	ErrLockLost = errors.New("lock lost")
@@ -136,6 +139,18 @@ func (e *NameConflictError) Error() string {
 }
 
 func (e *NameConflictError) Unwrap() error { return ErrNameConflict }
+
+// A FrozenError says who froze a project, and why. It wraps [ErrFrozen].
+type FrozenError struct {
+	Project string
+	Freeze  Freeze
+}
+
+func (e *FrozenError) Error() string {
+	return "the project " + e.Project + " is frozen: " + e.Freeze.String()
+}
+
+func (e *FrozenError) Unwrap() error { return ErrFrozen }
 
 // A LostError says which refs of a lock are no longer held. It wraps [ErrLockLost].
 type LostError struct {

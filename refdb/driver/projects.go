@@ -6,9 +6,12 @@ import "time"
 type Project struct {
 	Project string
 	ID      string // random; every copy of its repository records it
-	Rules   string // which refs are guarded, a rule per line
-	Mode    string // whether refusals count
-	Store   string // which of its objects the database keeps
+	Rules   string // which refs are guarded, a rule per line; a driver's rows also have the Freeze in it
+	// Freeze is zero unless the project is frozen. Package projects sets it: a driver leaves it in
+	// Rules. See [CutFreeze].
+	Freeze Freeze
+	Mode   string // whether refusals count
+	Store  string // which of its objects the database keeps
 
 	Revision int64         // larger than that of any earlier change of any project
 	Time     time.Time     // the database's, of that change
@@ -26,7 +29,8 @@ type ProjectQuery struct {
 	Limit   int
 }
 
-// A ProjectRequest is what [ProjectStore.PutProject] writes.
+// A ProjectRequest is what [ProjectStore.PutProject] writes. Rules are those of the result of
+// [WithFreeze].
 type ProjectRequest struct {
 	Project, ID, Rules, Mode, Store string
 	Revision                        int64  // the row's present one; 0 for no row

@@ -22,7 +22,7 @@ func (d *connection) Prepare(ctx context.Context, r driver.PrepareRequest) (driv
 		if t.revoked(r) {
 			return p, fmt.Errorf("memory: prepare updates: they were revoked: %w", driver.ErrReleased)
 		}
-		a, err := rules.Prepare(r, t.rows(r.Project, refs), t.around(r.Project, r.Updates))
+		a, err := rules.Prepare(r, t.projects[r.Project].Rules, t.rows(r.Project, refs), t.around(r.Project, r.Updates))
 		if err != nil {
 			return p, err
 		}

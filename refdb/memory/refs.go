@@ -88,7 +88,7 @@ func (d *connection) Update(ctx context.Context, r driver.UpdateRequest) error {
 			around = t.around(r.Project, r.Updates)
 		}
 		missing := rules.Missing(r.Project, fence, rules.Lease, t.locksIn(r.Project))
-		after, err := rules.Update(r, missing, t.rows(r.Project, refs), around, t.now)
+		after, err := rules.Update(r, t.projects[r.Project].Rules, missing, t.rows(r.Project, refs), around, t.now)
 		if err != nil {
 			return err
 		}

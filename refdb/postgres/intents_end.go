@@ -12,7 +12,7 @@ import (
 )
 
 // finishSQL is an update whose fence is the locks of intents, which end with them.
-var finishSQL = fenceOfIntents + decideUpdate(foundByKey, updateVerdict) + endIntents + endLocks("''") + answerUpdate
+var finishSQL = fenceOfIntents + decideUpdate(foundByKey, finishVerdict) + endIntents + endLocks("''") + answerFinish
 
 const (
 	fenceOfIntents = `

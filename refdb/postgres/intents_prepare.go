@@ -86,16 +86,26 @@ SELECT set_config('` + unheldSetting + `', coalesce((
 	unheldSetting = "refdb.unheld"
 )
 
+// frozenOfProject is a part of a statement: the line of the project's freeze, if it is frozen. What
+// reads it is a subselect that the server evaluates once, not for each ref. Its snapshot is from after
+// the project's key was locked, as PutProject locks that key to freeze the project.
+const frozenOfProject = `frozen AS MATERIALIZED (
+  SELECT split_part(rules, E'\n', 1) AS line FROM projects WHERE project = $1 AND ` + isFrozen + `
+)`
+
+// isFrozen holds for a row of projects that is frozen: see driver.CutFreeze.
+const isFrozen = `split_part(split_part(rules, E'\n', 1), ' ', 1) = 'frozen'`
+
 // prepareWith returns the statement with what packs and names add to it.
 func prepareWith(packs, names preparePart) string {
 	return `
-WITH ` + packs.read + names.read + `found AS MATERIALIZED (
+WITH ` + frozenOfProject + `, ` + packs.read + names.read + `found AS MATERIALIZED (
   SELECT ` + foundColumns + `, coalesce(nonce = $4 AND owner = $3 AND (
     SELECT decision IS NULL FROM intents WHERE project = $1 AND ref = asked.ref AND token = lock.token
   ), false) AS mine
   FROM unnest($2::text[], $6::text[], $7::text[]) AS asked (ref, old, new) ` + joinFound + `
 ), verdict AS MATERIALIZED (
-  SELECT adopted, adopted OR fresh = 0 AND differing = 0 AND NOT ` + isRevoked + packs.condition + names.condition + ` AS free, latest
+  SELECT adopted, adopted OR fresh = 0 AND differing = 0 AND NOT EXISTS (SELECT FROM frozen) AND NOT ` + isRevoked + packs.condition + names.condition + ` AS free, latest
   FROM (
     SELECT count(*) FILTER (WHERE mine) = cardinality($2::text[]) AS adopted,
            count(*) FILTER (WHERE fresh) AS fresh,
@@ -113,20 +123,25 @@ WITH ` + packs.read + names.read + `found AS MATERIALIZED (
   SELECT $1, ref, granted.token, $3, $8, coalesce(old, ''), new, now, $9 FROM granted, found
 )` + packs.write + `
 SELECT ` + answerColumns + `, owner, found.token, heartbeat, stale_after, adopted, fresh, ` + isReserved + `, NULL::bigint, NULL::int, NULL::int, NULL::text[]` + packs.column + `
-FROM found CROSS JOIN verdict LEFT JOIN granted ON true` + names.rowsBeside(packs)
+FROM found CROSS JOIN verdict LEFT JOIN granted ON true` + frozenRow.rowsBeside(packs, "frozen") + names.rowsBeside(packs, "around")
 }
 
-// rowsBeside returns the rows that names add to the answer if packs add their column.
-func (names preparePart) rowsBeside(packs preparePart) string {
-	if names.rows == "" {
+// frozenRow is the row of the answer, of no ref, that has the line of a freeze as its value.
+var frozenRow = preparePart{rows: `
+UNION ALL
+SELECT '', free, adopted, NULL, now, false, line, NULL, NULL, NULL, NULL, NULL, NULL, false, false, false, NULL, NULL, NULL, NULL`}
+
+// rowsBeside returns the rows that part adds to the answer from a table if packs add their column.
+func (part preparePart) rowsBeside(packs preparePart, table string) string {
+	if part.rows == "" {
 		return ""
 	}
 	column := ""
 	if packs.column != "" {
 		column = `, NULL`
 	}
-	return names.rows + column + `
-FROM around, verdict, (SELECT now FROM found LIMIT 1) AS clock WHERE NOT adopted`
+	return part.rows + column + `
+FROM ` + table + `, verdict, (SELECT now FROM found LIMIT 1) AS clock WHERE NOT adopted`
 }
 
 // Prepare takes the locks and records the intents in one round trip. Its callers try
@@ -165,6 +180,9 @@ func (d *Driver) Prepare(ctx context.Context, r driver.PrepareRequest) (driver.P
 		args = append(args, created, a.above)
 	}
 	err := d.grant(ctx, what, request, &a, sql, args...)
+	if err == nil && !a.free && a.frozen != "" {
+		return driver.Prepared{}, rules.RefuseFrozen(r.Project, a.frozen)
+	}
 	if err == nil && !a.free && !a.refused() {
 		return driver.Prepared{}, a.mismatch(r.Updates, created, missing)
 	}

@@ -161,6 +161,7 @@ type acquisition struct {
 	holders       []driver.LockInfo // others'
 	place         driver.Place      // of the waiter, if it was refused
 	toNotify      map[string][]string
+	frozen        string                // the line of the project's freeze, "" if it is not frozen
 	above         []string              // names above refs that are created
 	more          []any                 // where the answer's further columns go
 	first, before []roundtrip.Statement // of its transaction: before anything else, and before the decision
@@ -185,6 +186,10 @@ func (a *acquisition) read(rows pgx.Rows) error {
 			&lock.owner, &lock.token, &lock.heartbeat, &lock.staleAfter,
 			&mine, &refuses, &reserved, &ticket, &passed, &ahead, &toNotify}, a.more...)...); err != nil {
 			return err
+		}
+		if name == "" {
+			a.frozen = ref.value.String
+			continue
 		}
 		if exists {
 			a.refs = append(a.refs, ref.ref(name))

@@ -52,10 +52,15 @@ func (d *Driver) Projects(ctx context.Context, q driver.ProjectQuery) (all []dri
 }
 
 // PutProject excludes all others who write a project, so that revisions are in the order
-// of commits.
+// of commits. To freeze a project it also excludes those who move refs of it: it waits for those
+// whose statements have not read the freeze, and the others read it.
 func (d *Driver) PutProject(ctx context.Context, r driver.ProjectRequest) (p driver.Project, err error) {
+	first := lockProject("") // the name of no project
+	if _, _, frozen := driver.CutFreeze(r.Rules); frozen {
+		first = roundtrip.Guarded(lockKeysSQL, []int64{int64(keyOf("", "")), int64(keyOf(r.Project, ""))}, []bool{false, false})
+	}
 	err = d.pools.Do(ctx, roundtrip.Write("write a project").
-		Then(lockProject("")). // the name of no project
+		Then(first).
 		Query(putProjectSQL, func(rows pgx.Rows) (err error) {
 			p, err = pgx.CollectExactlyOneRow(rows, projectOf)
 			if errors.Is(err, pgx.ErrNoRows) {

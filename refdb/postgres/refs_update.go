@@ -32,11 +32,11 @@ var (
 
 const (
 	fenceOfUpdate = `
-WITH fence AS MATERIALIZED (
+WITH ` + frozenOfProject + `, fence AS MATERIALIZED (
   SELECT asked.ref, CASE WHEN owner = $10 AND coalesce(token, 'epoch') = $11::timestamptz AND NOT (` + isIntent + `) THEN lock.tid END AS lock, waiting
   FROM unnest($9::text[]) AS asked (ref) LEFT JOIN LATERAL (` + lockOfAsked + `) AS lock ON true
 )`
-	answerUpdate = `
+	answerFinish = `
 SELECT verdict, NULL AS ref, NULL AS value, NULL AS owner, NULL::timestamptz AS token, NULL::timestamptz AS heartbeat,
        NULL::bigint AS stale_after, now, NULL::text[] AS told
 FROM verdict, clock
@@ -48,6 +48,9 @@ UNION ALL
 SELECT verdict, ref, value, NULL, NULL, NULL, NULL, now, NULL FROM differing, verdict, clock WHERE verdict = 'differs'
 UNION ALL
 SELECT verdict, ref, NULL, NULL, NULL, NULL, NULL, now, told FROM handed, verdict, clock WHERE told IS NOT NULL`
+	answerUpdate = answerFinish + `
+UNION ALL
+SELECT verdict, '', line, NULL, NULL, NULL, NULL, now, NULL FROM frozen, verdict, clock WHERE verdict = 'frozen'`
 	answerCreation = `
 UNION ALL
 SELECT verdict, ref, NULL, owner, token, heartbeat, stale_after, now, NULL FROM around, verdict, clock
@@ -91,9 +94,10 @@ const (
 
 // verdictOf is what becomes of an update, by what may refuse it, in the order of
 // precedence. A stale lock in the way refuses nothing, but has to be locked first.
-func verdictOf(lost, locked, stale, differs, excluded string) string {
+func verdictOf(lost, frozen, locked, stale, differs, excluded string) string {
 	return `CASE
     WHEN ` + lost + ` THEN 'lost'
+    WHEN ` + frozen + ` THEN 'frozen'
     WHEN ` + locked + ` THEN 'locked'
     WHEN ` + stale + ` THEN 'stale'
     WHEN ` + differs + ` THEN 'differs'
@@ -112,16 +116,25 @@ func differs(adopt string) string {
   END`
 }
 
-// The verdict on an update, and on one whose created refs others may exclude.
+// The verdict on the end of intents, on an update, and on one whose created refs others may exclude.
 var (
+	finishVerdict = verdictOf(
+		`EXISTS (SELECT FROM lost)`,
+		`false`, // what was prepared before may end
+		`EXISTS (SELECT FROM standing WHERE NOT stale)`,
+		`NOT $12::boolean AND EXISTS (SELECT FROM standing)`,
+		`EXISTS (SELECT FROM differing)`,
+		`false`)
 	updateVerdict = verdictOf(
 		`EXISTS (SELECT FROM lost)`,
+		`EXISTS (SELECT FROM frozen)`,
 		`EXISTS (SELECT FROM standing WHERE NOT stale)`,
 		`NOT $12::boolean AND EXISTS (SELECT FROM standing)`,
 		`EXISTS (SELECT FROM differing)`,
 		`false`)
 	creationVerdict = verdictOf(
 		`EXISTS (SELECT FROM lost)`,
+		`EXISTS (SELECT FROM frozen)`,
 		`EXISTS (SELECT FROM standing WHERE NOT stale) OR EXISTS (SELECT FROM around WHERE owner IS NOT NULL)`,
 		`NOT $12::boolean AND EXISTS (SELECT FROM standing)`,
 		`EXISTS (SELECT FROM differing)`,
@@ -163,7 +176,7 @@ func endLocks(next string) string {
 }
 
 // updateRangeSQL moves all refs if each has its expected value, if no lock is held between the
-// first and the last, and if the range has at most twice as many rows as there are refs. It returns
+// first and the last, if the project is not frozen, and if the range has at most twice as many rows as there are refs. It returns
 // whether it moved them. It takes three quarters of the time of updateManySQL, which also has to
 // return the reasons of a refusal.
 //
@@ -176,7 +189,7 @@ WITH ` + inRange + `, fits AS MATERIALIZED (
   SELECT (SELECT count(*) FROM fits) = cardinality($2::text[])
     AND NOT EXISTS (
       SELECT FROM locks WHERE project = $1 AND ref >= ($2::text[])[1] AND ref <= ($2::text[])[cardinality($2::text[])] AND NOT (` + keptForNobody + `)
-    ) AS done
+    ) AND NOT EXISTS (SELECT FROM projects WHERE project = $1 AND ` + isFrozen + `) AS done
 ), changed AS (
   UPDATE refs SET value = new, time = clock_timestamp(), op = $5 FROM fits, verdict WHERE done AND refs.ctid = tid
 )
@@ -206,6 +219,8 @@ func (d *Driver) Update(ctx context.Context, r driver.UpdateRequest) error {
 		switch o = u.answer; o.verdict {
 		case "done":
 			return nil
+		case "frozen": // the statement below also says why
+			o.verdict = ""
 		case "lost", "locked", "differs":
 			return o.err(r.Updates)
 		}
@@ -316,6 +331,7 @@ type outcome struct {
 	project  string
 	verdict  string // "" while there is none
 	lost     []string
+	frozen   string // the line of the project's freeze
 	holders  []driver.LockInfo
 	have     map[string]driver.Value
 	toNotify map[string][]string // places to notify of locks that ended
@@ -353,6 +369,10 @@ func (o *outcome) add(ref string, value *string, lock lockColumns, now time.Time
 	switch o.verdict {
 	case "lost":
 		o.lost = append(o.lost, ref)
+	case "frozen":
+		if value != nil {
+			o.frozen = *value
+		}
 	case "locked":
 		o.holders = append(o.holders, lock.info(o.project, ref, now))
 	case "excluded":
@@ -381,6 +401,8 @@ func (o *outcome) err(updates []driver.Update) error {
 	case "lost":
 		slices.Sort(o.lost)
 		return &driver.LostError{Project: o.project, Refs: o.lost, Reason: "the database no longer has the lock, or another owner has it"}
+	case "frozen":
+		return rules.RefuseFrozen(o.project, o.frozen)
 	case "locked":
 		byRef(o.holders)
 		return &driver.LockedError{Holders: slices.DeleteFunc(o.holders, driver.LockInfo.Idle)}

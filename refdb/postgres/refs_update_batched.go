@@ -11,8 +11,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// updatePlainSQL moves the refs that nobody has locked and that hold what they should,
-// in less time than updateBatchedSQL. It returns the refs that it moved.
+// updatePlainSQL moves the refs that nobody has locked and that hold what they should, of projects
+// that are not frozen, in less time than updateBatchedSQL. It returns the refs that it moved.
 //
 //	$1 projects  $2 refs  $3 olds  $4 news  $5 operations  $6 indices of their keys
 var updatePlainSQL = bothForms(func(f form) string {
@@ -21,6 +21,7 @@ UPDATE refs SET value = new, time = clock_timestamp(), op = operation
 FROM (` + f.asked("asked_project text", "asked_ref text", "old text", "new text", "operation text", "index int") + `) AS asked
 WHERE project = asked_project AND ref = asked_ref AND value = old AND ` + f.gotKeys() + `
 AND NOT EXISTS (SELECT FROM locks WHERE project = asked_project AND ref = asked_ref AND NOT (` + keptForNobody + `) OFFSET 0)
+AND NOT EXISTS (SELECT FROM projects WHERE project = asked_project AND ` + isFrozen + ` OFFSET 0)
 RETURNING index`
 })
 
@@ -36,6 +37,7 @@ var updateBatchedSQL = bothForms(func(f form) string {
 WITH found AS MATERIALIZED (
   SELECT asked.*, value, owner, token, heartbeat, stale_after, now, ` + verdictOf(
 		`fence IS NOT NULL AND (owner IS DISTINCT FROM holder OR coalesce(token, 'epoch') <> fence OR `+isIntent+`)`,
+		`EXISTS (SELECT FROM projects WHERE project = asked.project AND `+isFrozen+` OFFSET 0)`,
 		`fence IS NULL AND `+inTheWay("NOT mandatory OR owner IS NULL"),
 		`fence IS NULL AND mandatory AND owner IS NOT NULL AND NOT open`,
 		differs("adopt"), `false`) + ` AS verdict

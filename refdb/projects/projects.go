@@ -1,5 +1,6 @@
 // Package projects keeps the row of each project: which of its refs all sites guard, whether
-// refusals count, and which objects the database stores. It also counts and removes projects. Site
+// refusals count, which objects the database stores, and whether the project is frozen. It also
+// counts and removes projects. Site
 // daemons and refdbctl use it.
 package projects
 
@@ -56,12 +57,25 @@ func (h *Handle) read(ctx context.Context, q driver.ProjectQuery) ([]driver.Proj
 	if err != nil {
 		return nil, fmt.Errorf("reading projects: %w", err)
 	}
+	for i, row := range rows {
+		rows[i] = unpacked(row)
+	}
 	return rows, nil
+}
+
+// unpacked returns a driver's row with its freeze apart from the rules.
+func unpacked(row driver.Project) driver.Project {
+	row.Freeze, row.Rules, _ = driver.CutFreeze(row.Rules)
+	return row
 }
 
 // Put replaces the row whose revision is p.Revision, or creates it if that is 0, and
 // returns the new row. If the row has another revision, nothing is written and the error is a
 // [*driver.ProjectChangedError]. Revision, Time, Age and Op of the new row are not taken from p.
+//
+// If p.Freeze is not zero, no ref of the project is moved after Put has returned, except by what ends
+// an intent: updates and preparations return a [*driver.FrozenError]. A row that was read frozen
+// stays so until it is written with a zero Freeze.
 func (h *Handle) Put(ctx context.Context, p driver.Project) (driver.Project, error) {
 	if err := driver.CheckProject(p.Project); err != nil {
 		return driver.Project{}, err
@@ -75,6 +89,17 @@ func (h *Handle) Put(ctx context.Context, p driver.Project) (driver.Project, err
 			return driver.Project{}, fmt.Errorf("%w text %q of project %s: %s", driver.ErrInvalid, text, p.Project, fault)
 		}
 	}
+	if p.Freeze != (driver.Freeze{}) {
+		if err := driver.CheckFreezeReason(p.Freeze.Reason); err != nil {
+			return driver.Project{}, fmt.Errorf("project %s: %w", p.Project, err)
+		}
+		if fault := driver.TextFault(p.Freeze.By); fault != "" && p.Freeze.By != "" {
+			return driver.Project{}, fmt.Errorf("%w name %q of who freezes project %s: %s", driver.ErrInvalid, p.Freeze.By, p.Project, fault)
+		}
+	}
+	if _, _, frozen := driver.CutFreeze(p.Rules); frozen {
+		return driver.Project{}, fmt.Errorf("%w rules of project %s: a freeze is no rule", driver.ErrInvalid, p.Project)
+	}
 	op := rand.Text()
 	if p.Revision == 0 && p.ID != "" {
 		op = p.ID
@@ -82,7 +107,8 @@ func (h *Handle) Put(ctx context.Context, p driver.Project) (driver.Project, err
 	if err := h.engine.SchemaError(); err != nil {
 		return driver.Project{}, fmt.Errorf("writing project %s: %w", p.Project, err)
 	}
-	r := driver.ProjectRequest{Project: p.Project, ID: p.ID, Rules: p.Rules, Mode: p.Mode, Store: p.Store, Revision: p.Revision, Op: op}
+	r := driver.ProjectRequest{Project: p.Project, ID: p.ID, Rules: driver.WithFreeze(p.Freeze, p.Rules),
+		Mode: p.Mode, Store: p.Store, Revision: p.Revision, Op: op}
 	row, err := engine.Retry(ctx, h.engine, func(d driver.Driver) (driver.Project, error) {
 		row, err := d.PutProject(ctx, r)
 		// A second request finds by the row's Op whether the first one wrote it.
@@ -97,7 +123,7 @@ func (h *Handle) Put(ctx context.Context, p driver.Project) (driver.Project, err
 	if err != nil {
 		return driver.Project{}, fmt.Errorf("writing project %s: %w", p.Project, err)
 	}
-	return row, nil
+	return unpacked(row), nil
 }
 
 // summariesPage is how many projects one request counts. It reads all of their refs.

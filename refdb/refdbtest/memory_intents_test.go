@@ -28,6 +28,11 @@ func (d *connection) Prepare(ctx context.Context, r driver.PrepareRequest) (driv
 		asked.Refs = append(asked.Refs, u.Ref)
 	}
 	own, holders := d.found(r.Project, asked.Refs, r.Owner, r.Nonce)
+	if d.bug == "a freeze comes before adoption" {
+		if err := d.frozen(r.Project); err != nil {
+			return driver.Prepared{}, err
+		}
+	}
 	if d.bug == "packs come before locks" || d.bug == "packs come before adoption" && len(own) > 0 {
 		if err := d.usePacks(r); err != nil {
 			return driver.Prepared{}, err
@@ -35,6 +40,12 @@ func (d *connection) Prepare(ctx context.Context, r driver.PrepareRequest) (driv
 	}
 	if len(own) == len(asked.Refs) {
 		return driver.Prepared{Token: own[0].Token, Time: now()}, nil
+	}
+	if d.bug != "a freeze comes after locks" && d.bug != "freezes no preparations" {
+		if err := d.frozen(r.Project); err != nil {
+			return driver.Prepared{}, err
+		}
+		d.pause("looks at freezes before transaction")
 	}
 	if d.bug == "partial intents are given up" {
 		for _, l := range own {
@@ -53,6 +64,11 @@ func (d *connection) Prepare(ctx context.Context, r driver.PrepareRequest) (driv
 	}
 	if d.refuses(inTheWay) {
 		return driver.Prepared{}, fmt.Errorf("preparing: %w", &driver.LockedError{Holders: d.refusing(inTheWay)})
+	}
+	if d.bug == "a freeze comes after locks" {
+		if err := d.frozen(r.Project); err != nil {
+			return driver.Prepared{}, err
+		}
 	}
 	if len(conflicts) > 0 && d.bug == "names come before values" {
 		return driver.Prepared{}, &driver.NameConflictError{Project: r.Project, Conflicts: conflicts}
@@ -155,6 +171,11 @@ func (d *connection) Finish(ctx context.Context, r driver.FinishRequest) error {
 		return err
 	}
 	defer end()
+	if d.bug == "freezes the ends of intents" {
+		if err := d.frozen(r.Project); err != nil {
+			return err
+		}
+	}
 	refs := slices.Clone(r.Dropped)
 	for _, u := range r.Done {
 		refs = append(refs, u.Ref)

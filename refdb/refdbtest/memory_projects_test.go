@@ -3,6 +3,7 @@ package refdbtest_test
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -135,4 +136,25 @@ func (d *connection) Audit(ctx context.Context, q driver.AuditQuery) (page drive
 		page.Next = page.Entries[n-1].Cursor()
 	}
 	return page, nil
+}
+
+// frozen returns the refusal of what moves refs of a frozen project.
+func (d *connection) frozen(project string) error {
+	for _, p := range d.projects {
+		is := p.Project == project || d.bug == "freezes by prefix" && strings.HasPrefix(project, p.Project)
+		f, _, frozen := driver.CutFreeze(p.Rules)
+		switch {
+		case !is:
+		case d.bug == "unreadable freezes freeze nothing" && !strings.HasPrefix(p.Rules, "frozen {"):
+		case frozen && d.bug == "a freeze has no reason":
+			return driver.ErrFrozen
+		case frozen:
+			return fmt.Errorf("moving refs: %w", &driver.FrozenError{Project: project, Freeze: f})
+		case d.bug == "rules that resemble a freeze freeze" && strings.HasPrefix(strings.ToLower(p.Rules), "frozen"):
+			return &driver.FrozenError{Project: project}
+		case d.bug == "freezes are looked for in all rules" && strings.Contains(p.Rules, "frozen "):
+			return &driver.FrozenError{Project: project}
+		}
+	}
+	return nil
 }

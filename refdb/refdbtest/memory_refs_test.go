@@ -177,6 +177,11 @@ func (d *connection) Update(ctx context.Context, r driver.UpdateRequest) error {
 		}
 	}
 	own := make(map[key]bool)
+	if d.bug == "a freeze comes before a lost lock" {
+		if err := d.frozen(r.Project); err != nil {
+			return err
+		}
+	}
 	if f := r.Fence; f != nil {
 		var lost []string
 		for _, ref := range f.Refs {
@@ -192,6 +197,12 @@ func (d *connection) Update(ctx context.Context, r driver.UpdateRequest) error {
 			return fmt.Errorf("updating: %w", &driver.LostError{Project: r.Project, Refs: lost})
 		}
 		d.pause("fence before transaction")
+	}
+	if d.bug != "a freeze comes after locks" && d.bug != "freezes no updates" {
+		if err := d.frozen(r.Project); err != nil {
+			return err
+		}
+		d.pause("looks at freezes before transaction")
 	}
 	var holders []driver.LockInfo
 	for _, u := range r.Updates {
@@ -211,6 +222,11 @@ func (d *connection) Update(ctx context.Context, r driver.UpdateRequest) error {
 	locked := anyFresh(holders) && d.bug != "no mandatory locks"
 	if locked && d.bug != "mismatch before lock" {
 		return fmt.Errorf("updating: %w", &driver.LockedError{Holders: d.refusing(holders)})
+	}
+	if d.bug == "a freeze comes after locks" {
+		if err := d.frozen(r.Project); err != nil {
+			return err
+		}
 	}
 	if d.bug == "stale ended though refused" {
 		d.endStale(holders)

@@ -44,7 +44,7 @@ func planPrepare(b *batch, r *driver.PrepareRequest, states []state, around []ru
 	all := slices.Clone(states)
 	states = slices.DeleteFunc(states, func(s state) bool { return !moves(r, s.Name) })
 	sortByRef(states)
-	a.Acquisition, refused = rules.Prepare(*r, rowsOf(states), around)
+	a.Acquisition, refused = rules.Prepare(*r, rulesIn(all), rowsOf(states), around)
 	if refused != nil || a.Adopted {
 		return a, refused
 	}
@@ -85,7 +85,7 @@ WHERE NOT EXISTS (SELECT 1 FROM intents WHERE project = @project AND ref = @firs
 // unrevokedStates returns a function that reads and locks what decides about r: the states, none if
 // r was revoked, and those of its packs that there are.
 func unrevokedStates(r *driver.PrepareRequest, names nameQuestion, packs *[]*foundPack) func(context.Context, *transaction) ([]state, error) {
-	keys := stateKeys(rules.RefsOf(r.Updates))
+	keys := askFreeze(r.Project, stateKeys(rules.RefsOf(r.Updates)))
 	for _, b := range r.RequiredValues {
 		if !moves(r, b.Ref) {
 			keys = append(keys, key{Ref: b.Ref, Value: notNull(b.Ref)})
@@ -100,7 +100,7 @@ func unrevokedStates(r *driver.PrepareRequest, names nameQuestion, packs *[]*fou
 		packColumns, more = foundPacksSQL, []any{packs}
 		s.Params["packs"] = r.Packs
 	}
-	s.SQL = stateColumnsSQL + packColumns + names.columns() + stateRowsSQL + unrevokedSQL
+	s.SQL = stateColumnsSQL + frozenColumnSQL + packColumns + names.columns() + stateRowsSQL + frozenRowsSQL + unrevokedSQL
 	return func(ctx context.Context, t *transaction) (states []state, err error) {
 		err = queryKeys(ctx, t, s, keys, key.bytes, collect(&states, func(row *spanner.Row) (state, error) {
 			return names.readState(r.Project, row, more...)

@@ -29,13 +29,16 @@ type key struct {
 	After  spanner.NullString `spanner:"after"`
 	Before spanner.NullString `spanner:"before"`
 	Moved  []string           `spanner:"moved"`
+	// Project is that of the refs, in the first of a request's keys, if its freeze decides: the row
+	// is read once, however many refs there are.
+	Project spanner.NullString `spanner:"project"`
 }
 
 func (k key) bytes() (n int) {
 	for _, ref := range k.Moved {
 		n += len(ref) + 8
 	}
-	return n + len(k.Ref) + len(k.Lock.StringVal) + len(k.Fence.StringVal) + len(k.Value.StringVal) + len(k.After.StringVal) + len(k.Before.StringVal) + 48
+	return n + len(k.Ref) + len(k.Lock.StringVal) + len(k.Fence.StringVal) + len(k.Value.StringVal) + len(k.After.StringVal) + len(k.Before.StringVal) + len(k.Project.StringVal) + 48
 }
 
 // lockKeys name the locks on refs.

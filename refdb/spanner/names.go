@@ -127,21 +127,23 @@ func (q nameQuestion) around(states []state) (around []rules.Row) {
 	return around
 }
 
-// statesWith is statesOf for a request about whose names q asks.
-func (q nameQuestion) statesWith(project string, keys []key) func(context.Context, *transaction) ([]state, error) {
+// movableStates is statesOf for a request that moves refs, about whose names q asks: a freeze of the
+// project decides, too.
+func (q nameQuestion) movableStates(project string, keys []key) func(context.Context, *transaction) ([]state, error) {
 	s := stateStatement(project)
-	s.SQL = stateColumnsSQL + q.columns() + stateRowsSQL
-	keys = q.ask(&s, keys)
+	s.SQL = stateColumnsSQL + frozenColumnSQL + q.columns() + stateRowsSQL + frozenRowsSQL
+	keys = q.ask(&s, askFreeze(project, keys))
 	return func(ctx context.Context, t *transaction) (states []state, err error) {
 		err = queryKeys(ctx, t, s, keys, key.bytes, collect(&states, func(r *spanner.Row) (state, error) { return q.readState(project, r) }))
 		return states, err
 	}
 }
 
-// readState is readState for a query to which q has added its columns.
+// readState is readState for a query with a frozenColumnSQL to which q has added its columns.
 func (q nameQuestion) readState(project string, r *spanner.Row, more ...any) (state, error) {
 	var c nameColumns
-	s, err := readState(project, r, append(more, c.into(q)...)...)
-	s.below = c.below(project)
+	var stored spanner.NullString
+	s, err := readState(project, r, slices.Concat([]any{&stored}, more, c.into(q))...)
+	s.below, s.stored = c.below(project), stored.StringVal
 	return s, err
 }

@@ -22,7 +22,7 @@ func (d *Driver) Update(ctx context.Context, r driver.UpdateRequest) error {
 	if r.GitNames {
 		names = askNames(r.Updates)
 	}
-	_, _, err := decide(ctx, d, request{tag: "refdb.update", what: what}, names.statesWith(r.Project, updateKeys(r.Updates, fenced)),
+	_, _, err := decide(ctx, d, request{tag: "refdb.update", what: what}, names.movableStates(r.Project, updateKeys(r.Updates, fenced)),
 		func(b *batch, states []state) (struct{}, error) {
 			return struct{}{}, planUpdate(b, &r, states, names.around(states))
 		})
@@ -48,7 +48,7 @@ func planUpdate(b *batch, r *driver.UpdateRequest, states []state, around []rule
 	if r.Fence != nil {
 		missing = rules.Missing(r.Project, *r.Fence, rules.Lease, found.fence)
 	}
-	after, refused := rules.Update(*r, missing, found.rows(r.Updates), around, readAt(states))
+	after, refused := rules.Update(*r, rulesIn(states), missing, found.rows(r.Updates), around, readAt(states))
 	if refused != nil {
 		return refused
 	}

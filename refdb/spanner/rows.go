@@ -20,6 +20,7 @@ type state struct {
 	fence     *driver.LockInfo // the lock as far as a fence needs it: without heartbeat and age
 	now       time.Time        // if there is a lock or a fence
 	below     []rules.Row      // refs below that decide about its name
+	stored    string           // the project's rules, if they may begin with a freeze
 }
 
 // value is what the ref holds.
@@ -47,13 +48,42 @@ LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} locks AS l ON l.project = @project AND l.ref 
 LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} refs AS r ON r.project = @project AND r.ref = k.value`
 )
 
+// The rules of the project that the first key names, if they may begin with a freeze: a column, and
+// where it comes from.
+const (
+	frozenColumnSQL = `, IF(STARTS_WITH(p.rules, 'frozen'), p.rules, NULL)`
+	frozenRowsSQL   = `
+LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} projects AS p ON p.project = k.project`
+)
+
+// askFreeze has the first of keys, those of the refs of a project, read the project's row, too.
+func askFreeze(project string, keys []key) []key {
+	keys[0].Project = notNull(project)
+	return keys
+}
+
+// rulesIn returns the project's rules, if they may begin with a freeze and one of the keys of states
+// asked for them.
+func rulesIn(states []state) string {
+	for _, s := range states {
+		if s.stored != "" {
+			return s.stored
+		}
+	}
+	return ""
+}
+
 func stateStatement(project string) spanner.Statement {
 	return spanner.Statement{SQL: stateColumnsSQL + stateRowsSQL, Params: map[string]any{"project": project}}
 }
 
 // statesOf returns a function that reads and locks the rows that keys name, in any order.
 func statesOf(project string, keys []key) func(context.Context, *transaction) ([]state, error) {
-	return nameQuestion{}.statesWith(project, keys)
+	s := stateStatement(project)
+	return func(ctx context.Context, t *transaction) (states []state, err error) {
+		err = queryKeys(ctx, t, s, keys, key.bytes, collect(&states, func(r *spanner.Row) (state, error) { return readState(project, r) }))
+		return states, err
+	}
 }
 
 // readState converts a row of stateStatement, and reads more columns after that.

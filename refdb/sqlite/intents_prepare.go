@@ -33,8 +33,8 @@ func (d *Driver) Prepare(ctx context.Context, r driver.PrepareRequest) (driver.P
 	refs := rules.RefsOf(r.Updates)
 	var prepared driver.Prepared
 	look := func() error {
-		return d.lookFirst(ctx, r.Project, refs, r.Updates, rules.PrepareClaim(r), func(rows, around []rules.Row, _ time.Time) error {
-			return rules.RefusePreparation(r, rows, around)
+		return d.lookFirst(ctx, r.Project, refs, r.Updates, rules.PrepareClaim(r), func(stored string, rows, around []rules.Row, _ time.Time) error {
+			return rules.RefusePreparation(r, stored, rows, around)
 		})
 	}
 	n := len(refs) + len(r.Packs) + len(r.RequiredValues)
@@ -53,7 +53,7 @@ func (t *tx) prepare(r driver.PrepareRequest, refs []string) (prepared driver.Pr
 	if refused, err := t.refuseBarred(r.Owner); refused != nil || err != nil {
 		return driver.Prepared{}, refused, err
 	}
-	rows, err := t.rows(r.Project, refs)
+	rows, stored, err := t.ruledRows(r.Project, refs)
 	if err != nil {
 		return driver.Prepared{}, nil, err
 	}
@@ -61,7 +61,7 @@ func (t *tx) prepare(r driver.PrepareRequest, refs []string) (prepared driver.Pr
 	if err != nil {
 		return driver.Prepared{}, nil, err
 	}
-	a, refused := rules.Prepare(r, rows, around)
+	a, refused := rules.Prepare(r, stored, rows, around)
 	if refused != nil || a.Adopted {
 		return driver.Prepared{Token: a.Token, Time: time.UnixMicro(t.now)}, refused, nil
 	}

@@ -26,7 +26,7 @@ const (
 // Acquire implements driver.LockStore.
 func (d *Driver) Acquire(ctx context.Context, r driver.AcquireRequest) (answer driver.Acquired, err error) {
 	look := func() error {
-		return d.lookFirst(ctx, r.Project, r.Refs, nil, rules.AcquireClaim(r), func(rows, _ []rules.Row, now time.Time) error {
+		return d.lookFirst(ctx, r.Project, r.Refs, nil, rules.AcquireClaim(r), func(_ string, rows, _ []rules.Row, now time.Time) error {
 			a, refused := rules.Acquire(r, rows, now)
 			if refused == nil || !unchanged(a.After) {
 				return nil
@@ -57,20 +57,21 @@ func (d *Driver) contend(waiter driver.Waiter, look, take func() error) (err err
 }
 
 // lookFirst reads the rows of refs without a write transaction, and returns the result of decide: a
-// *driver.LockedError if the claim is to be refused without any change. Most requests after a
+// *driver.LockedError, or a *driver.FrozenError, if the claim is to be refused without any change. Most requests after a
 // refusal end here. Waiters ask repeatedly; if each request used a write transaction, they would
 // delay the lock's holder. If an earlier request for the claim took some of the locks, there is
 // something to write.
 //
 // If updates create refs, decide also gets the rows that decide about their names.
 func (d *Driver) lookFirst(ctx context.Context, project string, refs []string, updates []driver.Update, c rules.Claim,
-	decide func(rows, around []rules.Row, now time.Time) error) error {
+	decide func(stored string, rows, around []rules.Row, now time.Time) error) error {
+	var stored string
 	var rows, around []rules.Row
 	var now int64
 	err := d.read(ctx, "inspect locks", func(conn *conn) (err error) {
 		// Read before the rows, the time makes no lock older than it is.
 		now = d.now()
-		if rows, err = readRows(ctx, conn, now, project, refs); err != nil {
+		if rows, stored, err = readRows(ctx, conn, now, project, refs); err != nil {
 			return err
 		}
 		around, err = readRowsAround(ctx, conn, now, project, updates)
@@ -79,7 +80,7 @@ func (d *Driver) lookFirst(ctx context.Context, project string, refs []string, u
 	if err != nil || c.TookAny(rows) {
 		return err
 	}
-	return decide(rows, around, timeOf(now))
+	return decide(stored, rows, around, timeOf(now))
 }
 
 func (t *tx) acquire(r driver.AcquireRequest) (answer driver.Acquired, refused, err error) {

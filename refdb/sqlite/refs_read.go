@@ -114,7 +114,7 @@ func (d *Driver) States(ctx context.Context, project string, refs []string) ([]d
 		if admitted, err := d.isAdmitted(ctx, c); err != nil || !admitted {
 			return nil, cmp.Or(err, driver.ErrNotAdmitted)
 		}
-		rows, err := readRows(ctx, c, now, project, refs)
+		rows, _, err := readRows(ctx, c, now, project, refs)
 		return rules.States(rows), err
 	})
 }

@@ -39,12 +39,13 @@ func (d *Driver) Update(ctx context.Context, r driver.UpdateRequest) error {
 func (t *tx) update(r driver.UpdateRequest) (refused, err error) {
 	refs := rules.RefsOf(r.Updates)
 	var missing []string
+	var stored string
 	var rows, around []rules.Row
 	if r.Fence != nil {
 		missing, err = t.missing(r.Project, *r.Fence, rules.Lease)
 	}
 	if err == nil && len(missing) == 0 {
-		rows, err = t.rows(r.Project, refs)
+		rows, stored, err = t.ruledRows(r.Project, refs)
 	}
 	if err == nil && len(missing) == 0 && r.GitNames {
 		around, err = t.around(r.Project, r.Updates)
@@ -52,7 +53,7 @@ func (t *tx) update(r driver.UpdateRequest) (refused, err error) {
 	if err != nil {
 		return nil, err
 	}
-	after, refused := rules.Update(r, missing, rows, around, timeOf(t.now))
+	after, refused := rules.Update(r, stored, missing, rows, around, timeOf(t.now))
 	if refused != nil {
 		return refused, nil
 	}

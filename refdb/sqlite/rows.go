@@ -16,14 +16,18 @@ import (
 const (
 	stateColumns = `r.value, r.time, r.op, l.owner, l.token, l.heartbeat, l.stale_after, l.nonce, l.waiting`
 
+	// frozenOf is the rules of the project if they may begin with a freeze, else NULL. SQLite
+	// evaluates it once in a statement.
+	frozenOf = `, (SELECT rules FROM projects WHERE project = ?1 AND rules LIKE 'frozen%')`
+
 	rowOfRef = `
-	SELECT 0, ` + stateColumns + `
+	SELECT 0, ` + stateColumns + frozenOf + `
 	FROM (SELECT 1) AS one_row
 	LEFT JOIN refs  AS r ON r.project = ?1 AND r.ref = ?2
 	LEFT JOIN locks AS l ON l.project = ?1 AND l.ref = ?2`
 
 	rowsOfRefs = `
-	SELECT name.key, ` + stateColumns + `
+	SELECT name.key, ` + stateColumns + frozenOf + `
 	FROM json_each(?2) AS name
 	LEFT JOIN refs  AS r ON r.project = ?1 AND r.ref = name.value
 	LEFT JOIN locks AS l ON l.project = ?1 AND l.ref = name.value`
@@ -31,18 +35,30 @@ const (
 
 // rows returns what the tables hold about refs.
 func (t *tx) rows(project string, refs []string) ([]rules.Row, error) {
+	rows, _, err := t.ruledRows(project, refs)
+	return rows, err
+}
+
+// ruledRows also returns the project's rules, if they may begin with a freeze.
+func (t *tx) ruledRows(project string, refs []string) (rows []rules.Row, stored string, err error) {
 	return readRows(context.Background(), t.conn, t.now, project, refs)
 }
 
-// readRows returns what the tables hold about refs, with ages up to now.
-func readRows(ctx context.Context, c *conn, now int64, project string, refs []string) ([]rules.Row, error) {
-	rows := make([]rules.Row, len(refs))
+// readRows returns what the tables hold about refs, with ages up to now, and the project's rules, if
+// they may begin with a freeze.
+func readRows(ctx context.Context, c *conn, now int64, project string, refs []string) (rows []rules.Row, stored string, err error) {
+	rows = make([]rules.Row, len(refs))
 	for i, ref := range refs {
 		rows[i].Name = ref
 	}
 	statement, names := oneOrMany(rowOfRef, rowsOfRefs, refs)
-	err := c.query(ctx, func(r row) { readRow(&rows[r.int(0)], now, project, r[1:]) }, statement, project, names)
-	return rows, err
+	err = c.query(ctx, func(r row) {
+		readRow(&rows[r.int(0)], now, project, r[1:])
+		if stored == "" {
+			stored = r.text(len(r) - 1)
+		}
+	}, statement, project, names)
+	return rows, stored, err
 }
 
 // readRow reads the stateColumns of a ref of a project.

@@ -39,15 +39,19 @@ func Acquire(r driver.AcquireRequest, rows []Row, now time.Time) (Acquisition, e
 	return Acquisition{Acquired: driver.Acquired{Refs: Refs(rows), Reclaimed: v.Others}, After: v.After}, nil
 }
 
-// Prepare decides about r, unless that was revoked. The rows are those of r.Updates, in their
-// order; around are those that [CheckNames] needs. If it refuses, with a *driver.LockedError, a
-// *driver.MismatchError or a *driver.NameConflictError, nothing is written.
+// Prepare decides about r, unless that was revoked. Stored are the rules of r's project, for
+// [RefuseFrozen]. The rows are those of r.Updates, in their order; around are those that [CheckNames]
+// needs. If it refuses, with a *driver.FrozenError, a *driver.LockedError, a *driver.MismatchError or
+// a *driver.NameConflictError, nothing is written.
 //
 // What is left of a part of an earlier preparation is its owner's to end: it counts as a lock of
 // somebody else.
-func Prepare(r driver.PrepareRequest, rows, around []Row) (Acquisition, error) {
+func Prepare(r driver.PrepareRequest, stored string, rows, around []Row) (Acquisition, error) {
 	if PrepareClaim(r).tookAll(rows) {
 		return adopted(rows), nil
+	}
+	if err := RefuseFrozen(r.Project, stored); err != nil {
+		return Acquisition{}, err
 	}
 	locks := Locks(rows)
 	intents, conflicts := CheckNames(r.Project, Created(r.Updates), around)
@@ -67,8 +71,11 @@ func Prepare(r driver.PrepareRequest, rows, around []Row) (Acquisition, error) {
 	return Acquisition{Acquired: driver.Acquired{Reclaimed: reclaimed(locks)}, After: after}, nil
 }
 
-// RefusePreparation returns the *driver.LockedError of [Prepare], if locks refuse it.
-func RefusePreparation(r driver.PrepareRequest, rows, around []Row) error {
+// RefusePreparation returns the *driver.FrozenError or the *driver.LockedError of [Prepare].
+func RefusePreparation(r driver.PrepareRequest, stored string, rows, around []Row) error {
+	if err := RefuseFrozen(r.Project, stored); err != nil {
+		return err
+	}
 	intents, _ := CheckNames(r.Project, Created(r.Updates), around)
 	return Refuse(inOrder(Locks(rows), intents))
 }
@@ -87,16 +94,20 @@ func Abandon(r driver.AbandonRequest, row Row, now time.Time) queue.RowUpdate {
 	return queue.Withdraw(row.queueRow(c), r.Waiter, now)
 }
 
-// Update decides about r. missing are the refs of its fence without its lock: see [Missing]. The
-// rows are those of r.Updates, in their order; around are those that [CheckNames] needs, if
-// r.GitNames. If refs are missing, the rows are not looked at.
+// Update decides about r. Stored are the rules of r's project, for [RefuseFrozen]. missing are the
+// refs of its fence without its lock: see [Missing]. The rows are those of r.Updates, in their order;
+// around are those that [CheckNames] needs, if r.GitNames. If refs are missing, the rest is not
+// looked at.
 //
 // It returns what becomes of the locks of the rows, in the same order: stale ones end, because
 // their holders have to learn of it. Or it refuses, with a *driver.LostError, a
-// *driver.LockedError, a
-// *driver.MismatchError or a *driver.NameConflictError.
-func Update(r driver.UpdateRequest, missing []string, rows, around []Row, now time.Time) (after []queue.RowUpdate, refused error) {
+// *driver.FrozenError, a *driver.LockedError, a *driver.MismatchError or a
+// *driver.NameConflictError.
+func Update(r driver.UpdateRequest, stored string, missing []string, rows, around []Row, now time.Time) (after []queue.RowUpdate, refused error) {
 	if err := lost(r.Project, missing, Lease); err != nil {
+		return nil, err
+	}
+	if err := RefuseFrozen(r.Project, stored); err != nil {
 		return nil, err
 	}
 	var passed []driver.LockInfo

@@ -3,6 +3,7 @@
 // The rules are those of docs/PROTOCOL.md.
 //
 //   - adopt.go: has this request been carried out already?
+//   - frozen.go: may any ref of the project be moved?
 //   - free.go: do the locks that stand allow it?
 //   - mismatch.go: do the refs hold what it expects?
 //   - names.go: can git hold the refs that it creates?

@@ -164,7 +164,7 @@ func TestAnUpdateHeedsLocksByItsModeAndEndsTheStaleOnes(t *testing.T) {
 		r := driver.UpdateRequest{Project: "p", Updates: []driver.Update{{Ref: "a", New: v1}}, Locks: row.mode, Fence: row.fence}
 		lock := locked(row.lock, row.nonce)
 		lock.Queue = row.queue
-		after, err := Update(r, nil, []Row{lock}, nil, time.Unix(1_000_000, 0))
+		after, err := Update(r, "", nil, []Row{lock}, nil, time.Unix(1_000_000, 0))
 		refused := holders(t, err) != nil
 		if refused != row.refused || refused != (after == nil) || !refused && after[0].Action != row.want {
 			t.Errorf("%s: %v, becomes %+v", name, err, after)
@@ -175,10 +175,10 @@ func TestAnUpdateHeedsLocksByItsModeAndEndsTheStaleOnes(t *testing.T) {
 func TestLocksAreLookedAtBeforeValues(t *testing.T) {
 	rows := []Row{locked(freshLock("a", other), "")}
 	updates := []driver.Update{{Ref: "a", Old: v1, New: v2}}
-	if _, err := Update(driver.UpdateRequest{Project: "p", Updates: updates}, nil, rows, nil, time.Now()); !errors.Is(err, driver.ErrLocked) {
+	if _, err := Update(driver.UpdateRequest{Project: "p", Updates: updates}, "", nil, rows, nil, time.Now()); !errors.Is(err, driver.ErrLocked) {
 		t.Errorf("an update got %v", err)
 	}
-	if _, err := Prepare(driver.PrepareRequest{Project: "p", Updates: updates}, rows, nil); !errors.Is(err, driver.ErrLocked) {
+	if _, err := Prepare(driver.PrepareRequest{Project: "p", Updates: updates}, "", rows, nil); !errors.Is(err, driver.ErrLocked) {
 		t.Errorf("a preparation got %v", err)
 	}
 }
@@ -311,7 +311,7 @@ func TestALostFenceRefusesBeforeLocksAndValuesDo(t *testing.T) {
 	updates := []driver.Update{{Ref: "a", Old: v1, New: v2}}
 	held := locked(freshLock("a", other), "")
 	held.Ref = &driver.Ref{Name: "a", Value: v2}
-	_, err := Update(driver.UpdateRequest{Project: "p", Updates: updates}, []string{"b"}, []Row{held}, nil, now)
+	_, err := Update(driver.UpdateRequest{Project: "p", Updates: updates}, "", []string{"b"}, []Row{held}, nil, now)
 	if got, ok := errors.AsType[*driver.LostError](err); !ok || got.Project != "p" || !slices.Equal(got.Refs, []string{"b"}) {
 		t.Errorf("an update got %v", err)
 	}
@@ -389,7 +389,7 @@ func TestAPreparationIsAdoptedGrantedOrRefused(t *testing.T) {
 		"another value":                   {holding("a", v2, ""), false, 0, 0, driver.ErrMismatch},
 	} {
 		r := driver.PrepareRequest{Project: "p", Updates: []driver.Update{{Ref: "a", New: v1}}, Owner: owner, Nonce: "n"}
-		got, err := Prepare(r, []Row{row.row}, nil)
+		got, err := Prepare(r, "", []Row{row.row}, nil)
 		if got.Adopted != row.adopted || got.Token > 0 != row.adopted || len(got.Reclaimed) != row.reclaimed || !errors.Is(err, row.refused) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}

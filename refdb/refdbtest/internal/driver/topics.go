@@ -58,6 +58,7 @@ func Topics() []suite.Topic {
 		{Name: "Resolve", Rows: resolveRows()},
 		{Name: "States", Rows: stateRows()},
 		{Name: "Projects", Rows: projectRows()},
+		{Name: "Freeze", Rows: freezeRows()},
 		{Name: "Audit", Rows: auditRows()},
 		{Name: "History", Rows: historyRows()},
 		{Name: "Changes", Rows: changesRows()},

@@ -30,6 +30,7 @@ func Topics() []suite.Topic {
 		{Name: "Races of locks", Rows: lockRows()},
 		{Name: "Races of updates", Rows: updateRows()},
 		{Name: "Races of intents", Rows: intentRows()},
+		{Name: "Races of freezes", Rows: freezeRows()},
 		{Name: "Races of names", Rows: nameRows()},
 		{Name: "Races of packs", Rows: packRows()},
 	}

@@ -2,6 +2,7 @@ package suite
 
 import (
 	"crypto/rand"
+	"errors"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
@@ -77,4 +78,17 @@ func SameEntry(a, b driver.AuditEntry) bool {
 	same := a.Time.Equal(b.Time) && a.Ended.Equal(b.Ended)
 	a.Time, a.Ended, b.Time, b.Ended = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	return same && a == b
+}
+
+// Freeze freezes the row's project, which has no row yet.
+func (e *Env) Freeze(f driver.Freeze) driver.Project {
+	e.Helper()
+	return e.PutProject(e.A, e.ProjectRequest(driver.WithFreeze(f, "ref *"), 0))
+}
+
+// IsFrozen reports whether err is the refusal of a project with that freeze.
+func IsFrozen(err error, project string, f driver.Freeze) bool {
+	var frozen *driver.FrozenError
+	return errors.As(err, &frozen) && errors.Is(err, driver.ErrFrozen) && frozen.Project == project && frozen.Freeze == f &&
+		driver.ClassOf(err) == driver.Permanent
 }
