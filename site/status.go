@@ -97,7 +97,7 @@ func (d *Daemon) behind() []client.Behind {
 // about returns what the daemon tells all sites about itself.
 func (d *Daemon) about() presence.About {
 	s := d.status()
-	a := presence.About{Version: d.o.Version, Schema: d.o.Schema, Store: cmp.Or(d.state.Config().NewProjectStore, config.StoreNone), Followed: d.follower.Followed(), Behind: len(s.Behind), Alarms: s.Alarms()}
+	a := presence.About{Version: d.o.Version, Schema: d.o.Schema, Freezes: true, Store: cmp.Or(d.state.Config().NewProjectStore, config.StoreNone), Followed: d.follower.Followed(), Behind: len(s.Behind), Alarms: s.Alarms()}
 	slices.SortFunc(s.Behind, func(x, y client.Behind) int {
 		return cmp.Or(cmp.Compare(y.Age, x.Age), strings.Compare(x.Project, y.Project))
 	})

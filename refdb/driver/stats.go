@@ -29,7 +29,7 @@ const (
 // be a metric's labels.
 type Event struct {
 	Op       string
-	Outcome  string // "ok", "locked", "mismatch", "lost", "unknown", "unavailable", "invalid" or "error"
+	Outcome  string // "ok", "locked", "mismatch", "frozen", "lost", "unknown", "unavailable", "invalid" or "error"
 	Class    Class
 	Duration time.Duration
 	Refs     int // how many refs or locks it was about

@@ -46,7 +46,7 @@ var (
 		driver.OpGet, driver.OpList, driver.OpUpdate, driver.OpRemove, driver.OpTryLock, driver.OpLock,
 		driver.OpRelease, driver.OpBeat, driver.OpPurge, driver.OpPrepare, driver.OpResolve,
 	}
-	outcomes = [...]string{"ok", "locked", "mismatch", "lost", "unknown", "unavailable", "invalid", "error"}
+	outcomes = [...]string{"ok", "locked", "mismatch", "frozen", "lost", "unknown", "unavailable", "invalid", "error"}
 )
 
 // Buckets, in seconds.

@@ -146,6 +146,8 @@ func (f *Follower) settle(ctx context.Context, repo *gitrepo.Repo, r config.Repo
 		switch {
 		case errors.Is(err, refdb.ErrInvalid):
 			return nil // the database can't hold that name
+		case errors.Is(err, refdb.ErrFrozen):
+			return nil // HEAD is looked at again once the project's row has changed: see FindProjects
 		case err != nil:
 			return fmt.Errorf("telling the database what HEAD points to: %w", err)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/head"
 	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 )
@@ -38,6 +39,7 @@ func (f *Follower) FindProjects(names []string) {
 		}
 		if r, err := c.Repository(project); err == nil && install.IsGuardedBy(c, r) {
 			f.Found(r)
+			f.queue.add(project, head.Ref) // a freeze may have refused it
 		}
 	}
 }

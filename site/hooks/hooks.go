@@ -142,8 +142,8 @@ func (h *Hooks) Refuse(ctx context.Context, q wire.Request, err error) wire.Resp
 
 // letThrough reports whether a request goes on in spite of err, because the project is in mode log.
 func (h *Hooks) letThrough(hook pusher.Hook, q wire.Request, err error) bool {
-	if refusal.IsReserved(err) {
-		return false // a name that is refused whatever the database says
+	if refusal.InAllModes(err) {
+		return false
 	}
 	c := h.State.Config()
 	r, known := c.Find(q.Dir)

@@ -61,6 +61,9 @@ func (h *Hooks) prepared(ctx context.Context, hook pusher.Hook, q wire.Request) 
 	if err == nil {
 		moves, err = h.Moving.Unannounced(ctx, p.pending, r.Project, moves)
 	}
+	if err == nil {
+		err = h.Policy.RefuseFrozen(r.Project, moves)
+	}
 	if err != nil || len(moves) == 0 {
 		return err
 	}

@@ -45,6 +45,9 @@ func (h *Hooks) update(ctx context.Context, hook pusher.Hook, conn *net.UnixConn
 	if err := placeable(moves); err != nil {
 		return err
 	}
+	if err := h.Policy.RefuseFrozen(r.Project, moves); err != nil {
+		return err
+	}
 	p, err := h.pushOf(c, hook, q.Process)
 	if err != nil {
 		return err

@@ -103,10 +103,21 @@ func (p *Policy) Ruled(ctx context.Context, c *config.Config, r config.Repositor
 		return nil, refusal.Lines{wire.RemovedProject(r.Project)}
 	case known.Mode == config.Comparing:
 		return nil, errors.New(wire.Comparing(r.Project))
+	case now < known.Settled && known.Freeze != (refdb.Freeze{}):
+		return nil, refusal.FrozenBy(known.Freeze)
 	case now < known.Settled:
 		return nil, errors.New(wire.RulesChanged(r.Project, known.Settled-now))
 	}
 	return c.Under(known.Rules), nil
+}
+
+// RefuseFrozen refuses moves of a project that is frozen as far as this site knows, before objects are
+// stored for them. The database refuses those of which the site does not know it yet.
+func (p *Policy) RefuseFrozen(project string, moves []refdb.Update) error {
+	if known, ok := p.Projects.Get(project); ok && known.Freeze != (refdb.Freeze{}) && len(moves) > 0 {
+		return refusal.FrozenBy(known.Freeze)
+	}
+	return nil
 }
 
 // register finds or creates the project of a repository that no command has registered: its hooks
@@ -153,10 +164,10 @@ func (p *Policy) register(ctx context.Context, c *config.Config, r config.Reposi
 
 // LetThrough reports whether a transaction goes on in spite of err, because its project is in mode
 // log. It records the refusal and who pushed, and does not ask the database. Names that are refused
-// whatever the database holds are refused in mode log, too.
+// whatever the database holds are refused in mode log, too, as are all moves of a frozen project.
 func (p *Policy) LetThrough(project string, lines []wire.Line, err error, pushedBy func() string) bool {
 	rules, logs := p.Projects.Logs(project)
-	if !logs || refusal.IsReserved(err) {
+	if !logs || refusal.InAllModes(err) {
 		return false
 	}
 	c := p.State.Config().Under(rules)

@@ -26,10 +26,11 @@ const NamedBehind = 10
 // About is what a site's daemon says about itself, in the database.
 type About struct {
 	Version  string `json:"version"`
-	Schema   int    `json:"schema,omitempty"` // the newest version of the database's schema that the program knows
-	Store    string `json:"store"`            // the key site.store of its configuration
-	Followed int    `json:"followed"`         // repositories that it keeps up
-	Behind   int    `json:"behind"`           // those that it can't
+	Schema   int    `json:"schema,omitempty"`  // the newest version of the database's schema that the program knows
+	Freezes  bool   `json:"freezes,omitempty"` // whether it knows that projects may be frozen
+	Store    string `json:"store"`             // the key site.store of its configuration
+	Followed int    `json:"followed"`          // repositories that it keeps up
+	Behind   int    `json:"behind"`            // those that it can't
 	// Projects are the projects of the first of these, the longest behind first.
 	Projects []string `json:"projects,omitempty"`
 	// BehindFor is how long the first of them had been behind at Told, in seconds; 0 if that is not known.

@@ -28,6 +28,8 @@ const (
 // row was marked: then pushes are refused also after an error, and it can be run again. If somebody changes the row meanwhile, as by bringing
 // the project back, it ends with an error that wraps [refdb.ErrMismatch].
 //
+// A frozen project is not removed: the error is a [*driver.FrozenError].
+//
 // A site that has not read the row may still let a push through, for [RulesSettle].
 func Remove(ctx context.Context, db *refdb.DB, row driver.Project, options ...refdbprojects.RemoveOption) (n int, marked bool, err error) {
 	if row, err = markRemoved(ctx, db, row); err != nil {
@@ -75,8 +77,11 @@ func keepMarked(ctx context.Context, db *refdb.DB, row driver.Project) error {
 	}
 }
 
-// markRemoved writes that a project was removed, as of now.
+// markRemoved writes that a project was removed, as of now, unless it is frozen.
 func markRemoved(ctx context.Context, db *refdb.DB, row driver.Project) (driver.Project, error) {
+	if row.Freeze != (driver.Freeze{}) {
+		return row, &driver.FrozenError{Project: row.Project, Freeze: row.Freeze}
+	}
 	next := row
 	next.Mode, next.Store = config.Removed, ""
 	return db.Projects().Put(ctx, next)

@@ -18,7 +18,10 @@ func NotPrepared(site string, err error) error {
 	var mismatch *refdb.MismatchError
 	var locked *refdb.LockedError
 	var excluded *refdb.NameConflictError
+	var frozen *refdb.FrozenError
 	switch {
+	case errors.As(err, &frozen):
+		return FrozenBy(frozen.Freeze)
 	case errors.As(err, &locked):
 		for _, l := range locked.Holders {
 			if l.Stale() {
@@ -44,4 +47,9 @@ func NotPrepared(site string, err error) error {
 		return DatabaseFailed(err)
 	}
 	return Because(cause, why.OrNil())
+}
+
+// FrozenBy returns the refusal of a push to a project with that freeze.
+func FrozenBy(f refdb.Freeze) error {
+	return Because(Frozen, Lines{wire.Frozen(f.String())})
 }

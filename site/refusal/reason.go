@@ -18,6 +18,7 @@ const (
 	Changed       Reason = "changed"        // a guard has read another value than the ref has here
 	Locked        Reason = "locked"         // another push, or a lock, has the ref
 	Excluded      Reason = "excluded"       // git could not hold the new ref beside another one
+	Frozen        Reason = "frozen"         // an operator has frozen the project
 	Held          Reason = "held"           // the same, for so long that trying again does not help
 	Undecided     Reason = "undecided"      // what became of an earlier push is not known yet
 	Database      Reason = "database"       // it did not answer
@@ -40,7 +41,7 @@ const (
 
 // Reasons are all reasons.
 var Reasons = [...]Reason{
-	Behind, UnknownRef, Changed, Locked, Excluded, Held, Undecided, Database, Starting, Stopping, NotServing, State,
+	Behind, UnknownRef, Changed, Locked, Excluded, Frozen, Held, Undecided, Database, Starting, Stopping, NotServing, State,
 	Unguardable, PeerRefs, ReservedName, Tracking, TooMany, NotConfigured, Pusher, Objects, Pruning, Exists, Other,
 }
 

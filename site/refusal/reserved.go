@@ -53,8 +53,9 @@ func Lookalikes(moves []refdb.Update) error {
 	return Because(ReservedName, why.OrNil())
 }
 
-// IsReserved reports whether err refuses a name, in all modes: no comparison with the database is behind it.
-func IsReserved(err error) bool {
+// InAllModes reports whether err refuses a push in mode log, too: because of a name, whatever the database holds, or because
+// an operator has frozen the project.
+func InAllModes(err error) bool {
 	r := ReasonOf(err)
-	return r == PeerRefs || r == ReservedName
+	return r == PeerRefs || r == ReservedName || r == Frozen
 }

@@ -33,7 +33,7 @@ func (s *State) RecordHealth(err error) {
 	case errors.Is(err, context.Canceled):
 		return
 	case errors.Is(err, refdb.ErrNotAdmitted), errors.Is(err, refdb.ErrLostChanges):
-	case errors.As(err, &failed), errors.Is(err, refdb.ErrLocked), errors.Is(err, refdb.ErrMismatch), errors.Is(err, refdb.ErrNameConflict), errors.Is(err, refdb.ErrLockLost),
+	case errors.As(err, &failed), errors.Is(err, refdb.ErrLocked), errors.Is(err, refdb.ErrMismatch), errors.Is(err, refdb.ErrNameConflict), errors.Is(err, refdb.ErrFrozen), errors.Is(err, refdb.ErrLockLost),
 		errors.Is(err, refdb.ErrInvalid), errors.Is(err, refdb.ErrTooMany), errors.Is(err, driver.ErrNoPack):
 		err = nil
 	}
@@ -123,7 +123,7 @@ func (s *State) Retry(ctx context.Context, c *config.Config, request func(contex
 	for {
 		err := request(ctx)
 		s.RecordHealth(err)
-		if err == nil || errors.Is(err, refdb.ErrLocked) || errors.Is(err, refdb.ErrMismatch) || errors.Is(err, refdb.ErrNameConflict) {
+		if err == nil || errors.Is(err, refdb.ErrLocked) || errors.Is(err, refdb.ErrMismatch) || errors.Is(err, refdb.ErrNameConflict) || errors.Is(err, refdb.ErrFrozen) {
 			s.EndOutage()
 			return err
 		}

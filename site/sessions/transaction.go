@@ -101,6 +101,9 @@ func (gs *Guards) permit(ctx context.Context, t *transaction, s *session, limit 
 	if err := refusal.Lookalikes(moves); err != nil {
 		return err
 	}
+	if err := gs.Policy.RefuseFrozen(t.repo.Project, moves); err != nil {
+		return err
+	}
 	if gs.Storage.Keeps(ruled, t.repo.Project) && len(moves) > 0 {
 		if err := gs.storeForTransaction(ctx, ruled, t, s, moves); err != nil {
 			return err

@@ -175,6 +175,12 @@ func UnguardableName(ref, reason string) string {
 	return Printable(ref) + ": its name can't be guarded: " + OneLine(reason)
 }
 
+// Frozen means that no ref of the project may be moved; why says for what reason, and may say who
+// decided that and when.
+func Frozen(why string) string {
+	return "the project is frozen: " + why + ": nothing was changed"
+}
+
 // Excluded means that git can't store a new ref beside another one.
 func Excluded(ref, with string) string {
 	return Printable(ref) + ": git can't store it beside " + Printable(with) + ", which the global database has: nothing was changed; " +

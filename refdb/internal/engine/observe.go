@@ -30,6 +30,8 @@ func outcome(err error) string {
 		return "locked"
 	case errors.Is(err, driver.ErrMismatch), errors.Is(err, driver.ErrNameConflict):
 		return "mismatch"
+	case errors.Is(err, driver.ErrFrozen):
+		return "frozen"
 	case errors.Is(err, driver.ErrInvalid), errors.Is(err, driver.ErrTooMany):
 		return "invalid"
 	case driver.ClassOf(err) == driver.Retryable:

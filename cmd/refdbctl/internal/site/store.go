@@ -184,7 +184,8 @@ func (a *App) storeFirst(ctx context.Context, c *config.Config, db *refdb.DB, r 
 	return fmt.Sprintf("a base of %d bytes", base.Pack.Size), nil
 }
 
-// recordHead records the target of HEAD in the database, for clones, unless it is recorded already.
+// recordHead records the target of HEAD in the database, for clones, unless it is recorded already or
+// the project is frozen.
 func recordHead(ctx context.Context, db *refdb.DB, r config.Repository) error {
 	repo, err := gitrepo.Open(ctx, r.Path)
 	if err != nil {
@@ -198,7 +199,7 @@ func recordHead(ctx context.Context, db *refdb.DB, r config.Repository) error {
 		return nil
 	}
 	err = db.Update(ctx, r.Project, []refdb.Update{{Ref: head.Ref, New: refdb.Value(here.Value)}})
-	if err != nil && !errors.Is(err, refdb.ErrMismatch) {
+	if err != nil && !errors.Is(err, refdb.ErrMismatch) && !errors.Is(err, refdb.ErrFrozen) {
 		return err
 	}
 	agreed, err := head.ReadAgreed(repo.Dir())
