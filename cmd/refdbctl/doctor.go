@@ -66,8 +66,8 @@ func (a *app) doctorCommand() *cobra.Command {
 		Long: `Check the database, one line per check: whether it is reachable, the version of its schema, its latency, its clock,
 the columns, keys and indexes of its tables, the settings that the guarantees of locks and refs depend on, the
 privileges that a site needs (on Spanner, as far as they show without a commit), unreachable sites that would block
-pushes after a restart of the database, and the number of stale and leftover locks. The exit status is 1 if a check
-fails (FAIL).
+pushes after a restart of the database, the number of stale and leftover locks, and frozen projects. The exit status
+is 1 if a check fails (FAIL).
 
 A "note" is worth knowing but not a failure. A local clock that differs from the database's clock is harmless, because
 only the database's clock counts; stale locks are taken over by the next process that requests them; an emulator is
@@ -155,6 +155,7 @@ func (d *doctor) examine(ctx context.Context) error {
 		d.settings(ctx, db)
 		d.admitted(ctx, db)
 		d.locks(ctx, db)
+		d.frozen(ctx, db)
 	}
 	return nil
 }
@@ -245,6 +246,28 @@ func (d *doctor) locks(ctx context.Context, db *refdb.DB) {
 	d.countLocks("stale locks", "refdbctl locks list --stale shows them, locks purge --stale removes them",
 		d.app.Locks(ctx, db, refdb.LockFilter{Stale: true}))
 	d.countLocks("orphaned markers", "refdbctl locks purge --orphans removes them", cli.WithRowTimeout(ctx, d.app.Run, db.Operator().Orphans))
+}
+
+// frozen reports the projects that an operator has frozen, if there are any.
+func (d *doctor) frozen(ctx context.Context, db *refdb.DB) {
+	const name = "frozen projects"
+	limited, cancel := d.Limited(ctx)
+	defer cancel()
+	rows, err := db.Projects().After(limited, 0)
+	if err != nil {
+		d.add(name, checkFail, "%s", err)
+		return
+	}
+	var all []string
+	for _, p := range rows {
+		if p.Freeze != (driver.Freeze{}) {
+			all = append(all, p.Project+", "+p.Freeze.String())
+		}
+	}
+	if all != nil {
+		slices.Sort(all)
+		d.add(name, checkNote, "%s", driver.Enumerate("all pushes to them are refused; refdbctl project unfreeze lifts that", all))
+	}
 }
 
 func (d *doctor) countLocks(name, advice string, locks iter.Seq2[refdb.LockInfo, error]) {

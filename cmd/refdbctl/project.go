@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 
@@ -19,7 +20,8 @@ import (
 )
 
 func (a *app) projectCommand() *cobra.Command {
-	return cli.Group("project", "List, change and remove projects", a.projectListCommand(), a.projectShowCommand(), a.projectSetCommand(), a.projectRemoveCommand())
+	return cli.Group("project", "List, change and remove projects", a.projectListCommand(), a.projectShowCommand(), a.projectSetCommand(),
+		a.projectFreezeCommand(), a.projectUnfreezeCommand(), a.projectRemoveCommand())
 }
 
 func (a *app) projectRemoveCommand() *cobra.Command {
@@ -33,7 +35,7 @@ aside. To restore the project, run refdbctl site enable --new at a site that has
 
 A project that does not exist is an error (exit status 1). While somebody holds a fresh lock on one of its refs, the
 command is refused with exit status 3, unless --force is given. A lock that stands for an intent can't be forced: see
-refdbctl locks resolve. A site that has not heard of the removal yet may accept a push for ` + projects.RulesSettle.String() + `: then run the command
+refdbctl locks resolve. A frozen project is not removed: unfreeze it first. A site that has not heard of the removal yet may accept a push for ` + projects.RulesSettle.String() + `: then run the command
 again.
 
 Fields: ` + output.Names(cli.RemovalColumns),
@@ -71,6 +73,9 @@ func (r *projectRemoval) run(ctx context.Context, a *app, db *refdb.DB) error {
 	row, ruled, err := db.Projects().Get(ctx, r.project)
 	if err != nil {
 		return err
+	}
+	if row.Freeze != (driver.Freeze{}) {
+		return fmt.Errorf("nothing was done: %w", &driver.FrozenError{Project: row.Project, Freeze: row.Freeze})
 	}
 	packs := false // left by an unfinished removal
 	if ruled && row.Mode == config.Removed {
@@ -164,12 +169,19 @@ func refuseHeld(locks []refdb.LockInfo, force bool) error {
 	return fmt.Errorf("nothing was done: %w", &refdb.LockedError{Holders: held})
 }
 
-var summaryColumns = []output.Column[driver.ProjectSummary]{
-	{Name: "project", Value: func(p driver.ProjectSummary) any { return p.Name }},
-	{Name: "refs", Value: func(p driver.ProjectSummary) any { return p.Refs }},
-	{Name: "deleted", Value: func(p driver.ProjectSummary) any { return p.Deleted }},
-	{Name: "locks", Value: func(p driver.ProjectSummary) any { return p.Locks }},
-	{Name: "changed", Value: func(p driver.ProjectSummary) any { return output.OrNil(!p.Changed.IsZero(), p.Changed) }},
+// A listedProject is a project of the list.
+type listedProject struct {
+	driver.ProjectSummary
+	frozen bool
+}
+
+var summaryColumns = []output.Column[listedProject]{
+	{Name: "project", Value: func(p listedProject) any { return p.Name }},
+	{Name: "refs", Value: func(p listedProject) any { return p.Refs }},
+	{Name: "deleted", Value: func(p listedProject) any { return p.Deleted }},
+	{Name: "locks", Value: func(p listedProject) any { return p.Locks }},
+	{Name: "changed", Value: func(p listedProject) any { return output.OrNil(!p.Changed.IsZero(), p.Changed) }},
+	{Name: "frozen", Value: func(p listedProject) any { return p.frozen }},
 }
 
 func (a *app) projectListCommand() *cobra.Command {
@@ -180,15 +192,35 @@ func (a *app) projectListCommand() *cobra.Command {
 as they are counted, which reads each ref of the database once. Fresh and stale locks are counted.
 
 Fields: ` + output.Names(summaryColumns) + `
-(deleted: refs that were deleted and not forgotten; changed: time of a ref's last change, by the database's clock)`,
+(deleted: refs that were deleted and not forgotten; changed: time of a ref's last change, by the database's clock;
+frozen: whether all pushes are refused, see refdbctl project freeze)`,
 		Example: `  refdbctl project list
   refdbctl project list -o csv`,
 		Args: cobra.NoArgs,
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
 			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
-				return cli.PrintRows(a.Run, summaryColumns, cli.WithRowTimeout(ctx, a.Run, db.Projects().Summaries))
+				limited, cancel := a.Limited(ctx)
+				rows, err := db.Projects().After(limited, 0)
+				cancel()
+				if err != nil {
+					return err
+				}
+				frozen := frozenProjects(rows)
+				return cli.PrintRows(a.Run, summaryColumns, listed(cli.WithRowTimeout(ctx, a.Run, db.Projects().Summaries), frozen))
 			})
 		}),
+	}
+}
+
+// listed adds to summaries which of their projects are frozen.
+func listed(summaries iter.Seq2[driver.ProjectSummary, error], frozen map[string]driver.Freeze) iter.Seq2[listedProject, error] {
+	return func(yield func(listedProject, error) bool) {
+		for s, err := range summaries {
+			_, is := frozen[s.Name]
+			if !yield(listedProject{s, is}, err) {
+				return
+			}
+		}
 	}
 }
 
@@ -205,6 +237,7 @@ var projectColumns = []output.Column[shownProject]{
 	{Name: "mode", Value: func(p shownProject) any { return p.Mode }},
 	output.Optional("store", func(p shownProject) string { return p.Store }),
 	output.Optional("mirror", func(p shownProject) string { return p.mirror }),
+	output.Optional("frozen", func(p shownProject) string { return p.Freeze.String() }),
 	{Name: "revision", Value: func(p shownProject) any { return p.Revision }},
 	{Name: "time", Value: func(p shownProject) any { return p.Time.UTC().Format(time.RFC3339Nano) }},
 }
@@ -218,7 +251,7 @@ each copy of its repository must have.
 
 Fields: ` + output.Names(projectColumns) + `
 (store: which of the project's objects the database keeps, see refdbctl site store; mirror: the site that fetches the
-project, see refdbctl project set)`,
+project, see refdbctl project set; frozen: why all pushes are refused, see refdbctl project freeze)`,
 		Example: `  refdbctl project show my/project`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
@@ -261,6 +294,8 @@ no longer report.
 cron. Each fetch is guarded and replicated to the other sites like a push. At SITE, refdbctl site check and site
 enable then accept a remote whose fetch refspec covers guarded refs; at the other sites they do not. --no-mirror
 undoes that. Rules, mode and pushes stay as they are.
+
+The rules of a frozen project can be changed: it stays frozen.
 
 Fields: ` + output.Names(projectColumns),
 		Example: `  refdbctl project set my/project --ref 'refs/heads/*' --ref 'refs/tags/*' --reason "tags must not differ"
@@ -307,6 +342,8 @@ Fields: ` + output.Names(projectColumns),
 				case next == p:
 					a.Note("%s already has these rules, and mode %s", p.Project, p.Mode)
 					return a.printProject(ctx, db, p)
+				case refuseFrozen(p, next) != nil:
+					return refuseFrozen(p, next)
 				case next.Mode == config.Comparing:
 					return exit.With(exit.Failed, "the sites are being compared: run refdbctl project set "+p.Project+" --mode enforce, or --mode log, first")
 				}

@@ -45,7 +45,7 @@ What can't be read, for lack of a privilege or because the database does not ans
 The exit status is then 1. Problems do not change the exit status: scripts read "problems" of the JSON, a list of
 code, detail, command, and site, where the command has to be run. The codes are stable:
 lost-changes, not-compared, not-admitted, unreachable, intent-stuck, intent-decided, alarm, site-lags, behind,
-lock-awaited.`,
+lock-awaited, frozen.`,
 		Example: `  refdbctl top
   refdbctl top team/app
   refdbctl top -o json`,

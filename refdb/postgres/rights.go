@@ -13,7 +13,7 @@ import (
 )
 
 // recorded are the commands that are recorded in the audit before they begin.
-const recorded = "followers remove, locks purge, locks resolve, project remove, project set, project set --mirror-at, refs purge-tombstones, refs rollback, site store, site take-over, sites retire"
+const recorded = "followers remove, locks purge, locks resolve, project freeze, project remove, project set, project set --mirror-at, project unfreeze, refs purge-tombstones, refs rollback, site store, site take-over, sites retire"
 
 // reads are the commands that read the history. "history prune" is for the owner of the tables.
 const reads = "refs log, refs rollback, watch"
@@ -27,22 +27,22 @@ const changes = "project set --mirror-at, refs delete, refs import, refs put, re
 const missingSQL = `
 WITH missing AS (
   SELECT *, privilege || CASE columns WHEN '' THEN '' ELSE ' (' || columns || ')' END AS granted FROM (VALUES
-    ('refs', 1, 'SELECT', '', 'lock, locks resolve, project list, project remove, project set, project show, refs list, refs purge-tombstones, ` + changes + `, site clone, site enable, site store, site take-over, sites retire, top'),
+    ('refs', 1, 'SELECT', '', 'lock, locks resolve, project freeze, project list, project remove, project set, project show, project unfreeze, refs list, refs purge-tombstones, ` + changes + `, site clone, site enable, site store, site take-over, sites retire, top'),
     ('refs', 2, 'INSERT', '', 'locks resolve, project remove, ` + changes + `, site clone, site enable, site take-over, sites retire'),
     ('refs', 3, 'UPDATE', '', 'locks resolve, project remove, ` + changes + `, site clone, site enable, site take-over, sites retire'),
     ('refs', 4, 'DELETE', '', 'project remove, refs purge-tombstones, sites retire'),
-    ('locks', 1, 'SELECT', '', 'lock, locks list, locks purge, locks resolve, project list, project remove, ` + changes + `, site clone, site enable, site take-over, sites retire, top'),
+    ('locks', 1, 'SELECT', '', 'lock, locks list, locks purge, locks resolve, project freeze, project list, project remove, ` + changes + `, site clone, site enable, site take-over, sites retire, top'),
     ('locks', 2, 'INSERT', '', 'lock, site take-over, sites retire'),
     ('locks', 3, 'UPDATE', '', 'lock, locks purge, locks resolve, project remove, ` + changes + `, site clone, site enable, site take-over, sites retire'),
     ('locks', 4, 'DELETE', '', 'lock, locks purge, locks resolve, project remove, ` + changes + `, site clone, site enable, site take-over, sites retire'),
-    ('intents', 1, 'SELECT', '', 'locks list, locks resolve, site clone, site take-over, sites retire, top'), ('intents', 2, 'INSERT', '', NULL),
+    ('intents', 1, 'SELECT', '', 'locks list, locks resolve, project freeze, site clone, site take-over, sites retire, top'), ('intents', 2, 'INSERT', '', NULL),
     ('intents', 3, 'UPDATE', 'decision, decided_by, reason, decided_at', 'locks resolve, site clone, sites retire'), ('intents', 4, 'DELETE', '', NULL),
-    ('projects', 1, 'SELECT', '', 'project remove, project set, project set --mirror-at, project show, refs rollback, site clone, site enable, site store, sites retire'), ('projects', 2, 'INSERT', '', 'project set, site enable, project remove, site store'), ('projects', 3, 'UPDATE', '', 'project set, site enable, project remove, site store'),
+    ('projects', 1, 'SELECT', '', 'project freeze, project list, project remove, project set, project show, project unfreeze, ` + changes + `, site clone, site enable, site store, site take-over, sites retire, top'), ('projects', 2, 'INSERT', '', 'project freeze, project set, project unfreeze, site enable, project remove, site store'), ('projects', 3, 'UPDATE', '', 'project freeze, project set, project unfreeze, site enable, project remove, site store'),
     ('audit', 1, 'SELECT', '', 'audit list, ` + recorded + `'), ('audit', 2, 'INSERT', '', '` + recorded + `'), ('audit', 3, 'UPDATE', 'outcome, ended', NULL),
     ('history', 1, 'SELECT', '', 'history stats, ` + reads + `, site clone, sites retire, top'), ('history', 2, 'INSERT', '', 'locks resolve, project remove, refs purge-tombstones, ` + changes + `, site clone, site enable, site take-over, sites retire'),
     ('history_state', 1, 'SELECT', '', 'history stats, ` + reads + `, sites retire, top'), ('epochs', 1, 'SELECT', '', 'history stats, ` + reads + `, top'),
     ('followers', 1, 'SELECT', '', 'followers list, followers remove, sites retire, top'), ('followers', 2, 'INSERT', '', NULL), ('followers', 3, 'UPDATE', '', NULL), ('followers', 4, 'DELETE', '', 'followers remove, sites retire'),
-    ('admission', 1, 'SELECT', '', 'history stats, lock, locks purge, locks resolve, project remove, project set, recover, refs purge-tombstones, ` + reads + `, ` + changes + `, site clone, site enable, site store, site take-over, sites retire, top'), ('admission', 3, 'UPDATE', '', 'sites retire'),
+    ('admission', 1, 'SELECT', '', 'history stats, lock, locks purge, locks resolve, project freeze, project remove, project set, project unfreeze, recover, refs purge-tombstones, ` + reads + `, ` + changes + `, site clone, site enable, site store, site take-over, sites retire, top'), ('admission', 3, 'UPDATE', '', 'sites retire'),
     ('witnesses', 1, 'SELECT', '', 'recover, sites retire, top'), ('witnesses', 2, 'INSERT', '', 'sites retire'), ('witnesses', 3, 'UPDATE', '', 'sites retire'),
     ('lost', 1, 'SELECT', '', 'recover, sites retire, top'), ('lost', 2, 'INSERT', '', NULL), ('lost', 3, 'UPDATE', 'move', NULL),
     ('packs', 1, 'SELECT', '', 'project remove, site clone, site store, sites retire'), ('packs', 2, 'INSERT', '', 'site store'), ('packs', 3, 'UPDATE', '', 'project remove, site store'), ('packs', 4, 'DELETE', '', 'project remove, site store'),

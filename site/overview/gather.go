@@ -58,6 +58,7 @@ func Gather(ctx context.Context, db *refdb.DB, o Options) Overview {
 		locks   = make([]rows[refdb.LockInfo], len(o.Projects))
 		intents = make([]rows[driver.Intent], len(o.Projects))
 		changes = make([]counted, len(o.Projects))
+		frozen  []driver.Project
 		now     time.Time
 	)
 	ok := g.run(ctx, []source{
@@ -74,6 +75,7 @@ func Gather(ctx context.Context, db *refdb.DB, o Options) Overview {
 		{siteReports, func(ctx context.Context) (err error) { sites.Abouts, err = presence.Abouts(ctx, db); return err }},
 		{followers, func(ctx context.Context) (err error) { sites.Followers, err = db.Followers().All(ctx); return err }},
 		{siteLocks, func(ctx context.Context) (err error) { sites.Locks, err = presence.NameLocks(ctx, db); return err }},
+		{projectRows, func(ctx context.Context) (err error) { frozen, err = frozenAmong(ctx, db, o.Projects); return err }},
 		{lockRows, func(ctx context.Context) error {
 			return each(o.Projects, locks, func(project string) (rows[refdb.LockInfo], error) {
 				return locksOnRefs(db.Locks(ctx, refdb.LockFilter{Project: project}))
@@ -144,8 +146,18 @@ func Gather(ctx context.Context, db *refdb.DB, o Options) Overview {
 		v.Changes = rate(changes)
 	}
 	v.Unread = append(v.Unread, g.unread()...)
-	v.Problems = append(v.Problems, v.problems(asked, all, stuck, ok(siteLocks))...)
+	v.Problems = append(v.Problems, v.problems(asked, all, stuck, ok(siteLocks), frozen)...)
 	return v
+}
+
+// frozenAmong returns those of the projects, or of all for "", that are frozen, in the order of their names.
+func frozenAmong(ctx context.Context, db *refdb.DB, projects []string) ([]driver.Project, error) {
+	rows, err := db.Projects().After(ctx, 0)
+	rows = slices.DeleteFunc(rows, func(p driver.Project) bool {
+		return p.Freeze == (driver.Freeze{}) || projects[0] != "" && !slices.Contains(projects, p.Project)
+	})
+	slices.SortFunc(rows, func(a, b driver.Project) int { return strings.Compare(a.Project, b.Project) })
+	return rows, err
 }
 
 // Down returns the overview of a database that can't be opened.
@@ -163,6 +175,7 @@ const (
 	siteReports   = "sites' reports"
 	followers     = "followers"
 	siteLocks     = "locks on sites' names"
+	projectRows   = "projects"
 	lockRows      = "locks"
 	intentRows    = "intents"
 	lag           = "lag"

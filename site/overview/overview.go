@@ -121,6 +121,7 @@ const (
 	IntentStuck   = "intent-stuck"   // pushes that were announced and don't end
 	IntentDecided = "intent-decided" // operators' decisions that a site does not apply
 	LockAwaited   = "lock-awaited"   // processes have waited long for a lock
+	Frozen        = "frozen"         // an operator has frozen a project: all pushes to it are refused
 )
 
 // A Problem is something that an operator should look at.

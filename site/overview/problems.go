@@ -84,8 +84,9 @@ func summarizeIntents(projects []rows[driver.Intent], alive func(site string) bo
 }
 
 // problems finds the problems in v, the most urgent first. If the locks on sites' names were not
-// read, no site counts as unreachable.
-func (v Overview) problems(a driver.Admission, sites []presence.Site, stuck []stuckAt, locksRead bool) (all []Problem) {
+// read, no site counts as unreachable. A frozen project comes last: somebody wants it so, and may
+// have forgotten it.
+func (v Overview) problems(a driver.Admission, sites []presence.Site, stuck []stuckAt, locksRead bool, frozen []driver.Project) (all []Problem) {
 	add := func(code, site, command, format string, args ...any) {
 		all = append(all, Problem{Code: code, Site: site, Command: command, Detail: fmt.Sprintf(format, args...)})
 	}
@@ -127,6 +128,9 @@ func (v Overview) problems(a driver.Admission, sites []presence.Site, stuck []st
 					number(l.Waiters, "process is", "processes are"), l.Project, l.Ref, l.Owner, age(l.Seconds))
 			}
 		}
+	}
+	for _, p := range frozen {
+		add(Frozen, "", "refdbctl project unfreeze "+wire.ShellWord(p.Project), "all pushes to %s are refused, as it is frozen: %s", p.Project, p.Freeze)
 	}
 	return all
 }

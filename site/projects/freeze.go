@@ -109,11 +109,20 @@ func Unfreeze(ctx context.Context, db *refdb.DB, row driver.Project) (driver.Pro
 // earlierSites returns the names of the sites whose daemons run and have not said that they know
 // freezes.
 func earlierSites(ctx context.Context, db *refdb.DB) (names []string, err error) {
-	sites, err := presence.Registered(ctx, db)
-	for _, s := range sites {
+	var r presence.Records
+	if r.Served, err = presence.Sites(ctx, db); err != nil {
+		return nil, err
+	}
+	if r.Abouts, err = presence.Abouts(ctx, db); err != nil {
+		return nil, err
+	}
+	if r.Locks, err = presence.NameLocks(ctx, db); err != nil {
+		return nil, err
+	}
+	for _, s := range r.Sites() {
 		if s.Alive() && (s.About == nil || !s.About.Freezes) {
 			names = append(names, s.Name)
 		}
 	}
-	return names, err
+	return names, nil
 }

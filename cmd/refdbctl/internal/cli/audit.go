@@ -115,6 +115,9 @@ func storable(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "?"), "\x00", "?")
 }
 
+// By returns the user of this program as the history records it, and as pushers may read it.
+func (a *Run) By() string { return recordable(a.Who()) }
+
 // recordable returns a user's name in a form that the history can record, truncated if necessary.
 func recordable(who string) string {
 	const most = 200 // bytes, the limit of refdb.Options.By

@@ -43,7 +43,7 @@ func (a *Run) Open(ctx context.Context, o refdb.Options) (*refdb.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.Site, o.By, o.Logger, o.DigestKey = a.Site, recordable(a.Who()), a.Logger(), []byte(a.Env("REFDB_DIGEST_KEY"))
+	o.Site, o.By, o.Logger, o.DigestKey = a.Site, a.By(), a.Logger(), []byte(a.Env("REFDB_DIGEST_KEY"))
 	db, err := refdb.New(driver, o)
 	if err != nil {
 		return nil, errors.Join(err, driver.Close())

@@ -10,6 +10,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/redact"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // EmulatorVariable makes Google's client libraries use an emulator.
@@ -21,6 +22,10 @@ func (a *Run) Report(err error) int {
 		message := output.OneLine(err.Error())
 		if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, refdb.ErrLocked) {
 			message += fmt.Sprintf(" (no answer from the database within --timeout %s: %s)", a.Timeout, a.address())
+		}
+		var frozen *refdb.FrozenError
+		if errors.As(err, &frozen) {
+			message += ": to change it all the same, run refdbctl project unfreeze " + wire.ShellWord(frozen.Project) + " first"
 		}
 		fmt.Fprintf(a.Messages, "refdbctl: %s\n", message)
 	}

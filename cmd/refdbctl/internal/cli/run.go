@@ -56,6 +56,9 @@ type Run struct {
 	// DaemonPatience, unless zero, is how long commands wait for the site's daemon.
 	DaemonPatience time.Duration
 
+	// Settle, unless zero, is how long a site may use a project's earlier rules: see projects.Freezing.
+	Settle time.Duration
+
 	// started is set when a command's own code runs. An earlier error is a usage error.
 	started bool
 }
