@@ -72,6 +72,8 @@ type world struct {
 	env    map[string]string
 	// daemonPatience, unless zero, is how long commands wait for the site's daemon.
 	daemonPatience time.Duration
+	// settle, unless zero, is how long sites may use earlier rules of a project.
+	settle time.Duration
 	// wrap, unless nil, wraps the program's driver.
 	wrap func(refdb.Driver) refdb.Driver
 	// down, unless nil, returns the error that opening the database fails with.
@@ -116,7 +118,7 @@ func (w *world) runIn(tb testing.TB, ctx context.Context, args ...string) result
 func (w *world) app(s cli.Streams) *app {
 	s.Env = func(name string) string { return w.env[name] }
 	a := newApp(s)
-	a.DaemonPatience = cmp.Or(w.daemonPatience, patience)
+	a.DaemonPatience, a.Settle = cmp.Or(w.daemonPatience, patience), w.settle
 	a.OpenDriver = func(ctx context.Context, url string) (refdb.Driver, error) {
 		if w.down != nil {
 			if err := w.down(); err != nil {
