@@ -41,7 +41,7 @@ func TestProjectsAreListed(t *testing.T) {
 		}
 	}
 	w.Exec(t, `UPDATE refs SET time = NULL`)
-	if got, want := w.do(t, "project", "list", "-o", "csv"), "project,refs,deleted,locks,changed\na,0,0,1,\nb,2,1,1,\nb/c,1,0,0,\n"; got != want {
+	if got, want := w.do(t, "project", "list", "-o", "csv"), "project,refs,deleted,locks,changed,frozen\na,0,0,1,,false\nb,2,1,1,,false\nb/c,1,0,0,,false\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got, want := w.do(t, "project", "list"), "PROJECT  REFS  DELETED  LOCKS  CHANGED\n"; len(got) < len(want) || got[:7] != want[:7] {
