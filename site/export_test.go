@@ -152,3 +152,6 @@ func (d *Daemon) Answer(ctx context.Context, conn *net.UnixConn, q io.Reader) wi
 
 // BeginStop has the daemon stop, as far as its answers show it.
 func (d *Daemon) BeginStop() { d.state.Stop() }
+
+// Project returns what the daemon knows of a project.
+func (d *Daemon) Project(name string) (projects.Known, bool) { return d.projects.Get(name) }

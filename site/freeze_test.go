@@ -1,16 +1,20 @@
 package site_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/audit"
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/config"
@@ -245,6 +249,92 @@ func TestSitesFollowAFrozenProjectAndJoinIt(t *testing.T) {
 		g.reload()
 		return strings.TrimSpace(other.git("symbolic-ref", "HEAD")) == y
 	})
+}
+
+// countsFrozen counts the updates that a freeze refuses.
+type countsFrozen struct {
+	refdb.Driver
+	n *atomic.Int64
+}
+
+func (c countsFrozen) Unwrap() refdb.Driver { return c.Driver }
+
+func (c countsFrozen) Update(ctx context.Context, r driver.UpdateRequest) error {
+	err := c.Driver.Update(ctx, r)
+	if errors.Is(err, refdb.ErrFrozen) {
+		c.n.Add(1)
+	}
+	return err
+}
+
+// HEAD that is changed at a site without a guard, as with a forge's button, does not make the site fall behind.
+func TestHEADOfAFrozenProjectIsAnnouncedOnceItIsUnfrozen(t *testing.T) {
+	t.Parallel()
+	g := idleGuard(t, local.SQLite(t), "eu-1", storesAll)
+	var refused atomic.Int64
+	g.driver = func(d refdb.Driver) refdb.Driver { return countsFrozen{d, &refused} }
+	g.limits = settlesAtOnce
+	g.start()
+	g.git("update-ref", x, g.commit[0])
+	g.git("update-ref", y, g.commit[0])
+	head := func(to string) {
+		t.Helper()
+		g.git("symbolic-ref", "HEAD", to)
+	}
+	head(x)
+	if _, err := g.db.Put(t.Context(), "team/app", "HEAD", refdb.Value("ref: "+x)); err != nil {
+		t.Fatal(err)
+	}
+	sitetest.Eventually(t, "the site agrees with the database", func() bool {
+		text, err := os.ReadFile(filepath.Join(g.repo, "refdb/head"))
+		return err == nil && string(text) == "ref: "+x+"\n"
+	})
+	knowFreezes(g)
+	g.freeze("as it is")
+	head(y)
+	sitetest.Eventually(t, "the freeze refuses the new HEAD", func() bool { return refused.Load() > 0 })
+	if s := g.status(); len(s.Behind) != 0 {
+		t.Errorf("behind: %+v", s.Behind)
+	}
+	g.unfreeze()
+	sitetest.Eventually(t, "the database has the new HEAD", func() bool { return g.global("HEAD") == "ref: "+y })
+}
+
+// Gerrit may delete its copy of a frozen project. The project stays, and the audit has no attempt to remove it.
+func TestAFrozenProjectOutlivesTheDeletionOfACopy(t *testing.T) {
+	t.Parallel()
+	g := creating(t, sessionDatabase(t), "eu-1")
+	g.limits = settlesAtOnce
+	g.start()
+	j := g.jgit().session()
+	j.createdWhole("new/one")
+	knowFreezes(g)
+	row, _, err := projects.Freeze(t.Context(), g.db, g.projectRow("new/one"), projects.Freezing{Reason: "kept", Settle: time.Nanosecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sitetest.Eventually(t, "the site has read the freeze", func() bool {
+		p, ok := g.daemon.Project("new/one")
+		return ok && p.Revision == row.Revision
+	})
+	if m, is := j.deleted("new/one", g.delete("new/one")).(wire.Granted); !is {
+		t.Fatalf("the daemon said %+v", m)
+	}
+	sitetest.Eventually(t, "the status says why the project stays", func() bool {
+		b := g.status().Behind
+		return len(b) == 1 && b[0].Project == "new/one" && strings.Contains(b[0].Reason, "is frozen: kept")
+	})
+	g.reconciled()
+	for e, err := range g.db.Audit().All(t.Context(), audit.Filter{Project: "new/one"}) {
+		t.Errorf("the audit has %+v, %v", e, err)
+	}
+	if _, err := projects.Unfreeze(t.Context(), g.db, row); err != nil {
+		t.Fatal(err)
+	}
+	sitetest.Eventually(t, "the deletion is forgotten", func() bool { g.reload(); return g.noted("deletions") == 0 })
+	if p := g.projectRow("new/one"); p.Mode != config.Enforce {
+		t.Errorf("the project is %+v", p)
+	}
 }
 
 // A frozen project is not removed, whoever deletes a repository of it.

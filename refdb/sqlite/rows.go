@@ -18,7 +18,7 @@ const (
 
 	// frozenOf is the rules of the project if they may begin with a freeze, else NULL. SQLite
 	// evaluates it once in a statement.
-	frozenOf = `, (SELECT rules FROM projects WHERE project = ?1 AND rules LIKE 'frozen%')`
+	frozenOf = `, (SELECT rules FROM projects WHERE project = ?1 AND substr(rules, 1, 6) = 'frozen')`
 
 	rowOfRef = `
 	SELECT 0, ` + stateColumns + frozenOf + `

@@ -187,6 +187,8 @@ func (k *Lifecycle) removeProject(ctx context.Context, one deletion) error {
 	case row.Mode != config.Removed && one.Revision != 0 && row.Revision != one.Revision:
 		k.Logger.WarnContext(ctx, "a project has changed since its repository was deleted here: the project is not removed", "project", which)
 		return nil
+	case row.Freeze != (driver.Freeze{}): // its end changes the row: then the project stays
+		return &driver.FrozenError{Project: row.Project, Freeze: row.Freeze}
 	case row.Mode != config.Removed:
 		// The repository may have been brought back.
 		if r, err := k.State.Config().Repository(one.Project); err == nil {

@@ -356,3 +356,30 @@ func TestMovesFromOtherValuesThanTheRepositoryHoldsAreRefused(t *testing.T) {
 		t.Errorf("in a work tree: %v", err)
 	}
 }
+
+func TestAFrozenProjectIsRefusedForItsReason(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	row := g.put(driver.Project{})
+	g.Refresh(t.Context())
+	moves := []refdb.Update{{Ref: "refs/heads/main", New: one}}
+	if err := g.RefuseFrozen(project, moves); err != nil {
+		t.Errorf("a project that is not frozen: %v", err)
+	}
+	row.Freeze = refdb.Freeze{Reason: "a move"}
+	g.put(row)
+	g.Refresh(t.Context())
+	// While the change of the row settles.
+	if _, err := g.guarded(body); refusal.ReasonOf(err) != refusal.Frozen || !strings.Contains(err.Error(), wire.Frozen("a move")) {
+		t.Errorf("right after the freeze: %v", err)
+	}
+	if err := g.RefuseFrozen(project, moves); refusal.ReasonOf(err) != refusal.Frozen || refusal.KindOf(err) != wire.Final {
+		t.Errorf("moves: %v", err)
+	}
+	if err := g.RefuseFrozen(project, nil); err != nil {
+		t.Errorf("what moves nothing: %v", err)
+	}
+	if err := g.RefuseFrozen("another", moves); err != nil {
+		t.Errorf("another project: %v", err)
+	}
+}
