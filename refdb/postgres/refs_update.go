@@ -176,9 +176,9 @@ func endLocks(next string) string {
 }
 
 // updateRangeSQL moves all refs if each has its expected value, if no lock is held between the
-// first and the last, if the project is not frozen, and if the range has at most twice as many rows as there are refs. It returns
-// whether it moved them. It takes three quarters of the time of updateManySQL, which also has to
-// return the reasons of a refusal.
+// first and the last, if the project is not frozen, and if the range has at most twice as many rows
+// as there are refs. It returns whether it moved them. It takes three quarters of the time of
+// updateManySQL, which also has to return the reasons of a refusal.
 //
 //	$1 project  $2 refs  $3 olds  $4 news  $5 operation
 var updateRangeSQL = `

@@ -57,10 +57,10 @@ func (d *Driver) contend(waiter driver.Waiter, look, take func() error) (err err
 }
 
 // lookFirst reads the rows of refs without a write transaction, and returns the result of decide: a
-// *driver.LockedError, or a *driver.FrozenError, if the claim is to be refused without any change. Most requests after a
-// refusal end here. Waiters ask repeatedly; if each request used a write transaction, they would
-// delay the lock's holder. If an earlier request for the claim took some of the locks, there is
-// something to write.
+// *driver.LockedError, or a *driver.FrozenError, if the claim is to be refused without any change.
+// Most requests after a refusal end here. Waiters ask repeatedly; if each request used a write
+// transaction, they would delay the lock's holder. If an earlier request for the claim took some of
+// the locks, there is something to write.
 //
 // If updates create refs, decide also gets the rows that decide about their names.
 func (d *Driver) lookFirst(ctx context.Context, project string, refs []string, updates []driver.Update, c rules.Claim,

@@ -230,8 +230,8 @@ func TestNoStatementReadsMoreOfATableThanItMust(t *testing.T) {
 			if strings.HasPrefix(line, "SEARCH") && strings.Contains(line, " USING ") && !strings.Contains(line, "(") {
 				t.Errorf("%s\nmay read a whole index: %s", query, line)
 			}
-			// By the project alone is right where the whole project is meant.
-			if strings.Contains(query, "json_each") && strings.HasSuffix(line, "(project=?)") {
+			// By the project alone is right where the whole project is meant, and in projects: that is one row.
+			if strings.Contains(query, "json_each") && strings.HasSuffix(line, "(project=?)") && !strings.HasPrefix(line, "SEARCH projects ") {
 				t.Errorf("%s\nreads a whole project: %s", query, line)
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/testprogram"
+	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 )
 
@@ -197,4 +198,16 @@ func TestNoHeaderOfAClientReachesGit(t *testing.T) {
 	if strings.Contains(string(text), "evil") {
 		t.Errorf("git gets\n%s", text)
 	}
+}
+
+func TestAFrozenProjectIsRead(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p, _, err := r.db.Projects().Get(t.Context(), project)
+	r.must(err)
+	p.Freeze = refdb.Freeze{Reason: "a move"}
+	_, err = r.db.Projects().Put(t.Context(), p)
+	r.must(err)
+	r.want("a frozen project", r.a, false)
+	r.want("a frozen project, again", r.a, true)
 }

@@ -70,10 +70,16 @@ func freezeRows() []row {
 					e.Errorf("%s: %v", name, err)
 				}
 			}
-			r := e.PrepareRequest(e.A, suite.Move(refA, v1, v2))
-			r.Packs = []string{"no-pack"}
-			if _, err := e.SendPrepare(e.A, r); !suite.IsFrozen(err, e.Project, freeze) {
-				e.Errorf("with packs: %v", err)
+			for _, updates := range [][]driver.Update{
+				{suite.Move(refA, v1, v2)},
+				{suite.Move(refA, v1, v2), suite.Move(refB, "", v1)},
+				{suite.Move(refA+"/below", "", v1)}, // which refA excludes
+			} {
+				r := e.PrepareRequest(e.A, updates...)
+				r.Packs = []string{"no-pack"}
+				if _, err := e.SendPrepare(e.A, r); !suite.IsFrozen(err, e.Project, freeze) {
+					e.Errorf("%v with packs: %v", updates, err)
+				}
 			}
 			e.WantFree(refA, refB)
 			e.WantLock(held)
