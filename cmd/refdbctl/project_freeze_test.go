@@ -64,7 +64,9 @@ func TestAProjectIsFrozenWithAReasonAndUnfrozen(t *testing.T) {
 	if out := w.do(t, "project", "list", "-o", "csv"); !strings.Contains(out, "p,1,0,0,") || !strings.Contains(out, ",true\n") {
 		t.Errorf("list: %s", out)
 	}
-	top := decode[struct{ Problems []struct{ Code, Detail, Command string } }](t, w.do(t, "top", "-o", "json"))
+	top := decode[struct {
+		Problems []struct{ Code, Detail, Command string }
+	}](t, w.do(t, "top", "-o", "json"))
 	if n := len(top.Problems); n != 1 || top.Problems[0].Code != "frozen" || top.Problems[0].Command != "refdbctl project unfreeze p" || !strings.Contains(top.Problems[0].Detail, "moves until 18:00") {
 		t.Errorf("top: %+v", top)
 	}
