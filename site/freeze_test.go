@@ -72,6 +72,10 @@ func TestAFrozenProjectRefusesPushesAtAllSitesAndSaysWhy(t *testing.T) {
 	if east.intents() != 0 {
 		t.Error("an intent is left")
 	}
+	said, ok := east.client().push("c0:refs/heads/1", "c0:refs/heads/2", "c0:refs/heads/3")
+	if n := strings.Count(said, "the project is frozen"); ok || n != 1 {
+		t.Errorf("a push of three refs is told %d times: %s", n, said)
+	}
 	// Whatever moves no guarded ref goes on.
 	east.git("pack-refs", "--all")
 	east.git("update-ref", "refs/heads/x", east.commit[0])

@@ -34,8 +34,8 @@ values that the database has, such as refdbctl site sync. Pushes that were annou
 the command says how many there are. refdbctl locks resolve decides about those that do not end. The project can't be
 removed, nor its mode be set to log, while it is frozen.
 
-If the project is frozen already, the new reason replaces the earlier one. If its rules have changed within the last
-` + projects.RulesSettle.String() + `, the command waits until no site uses the earlier ones.
+If the project is frozen already, the new reason replaces the earlier one. If the project's row has changed within the
+last ten minutes, the command waits for ` + projects.RulesSettle.String() + `, until no site uses the earlier rules.
 
 The command is refused while the daemon of an earlier version runs, which does not know freezes: within ` + projects.RulesSettle.String() + ` such a
 daemon refuses pushes to the project too, with an advice to upgrade, but no longer follows the project.

@@ -107,7 +107,10 @@ func (h *Hooks) Respond(ctx context.Context, conn *net.UnixConn, hook pusher.Hoo
 		if err := h.protect(ctx, hook, q); err != nil {
 			return h.Refuse(ctx, q, err)
 		}
-		if err == nil || free {
+		switch {
+		case free && refusal.ReasonOf(err) == refusal.Frozen: // update refuses the refs that are frozen
+			err = nil
+		case err == nil || free:
 			err = h.storeHandled(ctx, hook, conn, q)
 		}
 		if err != nil && !h.letThrough(hook, q, err) {

@@ -127,6 +127,9 @@ func (h *Hooks) preReceive(ctx context.Context, hook pusher.Hook, q wire.Request
 		return free, nil
 	}
 	free = len(moves) < len(lines)
+	if err := h.Policy.RefuseFrozen(r.Project, moves); err != nil {
+		return free, err
+	}
 	seen := make(map[string]bool, len(moves))
 	refs := make([]string, 0, len(moves))
 	for _, m := range moves {

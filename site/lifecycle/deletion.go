@@ -187,6 +187,8 @@ func (k *Lifecycle) removeProject(ctx context.Context, one deletion) error {
 	case row.Mode != config.Removed && one.Revision != 0 && row.Revision != one.Revision:
 		k.Logger.WarnContext(ctx, "a project has changed since its repository was deleted here: the project is not removed", "project", which)
 		return nil
+	case row.Freeze != (driver.Freeze{}) && one.Revision == 0:
+		return k.deletions.change(k.State.Config().State, func(noted map[deletion]bool) { noted[deletion{one.Project, one.ID, row.Revision}] = true })
 	case row.Freeze != (driver.Freeze{}): // its end changes the row: then the project stays
 		return &driver.FrozenError{Project: row.Project, Freeze: row.Freeze}
 	case row.Mode != config.Removed:

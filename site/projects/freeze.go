@@ -33,8 +33,8 @@ var ErrEarlierSites = errors.New("sites run an earlier version")
 // Freeze freezes a project, whose row is given as it was read, and returns its new row. A freeze of a
 // frozen project replaces that one. After Freeze has returned no site accepts a push to a guarded ref:
 //   - the database refuses it, in the transaction that would record it;
-//   - no site leaves it out, by rules that guard fewer refs: if the rules have changed lately, Freeze
-//     waits for as long as a site may use the earlier ones;
+//   - no site leaves it out, by rules that guard fewer refs: if the row has changed within rulesOld,
+//     Freeze waits for as long as a site may use the earlier rules;
 //   - a daemon of an earlier version does not know the line of the freeze in the rules. Once it has
 //     read that line, it refuses all pushes to the project and no longer follows it. So Freeze is
 //     refused with ErrEarlierSites while such a daemon runs, unless o.EarlierSites says otherwise: then
@@ -43,7 +43,6 @@ var ErrEarlierSites = errors.New("sites run an earlier version")
 // Intents that were prepared before may still finish. If the error comes after the row was written,
 // frozen is true.
 func Freeze(ctx context.Context, db *refdb.DB, row driver.Project, o Freezing) (next driver.Project, frozen bool, err error) {
-	start := time.Now()
 	if err := driver.CheckFreezeReason(o.Reason); err != nil {
 		return row, false, err
 	}
@@ -55,7 +54,7 @@ func Freeze(ctx context.Context, db *refdb.DB, row driver.Project, o Freezing) (
 		return row, false, fmt.Errorf("the project %s is in mode %s, in which sites let pushes through that the database refuses: run refdbctl project set %[1]s --mode enforce first",
 			row.Project, row.Mode)
 	}
-	before, err := earlierSites(ctx, db)
+	before, unsure, err := earlierSites(ctx, db)
 	if err == nil && len(before) > 0 && !o.EarlierSites {
 		err = fmt.Errorf("%w: %s: upgrade them first, or stop their daemons", ErrEarlierSites, strings.Join(before, ", "))
 	}
@@ -73,18 +72,15 @@ func Freeze(ctx context.Context, db *refdb.DB, row driver.Project, o Freezing) (
 	}
 	written := time.Now()
 	// One that has started since may have read the rules before.
-	after, err := earlierSites(ctx, db)
+	after, unsureAfter, err := earlierSites(ctx, db)
 	if err != nil {
 		return next, true, err
 	}
-	settle := cmp.Or(o.Settle, RulesSettle)
-	var left time.Duration
-	if !row.IsNew() {
-		left = settle - row.Age - time.Since(start)
+	changed := !row.IsNew() && row.Age < rulesOld
+	if !changed && !unsure && !unsureAfter && len(before)+len(after) == 0 {
+		return next, true, nil
 	}
-	if len(before)+len(after) > 0 {
-		left = settle - time.Since(written)
-	}
+	left := cmp.Or(o.Settle, RulesSettle) - time.Since(written)
 	if left <= 0 {
 		return next, true, nil
 	}
@@ -107,22 +103,27 @@ func Unfreeze(ctx context.Context, db *refdb.DB, row driver.Project) (driver.Pro
 }
 
 // earlierSites returns the names of the sites whose daemons run and have not said that they know
-// freezes.
-func earlierSites(ctx context.Context, db *refdb.DB) (names []string, err error) {
+// freezes. It is unsure about a daemon that has said nothing since it took the lock on its site's name:
+// a daemon before it may have said what is recorded.
+func earlierSites(ctx context.Context, db *refdb.DB) (names []string, unsure bool, err error) {
 	var r presence.Records
 	if r.Served, err = presence.Sites(ctx, db); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if r.Abouts, err = presence.Abouts(ctx, db); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if r.Locks, err = presence.NameLocks(ctx, db); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	for _, s := range r.Sites() {
-		if s.Alive() && (s.About == nil || !s.About.Freezes) {
+		switch {
+		case !s.Alive():
+		case s.About == nil || !s.About.Freezes:
 			names = append(names, s.Name)
+		case s.About.Told.Before(s.Lock.Token.Time()):
+			unsure = true
 		}
 	}
-	return names, nil
+	return names, unsure, nil
 }
