@@ -72,6 +72,10 @@ func TestAFrozenProjectRefusesPushesAtAllSitesAndSaysWhy(t *testing.T) {
 	if east.intents() != 0 {
 		t.Error("an intent is left")
 	}
+	sitetest.Eventually(t, "the site has read the freeze", func() bool {
+		known, ok := east.daemon.Project("team/app")
+		return ok && known.Freeze != (refdb.Freeze{})
+	})
 	said, ok := east.client().push("c0:refs/heads/1", "c0:refs/heads/2", "c0:refs/heads/3")
 	if n := strings.Count(said, "the project is frozen"); ok || n != 1 {
 		t.Errorf("a push of three refs is told %d times: %s", n, said)
