@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -41,6 +43,12 @@ func (db guardedPostgres) address(password string) string {
 	return u.String() + "&pool_max_conn_lifetime=1s&pool_health_check_period=1s"
 }
 
+// addressOf is the address of one program, by whose name the server knows its connections.
+func (db guardedPostgres) addressOf(program, password string) string {
+	db.t.Helper()
+	return db.address(password) + "&application_name=" + program
+}
+
 func (db guardedPostgres) execute(sql ...string) {
 	db.t.Helper()
 	if err := db.Exec(db.t.Context(), "refdb", sql...); err != nil {
@@ -56,8 +64,19 @@ func TestAPasswordChangesWhilePushesRun(t *testing.T) {
 		db := newGuardedPostgres(t)
 		c := newCluster(t, g, design{database: func(testing.TB) database { return db }, inFile: true,
 			projects: []string{project, "quiet"}, // whoever reads what nobody pushes to waits for no site
-			url:      func(string, database) string { return db.address("one") }})
-		front := c.eu.http()
+			url:      func(site string, _ database) string { return db.addressOf(site, "one") }})
+		file := filepath.Join(shortDir(t), "database")
+		write := func(password string) {
+			t.Helper()
+			for _, s := range []*server{c.eu, c.us} {
+				s.writeURL(db.addressOf(s.name, password))
+			}
+			if err := os.WriteFile(file, []byte(db.addressOf("http", password)+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write("one")
+		front := c.eu.http("--database-file", file)
 
 		stop := make(chan struct{})
 		var work sync.WaitGroup
@@ -102,12 +121,10 @@ func TestAPasswordChangesWhilePushesRun(t *testing.T) {
 		})
 
 		for _, password := range []string{"two", "three"} {
-			for _, s := range []*server{c.eu, c.us} {
-				s.writeURL(db.address(password))
-			}
-			renewed(t, db.postgresServer)
+			write(password)
+			renewed(t, db.postgresServer, "eu", "us", "http")
 			db.execute(`ALTER ROLE refdb_site PASSWORD '` + password + `'`)
-			renewed(t, db.postgresServer)
+			renewed(t, db.postgresServer, "eu", "us", "http")
 		}
 		for _, p := range []*child{c.eu.daemon, c.us.daemon, front.process} {
 			signal(t, p.Process.Pid, syscall.SIGHUP)
@@ -118,7 +135,7 @@ func TestAPasswordChangesWhilePushesRun(t *testing.T) {
 				return nil
 			})
 		}
-		c.eu.writeURL(db.address("wrong"))
+		c.eu.writeURL(db.addressOf("eu", "wrong"))
 		signal(t, c.eu.daemon.Process.Pid, syscall.SIGHUP)
 		eventually(t, "a complaint", func() error {
 			if !strings.Contains(c.eu.daemon.out.String(), "is not used: connections are made as before") {
@@ -126,7 +143,7 @@ func TestAPasswordChangesWhilePushesRun(t *testing.T) {
 			}
 			return nil
 		})
-		renewed(t, db.postgresServer)
+		renewed(t, db.postgresServer, "eu")
 		t.Logf("%d and %d pushes, %d reads", done[0].Load(), done[1].Load(), done[2].Load())
 		for _, p := range []*child{c.eu.daemon, front.process} {
 			for _, password := range []string{"one", "two", "three", "wrong"} {
@@ -187,8 +204,9 @@ func TestADatabaseThatIsNotThereAtTheStartIsWaitedFor(t *testing.T) {
 	})
 }
 
-// renewed waits until all connections of the sites' role were made after this call, and some were.
-func renewed(t *testing.T, db *postgresServer) {
+// renewed waits until all connections of the programs were made after this call, and each has made some: a program whose last
+// connection has ended, and whose next one is slow to come, has seen nothing of what was changed before the call.
+func renewed(t *testing.T, db *postgresServer, programs ...string) {
 	t.Helper()
 	var now time.Time
 	ask := func(sql string, to any, args ...any) {
@@ -203,8 +221,8 @@ func renewed(t *testing.T, db *postgresServer) {
 	eventually(t, "new connections", func() error {
 		var all bool
 		// One that listens, should a push have waited for a lock, belongs to no pool and lives on.
-		ask(`SELECT coalesce(bool_and(backend_start > $1), false) FROM pg_stat_activity
-			WHERE usename = 'refdb_site' AND query NOT LIKE 'LISTEN%' AND query NOT LIKE '-- ping%'`, &all, now)
+		ask(`SELECT count(DISTINCT application_name) = cardinality($2::text[]) AND bool_and(backend_start > $1) FROM pg_stat_activity
+			WHERE application_name = ANY ($2) AND query NOT LIKE 'LISTEN%' AND query NOT LIKE '-- ping%'`, &all, now, programs)
 		if !all {
 			return errors.New("there are earlier ones")
 		}
