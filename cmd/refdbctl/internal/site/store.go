@@ -125,7 +125,7 @@ func (a *App) storeStart(ctx context.Context, db *refdb.DB, r config.Repository,
 			return err
 		}
 	}
-	if err := recordHead(ctx, db, r); err != nil {
+	if err := a.recordHead(ctx, db, r); err != nil {
 		return err
 	}
 	usage, err := db.Packs().Usage(ctx, r.Project)
@@ -160,7 +160,7 @@ func (a *App) storeFirst(ctx context.Context, c *config.Config, db *refdb.DB, r 
 		}
 		return did, packs.EndImport(repo.Dir())
 	}
-	if err := recordHead(ctx, db, r); err != nil {
+	if err := a.recordHead(ctx, db, r); err != nil {
 		return "", err
 	}
 	usage, err := db.Packs().Usage(ctx, r.Project)
@@ -184,9 +184,9 @@ func (a *App) storeFirst(ctx context.Context, c *config.Config, db *refdb.DB, r 
 	return fmt.Sprintf("a base of %d bytes", base.Pack.Size), nil
 }
 
-// recordHead records the target of HEAD in the database, for clones, unless it is recorded already or
-// the project is frozen.
-func recordHead(ctx context.Context, db *refdb.DB, r config.Repository) error {
+// recordHead records the target of HEAD in the database, for clones, unless it is recorded already. It
+// says so if the project is frozen: no later change of HEAD may come to record it.
+func (a *App) recordHead(ctx context.Context, db *refdb.DB, r config.Repository) error {
 	repo, err := gitrepo.Open(ctx, r.Path)
 	if err != nil {
 		return err
@@ -199,7 +199,13 @@ func recordHead(ctx context.Context, db *refdb.DB, r config.Repository) error {
 		return nil
 	}
 	err = db.Update(ctx, r.Project, []refdb.Update{{Ref: head.Ref, New: refdb.Value(here.Value)}})
-	if err != nil && !errors.Is(err, refdb.ErrMismatch) && !errors.Is(err, refdb.ErrFrozen) {
+	if errors.Is(err, refdb.ErrFrozen) {
+		known, reading := db.Get(ctx, r.Project, head.Ref)
+		if err = reading; err == nil && known == refdb.Unknown {
+			a.Note("the default branch of %s is not recorded in the database while the project is frozen: run the command again after refdbctl project unfreeze", r.Project)
+		}
+	}
+	if err != nil && !errors.Is(err, refdb.ErrMismatch) {
 		return err
 	}
 	agreed, err := head.ReadAgreed(repo.Dir())
