@@ -78,7 +78,7 @@ gerrit-test: gerrit build ## run Gerrits with the guard and the site daemons of 
 gerrit-ci: gerrit build ## its short form: two sites, what users do, a minute of clients at both
 	@GO=$(GO) REFDB_URL=$(or $(REFDB_URL),postgres) GERRIT_TEST_ROUNDS=4 ./gerrit/test/run.sh bin 1 2 6 14 15 10
 
-containers-test: ## build the images, run the commands of docs/CONTAINERS.md (podman, as root)
+containers-test: ## build the images, run the commands of README.md and docs/CONTAINERS.md (podman, as root)
 	@GO=$(GO) ./deploy/test/run.sh
 
 api: ## write api.txt: what other modules can import

@@ -36,7 +36,7 @@ aside. To restore the project, run refdbctl site enable --new at a site that has
 A project that does not exist is an error (exit status 1). While somebody holds a fresh lock on one of its refs, the
 command is refused with exit status 3, unless --force is given. A lock that stands for an intent can't be forced: see
 refdbctl locks resolve. A site that has not heard of the removal yet may accept a push for ` + projects.RulesSettle.String() + `: then run the command
-again. A frozen project is not removed: unfreeze it first.
+again. A frozen project can't be removed: unfreeze it first.
 
 Fields: ` + output.Names(cli.RemovalColumns),
 		Example: `  refdbctl project remove my/project`,

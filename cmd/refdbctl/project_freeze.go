@@ -29,16 +29,16 @@ any more, neither by a push nor by refdbctl refs put or another program that use
 database refuses it. Pushers read the reason, a line of at most ` + fmt.Sprint(driver.MaxFreezeReason) + ` bytes, with your name and the time. Refs that are
 not guarded are not frozen.
 
-Readers go on: fetches, refdbctl site http, and sites that catch up or are created. So does what brings a copy to the
-values that the database has, such as refdbctl site sync. Pushes that were announced before the freeze may still end:
-the command says how many there are. refdbctl locks resolve decides about those that do not end. The project can't be
+Reads continue: fetches, refdbctl site http, sites that catch up, and new copies. Commands that give a copy the
+database's values, such as refdbctl site sync, work as usual. A push that was announced before the freeze may still be
+accepted; the command prints how many refs have one. refdbctl locks resolve decides about those that do not end. The project can't be
 removed, nor its mode be set to log, while it is frozen.
 
-If the project is frozen already, the new reason replaces the earlier one. If the project's row has changed within the
-last ten minutes, the command waits for ` + projects.RulesSettle.String() + `, until no site uses the earlier rules.
+If the project is frozen already, the new reason replaces the earlier one. The command waits for ` + projects.RulesSettle.String() + ` if the project has
+changed within the last ten minutes, or if a daemon has started and not reported yet.
 
 The command is refused while the daemon of an earlier version runs, which does not know freezes: within ` + projects.RulesSettle.String() + ` such a
-daemon refuses pushes to the project too, with an advice to upgrade, but no longer follows the project.
+daemon refuses pushes to the project too, with advice to upgrade, but no longer follows the project.
 --earlier-sites accepts that, and the command then waits for ` + projects.RulesSettle.String() + `. Programs of an earlier version that use the library
 without a daemon are not detected, and move refs in spite of the freeze. So does Gerrit's plugin spanner-refdb.
 
@@ -47,7 +47,7 @@ Fields: ` + output.Names(projectColumns),
 		Args:    cobra.ExactArgs(1),
 		RunE: a.Body(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			if !cmd.Flags().Changed("reason") {
-				return exit.Usage("--reason: say why, for those whose pushes are refused")
+				return exit.Usage("--reason is required: pushers whose pushes are refused read it")
 			}
 			if err := errors.Join(driver.CheckFreezeReason(string(why)), driver.CheckProject(args[0])); err != nil {
 				return err
@@ -55,7 +55,7 @@ Fields: ` + output.Names(projectColumns),
 			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error { return a.freeze(ctx, db, args[0], why, earlier) })
 		}),
 	}
-	cmd.Flags().BoolVar(&earlier, "earlier-sites", false, "freeze it although daemons of an earlier version run")
+	cmd.Flags().BoolVar(&earlier, "earlier-sites", false, "freeze the project even if daemons of an earlier version run")
 	why.AddFlag(cmd)
 	return cmd
 }
@@ -82,7 +82,7 @@ func (a *app) freeze(ctx context.Context, db *refdb.DB, project string, why cli.
 			Reason: string(why), By: a.By(), EarlierSites: earlier, Settle: a.Settle,
 			Waits: func(left time.Duration, earlier []string) {
 				for _, name := range earlier {
-					a.Note("site %s runs an earlier version: it refuses pushes to %s from now on, and no longer follows it until it is upgraded, or the project unfrozen", name, output.Escape(p.Project))
+					a.Note("site %s runs an earlier version: within %s it refuses all pushes to %s, and it does not follow the project until the site is upgraded or the project is unfrozen", name, projects.RulesSettle, output.Escape(p.Project))
 				}
 				a.Note("waiting for %s, until no site uses the previous rules any more", left.Round(time.Second))
 			},
@@ -107,7 +107,7 @@ func (a *app) freeze(ctx context.Context, db *refdb.DB, project string, why cli.
 		return err
 	}
 	if pending > 0 {
-		a.Note("%s announced before the freeze may still change: see refdbctl locks list --intents --project %s", output.Count(pending, "ref"), wire.ShellWord(p.Project))
+		a.Note("%s with a push announced before the freeze may still change: see refdbctl locks list --intents --project %s", output.Count(pending, "ref"), wire.ShellWord(p.Project))
 	}
 	return a.printProject(ctx, db, p)
 }

@@ -151,7 +151,8 @@ export GIT_AUTHOR_NAME=A GIT_AUTHOR_EMAIL=a@example.com GIT_COMMITTER_NAME=A GIT
 (
 	while read -r line; do
 		echo "\$ $line"
-		# podman-compose says a lot, and does not pass on the status of what it runs.
+		# cd has to be this shell's. podman-compose says a lot, and does not pass on the status of what it runs.
+		if [[ $line == cd\ * ]]; then cd deploy && line=${line#cd deploy && }; fi
 		# On a busy machine a copy may be behind for more than a second: readers are asked to come again. The name server of
 		# Debian 12's podman loses queries when containers start and end: then the database is not reached.
 		for try in {1..120}; do

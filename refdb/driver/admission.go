@@ -122,8 +122,8 @@ func (a Admission) Err() error {
 	return &NotAdmittedError{slices.DeleteFunc(slices.Clone(a.Witnesses), func(w Witness) bool { return !w.Awaited(a.Server) })}
 }
 
-// A NotAdmittedError says which witnesses a server waits for before it is admitted. It wraps
-// [ErrNotAdmitted].
+// A NotAdmittedError lists the witnesses that have not compared a server yet, so that it is not
+// admitted. It wraps [ErrNotAdmitted].
 type NotAdmittedError struct {
 	Awaited []Witness
 }

@@ -287,10 +287,11 @@ type ProjectStore interface {
 	// 0 for no row, it writes nothing and returns a *ProjectChangedError. But a row that
 	// carries r.Op was written by this request before: then that row is returned.
 	//
-	// If r.Rules begin with the line of a [Freeze], no Update or Prepare of the project writes
-	// anything after PutProject has returned: each either was committed before, or reads the freeze
-	// and returns a *FrozenError. An answer that repeats that of an earlier request, whose reply was
-	// lost, is none of those. Finish, Resolve, Revoke, Remove and PurgeTombstones go on.
+	// If r.Rules begins with the line of a [Freeze], then after PutProject has returned, no Update or
+	// Prepare of the project commits a change of refs, locks or intents. Each either committed earlier,
+	// or reads the freeze and returns a *FrozenError. The exception is a repeated request whose first
+	// attempt committed earlier: it returns its original result. Finish, Resolve, Revoke, Remove and
+	// PurgeTombstones ignore the freeze.
 	PutProject(ctx context.Context, r ProjectRequest) (Project, error)
 }
 

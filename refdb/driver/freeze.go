@@ -25,7 +25,7 @@ const freezeRule = "frozen"
 // moves a ref has to read it: see [WithFreeze] and [CutFreeze].
 type Freeze struct {
 	Reason string    `json:"reason"`
-	By     string    `json:"by,omitempty"` // who froze the project; "" if nobody said
+	By     string    `json:"by,omitempty"` // who froze the project; "" if unknown
 	Since  time.Time `json:"since,omitzero"`
 }
 
@@ -67,8 +67,8 @@ func CheckFreezeReason(reason string) error {
 // unprintable reports whether r would do more to a pusher's terminal than show a character.
 func unprintable(r rune) bool { return !unicode.IsGraphic(r) }
 
-// WithFreeze returns the rules of a project as the database holds them. Rules has no line of a
-// freeze.
+// WithFreeze returns rules with the line of f before them, as the database stores them. The argument
+// rules must not contain such a line.
 func WithFreeze(f Freeze, rules string) string {
 	if f == (Freeze{}) {
 		return rules

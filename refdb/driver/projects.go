@@ -6,7 +6,7 @@ import "time"
 type Project struct {
 	Project string
 	ID      string // random; every copy of its repository records it
-	Rules   string // which refs are guarded, a rule per line; a driver's rows also have the Freeze in it
+	Rules   string // which refs are guarded, a rule per line; in rows that a driver returns, the line of the Freeze comes first
 	// Freeze is zero unless the project is frozen. Package projects sets it: a driver leaves it in
 	// Rules. See [CutFreeze].
 	Freeze Freeze
@@ -29,8 +29,8 @@ type ProjectQuery struct {
 	Limit   int
 }
 
-// A ProjectRequest is what [ProjectStore.PutProject] writes. Rules are those of the result of
-// [WithFreeze].
+// A ProjectRequest is what [ProjectStore.PutProject] writes. Rules include the line of the freeze, if
+// any, as [WithFreeze] returns them.
 type ProjectRequest struct {
 	Project, ID, Rules, Mode, Store string
 	Revision                        int64  // the row's present one; 0 for no row

@@ -14,7 +14,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/presence"
 )
 
-// A Freezing says how [Freeze] freezes a project.
+// Freezing holds the options of [Freeze].
 type Freezing struct {
 	Reason string
 	By     string // who freezes the project
@@ -26,8 +26,8 @@ type Freezing struct {
 	Settle time.Duration
 }
 
-// ErrEarlierSites: daemons run that do not know freezes. They would accept pushes for some time, and
-// then no longer follow the project.
+// ErrEarlierSites means that daemons run that do not know freezes. They would accept pushes for a while,
+// and then stop following the project.
 var ErrEarlierSites = errors.New("sites run an earlier version")
 
 // Freeze freezes a project, whose row is given as it was read, and returns its new row. A freeze of a

@@ -19,7 +19,7 @@ const (
 	Locked        Reason = "locked"         // another push, or a lock, has the ref
 	Excluded      Reason = "excluded"       // git could not hold the new ref beside another one
 	Frozen        Reason = "frozen"         // an operator has frozen the project
-	Held          Reason = "held"           // the same, for so long that trying again does not help
+	Held          Reason = "held"           // locked, for so long that trying again does not help
 	Undecided     Reason = "undecided"      // what became of an earlier push is not known yet
 	Database      Reason = "database"       // it did not answer
 	Starting      Reason = "starting"       // the daemon does not know yet what its predecessor left
@@ -80,8 +80,8 @@ func ReasonOf(err error) Reason {
 	return Other
 }
 
-// Stops returns the refusal of a daemon that stops. A hook does not take it for one, but asks the next
-// daemon: see [wire.Response.Stopping].
+// Stops returns the answer of a stopping daemon. A hook does not treat it as a refusal, but asks the
+// next daemon: see [wire.Response.Stopping].
 func Stops() error { return Because(Stopping, errors.New(wire.DaemonStopping)) }
 
 // MismatchReason is the reason of a [Mismatch] with a ref that is global in the database.

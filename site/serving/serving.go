@@ -85,7 +85,7 @@ func (s *State) Stop() { s.stopping.Store(true) }
 // Stopping reports whether the daemon has begun to stop.
 func (s *State) Stopping() bool { return s.stopping.Load() }
 
-// Finish records that the daemon, which stops, decides about nothing any more.
+// Finish records that the stopping daemon makes no more decisions.
 func (s *State) Finish() { s.finished.Store(true) }
 
 // Inherit records that the daemon knows which intents its predecessors left.

@@ -97,8 +97,8 @@ const (
 	DaemonWaiting           = "the site daemon is waiting for the global ref database: nothing was changed, try again later"
 	DaemonStopping          = "the site daemon is stopping: nothing was changed, retry in a few seconds" // hooks recognize it: see [Response.Stopping]
 	DaemonNotServing        = "this site does not accept pushes now: nothing was changed; ask the administrator to run `refdbctl site status`"
-	StateFull               = "the disk of the site daemon's state is full: nothing was changed, try again later; ask the administrator to run `refdbctl site status`"
-	StateFailed             = "the site daemon can't write to its state: nothing was changed, try again later; ask the administrator to run `refdbctl site status`"
+	StateFull               = "the disk that holds the site daemon's state is full: nothing was changed, try again later; ask the administrator to run `refdbctl site status`"
+	StateFailed             = "the site daemon can't read or write its state: nothing was changed, try again later; ask the administrator to run `refdbctl site status`"
 	TooManyFiles            = "the site daemon has too many files open: nothing was changed, try again later; ask the administrator to raise LimitNOFILE of refdb-site"
 	DatabaseSlow            = "the global ref database did not answer in time: nothing was changed, try again later"
 	DatabaseDown            = "the global ref database does not answer: nothing was changed, try again later; ask the administrator to run `refdbctl site status`"
@@ -131,7 +131,8 @@ type AwaitedSite struct {
 	Seen time.Time // when it last reported; zero if it is not known
 }
 
-// NotCompared says for which sites the database waits before it is written, if that is known.
+// NotCompared is the refusal of a push while sites still have to compare a new server of the database.
+// It names the sites that are awaited, if they are known.
 func NotCompared(awaited []AwaitedSite) string {
 	text, separator := DatabaseNotCompared, ": waiting for "
 	for _, a := range awaited {
@@ -141,7 +142,11 @@ func NotCompared(awaited []AwaitedSite) string {
 		}
 		separator = ", "
 	}
-	return text + ": nothing was changed, retry in a few seconds; if this persists, ask the administrator to start the site daemons there, or to run `refdbctl recover --status`"
+	text += ": nothing was changed, retry in a few seconds; if this persists, ask the administrator to "
+	if len(awaited) > 0 {
+		text += "start the daemons of these sites, or to "
+	}
+	return text + "run `refdbctl recover --status`"
 }
 
 // AnotherUser means that the daemon serves another user than the pusher's.

@@ -112,7 +112,7 @@ func (w *Witness) Leave() {
 
 // MayAct returns nil if this site has compared the admitted server. Otherwise it compares now, and returns an
 // error if that does not help: then the site must neither move refs nor end intents by what the server has.
-// MayAct records a failure of the database, which an idle daemon notices by nothing else.
+// MayAct also records a failure of the database, which an idle daemon would not notice otherwise.
 func (w *Witness) MayAct(ctx context.Context) error {
 	if w.Journal == nil {
 		return nil

@@ -23,7 +23,7 @@ func TestASiteWhoseDiskIsFullTakesPushesOnceThereIsRoom(t *testing.T) {
 		says string
 	}{
 		"the repositories":   {func(s *server) string { return s.root }, "No space left on device"},
-		"the daemon's state": {func(s *server) string { return filepath.Join(s.dir, "state") }, "the disk of the site daemon's state is full: nothing was changed"},
+		"the daemon's state": {func(s *server) string { return filepath.Join(s.dir, "state") }, "the disk that holds the site daemon's state is full: nothing was changed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -25,7 +25,7 @@ func (a *Run) Report(err error) int {
 		}
 		var frozen *refdb.FrozenError
 		if errors.As(err, &frozen) {
-			message += ": to change it all the same, run refdbctl project unfreeze " + wire.ShellWord(frozen.Project) + " first"
+			message += ": to allow changes, run refdbctl project unfreeze " + wire.ShellWord(frozen.Project)
 		}
 		fmt.Fprintf(a.Messages, "refdbctl: %s\n", message)
 	}

@@ -37,8 +37,8 @@ With --database-file - the daemon reads the database's address, which may contai
 That can be a file that only root can read: no other process of the daemon's user can read the address from the
 daemon.
 
-On SIGTERM and SIGINT the daemon stops: it waits for pushes that move refs, at most site.stopTimeout, while new pushes
-wait for the next daemon; a second signal stops it immediately. On SIGHUP it reloads its configuration and the database's
+On SIGTERM or SIGINT the daemon stops: it waits, for at most site.stopTimeout, for pushes that are moving refs. New pushes
+wait for the next daemon. A second signal stops the daemon immediately. On SIGHUP it reloads its configuration and the database's
 address; if a new one is invalid, the daemon logs that and keeps the old one. Each new connection to the database reads
 the address, too: the password and the certificates may change while the daemon runs.`,
 		Example: `  refdbctl site serve --config /etc/refdb/site.config`,

@@ -97,7 +97,7 @@ func printStatus(w io.Writer, s client.Status) error {
 		lines = append(lines, [2]string{"reader", readerLine(r)})
 	}
 	if s.StateError != "" {
-		lines = append(lines, [2]string{"state", "can't be written, so pushes are refused: " + s.StateError + ": check the disk of site.state; the next push shows whether it helped"})
+		lines = append(lines, [2]string{"state", "pushes are refused, because the daemon can't read or write its journal: " + s.StateError + ": free space on the disk of site.state, or repair it; this line disappears after the next successful push"})
 	}
 	if s.HooksError != "" {
 		lines = append(lines, [2]string{"hooks", "damaged: pushes are refused, or not guarded: " + s.HooksError + ": run refdbctl site check --repair"})
