@@ -44,7 +44,6 @@ func (g *guard) stall(ref string) *stall {
 	if err != nil {
 		g.tb.Fatal(err)
 	}
-	defer syscall.Close(writer)
 	for size := 4096; size > 0; size /= 4096 {
 		for err = nil; err == nil; {
 			_, err = syscall.Write(writer, make([]byte, size))
@@ -53,20 +52,27 @@ func (g *guard) stall(ref string) *stall {
 			g.tb.Fatal(err)
 		}
 	}
+	syscall.Close(writer)
+	// A process that another test has just forked has the descriptor, too, until it runs its program.
+	sitetest.Eventually(g.tb, "nobody has the FIFO open to write", func() bool { return !s.written() })
 	return s
+}
+
+// written reports whether a process has the FIFO open to write.
+func (s *stall) written() bool {
+	s.g.tb.Helper()
+	state := []unix.PollFd{{Fd: int32(s.reader), Events: unix.POLLIN}}
+	if _, err := unix.Poll(state, 0); err != nil && !errors.Is(err, unix.EINTR) {
+		s.g.tb.Fatal(err)
+	}
+	return state[0].Revents&unix.POLLIN != 0 && state[0].Revents&unix.POLLHUP == 0
 }
 
 // waits waits until a git is stopped. That its lock file is there is not enough: it may not have
 // compared the old value yet.
 func (s *stall) waits() {
 	s.g.tb.Helper()
-	sitetest.Eventually(s.g.tb, "git moves "+s.ref, func() bool {
-		state := []unix.PollFd{{Fd: int32(s.reader), Events: unix.POLLIN}}
-		if _, err := unix.Poll(state, 0); err != nil && !errors.Is(err, unix.EINTR) {
-			s.g.tb.Fatal(err)
-		}
-		return state[0].Revents&unix.POLLIN != 0 && state[0].Revents&unix.POLLHUP == 0 // a writer has it open
-	})
+	sitetest.Eventually(s.g.tb, "git moves "+s.ref, s.written)
 }
 
 // end makes git continue, and stops no other.

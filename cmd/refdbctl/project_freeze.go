@@ -31,8 +31,8 @@ not guarded are not frozen.
 
 Reads continue: fetches, refdbctl site http, sites that catch up, and new copies. Commands that give a copy the
 database's values, such as refdbctl site sync, work as usual. A push that was announced before the freeze may still be
-accepted; the command prints how many refs have one. refdbctl locks resolve decides about those that do not end. The project can't be
-removed, nor its mode be set to log, while it is frozen.
+accepted; the command prints how many refs have one. refdbctl locks resolve decides about those that do not end.
+The project can't be removed, nor its mode be set to log, while it is frozen.
 
 If the project is frozen already, the new reason replaces the earlier one. The command waits for ` + projects.RulesSettle.String() + ` if the project has
 changed within the last ten minutes, or if a daemon has started and not reported yet.

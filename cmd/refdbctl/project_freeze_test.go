@@ -33,7 +33,7 @@ func TestAProjectIsFrozenWithAReasonAndUnfrozen(t *testing.T) {
 	if _, err := db.Intents().Prepare(t.Context(), "p", []refdb.Update{{Ref: "refs/heads/announced", New: refdb.Value(id("a"))}}, "agent"); err != nil {
 		t.Fatal(err)
 	}
-	w.run(t, "project", "freeze", "p", "--reason", "moves until 18:00").is(t, exit.OK, "1 ref announced before the freeze may still change: see refdbctl locks list --intents --project p")
+	w.run(t, "project", "freeze", "p", "--reason", "moves until 18:00").is(t, exit.OK, "1 ref with a push announced before the freeze may still change: see refdbctl locks list --intents --project p")
 	frozen := func() string {
 		t.Helper()
 		return text(decode[struct{ Frozen *string }](t, w.do(t, "project", "show", "p", "-o", "json")).Frozen)
@@ -42,7 +42,7 @@ func TestAProjectIsFrozenWithAReasonAndUnfrozen(t *testing.T) {
 		t.Errorf("frozen: %q", got)
 	}
 	// Whatever writes a ref is refused, and says what to do.
-	const advice = "run refdbctl project unfreeze p first"
+	const advice = "run refdbctl project unfreeze p"
 	w.run(t, "refs", "put", "p", mainRef, id("b"), "--force").is(t, exit.Failed, "the project p is frozen: moves until 18:00")
 	w.run(t, "refs", "put", "p", mainRef, id("b"), "--old", id("a")).is(t, exit.Failed, advice)
 	w.run(t, "refs", "delete", "p", mainRef, "--force").is(t, exit.Failed, advice)

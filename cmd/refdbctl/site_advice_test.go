@@ -425,7 +425,7 @@ func TestTheAdviceOfARefusalWorks(t *testing.T) {
 			func(a *advised, said string) { a.carriesOut(said, 1, 2); later(a) },
 		}},
 		"a ref with another value": {breaks: func(a *advised) {
-			a.quietly("update-ref", mainRef, git(a, a.repo.path, "-c", "user.name=n", "-c", "user.email=e", "commit-tree", "-m", "x", mainRef+"^{tree}"))
+			a.quietly("update-ref", mainRef, git(a, a.repo.path, "-c", "user.name=n", "-c", "user.email=e", "commit-tree", "-m", "another", mainRef+"^{tree}"))
 		},
 			what: enable, args: func(*advised) []string { return []string{"team/app"} }, alternatives: []func(*advised, string){
 				func(a *advised, said string) {

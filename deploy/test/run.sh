@@ -158,7 +158,7 @@ export GIT_AUTHOR_NAME=A GIT_AUTHOR_EMAIL=a@example.com GIT_COMMITTER_NAME=A GIT
 		for try in {1..120}; do
 			status=0
 			timeout 600 bash -c "$line" </dev/null >"$tmp/out" 2>&1 || status=$?
-			grep 'error: 503\|no answer from the database\|no such host' "$tmp/out" && [[ $line != *until* ]] || break
+			grep 'error: 503\|no answer from the database\|no such host' "$tmp/out" && [[ $line != *"until git"* ]] || break
 			[[ $try != 120 ]] || fail "this did not end"
 			sleep 1
 		done
