@@ -43,6 +43,7 @@ for word; do
 		case $verb in
 		enable | start) start "$word" ;;
 		disable | stop) stop "$word" ;;
+		is-active) running "$word" || exit 3 ;;
 		restart) stop "$word" && start "$word" ;;
 		try-restart) if running "$word"; then stop "$word" && start "$word"; fi ;;
 		*) echo "systemctl $verb: this stand-in does not know it" >&2 && exit 1 ;;

@@ -248,10 +248,17 @@ goes_on() { # SITE
 hold() { touch "$work/eu/tmp/hold/$1"; }
 held() { await "a push is held in $1" test -e "$work/eu/tmp/held/$1"; }
 release() { rm "$work/eu/tmp/hold/$1"; }
-upgrade() { # SITE DIRECTORY
+upgrade() { # SITE DIRECTORY: the package alone lets refdb-http run
+	local http=$work/$1/run/refdb-http.pid before='' out
 	rm "$work/$1"/root/*.deb
 	cp "$2"/*.deb "$work/$1/root/"
-	section "Upgrading" | run "$1"
+	if [[ -e $http ]]; then before=$(<"$http"); fi
+	out=$(section "Upgrading" | head -n 1 | run "$1" 2>&1) || fail "$out"
+	if [[ $before ]]; then
+		[[ $out == *"refdb-http still runs the version before"* ]] || fail "the package says nothing of refdb-http: $out"
+		[[ $(<"$http") == "$before" && -d /proc/$before ]] || fail "the package has ended refdb-http"
+	fi
+	section "Upgrading" | tail -n +2 | run "$1"
 }
 says_stopping() { await "the end of $1" grep -q msg=stopping "$work/eu/var/log/$1.log"; }
 load eu & loads=$!

@@ -146,7 +146,7 @@ trap logs EXIT
 	awk '/^```sh$/ { getline; on = /podman-compose/ } /^```$/ { on = 0 } on' README.md
 	sed -n 's/^    \$ //p' "$document"
 } | sed "s|/tmp/|$tmp/|g" >"$tmp/commands"
-[[ $(wc -l <"$tmp/commands") == 10 ]] || fail "$(wc -l <"$tmp/commands") commands were found, not 10"
+[[ $(wc -l <"$tmp/commands") == 11 ]] || fail "$(wc -l <"$tmp/commands") commands were found, not 11"
 export GIT_AUTHOR_NAME=A GIT_AUTHOR_EMAIL=a@example.com GIT_COMMITTER_NAME=A GIT_COMMITTER_EMAIL=a@example.com GIT_CONFIG_GLOBAL=/dev/null
 (
 	while read -r line; do
