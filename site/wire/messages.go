@@ -2,9 +2,7 @@ package wire
 
 import (
 	"strconv"
-	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // This file contains all messages of the hook and the daemon to pushers: what happened, to what,
@@ -232,17 +230,6 @@ func RemoveSetting(path, key string) string { return gitIn(path, "config", "--un
 // RemoveSymbolicRef returns the command line that removes a symbolic ref of the repository at path.
 func RemoveSymbolicRef(path, ref string) string {
 	return PastTheHook(path, "symbolic-ref", "--delete", ref)
-}
-
-// ShellWord quotes text as a word of a shell command line.
-func ShellWord(text string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+=:,@%", r)
-	}
-	if text != "" && strings.IndexFunc(text, func(r rune) bool { return !plain(r) }) < 0 {
-		return text
-	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // PeerRef means that a ref is one of those fetched from a peer, below prefix.
@@ -485,17 +472,4 @@ func PackTooLargeWhileLocked(limit int64) string {
 func RepositoryIsShallow(path string) string {
 	return path + " is shallow, so its objects can't be stored for the other sites: nothing was changed; " +
 		"ask the administrator to run `git fetch --unshallow` there, or `refdbctl site clone`"
-}
-
-// Printable returns a ref's name, quoted if it contains unprintable characters.
-func Printable(ref string) string {
-	if !utf8.ValidString(ref) || strings.ContainsFunc(ref, func(r rune) bool { return !strconv.IsPrint(r) }) {
-		return strconv.Quote(ref)
-	}
-	return ref
-}
-
-// OneLine joins the lines of s.
-func OneLine(s string) string {
-	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 }
