@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -311,6 +312,15 @@ func TestHEADOfAFrozenProjectIsAnnouncedOnceItIsUnfrozen(t *testing.T) {
 // Gerrit may delete its copy of a frozen project. The project stays, and the audit has no attempt to remove it.
 func TestAFrozenProjectOutlivesTheDeletionOfACopy(t *testing.T) {
 	t.Parallel()
+	for name, forgets := range map[string]bool{"the daemon knew the project": false, "the daemon did not know it": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			outlivesTheDeletionOfACopy(t, forgets)
+		})
+	}
+}
+
+func outlivesTheDeletionOfACopy(t *testing.T, forgets bool) {
 	g := creating(t, sessionDatabase(t), "eu-1")
 	g.limits = settlesAtOnce
 	g.start()
@@ -332,6 +342,20 @@ func TestAFrozenProjectOutlivesTheDeletionOfACopy(t *testing.T) {
 		b := g.status().Behind
 		return len(b) == 1 && b[0].Project == "new/one" && strings.Contains(b[0].Reason, "is frozen: kept")
 	})
+	if forgets { // as one that has started without the database
+		g.halt()
+		file := filepath.Join(g.dir, "state/deletions")
+		text, err := os.ReadFile(file)
+		if err == nil {
+			text = regexp.MustCompile(`"revision":\d+`).ReplaceAll(text, []byte(`"revision":0`))
+			err = os.WriteFile(file, text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.start()
+		sitetest.Eventually(t, "the status says again why the project stays", func() bool { g.reload(); return len(g.status().Behind) == 1 })
+	}
 	g.reconciled()
 	for e, err := range g.db.Audit().All(t.Context(), audit.Filter{Project: "new/one"}) {
 		t.Errorf("the audit has %+v, %v", e, err)
