@@ -10,6 +10,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -35,7 +36,7 @@ const (
 // are refused.
 type Error struct{ Err error }
 
-func (e *Error) Error() string { return "the daemon's state: " + e.Err.Error() }
+func (e *Error) Error() string { return e.Err.Error() }
 
 func (e *Error) Unwrap() error { return e.Err }
 
@@ -173,7 +174,7 @@ func (j *Journal) Newest(skip, limit int) ([]driver.Known, error) {
 				return true
 			})
 			if err != nil {
-				return nil, j.ended(err)
+				return nil, j.ended(fmt.Errorf("reading the daemon's state: %w", err))
 			}
 		}
 	}
@@ -280,7 +281,7 @@ func (j *Journal) load() error {
 	j.recent, j.noted, j.pending = nil, map[name]bool{}, map[name]driver.Known{}
 	log, err := segments.Open(segments.Pair{Older: j.path(older), Newer: j.path(newer)}, j.segment, j.replay)
 	if err != nil {
-		return j.ended(err)
+		return j.ended(fmt.Errorf("reading the daemon's state: %w", err))
 	}
 	j.log = log
 	return nil
@@ -348,6 +349,9 @@ func (j *Journal) append(lines []line) error {
 	if errors.Is(err, segments.ErrReopen) {
 		// An intent that could not be cut off is pending from now on, so that its end is noted.
 		err = errors.Join(err, j.close())
+	}
+	if err != nil {
+		err = fmt.Errorf("writing the daemon's state: %w", err)
 	}
 	if err = j.ended(err); err != nil {
 		return err
