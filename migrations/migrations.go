@@ -56,13 +56,13 @@ func Latest(d Dialect) uint {
 // oldestServed is the oldest version of the schema that this program works with: the version before
 // the program's own, without its new features. So the sites of an installation can be upgraded one
 // by one, and then the schema.
-const oldestServed = 10
+const oldestServed = 11
 
 // OldestProgram returns the oldest version that a program must know to work with a schema of the
-// given version. It is recorded with the schema. Programs of version 10 work with version 11, whose
-// triggers do what these programs can't.
+// given version. It is recorded with the schema. Programs of version 10 work with the versions 11 and
+// 12, whose triggers do what these programs can't.
 func OldestProgram(version int) int {
-	if version == 11 {
+	if version == 11 || version == 12 {
 		return 10
 	}
 	return version

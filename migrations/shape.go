@@ -107,7 +107,7 @@ func spannerTables() []table {
 			{"first", instant, 8}, {"id", "STRING(64)", 8}, {"began", instant, 8}, {"asked_by", text, 8}, {"reason", text, 8},
 		}},
 		{name: "followers", first: 8, key: "name", columns: []column{{"name", text, 8}, {"cursor", text, 8}, {"read", "INT64", 8}, {"seen", instant, 8}}},
-		admissionTable("INT64", text, instant),
+		admissionTable("INT64", text, "STRING(16)", instant),
 		witnessTable(text, "BOOL", instant),
 		lostTable(text, "old_value", "new_value", "made", "INT64", instant),
 		{name: "packs", first: 10, key: "id", columns: []column{
@@ -148,7 +148,7 @@ func sqliteTables() []table {
 			{"first", "INTEGER", 8}, {"id", text, 8}, {"began", instant, 8}, {"asked_by", text, 8}, {"reason", text, 8},
 		}},
 		{name: "followers", first: 8, key: "name", columns: []column{{"name", text, 8}, {"cursor", text, 8}, {"read", "INTEGER", 8}, {"seen", instant, 8}}},
-		admissionTable("INTEGER", text, instant),
+		admissionTable("INTEGER", text, text, instant),
 		witnessTable(text, "INTEGER", instant),
 		lostTable(text, "old", "new", "at", "INTEGER", instant),
 		packTable(text, "INTEGER", "INTEGER", "INTEGER", instant),
@@ -179,16 +179,21 @@ func auditTable(name, id, text, instant string) table {
 	}}
 }
 
-func admissionTable(number, text, instant string) table {
-	return table{name: "admission", first: 9, key: "id", columns: []column{{"id", number, 9}, {"server", text, 9}, {"since", instant, 9}}}
+// admissionTable takes the kinds of the columns.
+func admissionTable(number, text, policy, instant string) table {
+	return table{name: "admission", first: 9, key: "id", columns: []column{
+		{"id", number, 9}, {"server", text, 9}, {"since", instant, 9}, {"policy", policy, 12}, {"policy_since", instant, 12},
+	}}
 }
 
 func postgresAdmissionTable(bytewise, instant string) table {
-	t := withTriggers(admissionTable("smallint", bytewise, instant), routine{"refdb_admit", 11}, routine{"refdb_require_compared", 11})
+	t := withTriggers(admissionTable("smallint", bytewise, bytewise, instant),
+		routine{"refdb_admit", 11}, routine{"refdb_require_compared", 11}, routine{"refdb_require_policy", 12})
 	t.functions = []routine{
 		{"refdb_server", 9}, {"refdb_require", 9}, {"refdb_started", 10},
 		{"refdb_position", 11}, {"refdb_raise_positions", 11}, {"refdb_recovers", 11}, {"refdb_be_durable", 11},
 		{"refdb_require_site", 11}, {"refdb_site_is_gone", 11}, {"refdb_cluster", 11},
+		{"refdb_site_key", 12}, {"refdb_site_is_silent", 12}, {"refdb_may_write_row", 12},
 	}
 	return t
 }
@@ -196,6 +201,7 @@ func postgresAdmissionTable(bytewise, instant string) table {
 func witnessTable(text, boolean, instant string) table {
 	return table{name: "witnesses", first: 9, key: "name", columns: []column{
 		{"name", text, 9}, {"server", text, 9}, {"seen", instant, 9}, {"away", boolean, 9}, {"without", boolean, 9}, {"since", instant, 9},
+		{"word", instant, 12},
 	}}
 }
 

@@ -266,6 +266,10 @@ func (f *failing) Report(ctx context.Context, r driver.Report) (driver.Admission
 	return unlessDown(ctx, f, f.driver.Report, r)
 }
 
+func (f *failing) SetPolicy(ctx context.Context, p driver.Policy) (driver.Admission, error) {
+	return unlessDown(ctx, f, f.driver.SetPolicy, p)
+}
+
 func (f *failing) LostChanges(ctx context.Context, q driver.LostQuery) (driver.LostPage, error) {
 	return unlessDown(ctx, f, f.driver.LostChanges, q)
 }

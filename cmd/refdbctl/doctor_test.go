@@ -116,7 +116,7 @@ func TestDoctorNamesASchemaBesideThisProgramsOwn(t *testing.T) {
 		change string
 		says   string
 	}{
-		{`UPDATE refdb_schema SET version = 10`, "refdbctl migrate up"},
+		{`UPDATE refdb_schema SET version = 11`, "refdbctl migrate up"},
 		{`UPDATE refdb_schema SET version = 99`, "upgrade the program"},
 	} {
 		w := newWorld(t)

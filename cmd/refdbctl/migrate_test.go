@@ -36,20 +36,20 @@ func TestMigrate(t *testing.T) {
 	}
 	check(0)
 	step("schema is at version 0 already\n", "", "migrate", "down", "--yes")
-	step("schema version 0 -> 11\n", "", "migrate", "up")
+	step("schema version 0 -> 12\n", "", "migrate", "up")
 	check(latest)
-	step("schema is at version 11 already\n", "", "migrate", "up")
+	step("schema is at version 12 already\n", "", "migrate", "up")
 	w.do(t, "refs", "put", "p", mainRef, id("a"), "--old=none")
-	step("", "schema version 11 -> 10: what newer versions added", "migrate", "down", "--dry-run")
+	step("", "schema version 12 -> 11: what newer versions added", "migrate", "down", "--dry-run")
 	check(latest)
-	step("schema version 11 -> 10\n", "", "migrate", "down", "--yes")
+	step("schema version 12 -> 11\n", "", "migrate", "down", "--yes")
 	w.do(t, "refs", "get", "p", mainRef) // the version before is served
-	step("schema version 10 -> 9\n", "", "migrate", "down", "--yes")
+	step("schema version 11 -> 10\n", "", "migrate", "down", "--yes")
 	w.run(t, "refs", "list", "p").is(t, exit.Failed, "refdbctl migrate up")
-	step("schema version 9 -> 11\n", "", "migrate", "up")
+	step("schema version 10 -> 12\n", "", "migrate", "up")
 	w.do(t, "refs", "get", "p", mainRef)
 	step("", "ALL REFS AND LOCKS", "migrate", "down", "--all", "--dry-run")
-	step("schema version 11 -> 0\n", "", "migrate", "down", "--all", "--yes")
+	step("schema version 12 -> 0\n", "", "migrate", "down", "--all", "--yes")
 	check(0)
 }
 
@@ -63,10 +63,10 @@ func TestAHalfMigratedSchemaIsForced(t *testing.T) {
 		r.isOneLine(t)
 	}
 	w.run(t, "migrate", "force", "99", "--yes").is(t, exit.Failed, "the latest is")
-	w.run(t, "migrate", "force", "1", "--dry-run").is(t, exit.OK, "recorded as version 11, dirty: true")
-	w.do(t, "migrate", "force", "11", "--dry-run")
+	w.run(t, "migrate", "force", "1", "--dry-run").is(t, exit.OK, "recorded as version 12, dirty: true")
+	w.do(t, "migrate", "force", "12", "--dry-run")
 	w.run(t, "refs", "list", "p").is(t, exit.Failed, "force")
-	if r := w.run(t, "migrate", "force", "11", "--yes"); r.code != exit.OK {
+	if r := w.run(t, "migrate", "force", "12", "--yes"); r.code != exit.OK {
 		t.Error(r)
 	}
 	w.run(t, "refs", "list", "p").is(t, exit.Failed, "no such project")

@@ -21,6 +21,9 @@ type Known struct {
 	At time.Time
 	// Move says what became of the move that an intent announced.
 	Move Move
+	// Word is not zero of an intent of another site, for which the process testifies: the word of
+	// that [Testimony].
+	Word time.Time
 }
 
 // A Move says whether what an intent announced was done outside of the database.
@@ -54,6 +57,46 @@ type Report struct {
 	// Marks are what the process knows of all witnesses. If the database has an older mark of one,
 	// it went back to a time before that: the witness is waited for.
 	Marks []WitnessMark
+	// Closes are the sites about which the witness begins to testify: each row that is live and has
+	// compared the server gets a word, unless it has one, if the server is admitted.
+	Closes []string
+	// Testimonies are those that the witness has noted.
+	Testimonies []Testimony
+	// Excused are sites that the witness does not wait for, as [Synchronous] permits. They are ignored
+	// under another policy, and if something is lost.
+	Excused []string
+	// Policy is the latest one that the process knows. If the database has an earlier one, and this is
+	// [Wait], it becomes the database's: the database went back to a time before it was set.
+	Policy PolicyMark
+}
+
+// A Testimony is what a site holds on its disk in the place of another one, which is silent: all
+// that this one may know. So nobody has to wait for it.
+type Testimony struct {
+	Site string    // about which it is
+	Word time.Time // of its row
+	// Given: the database had the row as testified about with this word.
+	Given bool
+	// Intents are those of the site that were pending. The Word of each is the testimony's.
+	Intents []Known
+}
+
+// A Policy says for whom a new server waits.
+type Policy string
+
+const (
+	// Wait: for every site that is neither away nor left out.
+	Wait Policy = "wait"
+	// Synchronous: not for a site that was silent when the server was replaced, nor for one that has
+	// not reported by its stale-after later. An operator promises with it that a new server never lacks
+	// an acknowledged commit.
+	Synchronous Policy = "synchronous"
+)
+
+// A PolicyMark says since when a policy is in force, by the database's clock: zero if nobody set one.
+type PolicyMark struct {
+	Policy Policy
+	Since  time.Time
 }
 
 // A WitnessMark says since when a witness is what it is: live, away or left out. Times of a witness
@@ -71,7 +114,20 @@ type Witness struct {
 	Away    bool
 	Without bool      // an operator recovered the database without it, and it has not come back
 	Since   time.Time // of the latest change of Away or Without, or of its registration
+	// Word is zero unless another site testifies about this one: then it is the time at which that
+	// began, later than Since and Seen were. See Closing and Testified.
+	Word time.Time
 }
+
+// Closing reports whether another site is about to testify about w: until w has reported it neither
+// records nor finishes intents. It is awaited as before.
+func (w Witness) Closing() bool { return !w.Away && !w.Without && !w.Word.IsZero() }
+
+// Testified reports whether another site has testified that w is away.
+func (w Witness) Testified() bool { return w.Away && !w.Word.IsZero() }
+
+// Barred reports whether intents of w are neither recorded nor finished before it has reported.
+func (w Witness) Barred() bool { return w.Away || w.Without || !w.Word.IsZero() }
 
 // An Admission says whether the database may be written.
 type Admission struct {
@@ -81,6 +137,7 @@ type Admission struct {
 	// Lost is how many those are.
 	Lost      int
 	Witnesses []Witness // in the order of their names
+	Policy    PolicyMark
 }
 
 // Waiting returns the witnesses that have not compared the server yet, and are waited for.
@@ -96,6 +153,14 @@ func (a Admission) Waiting() (names []string) {
 // Awaited reports whether a server is not admitted before w has compared it.
 func (w Witness) Awaited(server string) bool { return !w.Away && !w.Without && w.Server != server }
 
+// Witness returns the row of that name; its Name is "" if there is none.
+func (a Admission) Witness(name string) (w Witness) {
+	if i := slices.IndexFunc(a.Witnesses, func(w Witness) bool { return w.Name == name }); i >= 0 {
+		return a.Witnesses[i]
+	}
+	return w
+}
+
 // Marks returns those of all witnesses.
 func (a Admission) Marks() (marks []WitnessMark) {
 	for _, w := range a.Witnesses {
@@ -107,8 +172,8 @@ func (a Admission) Marks() (marks []WitnessMark) {
 // May reports whether the witness of that name may act by what the database has: the server is
 // admitted, and it compared that itself.
 func (a Admission) May(witness string) bool {
-	i := slices.IndexFunc(a.Witnesses, func(w Witness) bool { return w.Name == witness })
-	return a.Admitted && i >= 0 && a.Witnesses[i].Server == a.Server && !a.Witnesses[i].Away && !a.Witnesses[i].Without
+	w := a.Witness(witness)
+	return a.Admitted && w.Name != "" && w.Server == a.Server && !w.Barred()
 }
 
 // Err returns nil if the database may be written, else what is in the way.
@@ -208,10 +273,13 @@ type Recovered struct {
 // An AdmissionStore keeps watch over the server: each of the methods of the other roles that writes
 // compares it, in its transaction, with the one that is admitted. If it is another, or none is, the
 // method writes nothing and returns ErrNotAdmitted. So does States, because sites move refs by what
-// it says. Methods of the HistoryStore say so in HistoryState.Admitted. Prepare and Finish also
-// return it if the owner's site is a witness that is away or was left out of a recovery: an
-// admitted server is not one that this site has compared. On Cloud Spanner the comparison is some
-// seconds old.
+// it says. Methods of the HistoryStore say so in HistoryState.Admitted. On Cloud Spanner the comparison is
+// some seconds old.
+//
+// Prepare, Finish and Revoke also return it if the owner's site is [Witness.Barred]: an admitted
+// server is not one that this site has compared. They read its row in their transaction, on all databases.
+// So a transaction that bars a site comes after all that it began, and before all that it begins
+// later.
 type AdmissionStore interface {
 	// Admission returns the state, as of one snapshot.
 	Admission(ctx context.Context) (Admission, error)
@@ -225,14 +293,18 @@ type AdmissionStore interface {
 
 	// Report records a report, if r.Server is the server, else it returns ErrUnavailable, in this
 	// order:
-	//   - A witness whose mark is older than that of r.Marks, or that has none, is live again, and awaited.
-	//   - Those of r.Missing that Look would still not find become lost changes: Late, if r.Witness is one that
-	//     a recovery went without, else Undecided. If it is recorded as undecided by this reporter, its Move is updated;
-	//     another reporter's changes nothing.
+	//   - What becomes of the rows of witnesses, and which of r.Missing count, rules.Report decides.
+	//   - Those of them that Look would still not find become lost changes: Late, if r.Witness is one that
+	//     a recovery went without, else Undecided. Of one that is recorded as undecided the Move is updated if it is known,
+	//     and the reporter recorded it or is the site of its owner.
 	//   - r.Witness has compared the server, unless r.Open, and is live, or away.
 	//   - If there are undecided lost changes, no server is admitted until a recovery ends. Else this one is, unless
 	//     a witness is awaited; then it is not, even if it was.
 	Report(ctx context.Context, r Report) (Admission, error)
+
+	// SetPolicy sets the policy, with the database's time, and returns the state after that. The server
+	// need not be admitted.
+	SetPolicy(ctx context.Context, p Policy) (Admission, error)
 
 	// LostChanges returns a page of lost changes in byte order of project, ref and operation.
 	LostChanges(ctx context.Context, q LostQuery) (LostPage, error)

@@ -59,6 +59,9 @@ type HistoryState struct {
 	// crash may give the positions between the two to other changes: Ended is for waiting, and is
 	// stored nowhere.
 	Ended Position
+	// Begun is at or above the positions of all changes that were committed before this state was
+	// read. Once Ended has reached it, so is Upto.
+	Begun Position
 	// Pruned is the first position from which on no change was pruned. It is never below the
 	// position at which the history began.
 	Pruned Position

@@ -30,6 +30,14 @@ type Journal interface {
 	// Marks returns what was last given to SetMarks.
 	Marks() ([]WitnessMark, error)
 	SetMarks([]WitnessMark) error
+	// Policy returns what was last given to SetPolicy.
+	Policy() (PolicyMark, error)
+	SetPolicy(PolicyMark) error
+	// Testimonies returns what was last given to SetTestimonies.
+	Testimonies() ([]Testimony, error)
+	// SetTestimonies keeps testimonies, and all that was noted before, so that a crash of the machine
+	// loses neither.
+	SetTestimonies([]Testimony) error
 }
 
 // IntentOp returns the operation that recorded the intent which a change with the ID op may

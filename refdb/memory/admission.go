@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
@@ -18,13 +19,14 @@ type admission struct {
 	server    string // that serves the database now
 	admitted  string // "" for none
 	witnesses map[string]driver.Witness
+	policy    driver.PolicyMark
 	lost      map[driver.LostCursor]driver.LostChange
 	rewritten driver.Position // of the first change that the present recovery wrote again; 0 if it has not
 }
 
 func newAdmission() admission {
 	server := rand.Text()
-	return admission{server: server, admitted: server, witnesses: make(map[string]driver.Witness), lost: make(map[driver.LostCursor]driver.LostChange)}
+	return admission{server: server, admitted: server, witnesses: make(map[string]driver.Witness), lost: make(map[driver.LostCursor]driver.LostChange), policy: driver.PolicyMark{Policy: driver.Wait}}
 }
 
 // Restart makes the server another one, as a restart or a fail-over does. Nothing is lost.
@@ -50,18 +52,18 @@ func (d *connection) write(ctx context.Context, doing string, do func(*tx) error
 	return err
 }
 
-// refuseBarred returns ErrNotAdmitted if the owner's site is a witness that is away or was left out
-// of a recovery: it has to compare the server first.
+// refuseBarred returns ErrNotAdmitted if the owner's site is barred: it has to compare the server
+// first.
 func (t *tx) refuseBarred(owner string) error {
 	site, _, _ := strings.Cut(owner, "/")
-	if w := t.admission.witnesses[site]; w.Away || w.Without {
+	if t.admission.witnesses[site].Barred() {
 		return fmt.Errorf("memory: %w", driver.ErrNotAdmitted)
 	}
 	return nil
 }
 
 func (t *tx) admissionNow() driver.Admission {
-	a := driver.Admission{Server: t.admission.server, Admitted: t.admission.server == t.admission.admitted}
+	a := driver.Admission{Server: t.admission.server, Admitted: t.admission.server == t.admission.admitted, Policy: t.admission.policy}
 	for _, l := range t.admission.lost {
 		if l.Fate == driver.Undecided {
 			a.Lost++
@@ -127,13 +129,14 @@ func (d *connection) Report(ctx context.Context, r driver.Report) (driver.Admiss
 }
 
 func (t *tx) report(r driver.Report) {
-	changed, fate := rules.ReportWitnesses(t.admissionNow().Witnesses, r, t.now)
-	lost := driver.LostChange{Witness: cmp.Or(r.Witness, r.Owner), Fate: fate, Reported: t.now}
+	reported := rules.Report(t.admissionNow(), r, t.now)
+	lost := driver.LostChange{Witness: cmp.Or(r.Witness, r.Owner), Fate: reported.Fate, Reported: t.now}
 	// This goes by when the witness was seen last, so it comes before the witness's new row.
-	for _, i := range t.look(r.Witness, r.Missing) {
-		k := r.Missing[i]
+	for _, i := range t.look(r.Witness, reported.Missing) {
+		k := reported.Missing[i]
+		k.Word = time.Time{}
 		if recorded, is := t.admission.lost[k.Cursor()]; is {
-			if recorded.Witness == lost.Witness {
+			if rules.Tells(recorded, lost.Witness, k.Move) {
 				recorded.Move = k.Move
 				t.admission.lost[k.Cursor()] = recorded
 			}
@@ -142,9 +145,19 @@ func (t *tx) report(r driver.Report) {
 		lost.Known = k
 		t.admission.lost[k.Cursor()] = lost
 	}
-	for _, w := range changed {
+	for _, w := range reported.Witnesses {
 		t.admission.witnesses[w.Name] = w
 	}
+	if reported.Policy.Policy != "" {
+		t.admission.policy = reported.Policy
+	}
+}
+
+func (d *connection) SetPolicy(ctx context.Context, p driver.Policy) (driver.Admission, error) {
+	return transact(ctx, d, "set the policy", func(t *tx) (driver.Admission, error) {
+		t.admission.policy = driver.PolicyMark{Policy: p, Since: rules.Later(t.admission.policy.Since, t.now)}
+		return t.admissionNow(), nil
+	})
 }
 
 func (t *tx) sortedLost() []driver.LostChange {

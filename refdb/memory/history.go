@@ -43,7 +43,7 @@ func (t *tx) noteChange(k key, from, to driver.Value, by driver.Origin) {
 
 func (t *tx) historyState() driver.HistoryState {
 	return driver.HistoryState{
-		Upto: t.history.position, Ended: t.history.position, Pruned: t.history.pruned, PrunedTime: t.history.prunedAt, Epochs: slices.Clone(t.history.epochs),
+		Upto: t.history.position, Ended: t.history.position, Begun: t.history.position, Pruned: t.history.pruned, PrunedTime: t.history.prunedAt, Epochs: slices.Clone(t.history.epochs),
 		Admitted: t.admission.server == t.admission.admitted,
 	}
 }

@@ -90,6 +90,9 @@ func (d *connection) Finish(ctx context.Context, r driver.FinishRequest) error {
 
 func (d *connection) Revoke(ctx context.Context, r driver.PrepareRequest) error {
 	return d.write(ctx, "revoke intents", func(t *tx) error {
+		if err := t.refuseBarred(r.Owner); err != nil {
+			return err
+		}
 		for _, row := range t.rows(r.Project, rules.RefsOf(r.Updates)) {
 			if rules.PrepareClaim(r).Took(row) {
 				t.end(r.Project, []string{row.Name}, driver.Waiter{})

@@ -31,7 +31,7 @@ func (d *Driver) changeAdmission(ctx context.Context, what string, do func(pgx.T
 	return d.inTransaction(ctx, what, func(tx pgx.Tx) error {
 		var a admission
 		// What others did before they gave the lock up is seen by the statements after this one.
-		err := tx.QueryRow(ctx, `SELECT server, refdb_server() FROM admission WHERE id = 1 FOR UPDATE`).Scan(&a.admitted, &a.server)
+		err := tx.QueryRow(ctx, lockAdmissionSQL).Scan(&a.admitted, &a.server, &a.testimonies)
 		if err != nil {
 			return err
 		}
@@ -39,8 +39,17 @@ func (d *Driver) changeAdmission(ctx context.Context, what string, do func(pgx.T
 	})
 }
 
+// lockAdmissionSQL also says whether the schema has what testimonies and the policy need: version 11 has
+// not.
+const lockAdmissionSQL = `
+SELECT server, refdb_server(), EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'witnesses'::regclass AND attname = 'word' AND NOT attisdropped)
+FROM admission WHERE id = 1 FOR UPDATE`
+
 // An admission is which server is admitted, and which one this is.
-type admission struct{ admitted, server string }
+type admission struct {
+	admitted, server string
+	testimonies      bool // the schema has them
+}
 
 func (d *Driver) inTransaction(ctx context.Context, what string, do func(pgx.Tx) error) error {
 	conn, err := d.pools.Acquire(ctx)
@@ -61,60 +70,74 @@ func (d *Driver) inTransaction(ctx context.Context, what string, do func(pgx.Tx)
 }
 
 // admissionSQL returns a row for each witness, and one without a witness if there is none: all from
-// one snapshot.
+// one snapshot. In version 11 of the schema, which lacks some of the columns, these are NULL. A word counts
+// until its site has reported: programs of that version leave it as it is.
 const admissionSQL = `
-SELECT a.server, refdb_server(), (SELECT count(*) FROM lost WHERE fate = ''), w.name, w.server, w.seen, w.away, w.without, w.since
-FROM admission AS a LEFT JOIN witnesses AS w ON true WHERE a.id = 1 ORDER BY w.name`
+SELECT a.server, refdb_server(), (SELECT count(*) FROM lost WHERE fate = ''),
+  to_jsonb(a) ->> 'policy', (to_jsonb(a) ->> 'policy_since')::timestamptz,
+  w.name, w.server, w.seen, w.away, w.without, w.since, CASE WHEN w.seen >= spoken.word THEN NULL ELSE spoken.word END
+FROM admission AS a LEFT JOIN witnesses AS w ON true, LATERAL (SELECT (to_jsonb(w) ->> 'word')::timestamptz AS word) AS spoken
+WHERE a.id = 1 ORDER BY w.name`
 
 // Admission takes one round trip: sites ask before they go by what the database says.
 func (d *Driver) Admission(ctx context.Context) (a driver.Admission, err error) {
-	err = d.pools.Do(ctx, roundtrip.Read("read which server is admitted").Query(admissionSQL, func(rows pgx.Rows) error {
-		a = driver.Admission{}
-		var admitted string
-		var name, server *string
-		var seen, since *time.Time
-		var away, without *bool
-		tag, err := pgx.ForEachRow(rows, []any{&admitted, &a.Server, &a.Lost, &name, &server, &seen, &away, &without, &since}, func() error {
-			a.Admitted, a.Halted = admitted == a.Server, a.Lost > 0
-			if name == nil {
-				return nil
-			}
-			w := driver.Witness{Name: *name, Server: *server, Away: *away, Without: *without, Since: since.UTC()}
-			if seen != nil {
-				w.Seen = seen.UTC()
-			}
-			a.Witnesses = append(a.Witnesses, w)
-			return nil
-		})
-		if err == nil && tag.RowsAffected() == 0 {
-			err = pgx.ErrNoRows
-		}
+	err = d.pools.Do(ctx, roundtrip.Read("read which server is admitted").Query(admissionSQL, func(rows pgx.Rows) (err error) {
+		a, err = readAdmission(rows)
 		return err
 	}))
 	return a, err
 }
 
-// admissionNow reads the rest of the state.
-func admissionNow(ctx context.Context, tx pgx.Tx, row admission) (a driver.Admission, err error) {
-	a.Server, a.Admitted = row.server, row.admitted == row.server
-	if err := tx.QueryRow(ctx, `SELECT count(*) FROM lost WHERE fate = ''`).Scan(&a.Lost); err != nil {
-		return a, err
-	}
-	a.Halted = a.Lost > 0
-	rows, err := tx.Query(ctx, `SELECT name, server, seen, away, without, since FROM witnesses ORDER BY name`)
-	if err != nil {
-		return a, err
-	}
-	a.Witnesses, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w driver.Witness, err error) {
-		var seen *time.Time
-		err = row.Scan(&w.Name, &w.Server, &seen, &w.Away, &w.Without, &w.Since)
-		w.Since = w.Since.UTC()
-		if seen != nil {
-			w.Seen = seen.UTC()
+// readAdmission reads the rows of admissionSQL.
+func readAdmission(rows pgx.Rows) (a driver.Admission, err error) {
+	var admitted string
+	var policy, name, server *string
+	var seen, since, policySince, word *time.Time
+	var away, without *bool
+	into := []any{&admitted, &a.Server, &a.Lost, &policy, &policySince, &name, &server, &seen, &away, &without, &since, &word}
+	tag, err := pgx.ForEachRow(rows, into, func() error {
+		a.Admitted, a.Halted = admitted == a.Server, a.Lost > 0
+		a.Policy = driver.PolicyMark{Policy: driver.Wait, Since: timeOf(policySince)}
+		if policy != nil {
+			a.Policy.Policy = driver.Policy(*policy)
 		}
-		return w, err
+		if name == nil {
+			return nil
+		}
+		a.Witnesses = append(a.Witnesses, driver.Witness{
+			Name: *name, Server: *server, Seen: timeOf(seen), Away: *away, Without: *without, Since: timeOf(since), Word: timeOf(word),
+		})
+		return nil
 	})
+	if err == nil && tag.RowsAffected() == 0 {
+		err = pgx.ErrNoRows
+	}
 	return a, err
+}
+
+// timeOf returns zero for NULL.
+func timeOf(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+// nullTime returns NULL for zero.
+func nullTime(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// admissionNow reads the state.
+func admissionNow(ctx context.Context, tx pgx.Tx) (driver.Admission, error) {
+	rows, err := tx.Query(ctx, admissionSQL)
+	if err != nil {
+		return driver.Admission{}, err
+	}
+	return readAdmission(rows)
 }
 
 // lookSQL returns the indices of what is missing, from 1, and the server. What is known is mostly
@@ -163,16 +186,26 @@ func look(ctx context.Context, tx pgx.Tx, witness string, known []driver.Known) 
 }
 
 const (
-	// recordLostSQL: $1 the witness  $2 the fate of what is new  $3 and on: columns of the changes.
+	// recordLostSQL has rules.Tells in SQL: $1 the witness  $2 the fate of what is new  $3 and on: columns of the
+	// changes.
 	recordLostSQL = `
 INSERT INTO lost (witness, fate, project, ref, op, old, new, owner, asked_by, token, move, at, reported)
 SELECT $1, $2, k.*, clock_timestamp()
 FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::bigint[], $11::text[], $12::timestamptz[]) AS k
-ON CONFLICT (project, ref, op) DO UPDATE SET move = excluded.move WHERE lost.fate = '' AND lost.witness = excluded.witness`
+ON CONFLICT (project, ref, op) DO UPDATE SET move = excluded.move
+WHERE lost.fate = '' AND excluded.move <> '' AND (lost.witness = excluded.witness OR split_part(lost.owner, '/', 1) = excluded.witness)`
 
 	putWitnessSQL = `
+INSERT INTO witnesses (name, server, seen, away, without, since, word) VALUES ($1, $2, $3, $4, $5, $6, $7)
+ON CONFLICT (name) DO UPDATE SET (server, seen, away, without, since, word) =
+  (excluded.server, excluded.seen, excluded.away, excluded.without, excluded.since, excluded.word)`
+
+	// putWordlessSQL is for version 11 of the schema.
+	putWordlessSQL = `
 INSERT INTO witnesses (name, server, seen, away, without, since) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (name) DO UPDATE SET (server, seen, away, without, since) = (excluded.server, excluded.seen, excluded.away, excluded.without, excluded.since)`
+
+	setPolicySQL = `UPDATE admission SET policy = $1, policy_since = $2 WHERE id = 1`
 
 	admitSQL = `UPDATE admission SET server = $1, since = clock_timestamp() WHERE id = 1`
 )
@@ -201,40 +234,74 @@ func (d *Driver) Report(ctx context.Context, r driver.Report) (a driver.Admissio
 
 // report records a report, and returns the state before it is decided which server is admitted.
 func report(ctx context.Context, tx pgx.Tx, row admission, r driver.Report) (a driver.Admission, err error) {
-	if a, err = admissionNow(ctx, tx, row); err != nil {
+	if a, err = admissionNow(ctx, tx); err != nil {
 		return a, err
 	}
 	var now time.Time
 	if err := tx.QueryRow(ctx, nowSQL).Scan(&now); err != nil {
 		return a, err
 	}
-	changed, fate := rules.ReportWitnesses(a.Witnesses, r, now)
+	if !row.testimonies {
+		r = rules.WithoutTestimonies(r)
+	}
+	reported := rules.Report(a, r, now.UTC())
 	// This goes by when the witness was seen last, so it comes before the witness's new row.
-	if err := recordLost(ctx, tx, fate, r); err != nil {
+	if err := recordLost(ctx, tx, row, r, reported); err != nil {
 		return a, err
 	}
-	for _, w := range changed {
-		if err := putWitness(ctx, tx, w); err != nil {
+	for _, w := range reported.Witnesses {
+		if err := putWitness(ctx, tx, row, w); err != nil {
 			return a, err
 		}
 	}
-	return admissionNow(ctx, tx, row)
+	if p := reported.Policy; p.Policy != "" {
+		if _, err := tx.Exec(ctx, setPolicySQL, string(p.Policy), p.Since); err != nil {
+			return a, err
+		}
+	}
+	return admissionNow(ctx, tx)
 }
 
-func putWitness(ctx context.Context, tx pgx.Tx, w driver.Witness) error {
-	var seen *time.Time
-	if !w.Seen.IsZero() {
-		seen = &w.Seen
+func putWitness(ctx context.Context, tx pgx.Tx, row admission, w driver.Witness) error {
+	sql, args := putWordlessSQL, []any{w.Name, w.Server, nullTime(w.Seen), w.Away, w.Without, w.Since}
+	if row.testimonies {
+		sql, args = putWitnessSQL, append(args, nullTime(w.Word))
 	}
-	_, err := tx.Exec(ctx, putWitnessSQL, w.Name, w.Server, seen, w.Away, w.Without, w.Since)
+	_, err := tx.Exec(ctx, sql, args...)
 	return err
+}
+
+// SetPolicy is for the owner of the tables.
+func (d *Driver) SetPolicy(ctx context.Context, p driver.Policy) (a driver.Admission, err error) {
+	if err := d.CheckRights(ctx, "recover"); err != nil {
+		return a, err
+	}
+	const what = "set the policy"
+	var refused error
+	err = d.changeAdmission(ctx, what, func(tx pgx.Tx, row admission) error {
+		if !row.testimonies {
+			refused = fmt.Errorf("%s: %w", what, rules.ErrNoTestimonies)
+			return nil
+		}
+		var now time.Time
+		if err := tx.QueryRow(ctx, nowSQL).Scan(&now); err != nil {
+			return err
+		}
+		if a, err = admissionNow(ctx, tx); err != nil {
+			return err
+		}
+		a.Policy = driver.PolicyMark{Policy: p, Since: rules.Later(a.Policy.Since, now.UTC())}
+		_, err := tx.Exec(ctx, setPolicySQL, string(p), a.Policy.Since)
+		return err
+	})
+	return a, cmp.Or(err, refused)
 }
 
 var errReplaced = fmt.Errorf("%w: the server was replaced meanwhile", driver.ErrUnavailable)
 
-// recordLost records those of r.Missing that are missing still.
-func recordLost(ctx context.Context, tx pgx.Tx, fate driver.Fate, r driver.Report) error {
-	looked, err := look(ctx, tx, r.Witness, r.Missing)
+// recordLost records those of reported.Missing that are missing still.
+func recordLost(ctx context.Context, tx pgx.Tx, row admission, r driver.Report, reported rules.Reported) error {
+	looked, err := look(ctx, tx, r.Witness, reported.Missing)
 	n := len(looked.Missing)
 	if err != nil || n == 0 {
 		return err
@@ -243,11 +310,11 @@ func recordLost(ctx context.Context, tx pgx.Tx, fate driver.Fate, r driver.Repor
 	owners, askedBy, moves := make([]string, n), make([]string, n), make([]string, n)
 	tokens, times := make([]int64, n), make([]time.Time, n)
 	for i, index := range looked.Missing {
-		k := r.Missing[index]
+		k := reported.Missing[index]
 		projects[i], refs[i], ops[i], olds[i], news[i] = k.Project, k.Ref, k.Op, string(k.Old), string(k.New)
 		owners[i], askedBy[i], moves[i], tokens[i], times[i] = k.Owner, k.By, string(k.Move), int64(k.Token), k.At
 	}
-	_, err = tx.Exec(ctx, recordLostSQL, cmp.Or(r.Witness, r.Owner), string(fate), projects, refs, ops, olds, news, owners, askedBy, tokens, moves, times)
+	_, err = tx.Exec(ctx, recordLostSQL, cmp.Or(r.Witness, r.Owner), string(reported.Fate), projects, refs, ops, olds, news, owners, askedBy, tokens, moves, times)
 	return err
 }
 

@@ -69,7 +69,7 @@ func (d *Driver) Recover(ctx context.Context, r driver.RecoverRequest) (answer d
 		answer = driver.Recovered{}
 		if row.admitted == row.server {
 			answer.Done = true
-			answer.Admission, err = admissionNow(ctx, tx, row)
+			answer.Admission, err = admissionNow(ctx, tx)
 			return err
 		}
 		if _, err := tx.Exec(ctx, beginRecoverySQL); err != nil {
@@ -78,7 +78,7 @@ func (d *Driver) Recover(ctx context.Context, r driver.RecoverRequest) (answer d
 		if _, err := tx.Exec(ctx, excludeSQL); err != nil {
 			return err
 		}
-		answer.Admission, err = admissionNow(ctx, tx, row)
+		answer.Admission, err = admissionNow(ctx, tx)
 		if err != nil || !r.MayBegin(answer.Admission) {
 			return err
 		}
@@ -86,7 +86,7 @@ func (d *Driver) Recover(ctx context.Context, r driver.RecoverRequest) (answer d
 			answer.Decided, err = decideLost(ctx, tx, r.Limit)
 		}
 		if err == nil {
-			answer.Admission, err = admissionNow(ctx, tx, row)
+			answer.Admission, err = admissionNow(ctx, tx)
 		}
 		if err != nil || answer.Lost > 0 {
 			return err
@@ -105,7 +105,7 @@ func (d *Driver) Recover(ctx context.Context, r driver.RecoverRequest) (answer d
 				return err
 			}
 		}
-		answer.Admission, err = admissionNow(ctx, tx, admission{row.server, row.server})
+		answer.Admission, err = admissionNow(ctx, tx)
 		answer.Done = true
 		return err
 	})

@@ -21,18 +21,21 @@ import (
 // a crash PostgreSQL reuses the IDs of transactions that nobody waited for.
 const ended = `pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1 + shift`
 
+// begun is at or above the positions of all transactions that are visible.
+const begun = `pg_snapshot_xmax(pg_current_snapshot())::text::bigint - 1 + shift`
+
 // A position is complete up to the newest change of these: what is visible is on the disk, with all
 // IDs before it. The bounds keep the search from walking through entries of the index that are not
 // committed, or were pruned.
 const upto = `greatest(pruned - 1, (SELECT position FROM history WHERE position >= pruned AND position <= ` + ended + ` ORDER BY position DESC LIMIT 1))`
 
 const state = `state AS MATERIALIZED (
-  SELECT ` + upto + ` AS upto, ` + ended + ` AS ended, pruned, pruned_time,
+  SELECT ` + upto + ` AS upto, ` + ended + ` AS ended, ` + begun + ` AS begun, pruned, pruned_time,
     coalesce((SELECT server FROM admission WHERE id = 1) = refdb_server(), false) AS admitted FROM history_state WHERE id = 1
 )`
 
 // stateColumns are what stateRow reads.
-const stateColumns = `upto, ended, pruned, pruned_time, admitted, epochs.*`
+const stateColumns = `upto, ended, begun, pruned, pruned_time, admitted, epochs.*`
 
 // fromState has one row, which stateColumns are of. One sort serves all of its arrays.
 const fromState = `state, (
@@ -41,21 +44,21 @@ const fromState = `state, (
 ) AS epochs`
 
 // noState is as many columns without a value.
-const noState = `NULL::bigint, NULL::bigint, NULL::bigint, NULL::timestamptz, NULL::boolean, NULL::bigint[], NULL::text[], NULL::timestamptz[], NULL::text[], NULL::text[]`
+const noState = `NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::timestamptz, NULL::boolean, NULL::bigint[], NULL::text[], NULL::timestamptz[], NULL::text[], NULL::text[]`
 
 // A stateRow is stateColumns, which only the first row of an answer has.
 type stateRow struct {
-	upto, ended, pruned *int64
-	prunedTime          *time.Time
-	admitted            *bool
-	first               []int64
-	id, askedBy, reason []string
-	began               []time.Time
+	upto, ended, begun, pruned *int64
+	prunedTime                 *time.Time
+	admitted                   *bool
+	first                      []int64
+	id, askedBy, reason        []string
+	began                      []time.Time
 }
 
 // into are where a row's columns go.
 func (s *stateRow) into() []any {
-	return []any{&s.upto, &s.ended, &s.pruned, &s.prunedTime, &s.admitted, &s.first, &s.id, &s.began, &s.askedBy, &s.reason}
+	return []any{&s.upto, &s.ended, &s.begun, &s.pruned, &s.prunedTime, &s.admitted, &s.first, &s.id, &s.began, &s.askedBy, &s.reason}
 }
 
 // read reports whether the row has a state, and reads it.
@@ -64,7 +67,8 @@ func (s *stateRow) read(state *driver.HistoryState) bool {
 		return false
 	}
 	*state = driver.HistoryState{
-		Upto: driver.Position(*s.upto), Ended: driver.Position(*s.ended), Pruned: driver.Position(*s.pruned), Admitted: *s.admitted,
+		Upto: driver.Position(*s.upto), Ended: driver.Position(*s.ended), Begun: driver.Position(*s.begun),
+		Pruned: driver.Position(*s.pruned), Admitted: *s.admitted,
 	}
 	if s.prunedTime != nil {
 		state.PrunedTime = s.prunedTime.UTC()

@@ -319,7 +319,7 @@ func TestASchemaThatDoesNotFitSaysWhatToRun(t *testing.T) {
 // Programs are upgraded before the schema, and may meet one that they bear though it is newer.
 func TestASchemaBesideItsOwnIsServed(t *testing.T) {
 	for name, change := range map[string]string{
-		"the one before": `UPDATE refdb_schema SET version = 10`,
+		"the one before": `UPDATE refdb_schema SET version = 11`,
 		"a newer one":    `UPDATE refdb_schema SET version = 99`,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -394,7 +394,7 @@ func migrateTo(t *testing.T, db *dbtest.Database, version uint) {
 func TestAMigrationUnderLoadLeavesPositionsAsTheyAre(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
-	migrateTo(t, db, 10)
+	migrateTo(t, db, 11)
 	const writers = 4
 	var working sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())
@@ -420,12 +420,12 @@ func TestAMigrationUnderLoadLeavesPositionsAsTheyAre(t *testing.T) {
 	}
 	for range 3 {
 		more()
-		migrateTo(t, db, 11)
+		migrateTo(t, db, 12)
 		more()
 		if got := shift(t, db); got != 0 {
 			t.Fatalf("positions are %d ahead", got)
 		}
-		migrateTo(t, db, 10)
+		migrateTo(t, db, 11)
 	}
 	cancel()
 	working.Wait()
@@ -442,6 +442,8 @@ func TestAMigrationRaisesPositionsThatWentBack(t *testing.T) {
 			t.Parallel()
 			db := dbtest.OlderPostgres(t)
 			migrateTo(t, db, 10)
+			// This program serves that version no more, but a newer one that says so.
+			db.Exec(t, `UPDATE refdb_schema SET version = 99, oldest = 10`)
 			d := open(t, db.URL())
 			admit(t, d)
 			put(t, d, "", v1)
@@ -450,6 +452,7 @@ func TestAMigrationRaisesPositionsThatWentBack(t *testing.T) {
 			if d = open(t, db.URL()); admits != nil {
 				admits(t, d)
 			}
+			db.Exec(t, `UPDATE refdb_schema SET version = 10`)
 			migrateTo(t, db, 11)
 			if d = open(t, db.URL()); admits == nil {
 				admit(t, d)

@@ -23,7 +23,7 @@ const changes = "project set --mirror-at, refs delete, refs import, refs put, re
 
 // missingSQL finds the privileges that a site needs and this user lacks. A privilege with columns
 // is needed on these alone. stops names the commands that fail without it. Version 11 of the schema
-// writes the history for everybody.
+// writes the history for everybody, and only version 12 has a site correct what another one reported lost.
 const missingSQL = `
 WITH missing AS (
   SELECT *, privilege || CASE columns WHEN '' THEN '' ELSE ' (' || columns || ')' END AS granted FROM (VALUES

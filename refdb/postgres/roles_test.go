@@ -195,6 +195,47 @@ func TestARoleThatIsMappedSpeaksForItsSiteOnly(t *testing.T) {
 	}
 	const silent = `UPDATE witnesses SET seen = seen - interval '6 minutes' WHERE name = 'us'`
 	const away = `UPDATE witnesses SET away = true WHERE name = 'us'`
+	// Its daemon has the lock on its name.
+	const present = `INSERT INTO locks (project, ref, owner, token, heartbeat, stale_after) VALUES ('refdb/sites', 'refs/sites/us', 'us/1', now(), now(), 600000000)`
+	const deaf = present + `; UPDATE locks SET heartbeat = heartbeat - interval '11 minutes'`
+	const stillAlive = present + `; ` + silent
+	const synchronous = `UPDATE admission SET policy = 'synchronous'`
+	const spoken = `UPDATE witnesses SET word = clock_timestamp() + interval '1 second' WHERE name = 'us'`
+	closes := func(ctx context.Context, m mapped, site string) error {
+		a, err := m.own.Report(ctx, driver.Report{Witness: "eu", Owner: "eu/1", Server: m.server, Closes: []string{site}})
+		if err == nil && !a.Witnesses[1].Closing() {
+			err = fmt.Errorf("%+v", a.Witnesses)
+		}
+		return err
+	}
+	gives := func(ctx context.Context, m mapped, site string) error {
+		a, err := m.own.Admission(ctx)
+		if err != nil {
+			return err
+		}
+		t := driver.Testimony{Site: site, Word: a.Witnesses[1].Word}
+		a, err = m.own.Report(ctx, driver.Report{Witness: "eu", Owner: "eu/1", Server: m.server, Testimonies: []driver.Testimony{t}})
+		if err == nil && !a.Witnesses[1].Testified() {
+			err = fmt.Errorf("%+v", a.Witnesses)
+		}
+		return err
+	}
+	// An unknown site has no lock, but one that the database went back to before may have.
+	again := func(ctx context.Context, m mapped, site string) error {
+		word := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
+		a, err := m.own.Report(ctx, driver.Report{
+			Witness: "eu", Owner: "eu/1", Server: m.server, Marks: []driver.WitnessMark{{Name: site, Since: word}},
+			Testimonies: []driver.Testimony{{Site: site, Word: word, Given: true}},
+		})
+		if err == nil && len(a.Waiting()) > 0 {
+			err = fmt.Errorf("%+v", a.Witnesses)
+		}
+		return err
+	}
+	excuses := func(ctx context.Context, m mapped, _ string) error {
+		_, err := m.sql.Exec(ctx, `UPDATE witnesses SET away = true, server = '', since = clock_timestamp() WHERE name = 'us'`)
+		return err
+	}
 	for _, row := range []struct {
 		name  string
 		first string // by the owner
@@ -230,6 +271,28 @@ func TestARoleThatIsMappedSpeaksForItsSiteOnly(t *testing.T) {
 		{"it leaves for another that is silent", silent, "us", leave, ""},
 		{"it makes another awaited again (B11)", away, "us", awaited, ""},
 		{"it makes one awaited that is not registered (B11)", "", "asia", awaited, ""},
+		{"it closes another that is silent", "", "us", closes, ""},
+		{"it closes another that has not reported for long", stillAlive, "us", closes, ""},
+		{"it closes another whose lock is stale", deaf, "us", closes, ""},
+		{"it closes another that is present", present, "us", closes, anotherSite},
+		{"it testifies about another", spoken, "us", gives, ""},
+		{"it testifies about another that is present again, and has not reported", spoken + `; ` + present, "us", gives, ""},
+		{"it testifies again about another that is not registered", "", "asia", again, ""},
+		{"it testifies again about one", `UPDATE witnesses SET server = '' WHERE name = 'us'`, "us", again, ""},
+		{"it testifies again about one that is present", `UPDATE witnesses SET server = '' WHERE name = 'us'; ` + present, "us", again, anotherSite},
+		{"it excuses another", "", "us", excuses, anotherSite},
+		{"it excuses another as the policy permits", synchronous + `; UPDATE admission SET server = '-'`, "us", excuses, ""},
+		{"it excuses another at an admitted server", synchronous, "us", excuses, anotherSite},
+		{"it excuses another before a recovery", synchronous + `; UPDATE admission SET server = ''`, "us", excuses, anotherSite},
+		{"it makes another awaited for ever", "", "us", exec(`UPDATE witnesses SET server = '', since = now() + interval '2 days' WHERE name = 'us'`), anotherSite},
+		{"it takes another's row", `DELETE FROM witnesses WHERE name = 'eu'`, "us", exec(`UPDATE witnesses SET name = 'eu' WHERE name = 'us'`), anotherSite},
+		{"it has a new server wait from a later day on", "", "eu", exec(`UPDATE admission SET policy = 'wait', policy_since = 'infinity'`), anotherSite},
+		{"it withdraws the word of another", spoken, "us", exec(`UPDATE witnesses SET word = NULL WHERE name = 'us'`), anotherSite},
+		{"it begins a word in the past", "", "us", exec(`UPDATE witnesses SET word = since WHERE name = 'us'`), anotherSite},
+		{"it puts back the time of another", silent, "us", exec(`UPDATE witnesses SET away = true, server = '', since = since - interval '1 hour', word = since - interval '1 hour' WHERE name = 'us'`), anotherSite},
+		{"it has a new server wait for all", synchronous, "eu", exec(`UPDATE admission SET policy = 'wait', policy_since = now()`), ""},
+		{"it sets the policy", "", "eu", exec(`UPDATE admission SET policy = 'synchronous', policy_since = now()`), anotherSite},
+		{"it forgets the policy", synchronous, "eu", exec(`UPDATE admission SET policy = NULL`), anotherSite},
 		{"it says when another was seen", "", "us", exec(`UPDATE witnesses SET seen = now() - interval '1 hour' WHERE name = 'us'`), anotherSite},
 		{"it says that another was left out", silent, "us", exec(`UPDATE witnesses SET without = true WHERE name = 'us'`), anotherSite},
 		{"it takes over another's row", "", "us", exec(`UPDATE witnesses SET name = 'eu-2' WHERE name = 'eu'`), anotherSite},
@@ -286,51 +349,151 @@ func awaited(ctx context.Context, m mapped, site string) error {
 	return err
 }
 
-// Whoever says that a site is away sees all that the site has prepared before: nothing that was
-// checked earlier comes later.
-func TestNothingIsPreparedForASiteAfterItIsAway(t *testing.T) {
+// waitersForSite counts who waits for an advisory lock of this database.
+const waitersForSite = `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+	AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+
+// Whoever bars a site sees all that the site has prepared before: nothing that was checked earlier
+// comes later. Other sites don't wait for that.
+func TestNothingIsPreparedForASiteAfterItIsBarred(t *testing.T) {
+	t.Parallel()
+	for name, bars := range map[string]driver.Report{
+		"away":               {Witness: "us", Owner: "eu/1", Away: true},
+		"about to be spoken": {Witness: "eu", Owner: "eu/1", Closes: []string{"us"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Postgres(t)
+			d := open(t, db.URL())
+			bars.Server = register(t, d, "eu", "us")
+			late, watch := connect(t, db.URL()), connect(t, db.URL())
+			tx, err := late.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = tx.Exec(t.Context(), `INSERT INTO intents (project, ref, token, owner, agent, old_value, new_value, time)
+				VALUES ('p', 'r', now(), 'us/1', '', '', repeat('b', 40), now())`)
+			if err != nil {
+				t.Fatal(err)
+			}
+			barred := make(chan error, 1)
+			go func() {
+				for {
+					_, err := d.Report(t.Context(), bars)
+					if driver.ClassOf(err) != driver.Retryable {
+						barred <- err
+						return
+					}
+				}
+			}()
+			for count(t, watch, waitersForSite) == 0 {
+				select {
+				case err := <-barred:
+					t.Fatalf("the site is barred (%v) while a request of it that was checked is in progress", err)
+				default:
+				}
+			}
+			if _, err := d.Prepare(t.Context(), intentOf("eu", "refs/heads/x")); err != nil {
+				t.Errorf("another site waits: %v", err)
+			}
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-barred; err != nil {
+				t.Fatal(err)
+			}
+			if got := count(t, watch, `SELECT count(*) FROM intents WHERE owner = 'us/1'`); got != 1 {
+				t.Errorf("%d intents are listed", got)
+			}
+			if _, err := d.Prepare(t.Context(), intentOf("us", "refs/heads/y")); !errors.Is(err, driver.ErrNotAdmitted) {
+				t.Errorf("a site that is barred prepares: %v", err)
+			}
+		})
+	}
+}
+
+// A request that waits for the transaction that bars its site is refused by what that has written.
+func TestAPreparationThatWaitsUntilItsSiteIsBarredIsRefused(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	d := open(t, db.URL())
-	server := register(t, d, "us")
-	late, watch := connect(t, db.URL()), connect(t, db.URL())
-	tx, err := late.Begin(t.Context())
+	register(t, d, "eu", "us")
+	early, watch := connect(t, db.URL()), connect(t, db.URL())
+	tx, err := early.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = tx.Exec(t.Context(), `INSERT INTO intents (project, ref, token, owner, agent, old_value, new_value, time)
-		VALUES ('p', 'r', now(), 'us/1', '', '', repeat('b', 40), now())`)
-	if err != nil {
+	if _, err := tx.Exec(t.Context(), `UPDATE witnesses SET word = clock_timestamp() WHERE name = 'us'`); err != nil {
 		t.Fatal(err)
 	}
-	left := make(chan error, 1)
+	prepared := make(chan error, 1)
 	go func() {
 		for {
-			_, err := d.Report(t.Context(), driver.Report{Witness: "us", Owner: "eu/1", Server: server, Away: true})
-			if driver.ClassOf(err) != driver.Retryable {
-				left <- err
+			_, err := d.Prepare(t.Context(), intentOf("us", "refs/heads/x"))
+			if driver.ClassOf(err) != driver.Retryable || errors.Is(err, driver.ErrNotAdmitted) {
+				prepared <- err
 				return
 			}
 		}
 	}()
-	for count(t, watch, waitersForTable, "intents") == 0 {
+	for count(t, watch, waitersForSite) == 0 {
 		select {
-		case err := <-left:
-			t.Fatalf("the site is away (%v) while a request of it that was checked is in progress", err)
+		case err := <-prepared:
+			t.Fatalf("it did not wait: %v", err)
 		default:
 		}
 	}
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-left; err != nil {
-		t.Fatal(err)
+	if err := <-prepared; !errors.Is(err, driver.ErrNotAdmitted) {
+		t.Error(err)
 	}
-	if got := count(t, watch, `SELECT count(*) FROM intents`); got != 1 {
-		t.Errorf("%d intents are listed", got)
+}
+
+// A program of version 11 leaves the word as it is: what it reports withdraws it.
+func TestAWordCountsUntilItsSiteReports(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d := open(t, db.URL())
+	register(t, d, "us")
+	for _, row := range []struct {
+		change string
+		barred bool
+	}{
+		{`UPDATE witnesses SET word = seen + interval '1 microsecond'`, true},
+		{`UPDATE witnesses SET seen = word`, false},
+		{`UPDATE witnesses SET seen = NULL`, true},
+	} {
+		db.Exec(t, row.change)
+		a, err := d.Admission(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = d.Prepare(t.Context(), intentOf("us", "refs/heads/"+rand.Text()))
+		if a.Witnesses[0].Closing() != row.barred || errors.Is(err, driver.ErrNotAdmitted) != row.barred || !row.barred && err != nil {
+			t.Errorf("after %s: %+v, %v", row.change, a.Witnesses, err)
+		}
 	}
-	if _, err := d.Prepare(t.Context(), intentOf("us", "refs/heads/x")); !errors.Is(err, driver.ErrNotAdmitted) {
-		t.Errorf("a site that is away prepares: %v", err)
+}
+
+// In another isolation a writer would see the row of its site as it was before.
+func TestIntentsAreWrittenInReadCommittedTransactionsOnly(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	c := connect(t, db.URL())
+	for level, code := range map[pgx.TxIsoLevel]string{pgx.ReadCommitted: "", pgx.RepeatableRead: "RDB03", pgx.Serializable: "RDB03"} {
+		err := pgx.BeginTxFunc(t.Context(), c, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
+			_, err := tx.Exec(t.Context(), `INSERT INTO intents (project, ref, token, owner, agent, old_value, new_value, time)
+				VALUES ('p', 'r', now(), 'us/1', '', '', repeat('b', 40), now())`)
+			if err == nil {
+				_, err = tx.Exec(t.Context(), `DELETE FROM intents`)
+			}
+			return err
+		})
+		if sqlState(err) != code || (err != nil) != (code != "") {
+			t.Errorf("%s: %v", level, err)
+		}
 	}
 }
 

@@ -56,8 +56,9 @@ func (h *Handle) LeaveFor(ctx context.Context, witness string) error {
 	if err == nil {
 		err = a.Err()
 	}
-	i := slices.IndexFunc(a.Witnesses, func(w driver.Witness) bool { return w.Name == witness && !w.Away && !w.Without })
-	if err != nil || i < 0 {
+	w := a.Witness(witness)
+	left := w.Away && w.Server != "" // and not only others have said so
+	if err != nil || w.Name == "" || w.Without || left {
 		return err
 	}
 	r := driver.Report{Witness: witness, Owner: h.engine.Owner, Server: a.Server, Away: true}
@@ -65,6 +66,40 @@ func (h *Handle) LeaveFor(ctx context.Context, witness string) error {
 		err = fmt.Errorf("recording that no process waits for %q: %w", witness, err)
 	}
 	return err
+}
+
+// Testify makes this witness hold, in its journal, all that a silent site may know: its intents, and
+// the history. Then a new server waits for that site no longer. It begins a testimony, or joins that
+// of another witness. noted returns once the journal has all changes up to a position.
+//
+// Testify may be called about a site that is alive: that is refused one request, and comes back with
+// its next comparison. After an error it may be called again. It works only at an admitted server:
+// else it returns [driver.Admission.Err].
+//
+// It returns whether the site is testified about, and this witness holds that.
+func (h *Handle) Testify(ctx context.Context, site string, noted func(context.Context, driver.Position) error) (testified bool, err error) {
+	if testified, err = h.engine.Testify(ctx, site, noted); err != nil {
+		err = fmt.Errorf("testifying about %q: %w", site, err)
+	}
+	return testified, err
+}
+
+// Testimonies returns those that this witness holds.
+func (h *Handle) Testimonies() ([]driver.Testimony, error) { return h.engine.Journal.Testimonies() }
+
+// Excuse is [Handle.Compare] and, if the policy is [driver.Synchronous], goes without those of the
+// sites that are awaited. What they miss when they come back halts the database.
+func (h *Handle) Excuse(ctx context.Context, sites []string) (driver.Admission, error) {
+	return h.engine.Excuse(ctx, sites)
+}
+
+// SetPolicy says for whom a new server waits from now on. On PostgreSQL it needs the owner of the
+// tables.
+func (h *Handle) SetPolicy(ctx context.Context, p driver.Policy) (driver.Admission, error) {
+	if p != driver.Wait && p != driver.Synchronous {
+		return driver.Admission{}, fmt.Errorf("setting the policy: %w: %q is none", driver.ErrInvalid, p)
+	}
+	return h.engine.SetPolicy(ctx, p)
 }
 
 // Options say how [Handle.Recover] works.

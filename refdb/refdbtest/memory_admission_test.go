@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
@@ -20,11 +21,12 @@ type admission struct {
 	admitted  string
 	rewritten driver.Position // before what a recovery wrote first; 0 if it has not
 	witnesses map[string]driver.Witness
+	policy    driver.PolicyMark
 	missing   map[driver.LostCursor]driver.LostChange
 }
 
 func newAdmission() admission {
-	return admission{server: "server-0", admitted: "server-0", witnesses: make(map[string]driver.Witness), missing: make(map[driver.LostCursor]driver.LostChange)}
+	return admission{server: "server-0", admitted: "server-0", witnesses: make(map[string]driver.Witness), policy: driver.PolicyMark{Policy: driver.Wait}, missing: make(map[driver.LostCursor]driver.LostChange)}
 }
 
 func (m *memory) Restart(testing.TB) {
@@ -44,8 +46,17 @@ func (d *connection) beginWrite(ctx context.Context, method string) (end func(),
 	return end, err
 }
 
+// refuseBarred refuses an owner whose site has to compare the server first.
+func (d *connection) refuseBarred(owner, what string) error {
+	site, _, _ := strings.Cut(owner, "/")
+	if d.witnesses[site].Barred() && d.bug != "barred sites "+what {
+		return fmt.Errorf("writing: %w", driver.ErrNotAdmitted)
+	}
+	return nil
+}
+
 func (d *connection) admissionNow() driver.Admission {
-	a := driver.Admission{Server: d.server, Admitted: d.server == d.admitted}
+	a := driver.Admission{Server: d.server, Admitted: d.server == d.admitted, Policy: d.policy}
 	for _, l := range d.missing {
 		if l.Fate == driver.Undecided {
 			a.Lost++
@@ -123,37 +134,70 @@ func (d *connection) Report(ctx context.Context, r driver.Report) (driver.Admiss
 	if d.bug == "open reports are complete" {
 		r.Open = false
 	}
-	changed, fate := rules.ReportWitnesses(d.admissionNow().Witnesses, r, now())
-	l := driver.LostChange{Witness: cmp.Or(r.Witness, r.Owner), Fate: fate, Reported: now()}
+	switch d.bug {
+	case "sites are never closed":
+		r.Closes = nil
+	case "testimonies are never given":
+		r.Testimonies = slices.DeleteFunc(slices.Clone(r.Testimonies), func(t driver.Testimony) bool { return !t.Given })
+	case "testimonies are given once":
+		r.Testimonies = slices.DeleteFunc(slices.Clone(r.Testimonies), func(t driver.Testimony) bool { return t.Given })
+	case "whoever is excused is not waited for":
+		for _, name := range r.Excused {
+			if w := d.witnesses[name]; w.Awaited(d.server) {
+				d.witnesses[name] = driver.Witness{Name: name, Seen: w.Seen, Away: true, Since: rules.Later(w.Since, now())}
+			}
+		}
+	case "the policy goes back with the database":
+		r.Policy = driver.PolicyMark{}
+	}
+	reported := rules.Report(d.admissionNow(), r, now())
+	if d.bug == "carried intents always count" {
+		reported.Missing = r.Missing
+	}
+	l := driver.LostChange{Witness: cmp.Or(r.Witness, r.Owner), Fate: reported.Fate, Reported: now()}
 	if d.bug == "late changes halt" {
 		l.Fate = driver.Undecided
 	}
-	missing := d.look(r.Witness, r.Missing)
+	missing := d.look(r.Witness, reported.Missing)
 	if d.bug == "reports are believed" {
 		missing = nil
-		for i := range r.Missing {
+		for i := range reported.Missing {
 			missing = append(missing, i)
 		}
 	}
 	for _, i := range missing {
-		l.Known = r.Missing[i]
+		l.Known = reported.Missing[i]
+		l.Word = time.Time{}
 		was, recorded := d.missing[l.Cursor()]
-		if recorded && (was.Fate != driver.Undecided || was.Witness != l.Witness) {
-			continue
+		tells := rules.Tells(was, l.Witness, l.Move)
+		switch d.bug {
+		case "a second report is nothing":
+			tells = false
+		case "a site does not correct another's report":
+			tells = tells && was.Witness == l.Witness
 		}
-		if recorded && d.bug != "a second report is nothing" {
+		switch {
+		case !recorded:
+			d.missing[l.Cursor()] = l
+		case tells:
 			was.Move = l.Move
 			d.missing[l.Cursor()] = was
 		}
-		if !recorded {
-			d.missing[l.Cursor()] = l
-		}
 	}
-	for _, w := range changed {
+	for _, w := range reported.Witnesses {
 		if w.Name == r.Witness {
-			w.Server, w.Away = d.server, w.Away && d.bug != "nobody is away"
+			w.Away = w.Away && d.bug != "nobody is away"
+			if !r.Open {
+				w.Server = d.server
+			}
+		}
+		if d.bug == "words stay" && w.Word.IsZero() {
+			w.Word = d.witnesses[w.Name].Word
 		}
 		d.witnesses[w.Name] = w
+	}
+	if reported.Policy.Policy != "" {
+		d.policy = reported.Policy
 	}
 	a := d.admissionNow()
 	switch next := rules.DecideAdmission(d.admitted, a); {
@@ -165,6 +209,16 @@ func (d *connection) Report(ctx context.Context, r driver.Report) (driver.Admiss
 	default:
 		d.admitted = next
 	}
+	return d.admissionNow(), nil
+}
+
+func (d *connection) SetPolicy(ctx context.Context, p driver.Policy) (driver.Admission, error) {
+	end, err := d.begin(ctx)
+	if err != nil {
+		return driver.Admission{}, err
+	}
+	defer end()
+	d.policy = driver.PolicyMark{Policy: p, Since: rules.Later(d.policy.Since, now())}
 	return d.admissionNow(), nil
 }
 

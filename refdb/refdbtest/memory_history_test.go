@@ -74,9 +74,9 @@ func (d *connection) sortedChanges() []driver.Change {
 
 func (d *connection) stateOfHistory() driver.HistoryState {
 	s := d.state
-	s.Upto, s.Ended, s.Admitted = d.position, d.position, d.server == d.admitted || d.bug == "readers are always let through"
+	s.Upto, s.Ended, s.Begun, s.Admitted = d.position, d.position, d.position, d.server == d.admitted || d.bug == "readers are always let through"
 	if d.bug == "what has ended is complete" {
-		s.Upto, s.Ended = s.Upto+1, s.Ended+1
+		s.Upto, s.Ended, s.Begun = s.Upto+1, s.Ended+1, s.Begun+1
 	}
 	s.Epochs = slices.Clone(s.Epochs)
 	if d.bug == "the history begins later" {

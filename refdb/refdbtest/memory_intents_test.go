@@ -23,6 +23,9 @@ func (d *connection) Prepare(ctx context.Context, r driver.PrepareRequest) (driv
 		return driver.Prepared{}, err
 	}
 	defer end()
+	if err := d.refuseBarred(r.Owner, "prepare"); err != nil {
+		return driver.Prepared{}, err
+	}
 	asked := driver.AcquireRequest{Project: r.Project, Owner: r.Owner, Nonce: r.Nonce, StaleAfter: driver.NeverStale}
 	for _, u := range r.Updates {
 		asked.Refs = append(asked.Refs, u.Ref)
@@ -171,6 +174,9 @@ func (d *connection) Finish(ctx context.Context, r driver.FinishRequest) error {
 		return err
 	}
 	defer end()
+	if err := d.refuseBarred(r.Owner, "finish"); err != nil {
+		return err
+	}
 	if d.bug == "freezes the ends of intents" {
 		if err := d.frozen(r.Project); err != nil {
 			return err

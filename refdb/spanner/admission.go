@@ -1,16 +1,16 @@
 package spanner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"cloud.google.com/go/spanner"
 
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
 // The server is the database, by its full name: a backup is always put back into a new one. To
@@ -25,16 +25,30 @@ const (
 	// admitted.
 	newServer = "new"
 
-	admittedSQL = `SELECT server, since, CURRENT_TIMESTAMP(), ARRAY(SELECT name FROM witnesses WHERE away OR without) FROM admission WHERE id = 1`
+	// testimoniesVersion is the version that brought testimonies and the policy.
+	testimoniesVersion = 12
 
-	witnessesSQL = `SELECT name, server, seen, away, without, since FROM witnesses ORDER BY name`
+	// absentSQL are the columns that version 11 of the schema lacks. A query within one that reads from here has
+	// them from there, and else from a table.
+	absentSQL = `(SELECT CAST(NULL AS TIMESTAMP) AS word, CAST(NULL AS STRING) AS policy, CAST(NULL AS TIMESTAMP) AS policy_since) AS absent`
+
+	admittedSQL = `
+SELECT a.server, a.since, CURRENT_TIMESTAMP(), (SELECT policy FROM admission WHERE id = 1), (SELECT policy_since FROM admission WHERE id = 1)
+FROM ` + absentSQL + ` CROSS JOIN admission AS a WHERE a.id = 1`
+
+	// A word counts until its site has reported: programs of version 11 leave it as it is.
+	witnessesSQL = `
+SELECT w.name, w.server, w.seen, w.away, w.without, w.since,
+  (SELECT IF(same.seen >= word, NULL, word) FROM witnesses AS same WHERE same.name = w.name)
+FROM ` + absentSQL + ` CROSS JOIN witnesses AS w ORDER BY w.name`
 
 	countLostSQL = `SELECT COUNT(*) FROM lost WHERE fate = ''`
 )
 
 var (
 	admissionColumns = []string{"id", "server", "since"}
-	witnessColumns   = []string{"name", "server", "seen", "away", "without", "since"}
+	policyColumns    = []string{"id", "policy", "policy_since"}
+	witnessColumns   = []string{"name", "server", "seen", "away", "without", "since", "word"}
 )
 
 // checkAdmission reads which server is admitted. Where none was yet it admits this one.
@@ -55,7 +69,6 @@ func (d *Driver) checkAdmission(ctx context.Context) error {
 		}
 		return err
 	}
-	d.barred.Store(&rows[0].barred)
 	d.refused.Store(rows[0].server != d.name)
 	return nil
 }
@@ -69,22 +82,12 @@ func (d *Driver) requireAdmission(r request) error {
 	return nil
 }
 
-// refuseBarred returns ErrNotAdmitted if the owner's site was a witness that is away or was left
-// out of a recovery when the driver last looked: it has to compare the database first.
-func (d *Driver) refuseBarred(what, owner string) error {
-	site, _, _ := strings.Cut(owner, "/")
-	if barred := d.barred.Load(); barred != nil && slices.Contains(*barred, site) {
-		return failed(what, driver.ErrNotAdmitted)
-	}
-	return nil
-}
-
 // An admissionRow is which server is admitted.
 type admissionRow struct {
 	server string
 	since  time.Time
 	now    time.Time // when it was read, by the database's clock
-	barred []string  // sites that have to compare the database first
+	policy driver.PolicyMark
 }
 
 func (d *Driver) isAdmitted(server string) bool { return server == d.name || server == newServer }
@@ -101,14 +104,17 @@ func readAdmission(ctx context.Context, query queryFunc) (a admissionRow, err er
 }
 
 func readAdmissionRow(row *spanner.Row) (a admissionRow, err error) {
-	err = row.Columns(&a.server, &a.since, &a.now, &a.barred)
+	var policy spanner.NullString
+	var since spanner.NullTime
+	err = row.Columns(&a.server, &a.since, &a.now, &policy, &since)
+	a.policy = driver.PolicyMark{Policy: driver.Policy(cmp.Or(policy.StringVal, string(driver.Wait))), Since: timeOf(since)}
 	a.now = a.now.UTC().Truncate(time.Microsecond)
 	return a, err
 }
 
 // admissionNow reads the state within a transaction.
 func (d *Driver) admissionNow(ctx context.Context, row admissionRow, query queryFunc) (driver.Admission, error) {
-	a := driver.Admission{Server: d.name, Admitted: d.isAdmitted(row.server)}
+	a := driver.Admission{Server: d.name, Admitted: d.isAdmitted(row.server), Policy: row.policy}
 	err := query(ctx, spanner.NewStatement(countLostSQL), func(row *spanner.Row) error {
 		var n int64
 		err := row.Columns(&n)
@@ -120,17 +126,28 @@ func (d *Driver) admissionNow(ctx context.Context, row admissionRow, query query
 	}
 	err = query(ctx, spanner.NewStatement(witnessesSQL), func(row *spanner.Row) error {
 		var w driver.Witness
-		var seen spanner.NullTime
-		err := row.Columns(&w.Name, &w.Server, &seen, &w.Away, &w.Without, &w.Since)
-		w.Since = w.Since.UTC()
-		if seen.Valid {
-			w.Seen = seen.Time.UTC()
-		}
+		var seen, word spanner.NullTime
+		err := row.Columns(&w.Name, &w.Server, &seen, &w.Away, &w.Without, &w.Since, &word)
+		w.Seen, w.Since, w.Word = timeOf(seen), w.Since.UTC(), timeOf(word)
 		a.Witnesses = append(a.Witnesses, w)
 		return err
 	})
 	return a, err
 }
+
+// timeOf returns zero for NULL.
+func timeOf(t spanner.NullTime) time.Time {
+	if !t.Valid {
+		return time.Time{}
+	}
+	return t.Time.UTC()
+}
+
+// nullTime returns NULL for zero.
+func nullTime(t time.Time) spanner.NullTime { return spanner.NullTime{Time: t, Valid: !t.IsZero()} }
+
+// hasTestimonies reports whether the schema had what testimonies and the policy need when that was checked last.
+func (d *Driver) hasTestimonies() bool { return d.version.Load() >= testimoniesVersion }
 
 // snapshot runs do on what the database has at one time.
 func snapshot[T any](ctx context.Context, d *Driver, r request, do func(context.Context, queryFunc) (T, error)) (answer T, err error) {
@@ -197,6 +214,24 @@ func changeAdmission[T any](ctx context.Context, d *Driver, r request, do func(c
 func (b *batch) admit(server string) {
 	b.admitted = &server
 	b.add(len(admissionColumns), spanner.Update("admission", admissionColumns, []any{1, server, spanner.CommitTimestamp}))
+}
+
+// SetPolicy implements driver.AdmissionStore.
+func (d *Driver) SetPolicy(ctx context.Context, p driver.Policy) (driver.Admission, error) {
+	r := request{tag: "refdb.policy", what: "set the policy"}
+	if !d.hasTestimonies() {
+		return driver.Admission{}, failed(r.what, rules.ErrNoTestimonies)
+	}
+	return changeAdmission(ctx, d, r, func(ctx context.Context, t *transaction, b *batch, row admissionRow) (driver.Admission, error) {
+		a, err := d.admissionNow(ctx, row, t.query)
+		a.Policy = driver.PolicyMark{Policy: p, Since: rules.Later(a.Policy.Since, row.now)}
+		b.setPolicy(a.Policy)
+		return a, err
+	})
+}
+
+func (b *batch) setPolicy(p driver.PolicyMark) {
+	b.add(len(policyColumns), spanner.Update("admission", policyColumns, []any{1, string(p.Policy), p.Since}))
 }
 
 var errReplaced = fmt.Errorf("%w: it is another database", driver.ErrUnavailable)

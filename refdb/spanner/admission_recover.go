@@ -67,7 +67,7 @@ func (d *Driver) Recover(ctx context.Context, r driver.RecoverRequest) (driver.R
 			if w.Awaited(d.name) { // it is one of r.Without
 				w.Without, w.Since = true, rules.Later(w.Since, row.now)
 				answer.Witnesses[i] = w
-				b.putWitness(w)
+				b.putWitness(w, d.hasTestimonies())
 			}
 		}
 		answer.Admitted, answer.Done = true, true

@@ -35,7 +35,7 @@ WHERE (
   AND NOT IFNULL(k.made <= @upto, FALSE)`
 
 	recordedSQL = `
-SELECT l.project, l.ref, l.op, l.fate, l.witness
+SELECT l.project, l.ref, l.op, l.owner, l.fate, l.witness
 FROM UNNEST(@keys) AS k
 JOIN@{JOIN_METHOD=APPLY_JOIN} lost AS l ON l.project = k.project AND l.ref = k.ref AND l.op = k.op`
 
@@ -123,7 +123,7 @@ func prunedUpto(ctx context.Context, query queryFunc, witness string) (upto span
 }
 
 // Report implements driver.AdmissionStore. A long one is cut into parts: the parts before the last
-// are open.
+// are open, so that only with the last one the witness decides about others.
 func (d *Driver) Report(ctx context.Context, r driver.Report) (driver.Admission, error) {
 	for len(r.Missing) > maxReported {
 		part := r
@@ -133,17 +133,7 @@ func (d *Driver) Report(ctx context.Context, r driver.Report) (driver.Admission,
 		}
 		r.Missing = r.Missing[maxReported:]
 	}
-	a, err := d.reportOnce(ctx, r)
-	if err == nil {
-		var barred []string
-		for _, w := range a.Witnesses {
-			if w.Away || w.Without {
-				barred = append(barred, w.Name)
-			}
-		}
-		d.barred.Store(&barred)
-	}
-	return a, err
+	return d.reportOnce(ctx, r)
 }
 
 func (d *Driver) reportOnce(ctx context.Context, r driver.Report) (driver.Admission, error) {
@@ -156,21 +146,25 @@ func (d *Driver) reportOnce(ctx context.Context, r driver.Report) (driver.Admiss
 		if err != nil {
 			return a, err
 		}
-		missing, err := look(ctx, t.query, r.Witness, r.Missing)
+		r, withWord := r, d.hasTestimonies()
+		if !withWord {
+			r = rules.WithoutTestimonies(r)
+		}
+		reported := rules.Report(a, r, row.now)
+		missing, err := look(ctx, t.query, r.Witness, reported.Missing)
 		if err != nil {
 			return a, err
 		}
-		var lost []driver.Known
-		for _, i := range missing {
-			lost = append(lost, r.Missing[i])
+		lost := make([]driver.Known, len(missing))
+		for n, i := range missing {
+			lost[n] = reported.Missing[i]
 		}
 		recorded, err := lostAmong(ctx, t, lost)
 		if err != nil {
 			return a, err
 		}
-		r := r
-		r.Missing = lost
-		b.report(r, &a, recorded, row.now)
+		b.recordLost(cmp.Or(r.Witness, r.Owner), reported.Fate, lost, &a, recorded)
+		b.putReported(reported, &a, withWord)
 		a.Halted = a.Lost > 0
 		next := rules.DecideAdmission(row.server, a)
 		if a.Admitted = next == d.name; next != row.server {
@@ -186,52 +180,58 @@ func lostAmong(ctx context.Context, t *transaction, known []driver.Known) (map[d
 	s := spanner.Statement{SQL: recordedSQL, Params: make(map[string]any)}
 	err := queryKeys(ctx, t, s, knownKeys(known), knownKey.bytes, func(row *spanner.Row) error {
 		var l driver.LostChange
-		err := row.Columns(&l.Project, &l.Ref, &l.Op, (*string)(&l.Fate), &l.Witness)
+		err := row.Columns(&l.Project, &l.Ref, &l.Op, &l.Owner, (*string)(&l.Fate), &l.Witness)
 		recorded[l.Cursor()] = l
 		return err
 	})
 	return recorded, err
 }
 
-// report records a report, of which r.Missing is missing still, and leaves in a what stands after
+// putReported puts what a report changes of witnesses and the policy, and leaves in a what stands after
 // it.
-func (b *batch) report(r driver.Report, a *driver.Admission, recorded map[driver.LostCursor]driver.LostChange, now time.Time) {
-	changed, fate := rules.ReportWitnesses(a.Witnesses, r, now)
-	b.recordLost(r, fate, a, recorded)
+func (b *batch) putReported(reported rules.Reported, a *driver.Admission, withWord bool) {
 	witnesses := make(map[string]driver.Witness)
-	for _, w := range slices.Concat(a.Witnesses, changed) {
+	for _, w := range slices.Concat(a.Witnesses, reported.Witnesses) {
 		witnesses[w.Name] = w
 	}
-	for _, w := range changed {
-		b.putWitness(w)
+	for _, w := range reported.Witnesses {
+		b.putWitness(w, withWord)
 	}
 	a.Witnesses = nil
 	for _, name := range slices.Sorted(maps.Keys(witnesses)) {
 		a.Witnesses = append(a.Witnesses, witnesses[name])
 	}
+	if reported.Policy.Policy != "" {
+		a.Policy = reported.Policy
+		b.setPolicy(a.Policy)
+	}
 }
 
-func (b *batch) recordLost(r driver.Report, fate driver.Fate, a *driver.Admission, recorded map[driver.LostCursor]driver.LostChange) {
-	name := cmp.Or(r.Witness, r.Owner)
-	for _, k := range r.Missing {
+// recordLost records what a reporter misses.
+func (b *batch) recordLost(reporter string, fate driver.Fate, missing []driver.Known, a *driver.Admission, recorded map[driver.LostCursor]driver.LostChange) {
+	for _, k := range missing {
 		was, known := recorded[k.Cursor()]
 		switch {
 		case !known:
 			b.add(len(lostColumns), spanner.Insert("lost", lostColumns, []any{k.Project, k.Ref, k.Op, string(k.Old), string(k.New), k.Owner, k.By,
-				int64(k.Token), string(k.Move), instant(positionOf(k.At)), name, string(fate), spanner.CommitTimestamp}))
-			recorded[k.Cursor()] = driver.LostChange{Known: k, Witness: name, Fate: fate}
+				int64(k.Token), string(k.Move), instant(positionOf(k.At)), reporter, string(fate), spanner.CommitTimestamp}))
+			recorded[k.Cursor()] = driver.LostChange{Known: k, Witness: reporter, Fate: fate}
 			if fate == driver.Undecided {
 				a.Lost++
 			}
-		case was.Fate == driver.Undecided && was.Witness == name:
+		case rules.Tells(was, reporter, k.Move):
 			b.add(len(moveColumns), spanner.Update("lost", moveColumns, []any{k.Project, k.Ref, k.Op, string(k.Move)}))
 		}
 	}
 }
 
-func (b *batch) putWitness(w driver.Witness) {
-	seen := spanner.NullTime{Time: w.Seen, Valid: !w.Seen.IsZero()}
-	b.add(len(witnessColumns), spanner.InsertOrUpdate("witnesses", witnessColumns, []any{w.Name, w.Server, seen, w.Away, w.Without, w.Since}))
+// putWitness puts a row. withWord: the table has the column.
+func (b *batch) putWitness(w driver.Witness, withWord bool) {
+	columns, values := witnessColumns, []any{w.Name, w.Server, nullTime(w.Seen), w.Away, w.Without, w.Since, nullTime(w.Word)}
+	if !withWord {
+		columns, values = columns[:len(columns)-1], values[:len(values)-1]
+	}
+	b.add(len(columns), spanner.InsertOrUpdate("witnesses", columns, values))
 }
 
 // LostChanges implements driver.AdmissionStore.

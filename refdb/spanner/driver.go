@@ -47,8 +47,6 @@ type Driver struct {
 	version       atomic.Uint64 // of the schema, when it was checked last
 	refused       atomic.Bool   // the database was not the one that is admitted, when that was read last
 
-	barred atomic.Pointer[[]string] // the sites that had to compare it first
-
 	mu     sync.Mutex
 	client *client // the present one
 	closed bool

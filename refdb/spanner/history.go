@@ -100,7 +100,7 @@ func readHistory[T any](ctx context.Context, d *Driver, r request, n int, s span
 		}
 		at, err := txn.Timestamp()
 		state.Upto = positionOf(at)
-		state.Ended = state.Upto
+		state.Ended, state.Begun = state.Upto, state.Upto
 		return err
 	})
 	if err == nil && len(state.Epochs) == 0 {

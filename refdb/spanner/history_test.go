@@ -145,7 +145,7 @@ func TestThePastOfARefFromBeforeTheHistoryIsItsValue(t *testing.T) {
 	to(t, db, 7)
 	db.InsertRef(t, project, branch, v1)
 	db.InsertRef(t, project, "refs/heads/old", v1)
-	to(t, db, 10)
+	to(t, db, 11)
 	d := db.Open(t)
 	s, err := d.HistoryState(t.Context())
 	must(t, err)

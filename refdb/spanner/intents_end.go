@@ -103,19 +103,34 @@ func intentsOf(intents []driver.LockID) func(context.Context, *transaction) ([]*
 
 // Finish implements driver.IntentStore.
 func (d *Driver) Finish(ctx context.Context, r driver.FinishRequest) error {
-	const what = "finish intents"
-	if err := d.refuseBarred(what, r.Owner); err != nil {
-		return err
-	}
 	held := rules.Intents(r)
-	_, _, err := decide(ctx, d, request{tag: "refdb.finish", what: what}, statesOf(r.Project, updateKeys(r.Done, held.Refs)),
+	_, _, err := decide(ctx, d, request{tag: "refdb.finish", what: "finish intents"}, sitesStates(r.Project, r.Owner, updateKeys(r.Done, held.Refs)),
 		func(b *batch, states []state) (struct{}, error) { return struct{}{}, planFinish(b, &r, held, states) })
 	return err
+}
+
+// sitesStates is [statesOf] for a request of an owner whose site may be barred.
+func sitesStates(project, owner string, keys []key) func(context.Context, *transaction) ([]state, error) {
+	keys = askBarred(owner, keys)
+	s := stateStatement(project)
+	s.SQL = stateColumnsSQL + barredColumnSQL + stateRowsSQL
+	return func(ctx context.Context, t *transaction) (states []state, err error) {
+		err = queryKeys(ctx, t, s, keys, key.bytes, collect(&states, func(row *spanner.Row) (state, error) {
+			var barred bool
+			s, err := readState(project, row, &barred)
+			s.barred = barred
+			return s, err
+		}))
+		return states, err
+	}
 }
 
 // planFinish says what r, which ends the intents in held, writes in view of what it found, or why
 // it is refused.
 func planFinish(b *batch, r *driver.FinishRequest, held driver.Fence, states []state) error {
+	if err := refuseBarred(states); err != nil {
+		return err
+	}
 	if rules.Updated(r.ID, rowsOf(states)) {
 		return nil
 	}

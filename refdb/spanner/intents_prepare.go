@@ -17,9 +17,6 @@ func (d *Driver) Prepare(ctx context.Context, r driver.PrepareRequest) (driver.P
 	if err := checkRefs(r.Updates); err != nil {
 		return driver.Prepared{}, failed(what, err)
 	}
-	if err := d.refuseBarred(what, r.Owner); err != nil {
-		return driver.Prepared{}, err
-	}
 	var packs []*foundPack
 	names := askNames(r.Updates)
 	a, err := d.acquire(ctx, request{tag: "refdb.prepare", what: what}, unrevokedStates(&r, names, &packs),
@@ -41,6 +38,9 @@ func planPrepare(b *batch, r *driver.PrepareRequest, states []state, around []ru
 	if len(states) == 0 {
 		return a, driver.ErrReleased
 	}
+	if refused = refuseBarred(states); refused != nil {
+		return a, refused
+	}
 	all := slices.Clone(states)
 	states = slices.DeleteFunc(states, func(s state) bool { return !moves(r, s.Name) })
 	sortByRef(states)
@@ -61,8 +61,11 @@ func planPrepare(b *batch, r *driver.PrepareRequest, states []state, around []ru
 // Revoke implements driver.IntentStore. It undoes what r did, and leaves a record that r reads
 // before it does anything.
 func (d *Driver) Revoke(ctx context.Context, r driver.PrepareRequest) error {
-	_, _, err := decide(ctx, d, request{tag: "refdb.revoke", what: "revoke intents"}, statesOf(r.Project, lockKeys(rules.RefsOf(r.Updates))),
+	_, _, err := decide(ctx, d, request{tag: "refdb.revoke", what: "revoke intents"}, sitesStates(r.Project, r.Owner, lockKeys(rules.RefsOf(r.Updates))),
 		func(b *batch, states []state) (struct{}, error) {
+			if err := refuseBarred(states); err != nil {
+				return struct{}{}, err
+			}
 			c := rules.PrepareClaim(r)
 			var ends []rowEnd
 			for _, s := range states {
@@ -85,7 +88,7 @@ WHERE NOT EXISTS (SELECT 1 FROM intents WHERE project = @project AND ref = @firs
 // unrevokedStates returns a function that reads and locks what decides about r: the states, none if
 // r was revoked, and those of its packs that there are.
 func unrevokedStates(r *driver.PrepareRequest, names nameQuestion, packs *[]*foundPack) func(context.Context, *transaction) ([]state, error) {
-	keys := askFreeze(r.Project, stateKeys(rules.RefsOf(r.Updates)))
+	keys := askBarred(r.Owner, askFreeze(r.Project, stateKeys(rules.RefsOf(r.Updates))))
 	for _, b := range r.RequiredValues {
 		if !moves(r, b.Ref) {
 			keys = append(keys, key{Ref: b.Ref, Value: notNull(b.Ref)})
@@ -94,16 +97,19 @@ func unrevokedStates(r *driver.PrepareRequest, names nameQuestion, packs *[]*fou
 	s := stateStatement(r.Project)
 	keys = names.ask(&s, keys)
 	s.Params["first"], s.Params["nonce"] = r.Updates[0].Ref, r.Nonce
+	var barred bool
 	var packColumns string
-	var more []any
+	more := []any{&barred}
 	if len(r.Packs) > 0 {
-		packColumns, more = foundPacksSQL, []any{packs}
+		packColumns, more = foundPacksSQL, append(more, packs)
 		s.Params["packs"] = r.Packs
 	}
-	s.SQL = stateColumnsSQL + frozenColumnSQL + packColumns + names.columns() + stateRowsSQL + frozenRowsSQL + unrevokedSQL
+	s.SQL = stateColumnsSQL + frozenColumnSQL + barredColumnSQL + packColumns + names.columns() + stateRowsSQL + frozenRowsSQL + unrevokedSQL
 	return func(ctx context.Context, t *transaction) (states []state, err error) {
 		err = queryKeys(ctx, t, s, keys, key.bytes, collect(&states, func(row *spanner.Row) (state, error) {
-			return names.readState(r.Project, row, more...)
+			s, err := names.readState(r.Project, row, more...)
+			s.barred = barred
+			return s, err
 		}))
 		return states, err
 	}

@@ -32,13 +32,17 @@ type key struct {
 	// Project is that of the refs, in the first of a request's keys, if its freeze decides: the row
 	// is read once, however many refs there are.
 	Project spanner.NullString `spanner:"project"`
+	// Site is that of the owner, in the first of a request's keys, if it may be barred.
+	Site spanner.NullString `spanner:"site"`
+	// Word is always NULL: see barredColumnSQL.
+	Word spanner.NullTime `spanner:"word"`
 }
 
 func (k key) bytes() (n int) {
 	for _, ref := range k.Moved {
 		n += len(ref) + 8
 	}
-	return n + len(k.Ref) + len(k.Lock.StringVal) + len(k.Fence.StringVal) + len(k.Value.StringVal) + len(k.After.StringVal) + len(k.Before.StringVal) + len(k.Project.StringVal) + 48
+	return n + len(k.Ref) + len(k.Lock.StringVal) + len(k.Fence.StringVal) + len(k.Value.StringVal) + len(k.After.StringVal) + len(k.Before.StringVal) + len(k.Project.StringVal) + len(k.Site.StringVal) + 48
 }
 
 // lockKeys name the locks on refs.

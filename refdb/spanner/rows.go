@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"cloud.google.com/go/spanner"
@@ -21,6 +22,7 @@ type state struct {
 	now       time.Time        // if there is a lock or a fence
 	below     []rules.Row      // refs below that decide about its name
 	stored    string           // the project's rules, if they may begin with a freeze
+	barred    bool             // the owner's site has to compare the database first
 }
 
 // value is what the ref holds.
@@ -55,6 +57,27 @@ const (
 	frozenRowsSQL   = `
 LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} projects AS p ON p.project = k.project`
 )
+
+// barredColumnSQL is driver.Witness.Barred of the site that the first key names. Version 11 of the schema
+// has no word: then it is the key's, which is NULL. The transaction locks what it reads, and the
+// gap: who bars the site comes before it or after it.
+const barredColumnSQL = `, IFNULL((
+  SELECT w.away OR w.without OR IFNULL(word > IFNULL(w.seen, TIMESTAMP_SECONDS(0)), FALSE) FROM witnesses AS w WHERE w.name = k.site), FALSE)`
+
+// askBarred has the first of keys, those of a request of owner, read the row of its site.
+func askBarred(owner string, keys []key) []key {
+	site, _, _ := strings.Cut(owner, "/")
+	keys[0].Site = notNull(site)
+	return keys
+}
+
+// refuseBarred returns ErrNotAdmitted if one of the keys of states asked for a site that is barred.
+func refuseBarred(states []state) error {
+	if slices.ContainsFunc(states, func(s state) bool { return s.barred }) {
+		return driver.ErrNotAdmitted
+	}
+	return nil
+}
 
 // askFreeze has the first of keys, those of the refs of a project, read the project's row, too.
 func askFreeze(project string, keys []key) []key {

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,11 +25,29 @@ const (
 
 	admit = `UPDATE admission SET server = ?, since = ? WHERE id = 1`
 
-	barredWitness = `SELECT 1 FROM witnesses WHERE name = ? AND (away OR without)`
+	// absentColumns are those that version 11 of the schema lacks. A query within one that reads from here has
+	// them from there, and else from a table.
+	absentColumns = `(SELECT NULL AS word, NULL AS policy, NULL AS policy_since) AS absent`
 
-	countLost = `SELECT count(*) FROM lost WHERE fate = ''`
+	barredWitness = `
+		SELECT 1 FROM ` + absentColumns + ` WHERE EXISTS (
+			SELECT 1 FROM witnesses WHERE name = ? AND (away OR without OR word IS NOT NULL AND (seen IS NULL OR seen < word)))`
 
-	allWitnesses = `SELECT name, server, seen, away, without, since FROM witnesses ORDER BY name`
+	// stateOfAdmission also says whether the schema has what testimonies and the policy need.
+	stateOfAdmission = `
+		SELECT (SELECT count(*) FROM lost WHERE fate = ''), (SELECT policy FROM admission), (SELECT policy_since FROM admission),
+			EXISTS (SELECT 1 FROM pragma_table_info('witnesses') WHERE name = 'word')
+		FROM ` + absentColumns
+
+	// A word counts until its site has reported: programs of version 11 leave it as it is.
+	allWitnesses = `
+		SELECT name, server, seen, away, without, since, CASE WHEN seen >= spoken THEN NULL ELSE spoken END
+		FROM (
+			SELECT w.*, (SELECT word FROM witnesses AS same WHERE same.name = w.name) AS spoken
+			FROM witnesses AS w, ` + absentColumns + `
+		) ORDER BY name`
+
+	setPolicy = `UPDATE admission SET policy = ?, policy_since = ? WHERE id = 1`
 )
 
 // serverOf returns the identity of the file at path.
@@ -71,8 +90,8 @@ func (t *tx) isAdmitted(server string) (bool, error) {
 	return *t.admitted == server, nil
 }
 
-// refuseBarred returns driver.ErrNotAdmitted if the owner's site is a witness that is away or was
-// left out of a recovery: it has to compare the file first.
+// refuseBarred returns driver.ErrNotAdmitted if the owner's site is barred: it has to compare the
+// file first.
 func (t *tx) refuseBarred(owner string) (refused, err error) {
 	site, _, _ := strings.Cut(owner, "/")
 	err = t.query(func(row) { refused = driver.ErrNotAdmitted }, barredWitness, site)
@@ -111,7 +130,8 @@ func (d *Driver) Admission(ctx context.Context) (driver.Admission, error) {
 		if err != nil {
 			return driver.Admission{}, err
 		}
-		return admissionNow(ctx, c, d.server, admitted)
+		a, _, err := admissionNow(ctx, c, d.server, admitted)
+		return a, err
 	})
 }
 
@@ -127,25 +147,28 @@ func changeAdmission[T any](ctx context.Context, d *Driver, doing string, rows i
 	}, run)
 }
 
-func admissionNow(ctx context.Context, c *conn, server string, admitted bool) (driver.Admission, error) {
-	a := driver.Admission{Server: server, Admitted: admitted}
-	err := c.query(ctx, func(r row) { a.Lost = int(r.int(0)) }, countLost)
-	if err != nil {
-		return a, err
-	}
-	a.Halted = a.Lost > 0
+// admissionNow also reports whether the schema has testimonies.
+func admissionNow(ctx context.Context, c *conn, server string, admitted bool) (a driver.Admission, testimonies bool, err error) {
+	a = driver.Admission{Server: server, Admitted: admitted}
 	err = c.query(ctx, func(r row) {
-		w := driver.Witness{Name: r.text(0), Server: r.text(1), Away: r.int(3) != 0, Without: r.int(4) != 0, Since: timeOf(r.int(5))}
-		if !r.null(2) {
-			w.Seen = timeOf(r.int(2))
-		}
-		a.Witnesses = append(a.Witnesses, w)
+		a.Lost, testimonies = int(r.int(0)), r.int(3) != 0
+		a.Halted = a.Lost > 0
+		a.Policy = driver.PolicyMark{Policy: driver.Policy(cmp.Or(r.text(1), string(driver.Wait))), Since: r.time(2)}
+	}, stateOfAdmission)
+	if err != nil {
+		return a, testimonies, err
+	}
+	err = c.query(ctx, func(r row) {
+		a.Witnesses = append(a.Witnesses, driver.Witness{
+			Name: r.text(0), Server: r.text(1), Seen: r.time(2), Away: r.int(3) != 0, Without: r.int(4) != 0, Since: timeOf(r.int(5)), Word: r.time(6),
+		})
 	}, allWitnesses)
-	return a, err
+	return a, testimonies, err
 }
 
-func (t *tx) admissionNow(server string, admitted bool) (driver.Admission, error) {
-	return admissionNow(context.Background(), t.conn, server, admitted)
+func (t *tx) admissionNow(server string, admitted bool) (a driver.Admission, err error) {
+	a, t.testimonies, err = admissionNow(context.Background(), t.conn, server, admitted)
+	return a, err
 }
 
 var errReplaced = fmt.Errorf("%w: the file was replaced meanwhile", driver.ErrUnavailable)
@@ -173,4 +196,24 @@ func (d *Driver) Report(ctx context.Context, r driver.Report) (driver.Admission,
 		}
 		return a, err
 	})
+}
+
+// SetPolicy implements driver.AdmissionStore.
+func (d *Driver) SetPolicy(ctx context.Context, p driver.Policy) (driver.Admission, error) {
+	return changeAdmission(ctx, d, "set the policy", 1, func(t *tx, admitted bool) (driver.Admission, error) {
+		a, err := t.admissionNow(d.server, admitted)
+		if err == nil && !t.testimonies {
+			err = rules.ErrNoTestimonies
+		}
+		if err != nil {
+			return a, err
+		}
+		a.Policy = driver.PolicyMark{Policy: p, Since: rules.Later(a.Policy.Since, timeOf(t.now))}
+		return a, t.setPolicy(a.Policy)
+	})
+}
+
+func (t *tx) setPolicy(p driver.PolicyMark) error {
+	_, err := t.exec(setPolicy, string(p.Policy), p.Since.UnixMicro())
+	return err
 }

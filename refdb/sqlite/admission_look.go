@@ -3,6 +3,7 @@ package sqlite
 import (
 	"cmp"
 	"context"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
@@ -38,11 +39,16 @@ const (
 
 	lostColumns = `project, ref, op, old, new, owner, asked_by, token, move, at, witness, fate, reported`
 
+	// recordLost has rules.Tells in SQL.
 	recordLost = `
 		INSERT INTO lost (` + lostColumns + `) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT (project, ref, op) DO UPDATE SET move = excluded.move WHERE fate = '' AND witness = excluded.witness`
+		ON CONFLICT (project, ref, op) DO UPDATE SET move = excluded.move
+		WHERE fate = '' AND excluded.move <> '' AND (witness = excluded.witness OR substr(owner, 1, instr(owner || '/', '/') - 1) = excluded.witness)`
 
-	putWitness = `INSERT OR REPLACE INTO witnesses (name, server, seen, away, without, since) VALUES (?, ?, ?, ?, ?, ?)`
+	putWitness = `INSERT OR REPLACE INTO witnesses (name, server, seen, away, without, since, word) VALUES (?, ?, ?, ?, ?, ?, ?)`
+
+	// putWordless is for version 11 of the schema.
+	putWordless = `INSERT OR REPLACE INTO witnesses (name, server, seen, away, without, since) VALUES (?, ?, ?, ?, ?, ?)`
 )
 
 // Look implements driver.AdmissionStore.
@@ -68,35 +74,49 @@ func (c *conn) look(ctx context.Context, witness string, known []driver.Known) (
 
 // report records a report. What stands before it is a.
 func (t *tx) report(r driver.Report, a driver.Admission) error {
-	changed, fate := rules.ReportWitnesses(a.Witnesses, r, timeOf(t.now))
+	if !t.testimonies {
+		r = rules.WithoutTestimonies(r)
+	}
+	reported := rules.Report(a, r, timeOf(t.now))
 	// This goes by when the witness was seen last, so it comes before the witness's new row.
-	lost, err := t.conn.look(context.Background(), r.Witness, r.Missing)
+	lost, err := t.conn.look(context.Background(), r.Witness, reported.Missing)
 	if err != nil {
 		return err
 	}
 	for _, i := range lost {
-		k := r.Missing[i]
+		k := reported.Missing[i]
 		_, err := t.exec(recordLost, k.Project, k.Ref, k.Op, string(k.Old), string(k.New), k.Owner, k.By, int64(k.Token), string(k.Move),
-			k.At.UnixMicro(), cmp.Or(r.Witness, r.Owner), string(fate), t.now)
+			k.At.UnixMicro(), cmp.Or(r.Witness, r.Owner), string(reported.Fate), t.now)
 		if err != nil {
 			return err
 		}
 	}
-	for _, w := range changed {
+	for _, w := range reported.Witnesses {
 		if err := t.putWitness(w); err != nil {
 			return err
 		}
+	}
+	if reported.Policy.Policy != "" {
+		return t.setPolicy(reported.Policy)
 	}
 	return nil
 }
 
 func (t *tx) putWitness(w driver.Witness) error {
-	var seen any
-	if !w.Seen.IsZero() {
-		seen = w.Seen.UnixMicro()
+	statement, args := putWordless, []any{w.Name, w.Server, nullTime(w.Seen), w.Away, w.Without, w.Since.UnixMicro()}
+	if t.testimonies {
+		statement, args = putWitness, append(args, nullTime(w.Word))
 	}
-	_, err := t.exec(putWitness, w.Name, w.Server, seen, w.Away, w.Without, w.Since.UnixMicro())
+	_, err := t.exec(statement, args...)
 	return err
+}
+
+// nullTime returns microseconds, or NULL for zero.
+func nullTime(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return t.UnixMicro()
 }
 
 // LostChanges implements driver.AdmissionStore.

@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"io"
+	"time"
 )
 
 // conn is one connection to the file, used by one goroutine at a time. It uses
@@ -127,6 +128,14 @@ func (r row) text(i int) string {
 func (r row) int(i int) int64 {
 	n, _ := r[i].(int64)
 	return n
+}
+
+// time returns zero for NULL.
+func (r row) time(i int) time.Time {
+	if r.null(i) {
+		return time.Time{}
+	}
+	return timeOf(r.int(i))
 }
 
 // bytes returns nil for NULL.

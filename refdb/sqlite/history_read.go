@@ -89,7 +89,7 @@ func (d *Driver) snapshot(ctx context.Context, doing string, do func(*conn) erro
 func historyState(ctx context.Context, c *conn) (s driver.HistoryState, err error) {
 	err = c.query(ctx, func(r row) {
 		s.Upto, s.Pruned = driver.Position(r.int(0)), driver.Position(r.int(1))
-		s.Ended = s.Upto
+		s.Ended, s.Begun = s.Upto, s.Upto
 		if !r.null(2) {
 			s.PrunedTime = timeOf(r.int(2))
 		}

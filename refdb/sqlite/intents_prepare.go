@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
@@ -87,6 +88,9 @@ func (t *tx) prepare(r driver.PrepareRequest, refs []string) (prepared driver.Pr
 func (d *Driver) Revoke(ctx context.Context, r driver.PrepareRequest) error {
 	refs := rules.RefsOf(r.Updates)
 	return d.write(ctx, "revoke intents", len(refs), func(t *tx) error {
+		if refused, err := t.refuseBarred(r.Owner); refused != nil || err != nil {
+			return errors.Join(refused, err)
+		}
 		if _, err := t.exec(revokeIntents, r.Project, asJSON(refs), r.Owner, r.Nonce); err != nil {
 			return err
 		}

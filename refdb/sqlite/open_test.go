@@ -58,7 +58,7 @@ func TestOpenFailsWithOneLineThatSaysWhatToDo(t *testing.T) {
 			path := migrated(t)
 			migrate(t, path, func(m migrator) error { return m.To(ctx, 5) })
 			return path
-		}, true, "open: database schema does not fit: version 5 is older than 10, the oldest that this program works with: run `refdbctl migrate up`"},
+		}, true, "open: database schema does not fit: version 5 is older than 11, the oldest that this program works with: run `refdbctl migrate up`"},
 		{"a newer schema", func(t *testing.T) string {
 			path := migrated(t)
 			query(t, path, `UPDATE refdb_schema SET version = 99, oldest = 98`)

@@ -58,7 +58,7 @@ func TestStatementsOfIntentsProjectsPacksAndAdmission(t *testing.T) {
 		do   func() error
 	}{
 		{"Prepare", 11, func() error { return prepare(preparing("n")) }},
-		{"Revoke", 8, func() error { return d.Revoke(ctx, preparing("n")) }},
+		{"Revoke", 9, func() error { return d.Revoke(ctx, preparing("n")) }},
 		{"Prepare for KeepOld", 11, func() error { return prepare(preparing("n2")) }},
 		{"Resolve, KeepOld", 7, func() error { return resolve(driver.KeepOld) }},
 		{"Forget", 5, func() error { return d.Forget(ctx, intents()) }},

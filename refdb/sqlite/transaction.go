@@ -78,6 +78,8 @@ type tx struct {
 	mark *int64 // the largest token ever given out, once it is needed
 
 	admitted *string // the server that is admitted, once it is needed
+
+	testimonies bool // the schema has them, once the state of the admission was read
 }
 
 func (t *tx) exec(query string, args ...any) (int64, error) {

@@ -3,10 +3,12 @@
 // that went back in time.
 //
 // Appends are not synced: changes that a crash of the machine removes from the journal are lost as
-// evidence. The journal is bounded: its older half is removed.
+// evidence. Testimonies are, with all that was noted before. The journal is bounded: its older half
+// is removed.
 package journal
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -48,12 +50,24 @@ type Journal struct {
 	failed atomic.Pointer[Error] // of the last access to the files; nil if it succeeded
 
 	mu      sync.Mutex
-	log     *segments.Log  // nil until it is loaded
-	segment int64          // segmentBytes
-	recent  []driver.Known // the newest changes, oldest first
-	noted   map[name]bool  // of recent
+	log     *segments.Log // nil until it is loaded
+	segment int64         // segmentBytes
+	recent  []recent      // the newest changes, oldest first
+	newest  int64         // the largest order of a change that this process has noted; 0 before the first
+	earlier int64         // the same of earlier processes
+	trimmed bool          // the files have changes before those of recent
+	noted   map[name]bool // of recent
 	pending map[name]driver.Known
+	read    string // the cursor behind the changes that were noted as read; "" if none was noted
 	settle  func(context.Context, []driver.Known) ([]driver.Known, bool, error)
+}
+
+// A recent is a change in memory. Changes are in the order in which they were noted, whatever their
+// times say, but those that were made before the process began to note them: these come behind what
+// earlier processes noted, by their times, and before what this one does.
+type recent struct {
+	driver.Known
+	order int64 // microseconds
 }
 
 // A name is that of a change or an intent. The op of an intent is the one that recorded it.
@@ -87,6 +101,7 @@ type line struct {
 	Agent   string      `json:"a,omitempty"`
 	At      int64       `json:"at,omitempty"` // microseconds
 	Move    driver.Move `json:"m,omitempty"`
+	Order   int64       `json:"s,omitempty"` // of a change, as in recent; 0 if it is At
 }
 
 type kind string
@@ -95,10 +110,11 @@ const (
 	change kind = "c"
 	intent kind = "i"
 	end    kind = "e" // of an intent, without a change
+	upto   kind = "u" // the journal has all changes of others up to the cursor Op, as far as it is kept
 )
 
 func lineOf(k driver.Known) line {
-	l := line{change, k.Project, k.Ref, k.Op, k.Old, k.New, k.Owner, k.By, k.Token, k.Agent, k.At.UnixMicro(), k.Move}
+	l := line{change, k.Project, k.Ref, k.Op, k.Old, k.New, k.Owner, k.By, k.Token, k.Agent, k.At.UnixMicro(), k.Move, 0}
 	if k.Token != 0 {
 		l.Kind = intent
 	}
@@ -113,7 +129,12 @@ func (l line) known() driver.Known {
 }
 
 // Note implements [driver.Journal].
-func (j *Journal) Note(known []driver.Known) error {
+func (j *Journal) Note(known []driver.Known) error { return j.note(known, false) }
+
+// NoteEarlier is Note for changes that were made before the process began to note them.
+func (j *Journal) NoteEarlier(known []driver.Known) error { return j.note(known, true) }
+
+func (j *Journal) note(known []driver.Known, earlier bool) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if err := j.load(); err != nil {
@@ -126,9 +147,47 @@ func (j *Journal) Note(known []driver.Known) error {
 			continue // made here, and seen in the feed
 		}
 		here[nameOf(k)] = true
-		lines = append(lines, lineOf(k))
+		l := lineOf(k)
+		if l.Kind == change {
+			l = j.place(l, earlier)
+		}
+		lines = append(lines, l)
 	}
 	return j.append(lines)
+}
+
+// place gives a change its order.
+func (j *Journal) place(l line, earlier bool) line {
+	order := max(l.At, j.earlier)
+	if !earlier {
+		j.newest = max(j.newest, l.At, j.earlier+1)
+		order = j.newest
+	}
+	if order != l.At {
+		l.Order = order
+	}
+	return l
+}
+
+// recent returns the change of a line.
+func (l line) recent() recent { return recent{l.known(), cmp.Or(l.Order, l.At)} }
+
+// NoteRead notes that all changes up to a cursor were noted that the database has shown.
+func (j *Journal) NoteRead(cursor string) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.load(); err != nil {
+		return err
+	}
+	return j.append([]line{{Kind: upto, Op: cursor}})
+}
+
+// Read returns what was last given to NoteRead, also by earlier processes; "" if nothing was.
+func (j *Journal) Read() (cursor string, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	err = j.load()
+	return j.read, err
 }
 
 // End implements [driver.Journal].
@@ -169,7 +228,7 @@ func (j *Journal) Newest(skip, limit int) ([]driver.Known, error) {
 		for _, s := range j.log.Segments() {
 			_, err := s.Scan(0, func(text []byte) bool {
 				if l, ok := parse(text); ok && l.Kind == change {
-					all = append(all, l.known())
+					all = append(all, l.recent())
 				}
 				return true
 			})
@@ -177,10 +236,13 @@ func (j *Journal) Newest(skip, limit int) ([]driver.Known, error) {
 				return nil, j.ended(fmt.Errorf("reading the daemon's state: %w", err))
 			}
 		}
+		slices.SortStableFunc(all, func(a, b recent) int { return cmp.Compare(a.order, b.order) })
 	}
 	last := max(0, len(all)-skip)
-	found := slices.Clone(all[max(0, last-limit):last])
-	slices.Reverse(found)
+	var found []driver.Known
+	for _, r := range slices.Backward(all[max(0, last-limit):last]) {
+		found = append(found, r.Known)
+	}
 	return found, nil
 }
 
@@ -216,19 +278,60 @@ func (j *Journal) noteMade(settled []driver.Known) error {
 	return j.append(lines)
 }
 
+// The files of what changes seldom, each written as a whole.
+const (
+	marksFile       = "witnesses"
+	policyFile      = "policy"
+	testimoniesFile = "testimonies"
+)
+
+func load[T any](j *Journal, file string) (content T, err error) {
+	_, err = durable.In(j.dir, file).Load(&content)
+	return content, err
+}
+
+func (j *Journal) save(file string, content any) error {
+	err := os.MkdirAll(j.dir, 0o700)
+	if err == nil {
+		err = durable.In(j.dir, file).Save(content)
+	}
+	return j.ended(err)
+}
+
 // Marks implements [driver.Journal].
-func (j *Journal) Marks() (marks []driver.WitnessMark, err error) {
-	_, err = durable.In(j.dir, "witnesses").Load(&marks)
-	return marks, err
+func (j *Journal) Marks() ([]driver.WitnessMark, error) {
+	return load[[]driver.WitnessMark](j, marksFile)
 }
 
 // SetMarks implements [driver.Journal].
-func (j *Journal) SetMarks(marks []driver.WitnessMark) error {
-	err := os.MkdirAll(j.dir, 0o700)
-	if err == nil {
-		err = durable.In(j.dir, "witnesses").Save(marks)
+func (j *Journal) SetMarks(marks []driver.WitnessMark) error { return j.save(marksFile, marks) }
+
+// Policy implements [driver.Journal].
+func (j *Journal) Policy() (driver.PolicyMark, error) { return load[driver.PolicyMark](j, policyFile) }
+
+// SetPolicy implements [driver.Journal].
+func (j *Journal) SetPolicy(p driver.PolicyMark) error { return j.save(policyFile, p) }
+
+// Testimonies implements [driver.Journal].
+func (j *Journal) Testimonies() ([]driver.Testimony, error) {
+	return load[[]driver.Testimony](j, testimoniesFile)
+}
+
+// SetTestimonies implements [driver.Journal].
+func (j *Journal) SetTestimonies(all []driver.Testimony) error {
+	if err := j.sync(); err != nil {
+		return err
 	}
-	return j.ended(err)
+	return j.save(testimoniesFile, all)
+}
+
+func (j *Journal) sync() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.load(); err != nil {
+		return err
+	}
+	return j.ended(j.log.Sync())
 }
 
 // Failed returns the error of the last access to the journal's files; nil if it succeeded. It waits
@@ -278,12 +381,15 @@ func (j *Journal) load() error {
 	if err := os.MkdirAll(j.dir, 0o700); err != nil {
 		return j.ended(err)
 	}
-	j.recent, j.noted, j.pending = nil, map[name]bool{}, map[name]driver.Known{}
+	j.recent, j.trimmed, j.noted, j.pending, j.read = nil, false, map[name]bool{}, map[name]driver.Known{}, ""
 	log, err := segments.Open(segments.Pair{Older: j.path(older), Newer: j.path(newer)}, j.segment, j.replay)
 	if err != nil {
 		return j.ended(fmt.Errorf("reading the daemon's state: %w", err))
 	}
 	j.log = log
+	if n := len(j.recent); n > 0 && j.newest == 0 {
+		j.earlier = j.recent[n-1].order
+	}
 	return nil
 }
 
@@ -319,19 +425,26 @@ func (j *Journal) remember(l line) {
 		j.pending[nameOf(k)] = k
 	case end:
 		delete(j.pending, nameOf(k))
+	case upto:
+		j.read = l.Op
 	case change:
 		delete(j.pending, name{k.Project, k.Ref, driver.IntentOp(k.Op)})
 		if j.noted[nameOf(k)] {
 			return
 		}
-		j.recent = append(j.recent, k)
+		r := l.recent()
+		if j.trimmed && r.order < j.recent[0].order {
+			return // only the files have what is around it
+		}
+		at, _ := slices.BinarySearchFunc(j.recent, r.order+1, func(r recent, order int64) int { return cmp.Compare(r.order, order) })
+		j.recent = slices.Insert(j.recent, at, r)
 		j.noted[nameOf(k)] = true
 		if len(j.recent) >= 2*recentChanges {
 			gone := j.recent[:len(j.recent)-recentChanges]
-			for _, k := range gone {
-				delete(j.noted, nameOf(k))
+			for _, r := range gone {
+				delete(j.noted, nameOf(r.Known))
 			}
-			j.recent = slices.Clone(j.recent[len(gone):])
+			j.recent, j.trimmed = slices.Clone(j.recent[len(gone):]), true
 		}
 	}
 }
@@ -344,7 +457,7 @@ func (j *Journal) append(lines []line) error {
 	}
 	text, err := encode(lines)
 	if err == nil {
-		err = j.log.Append(text, j.pendingIntents)
+		err = j.log.Append(text, j.repeated)
 	}
 	if errors.Is(err, segments.ErrReopen) {
 		// An intent that could not be cut off is pending from now on, so that its end is noted.
@@ -362,11 +475,15 @@ func (j *Journal) append(lines []line) error {
 	return nil
 }
 
-// pendingIntents returns the lines that a segment repeats from earlier ones.
-func (j *Journal) pendingIntents() []byte {
+// repeated returns the lines that a segment repeats from earlier ones. The intents come first: see
+// replay.
+func (j *Journal) repeated() []byte {
 	var lines []line
 	for _, k := range j.pending {
 		lines = append(lines, lineOf(k))
+	}
+	if j.read != "" {
+		lines = append(lines, line{Kind: upto, Op: j.read})
 	}
 	text, _ := encode(lines) // they were encoded before
 	return text

@@ -14,7 +14,9 @@ import (
 const (
 	// lookAtLeast is how many of the newest known changes are always looked up. A database goes
 	// back to a state that it had, so that if these are there those before are, too. It is more
-	// than the number of requests of a process that are under way at once.
+	// than the number of requests of a process that are under way at once. At another server all are
+	// looked up that were made within lateCommits before the newest: those of other processes are not
+	// in the order in which they were committed.
 	lookAtLeast = 500
 	// lookAtOnce is how many are looked up in a request.
 	lookAtOnce = 1000
@@ -67,7 +69,7 @@ func (e *Engine) Compare(ctx context.Context) (driver.Admission, error) {
 	if e.comparisons.err == nil && e.comparisons.began.After(asked) {
 		return e.comparisons.outcome, nil
 	}
-	return e.compareNow(ctx, false)
+	return e.compareNow(ctx, driver.Report{})
 }
 
 // Leave is the last [Engine.Compare] of a witness that ends: nobody waits for it any more. It must
@@ -78,16 +80,29 @@ func (e *Engine) Leave(ctx context.Context) error {
 	}
 	defer e.comparisons.leave()
 	e.comparisons.left = true // nothing else makes it a witness that is waited for
-	_, err := e.compareNow(ctx, true)
+	_, err := e.compareNow(ctx, driver.Report{Away: true})
 	return err
 }
 
-func (e *Engine) compareNow(ctx context.Context, away bool) (a driver.Admission, err error) {
+// compareAnd is [Engine.Compare], with a report that also says what r does.
+func (e *Engine) compareAnd(ctx context.Context, r driver.Report) (driver.Admission, error) {
+	if err := e.comparisons.enter(ctx); err != nil {
+		return driver.Admission{}, err
+	}
+	defer e.comparisons.leave()
+	if e.comparisons.left {
+		return driver.Admission{}, driver.ErrClosed
+	}
+	return e.compareNow(ctx, r)
+}
+
+// compareNow compares, and reports what it finds beside what r says.
+func (e *Engine) compareNow(ctx context.Context, r driver.Report) (a driver.Admission, err error) {
 	e.comparisons.sequence.Add(1) // before the journal is read
 	defer e.comparisons.sequence.Add(1)
 	e.comparisons.began = time.Now()
 	for try := 0; ; try++ {
-		a, err = e.compareOnce(ctx, away)
+		a, err = e.compareOnce(ctx, r)
 		if try == RetryTries || !errors.Is(err, errOtherServer) || ctx.Err() != nil {
 			break
 		}
@@ -110,36 +125,61 @@ func (e *Engine) compareNow(ctx context.Context, away bool) (a driver.Admission,
 // errOtherServer says that the server changed during a comparison.
 var errOtherServer = fmt.Errorf("%w: its server has just changed", driver.ErrUnavailable)
 
-// newReport returns a report of this process that says nothing yet.
-func (e *Engine) newReport(away bool) driver.Report {
-	r := driver.Report{Owner: e.Owner, Away: away}
+// speakFor makes r a report of this process.
+func (e *Engine) speakFor(r *driver.Report) {
+	r.Owner = e.Owner
 	if e.witness {
 		r.Witness = e.Site
 	}
-	return r
 }
 
-func (e *Engine) compareOnce(ctx context.Context, away bool) (driver.Admission, error) {
-	r := e.newReport(away)
+func (e *Engine) compareOnce(ctx context.Context, r driver.Report) (driver.Admission, error) {
+	e.speakFor(&r)
 	err := e.look(ctx, &r)
-	if err != nil {
-		return driver.Admission{}, err
+	own := len(r.Missing)
+	var held []driver.Testimony
+	if err == nil {
+		held, err = e.Journal.Testimonies()
 	}
-	if r.Marks, err = e.Journal.Marks(); err != nil {
+	if err == nil {
+		err = e.lookForOthers(ctx, &r, held)
+	}
+	if err == nil {
+		r.Marks, err = e.Journal.Marks()
+	}
+	if err == nil {
+		r.Policy, err = e.Journal.Policy()
+	}
+	if err != nil {
 		return driver.Admission{}, err
 	}
 	a, err := e.Report(ctx, r)
 	if err != nil {
 		return driver.Admission{}, err
 	}
-	if len(r.Missing) > 0 && !a.Halted {
+	if own > 0 && !a.Halted {
 		// It comes after a recovery that went without it.
-		e.Logger.ErrorContext(ctx, "the database was recovered without changes that this process knows: see `refdbctl recover --status`", "changes", len(r.Missing))
+		e.Logger.ErrorContext(ctx, "the database was recovered without changes that this process knows: see `refdbctl recover --status`", "changes", own)
 	}
-	if marks := a.Marks(); a.Admitted && !slices.Equal(marks, r.Marks) {
-		err = e.Journal.SetMarks(marks)
+	if a.Admitted {
+		err = e.learn(a, r, held)
 	}
 	return a, err
+}
+
+// learn notes what an admitted server has, where that is not what r said, or what is held.
+func (e *Engine) learn(a driver.Admission, r driver.Report, held []driver.Testimony) error {
+	if marks := a.Marks(); !slices.Equal(marks, r.Marks) {
+		if err := e.Journal.SetMarks(marks); err != nil {
+			return err
+		}
+	}
+	if a.Policy != r.Policy {
+		if err := e.Journal.SetPolicy(a.Policy); err != nil {
+			return err
+		}
+	}
+	return e.learnTestimonies(a, held)
 }
 
 // Report sends r. It may admit the server.
@@ -173,6 +213,7 @@ func (e *Engine) look(ctx context.Context, r *driver.Report) error {
 		r.Missing = append(r.Missing, lost...)
 	}
 	limit := lookAtLeast
+	var until time.Time
 	for skip := 0; ; skip, limit = skip+limit, lookAtOnce {
 		newest, err := e.Journal.Newest(skip, limit)
 		if err != nil {
@@ -183,7 +224,11 @@ func (e *Engine) look(ctx context.Context, r *driver.Report) error {
 			return err
 		}
 		r.Missing = append(r.Missing, lost...)
-		if len(lost) == 0 && (skip > 0 || len(r.Missing) == 0) || len(newest) < limit {
+		if skip == 0 && len(newest) > 0 && r.Server != e.comparisons.outcome.Server {
+			until = newest[0].At.Add(-lateCommits)
+		}
+		enough := len(lost) == 0 && (skip > 0 || len(r.Missing) == 0)
+		if len(newest) < limit || enough && (until.IsZero() || !newest[limit-1].At.After(until)) {
 			return nil
 		}
 	}
@@ -268,18 +313,19 @@ func (e *Engine) has(ctx context.Context, known []driver.Known) bool {
 	if left || failed != nil || !last.Admitted {
 		return false
 	}
-	r := e.newReport(false)
-	r.Server = last.Server // another one that answers may have what this one lacks
+	r := driver.Report{Server: last.Server} // another one that answers may have what this one lacks
+	e.speakFor(&r)
 	lost, err := e.missing(ctx, &r, known)
 	return err == nil && len(lost) == 0
 }
 
-// UncomparedAge returns the age up to which some live witness may not have compared a change: the
-// longest time since a witness reported, plus lateCommits.
+// UncomparedAge returns the age up to which some witness may not have compared a change: the longest
+// time since one reported, plus lateCommits. One that has left has compared all that it knows.
 func (e *Engine) UncomparedAge(ctx context.Context, now time.Time) (age time.Duration, err error) {
 	a, err := e.Admission(ctx)
 	for _, w := range a.Witnesses {
-		if !w.Without && !w.Away {
+		// One that is away, and did not say so itself, compares nothing either.
+		if !w.Without && (!w.Away || w.Server == "") {
 			age = max(age, now.Sub(w.Seen)+lateCommits)
 		}
 	}

@@ -39,6 +39,7 @@ type Engine struct {
 	driver      *opening
 	witness     bool // the site is one: it has a journal of its own
 	comparisons comparisons
+	begun       begun
 	schemaErr   atomic.Pointer[error] // why the schema no longer fits; nil if it does
 
 	close, cancel context.CancelFunc

@@ -14,10 +14,12 @@ const recentKnown = 10_000
 
 // recent is the journal in memory.
 type recent struct {
-	mu      sync.Mutex
-	changes []driver.Known // oldest first
-	intents map[intentName]driver.Known
-	marks   []driver.WitnessMark
+	mu          sync.Mutex
+	changes     []driver.Known // oldest first
+	intents     map[intentName]driver.Known
+	marks       []driver.WitnessMark
+	policy      driver.PolicyMark
+	testimonies []driver.Testimony
 }
 
 type intentName struct{ project, ref, op string }
@@ -89,5 +91,31 @@ func (r *recent) SetMarks(marks []driver.WitnessMark) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.marks = marks
+	return nil
+}
+
+func (r *recent) Policy() (driver.PolicyMark, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.policy, nil
+}
+
+func (r *recent) SetPolicy(p driver.PolicyMark) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.policy = p
+	return nil
+}
+
+func (r *recent) Testimonies() ([]driver.Testimony, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.testimonies, nil
+}
+
+func (r *recent) SetTestimonies(all []driver.Testimony) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.testimonies = all
 	return nil
 }

@@ -2,9 +2,7 @@ package rules
 
 import (
 	"cmp"
-	"maps"
 	"slices"
-	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
@@ -145,55 +143,3 @@ const (
 	halted  = ""  // no server is admitted until a recovery ends
 	awaited = "-" // no server is admitted until all witnesses have reported
 )
-
-// DecideAdmission returns which server is admitted after a report to server a.Server, if admitted
-// was before.
-func DecideAdmission(admitted string, a driver.Admission) string {
-	switch {
-	case a.Lost > 0, admitted == halted:
-		return halted
-	case len(a.Waiting()) > 0:
-		return awaited
-	}
-	return a.Server
-}
-
-// ReportWitnesses returns the rows that a report changes, sorted by name, and the fate of the
-// changes that its witness misses. All are the rows before the report.
-func ReportWitnesses(all []driver.Witness, r driver.Report, now time.Time) (changed []driver.Witness, fate driver.Fate) {
-	rows := make(map[string]driver.Witness)
-	for _, w := range all {
-		rows[w.Name] = w
-	}
-	put := make(map[string]driver.Witness)
-	for _, mark := range r.Marks {
-		// An older row went back: the witness is live again, and awaited.
-		if w, registered := rows[mark.Name]; !registered || w.Since.Before(mark.Since) {
-			put[mark.Name] = driver.Witness{Name: mark.Name, Seen: w.Seen, Since: Later(mark.Since, now)}
-		}
-	}
-	maps.Copy(rows, put)
-	was, registered := rows[r.Witness]
-	if was.Without {
-		fate = driver.Late
-	}
-	if r.Witness != "" && !r.Open {
-		w := driver.Witness{Name: r.Witness, Server: r.Server, Seen: now, Away: r.Away, Since: was.Since}
-		if !registered || was.Away != w.Away || was.Without {
-			w.Since = Later(was.Since, now)
-		}
-		put[r.Witness] = w
-	}
-	for _, name := range slices.Sorted(maps.Keys(put)) {
-		changed = append(changed, put[name])
-	}
-	return changed, fate
-}
-
-// Later returns now or, if that is not later than t, the next microsecond.
-func Later(t, now time.Time) time.Time {
-	if now.After(t) {
-		return now
-	}
-	return t.Add(time.Microsecond)
-}

@@ -3,7 +3,7 @@
 //
 // A log outlives its process: a segment appears as a whole, an append is one write, and the part of
 // a line that a killed process has left at the end is cut off when the log is opened. It need not
-// outlive a crash of the machine: appends are not synced. The caller defines the lines, and what a
+// outlive a crash of the machine: appends are not synced, but by Sync. The caller defines the lines, and what a
 // damaged one means.
 package segments
 
@@ -15,7 +15,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
+
+	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 )
 
 var (
@@ -105,6 +108,11 @@ func Create(layout Layout, limit int64, lines []byte) (*Log, error) {
 
 // Close closes the log's file.
 func (l *Log) Close() error { return l.out.Close() }
+
+// Sync makes the log outlive a crash of the machine, up to here.
+func (l *Log) Sync() error {
+	return errors.Join(l.out.Sync(), durable.SyncDir(filepath.Dir(l.last().Path)))
+}
 
 // Segments returns the segments, oldest first. There is at least one.
 func (l *Log) Segments() []Segment { return slices.Clone(l.segments) }

@@ -48,12 +48,12 @@ pg_catalog.pg_advisory_xact_lock(own OPERATOR(pg_catalog.+) 1), pg_catalog.pg_ad
        pg_catalog.pg_try_advisory_xact_lock(own OPERATOR(pg_catalog.+) 3), pg_catalog.pg_try_advisory_xact_lock_shared(own OPERATOR(pg_catalog.+) 4)
   FROM (SELECT CAST(pg_catalog.pg_backend_pid() AS pg_catalog.int8) OPERATOR(pg_catalog.<<) 32 AS own) AS keys;
 SELECT pg_catalog.set_config('search_path', 'pg_catalog', true);
-SELECT count(*) = 4 FROM pg_locks
+SELECT count(*) = 4, pg_is_in_recovery() FROM pg_locks
  WHERE locktype = 'advisory' AND granted AND pid = pg_backend_pid() AND classid = pid::oid AND objsubid = 1
    AND (objid, mode) IN ((1, 'ExclusiveLock'), (2, 'ShareLock'), (3, 'ExclusiveLock'), (4, 'ShareLock'))`
 
 // Probe is the first round trip of a new connection. It refuses a session or a server that can't
-// keep requests apart.
+// keep requests apart and, once the database is open, a standby.
 func (s *Settings) Probe(ctx context.Context, conn *pgx.Conn) error {
 	results, err := conn.PgConn().Exec(ctx, s.guarded(probeSQL)).ReadAll()
 	if Code(err) == divisionByZero {
@@ -63,8 +63,11 @@ func (s *Settings) Probe(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	found := results[len(results)-1].Rows
-	if len(found) != 1 || len(found[0]) != 1 || string(found[0][0]) != "t" {
+	if len(found) != 1 || len(found[0]) != 2 || string(found[0][0]) != "t" {
 		return ErrNoLocks
+	}
+	if string(found[0][1]) == "t" && s.searchPath != "" { // else the caller says more
+		return ErrStandby // what it has may be old
 	}
 	return nil
 }

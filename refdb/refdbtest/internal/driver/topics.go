@@ -66,7 +66,7 @@ func Topics() []suite.Topic {
 		{Name: "Past", Rows: pastRows()},
 		{Name: "Prune", Rows: pruneRows()},
 		{Name: "Packs", Rows: slices.Concat(packRows(), packListRows(), packUseRows(), packCarriedRows(), packDropRows())},
-		{Name: "Admission", Rows: slices.Concat(admissionRows(), reportRows(), recoverRows())},
+		{Name: "Admission", Rows: slices.Concat(admissionRows(), reportRows(), testimonyRows(), recoverRows())},
 		{Name: "Connection", Rows: connectionRows()},
 		{Name: "Queues", Rows: slices.Concat(queueRows(), severalRefsRows(), keptRows())},
 		{Name: "Notifier", Rows: notifierRows()},

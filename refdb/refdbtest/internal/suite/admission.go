@@ -204,6 +204,9 @@ type TestJournal struct {
 	intents []driver.Known
 	marks   []driver.WitnessMark
 	noted   func() // called by Note
+
+	policy      driver.PolicyMark
+	testimonies []driver.Testimony
 }
 
 func (j *TestJournal) Note(known []driver.Known) error {
@@ -264,5 +267,31 @@ func (j *TestJournal) SetMarks(marks []driver.WitnessMark) error {
 	j.Mu.Lock()
 	defer j.Mu.Unlock()
 	j.marks = marks
+	return nil
+}
+
+func (j *TestJournal) Policy() (driver.PolicyMark, error) {
+	j.Mu.Lock()
+	defer j.Mu.Unlock()
+	return j.policy, nil
+}
+
+func (j *TestJournal) SetPolicy(p driver.PolicyMark) error {
+	j.Mu.Lock()
+	defer j.Mu.Unlock()
+	j.policy = p
+	return nil
+}
+
+func (j *TestJournal) Testimonies() ([]driver.Testimony, error) {
+	j.Mu.Lock()
+	defer j.Mu.Unlock()
+	return slices.Clone(j.testimonies), nil
+}
+
+func (j *TestJournal) SetTestimonies(all []driver.Testimony) error {
+	j.Mu.Lock()
+	defer j.Mu.Unlock()
+	j.testimonies = slices.Clone(all)
 	return nil
 }

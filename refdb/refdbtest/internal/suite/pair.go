@@ -242,6 +242,10 @@ func (p *pair) LostChanges(ctx context.Context, q driver.LostQuery) (driver.Lost
 	return p.next().LostChanges(ctx, q)
 }
 
+func (p *pair) SetPolicy(ctx context.Context, policy driver.Policy) (driver.Admission, error) {
+	return p.next().SetPolicy(ctx, policy)
+}
+
 func (p *pair) Recover(ctx context.Context, r driver.RecoverRequest) (driver.Recovered, error) {
 	return p.next().Recover(ctx, r)
 }

@@ -1,0 +1,212 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+)
+
+// A testimony is given in two reports: the first one bars the silent site, and the second one makes
+// it away. What the site may know is noted in between, when it can't come to know more. All that
+// the database decides is in rules.Report.
+
+// A testimony is begun once. Whoever sees its word may note what its site may know, and give it.
+
+// askAgain is how often a testimony's maker asks whether transactions have ended.
+const askAgain = 100 * time.Millisecond
+
+// Testify makes this witness hold a testimony about a site, so that no server waits for that site
+// any more: it begins one, or joins that of another witness. noted returns once the journal has all
+// changes up to a position. Testify returns false if the site is not live here, or has come back.
+//
+// Nothing depends on what became of the site. After an error Testify may be called again, by anybody.
+func (e *Engine) Testify(ctx context.Context, site string, noted func(context.Context, driver.Position) error) (testified bool, err error) {
+	a, err := e.Admission(ctx)
+	if err == nil && a.Witness(site).Word.IsZero() {
+		a, err = e.compareAnd(ctx, driver.Report{Closes: []string{site}})
+	}
+	if err == nil {
+		err = a.Err()
+	}
+	if err != nil {
+		return false, err
+	}
+	w := a.Witness(site)
+	if !w.Closing() && !w.Testified() {
+		return false, nil
+	}
+	t := driver.Testimony{Site: site, Word: w.Word, Given: w.Testified()}
+	if t.Intents, err = e.intentsOf(ctx, t); err != nil {
+		return false, err
+	}
+	// After the intents: what has ended since then is among the changes.
+	if err := e.noteHistory(ctx, t, a.Server, noted); err != nil {
+		return false, err
+	}
+	if held, err := e.hold(ctx, t); err != nil || !held || t.Given {
+		return held, err
+	}
+	if a, err = e.compareAnd(ctx, driver.Report{Testimonies: []driver.Testimony{t}}); err != nil {
+		return false, err
+	}
+	w = a.Witness(site)
+	return w.Testified() && w.Word.Equal(t.Word), nil
+}
+
+// intentsOf lists the pending intents of t's site. One that was resolved is in the history, or was
+// dropped by whoever resolved it.
+func (e *Engine) intentsOf(ctx context.Context, t driver.Testimony) (known []driver.Known, err error) {
+	filter := driver.IntentFilter{Owner: t.Site}
+	for i, err := range Pages(ctx, e, "intents", func(d driver.Driver, after driver.IntentCursor) ([]driver.Intent, driver.IntentCursor, error) {
+		page, err := d.Intents(ctx, driver.IntentQuery{IntentFilter: filter, After: after, Limit: PageSize})
+		return page.Intents, page.Next, err
+	}) {
+		if err != nil {
+			return nil, err
+		}
+		known = append(known, driver.Known{
+			Project: i.Project, Ref: i.Ref, Old: i.Old, New: i.New, Op: i.Op, Owner: i.Owner, By: i.By, Token: i.Token, Agent: i.Agent, At: i.Time,
+			Word: t.Word,
+		})
+	}
+	return known, nil
+}
+
+// noteHistory waits until the journal has all changes that were committed when t's site was barred.
+func (e *Engine) noteHistory(ctx context.Context, t driver.Testimony, server string, noted func(context.Context, driver.Position) error) error {
+	for {
+		s, err := Retry(ctx, e, func(d driver.Driver) (driver.HistoryState, error) { return d.HistoryState(ctx) })
+		if err != nil {
+			return fmt.Errorf("reading the history: %w", err)
+		}
+		if !s.Admitted {
+			return driver.ErrNotAdmitted // it may have less than the server that has barred the site
+		}
+		if s.Ended >= e.begun.by(t, server, s.Begun) {
+			return noted(ctx, s.Upto)
+		}
+		select {
+		case <-time.After(askAgain):
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for transactions of other programs: %w: `refdbctl doctor` names them", ctx.Err())
+		}
+	}
+}
+
+// begun is what had begun when testimonies were first seen, by site. It is remembered: there may
+// always be a transaction that takes longer than a call of Testify.
+type begun struct {
+	mu    sync.Mutex
+	sites map[string]begunBy
+}
+
+type begunBy struct {
+	word     time.Time
+	server   string
+	position driver.Position
+}
+
+// by returns the largest position that a change may have whose transaction had begun when t was first
+// seen at the server. now is that of this moment.
+func (b *begun) by(t driver.Testimony, server string, now driver.Position) driver.Position {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if was := b.sites[t.Site]; was.word.Equal(t.Word) && was.server == server {
+		return was.position
+	}
+	if b.sites == nil {
+		b.sites = make(map[string]begunBy)
+	}
+	b.sites[t.Site] = begunBy{t.Word, server, now}
+	return now
+}
+
+// hold keeps t if the database's row still has its word.
+func (e *Engine) hold(ctx context.Context, t driver.Testimony) (held bool, err error) {
+	if err := e.comparisons.enter(ctx); err != nil {
+		return false, err
+	}
+	defer e.comparisons.leave()
+	a, err := e.Admission(ctx)
+	if err == nil && (!a.May(e.Site) || a.Server != e.comparisons.outcome.Server) {
+		// Marks of a server that this process has not compared would replace later ones.
+		err = cmp.Or(a.Err(), error(driver.ErrNotAdmitted))
+	}
+	if err != nil || !a.Witness(t.Site).Word.Equal(t.Word) {
+		return false, err
+	}
+	all, err := e.Journal.Testimonies()
+	if err != nil {
+		return false, err
+	}
+	all = slices.DeleteFunc(slices.Clone(all), func(other driver.Testimony) bool { return other.Site == t.Site })
+	// Marks first: no testimony counts that they contradict.
+	if err := e.Journal.SetMarks(a.Marks()); err != nil {
+		return false, err
+	}
+	return true, e.Journal.SetTestimonies(append(all, t))
+}
+
+// lookForOthers fills in what a report says for other sites: the testimonies that were given, and the
+// intents that the database lacks of those that they carry. Whether their moves were made nobody
+// knows.
+func (e *Engine) lookForOthers(ctx context.Context, r *driver.Report, held []driver.Testimony) error {
+	for _, t := range held {
+		if !t.Given {
+			continue
+		}
+		r.Testimonies = append(r.Testimonies, t)
+		lost, err := e.missing(ctx, r, t.Intents)
+		if err != nil {
+			return err
+		}
+		r.Missing = append(r.Missing, lost...)
+	}
+	return nil
+}
+
+// learnTestimonies keeps of the testimonies those whose word an admitted server has, and learns
+// which were given.
+func (e *Engine) learnTestimonies(a driver.Admission, held []driver.Testimony) error {
+	var kept []driver.Testimony
+	changed := false
+	for _, t := range held {
+		w := a.Witness(t.Site)
+		if !w.Word.Equal(t.Word) || !w.Closing() && !w.Testified() {
+			changed = true
+			continue
+		}
+		changed = changed || !t.Given && w.Testified()
+		t.Given = t.Given || w.Testified()
+		kept = append(kept, t)
+	}
+	if !changed {
+		return nil
+	}
+	return e.Journal.SetTestimonies(kept)
+}
+
+// Excuse goes without sites that are awaited, as the policy [driver.Synchronous] permits.
+func (e *Engine) Excuse(ctx context.Context, sites []string) (driver.Admission, error) {
+	return e.compareAnd(ctx, driver.Report{Excused: sites})
+}
+
+// SetPolicy sets the policy, and notes it.
+func (e *Engine) SetPolicy(ctx context.Context, p driver.Policy) (driver.Admission, error) {
+	if err := e.SchemaError(); err != nil {
+		return driver.Admission{}, err
+	}
+	a, err := RetryPlain(ctx, e, func(d driver.Driver) (driver.Admission, error) {
+		a, err := d.SetPolicy(ctx, p)
+		return a, Repeatable(err)
+	})
+	if err != nil {
+		return a, fmt.Errorf("setting the policy: %w", err)
+	}
+	return a, e.Journal.SetPolicy(a.Policy)
+}
