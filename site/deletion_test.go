@@ -32,7 +32,8 @@ func (j *jgit) deleted(project, id string) any {
 func (g *guard) delete(project string) (id string) {
 	g.tb.Helper()
 	id = sitetest.Run(g.tb, "", "git", "--git-dir="+g.path(project), "config", "refdb.projectid")
-	if err := os.RemoveAll(g.path(project)); err != nil {
+	// The daemon may be writing into it.
+	if err := os.Rename(g.path(project), filepath.Join(g.tb.TempDir(), "deleted")); err != nil {
 		g.tb.Fatal(err)
 	}
 	return id
