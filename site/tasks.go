@@ -88,6 +88,7 @@ func (d *Daemon) table(l *launch) []task {
 		all = append(all,
 			task{"witness", onceCompared, untilEnd, quietly(d.witness.KeepComparing)},
 			task{"journal", onceCompared, untilEnd, quietly(d.witness.KeepJournal)},
+			task{"testimonies", onceCompared, untilEnd, quietly(d.witness.KeepTestifying)},
 		)
 	}
 	if l.boot != nil {

@@ -222,6 +222,7 @@ func (d *doctor) admitted(ctx context.Context, db *refdb.DB) {
 	case a.Admitted:
 		d.add(name, checkOK, "this one")
 		d.unreachable(ctx, db, a)
+		d.policy(a)
 	default:
 		d.add(name, checkFail, "nothing can be written: %s", a.Err())
 	}
@@ -238,8 +239,19 @@ func (d *doctor) unreachable(ctx context.Context, db *refdb.DB, a driver.Admissi
 		d.add(name, checkOK, "none")
 	}
 	for _, s := range sites {
-		d.add(name, checkNote, "%s", presence.UnreachableAdvice(s.Name, s.Seen()))
+		d.add(name, checkNote, "%s", presence.UnreachableAdvice(s))
 	}
+}
+
+// policy reports for whom a new server waits, and what nobody can check.
+func (d *doctor) policy(a driver.Admission) {
+	const name = "recovery policy"
+	if a.Policy.Policy != driver.Synchronous {
+		d.add(name, checkOK, "wait")
+		return
+	}
+	d.add(name, checkNote, "synchronous since %s: a new server waits for no site that is silent: make sure that each fail-over, and each restored copy, has every "+
+		"acknowledged commit; this command can't check that", a.Policy.Since.UTC().Format(time.RFC3339))
 }
 
 func (d *doctor) locks(ctx context.Context, db *refdb.DB) {

@@ -204,7 +204,7 @@ func TestTheCommandsOfTheGerritDocumentationAreUnderstood(t *testing.T) {
 		if err == nil {
 			err = cmd.ParseFlags(rest)
 		}
-		if err != nil || cmd.HasSubCommands() {
+		if err != nil || cli.IsGroup(cmd) {
 			t.Errorf("refdbctl %s: %v", f[1], err)
 		}
 	}

@@ -51,8 +51,10 @@ var admissionColumns = []output.Column[admission]{
 	{Name: "admitted", Value: func(s admission) any { return s.Admitted }},
 	{Name: "undecided", Value: func(s admission) any { return s.Lost }},
 	siteNames("waiting", func(s admission) []string { return s.Waiting() }),
-	siteNames("without", leftOut),
+	siteNames("without", func(s admission) []string { return witnesses(s, func(w driver.Witness) bool { return w.Without }) }),
 	siteNames("unreachable", func(s admission) []string { return s.unreachable }),
+	siteNames("testified", func(s admission) []string { return witnesses(s, driver.Witness.Testified) }),
+	{Name: "policy", Value: func(s admission) any { return s.Policy.Policy }},
 }
 
 func siteNames(column string, of func(admission) []string) output.Column[admission] {
@@ -63,10 +65,10 @@ func siteNames(column string, of func(admission) []string) output.Column[admissi
 	}
 }
 
-// leftOut returns the sites that a recovery did not wait for.
-func leftOut(a admission) (names []string) {
+// witnesses returns the names of some sites.
+func witnesses(a admission, which func(driver.Witness) bool) (names []string) {
 	for _, w := range a.Witnesses {
-		if w.Without {
+		if which(w) {
 			names = append(names, w.Name)
 		}
 	}
@@ -100,7 +102,8 @@ were ever lost.
 Fields: ` + output.Names(admissionColumns) + `
 (server: its identity; undecided: number of lost changes that are not decided; waiting: sites that have not compared
 the server; without: sites that were left out; unreachable: sites that are waited for now or would be after a restart,
-and whose daemons don't run or can't reach the database)
+and whose daemons don't run or can't reach the database; testified: silent sites that another one has testified about:
+nobody waits for them; policy: see refdbctl recover policy)
 and for each lost change: ` + output.Names(lostColumns) + `
 (made: about when it was made; site: the site that knows it; fate: again, opposed, dropped for an announced push that
 was not made, or late). JSON has the lost changes in a list, "lost"; CSV has only them.`,
@@ -128,6 +131,7 @@ was not made, or late). JSON has the lost changes in a list, "lost"; CSV has onl
 	cmd.Flags().BoolVar(&r.status, "status", false, "only show the state")
 	cmd.Flags().StringArrayVar(&r.without, "without", nil, "don't wait for this `site`; may be repeated")
 	cmd.MarkFlagsMutuallyExclusive("status", "yes")
+	cmd.AddCommand(a.recoverPolicyCommand())
 	return cmd
 }
 
@@ -221,5 +225,6 @@ func (a *app) printLost(ctx context.Context, db *refdb.DB, server driver.Admissi
 func (a *app) unreachable(ctx context.Context, db *refdb.DB, server driver.Admission) ([]presence.Site, error) {
 	limited, cancel := a.Limited(ctx)
 	defer cancel()
-	return presence.Unreachable(limited, db, server)
+	sites, err := presence.Witnesses(limited, db, server)
+	return presence.Unreachable(sites), err
 }

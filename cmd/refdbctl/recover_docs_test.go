@@ -34,7 +34,7 @@ func TestTheCommandsAboutADatabaseThatWentBackAreUnderstood(t *testing.T) {
 		switch {
 		case err != nil:
 			t.Errorf("refdbctl %s: %v", f[1], err)
-		case cmd.HasSubCommands():
+		case cli.IsGroup(cmd):
 			t.Errorf("refdbctl %s: that is a group of commands", f[1])
 		case cmd.Name() == "recover":
 			recovers++

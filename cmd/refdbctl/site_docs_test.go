@@ -30,7 +30,7 @@ func TestTheCommandsOfTheSiteDocumentationAreUnderstood(t *testing.T) {
 		}
 		if err != nil {
 			t.Errorf("refdbctl %s: %v", f[1], err)
-		} else if cmd.HasSubCommands() {
+		} else if cli.IsGroup(cmd) {
 			t.Errorf("refdbctl %s: that is a group of commands", f[1])
 		}
 	}

@@ -52,6 +52,7 @@ var siteColumns = []output.Column[listedSite]{
 	{Name: "version", Value: func(s listedSite) any { return output.OrNil(s.About != nil, s.about().Version) },
 		Text: func(s listedSite) string { return output.OrDash(s.About != nil, output.Escape(s.about().Version)) }},
 	{Name: "waited_for", Value: func(s listedSite) any { return s.Awaited() }},
+	{Name: "testified", Value: func(s listedSite) any { return s.Testified() }, Hidden: true},
 }
 
 func (s listedSite) owner() string {
@@ -109,7 +110,7 @@ number of changes that it has not read, at most ` + fmt.Sprint(presence.MostChan
 them; lag_seconds: since when; followed: number of repositories that it keeps up to date; behind: number of those that
 it can't; behind_projects: the first ` + fmt.Sprint(presence.NamedBehind) + ` of these; store: site.store in its configuration; version: version of its
 daemon; waited_for: whether, if the database's server is replaced, nothing is written before this site has compared
-it)
+it; testified: whether it is silent, and another site has testified about it: nobody waits for it)
 
 A daemon records how far it has read after some seconds, or every minute if there is little to read, and its own state
 within a minute. refdbctl site status, run at the site, shows why repositories are behind.`,

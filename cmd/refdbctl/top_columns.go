@@ -109,7 +109,7 @@ func topSiteColumns(p output.Palette) []output.Column[overview.Site] {
 				return unknown
 			case *s.Alive:
 				return p.Green("alive")
-			case s.Awaited:
+			case s.Awaited || s.Testified:
 				return p.Red("unreachable")
 			}
 			return "ended"

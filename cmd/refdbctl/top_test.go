@@ -43,7 +43,7 @@ func night(t *testing.T, w *world) {
 	for _, name := range []string{"eu-1", "us-1"} {
 		_, err := db.Put(ctx, presence.Project, "refs/sites/"+name, "generation")
 		must(err)
-		must(presence.Tell(ctx, db, name, presence.About{Version: "v1.8.0", Schema: 11, Store: "all", Followed: 42}))
+		must(presence.Tell(ctx, db, name, presence.About{Version: "v1.8.0", Schema: 12, Store: "all", Followed: 42}))
 		looked, err := d.Look(ctx, name, nil)
 		must(err)
 		_, err = d.Report(ctx, driver.Report{Witness: name, Owner: name + "/1", Server: looked.Server})
@@ -83,7 +83,7 @@ func (w *world) topOf(t *testing.T, ctx context.Context, args ...string) result 
 	if err := root.ParseFlags(args); err != nil {
 		t.Fatal(err)
 	}
-	top := &top{app: a, projects: root.Flags().Args(), schema: 11}
+	top := &top{app: a, projects: root.Flags().Args(), schema: 12}
 	defer top.close()
 	code := a.Report(top.once(ctx))
 	return result{code, out.String(), messages.String()}
@@ -108,7 +108,7 @@ func TestTopAtNight(t *testing.T) {
 			t.Errorf("docs/OPERATIONS.md does not have\n%s", shown)
 		}
 		v := decode[overview.Overview](t, w.topOf(t, t.Context(), "-o", "json").out)
-		if len(v.Sites) != 2 || len(v.Problems) != 2 || v.Locks.Waiters != 2 || v.Intents.Stuck != 1 || v.Database.Schema != 11 || !v.Database.Writable || len(v.Unread) != 0 {
+		if len(v.Sites) != 2 || len(v.Problems) != 2 || v.Locks.Waiters != 2 || v.Intents.Stuck != 1 || v.Database.Schema != 12 || !v.Database.Writable || len(v.Unread) != 0 {
 			t.Errorf("JSON has %+v", v)
 		}
 		csv := w.topOf(t, t.Context(), "-o", "csv").out

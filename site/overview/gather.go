@@ -350,7 +350,7 @@ func rate(projects []counted) *Changes {
 
 // siteOf returns what is known of a site, apart from whether it is alive.
 func siteOf(s presence.Site, lag *presence.Lag, now time.Time) Site {
-	v := Site{Name: s.Name, Awaited: s.Awaited(), Seen: s.Seen()}
+	v := Site{Name: s.Name, Awaited: s.Awaited(), Testified: s.Testified(), Seen: s.Seen()}
 	if lag != nil {
 		v.Lag = &Lag{Changes: max(0, lag.Changes), More: lag.More, Unreadable: lag.Unreadable, Seconds: lag.Age.Seconds()}
 	}

@@ -95,8 +95,8 @@ func (v Overview) problems(a driver.Admission, sites []presence.Site, stuck []st
 	}
 	for _, s := range sites {
 		waited := v.Database != nil && slices.Contains(v.Database.Waiting, s.Name) && !a.Admitted
-		if locksRead && s.Awaited() && !s.Alive() && !waited {
-			add(Unreachable, s.Name, startDaemon, "%s", presence.UnreachableAdvice(s.Name, s.Seen()))
+		if locksRead && (s.Awaited() || s.Testified()) && !s.Alive() && !waited {
+			add(Unreachable, s.Name, startDaemon, "%s", presence.UnreachableAdvice(s))
 		}
 	}
 	for _, s := range stuck {

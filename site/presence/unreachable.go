@@ -3,6 +3,7 @@ package presence
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,10 +12,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// Unreachable returns the awaited sites that hold no fresh lock on their name, in the order of their
-// names: their daemons don't run, or don't reach the database. While they don't, the database's next
-// server is not admitted. It makes one request.
-func Unreachable(ctx context.Context, db *refdb.DB, a driver.Admission) (unreachable []Site, err error) {
+// Witnesses returns the sites that the admission has, with the locks on their names, in the order of
+// their names. It makes one request.
+func Witnesses(ctx context.Context, db *refdb.DB, a driver.Admission) (all []Site, err error) {
 	locks, err := NameLocks(ctx, db)
 	if err != nil {
 		return nil, err
@@ -24,22 +24,37 @@ func Unreachable(ctx context.Context, db *refdb.DB, a driver.Admission) (unreach
 		if l, ok := locks[w.Name]; ok {
 			s.Lock = &l
 		}
-		if s.Awaited() && !s.Alive() {
-			unreachable = append(unreachable, s)
-		}
+		all = append(all, s)
 	}
-	return unreachable, nil
+	return all, nil
+}
+
+// Unreachable returns those of the sites that are awaited and hold no fresh lock on their name: their
+// daemons don't run, or don't reach the database. While they don't, and no other site has testified
+// about them, the database's next server is not admitted.
+func Unreachable(sites []Site) []Site {
+	return slices.DeleteFunc(slices.Clone(sites), func(s Site) bool { return !s.Awaited() || s.Alive() })
 }
 
 // Awaited reports whether a new server of the database is admitted only once the site has compared
 // it.
 func (s Site) Awaited() bool { return s.Witness != nil && !s.Witness.Away && !s.Witness.Without }
 
-// UnreachableAdvice says what an unreachable site leads to, and what an operator does.
-func UnreachableAdvice(site string, seen time.Time) string {
-	return fmt.Sprintf("%s: its daemon does not run, or can't reach the database (last seen %s): after a restart of the database's server all sites would "+
-		"refuse pushes until it is back: start the daemon or repair the network; if the site is gone for good: `%s`",
-		site, seen.UTC().Format(time.RFC3339), RetireCommand(site))
+// Testified reports whether another site has testified about the site, so that nobody waits for it.
+func (s Site) Testified() bool { return s.Witness != nil && s.Witness.Testified() }
+
+// UnreachableAdvice says what it leads to that a site is unreachable, or silent and testified about,
+// and what an operator does.
+func UnreachableAdvice(s Site) string { return SilentAdvice(s.Name, s.Seen(), s.Testified()) }
+
+// SilentAdvice is [UnreachableAdvice] for what a site's daemon says of another site.
+func SilentAdvice(site string, seen time.Time, testified bool) string {
+	then := "no other site has testified about it: after a restart of the database's server all sites would refuse pushes until it is back"
+	if testified {
+		then = "another site has testified about it, so that no other site waits for it"
+	}
+	return fmt.Sprintf("%s: its daemon does not run, or can't reach the database (last seen %s); %s: start the daemon or repair the network; if the site is gone for good: `%s`",
+		site, seen.UTC().Format(time.RFC3339), then, RetireCommand(site))
 }
 
 // RetireCommand returns the command line that retires a site.

@@ -45,7 +45,8 @@ func TestASiteIsUnreachableIfItIsAwaitedAndHasNoFreshLock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		unreachable, err := presence.Unreachable(t.Context(), db, a)
+		sites, err := presence.Witnesses(t.Context(), db, a)
+		unreachable := presence.Unreachable(sites)
 		if err != nil || len(unreachable) != 1 || unreachable[0].Name != "dead" || unreachable[0].Seen().After(began) || unreachable[0].Seen().Before(began.Add(-time.Minute)) {
 			t.Errorf("%+v, %v", unreachable, err)
 		}
@@ -59,7 +60,7 @@ func TestTheCommandThatRetiresASite(t *testing.T) {
 		"$(reboot)": "refdbctl sites retire '$(reboot)' --reason TEXT",
 		"-f":        "refdbctl sites retire --reason TEXT -- -f",
 	} {
-		if got := presence.RetireCommand(site); got != want || !strings.Contains(presence.UnreachableAdvice(site, time.Time{}), "`"+want+"`") {
+		if got := presence.RetireCommand(site); got != want || !strings.Contains(presence.UnreachableAdvice(presence.Site{Name: site}), "`"+want+"`") {
 			t.Errorf("%s: %s", site, got)
 		}
 	}

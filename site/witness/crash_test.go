@@ -95,7 +95,7 @@ func TestTheJournalHasWhatCameAfterACrashThatLostNothing(t *testing.T) {
 		}
 		return slices.Contains(noted, "f")
 	})
-	if want := []string{"f", "e", "d", "c", "b", "a"}; !slices.Equal(noted, want) {
+	if want := []string{"f", "e", "d", "c", "b", "a", "zero"}; !slices.Equal(noted, want) {
 		t.Errorf("the journal has %q, want %q", noted, want)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -23,7 +22,7 @@ import (
 const (
 	// compareEvery is how often the daemon compares although the server is the same: that finds a
 	// dump that was restored into it.
-	compareEvery = time.Minute
+	compareEvery = presence.ReportsEvery
 	// compareAgain takes the place of compareEvery while the database may not be written, and until an
 	// outage is over.
 	compareAgain = time.Second
@@ -39,11 +38,12 @@ type Witness struct {
 	State   *serving.State
 	Logger  *slog.Logger
 
+	read        progress                        // of KeepJournal
 	unreachable atomic.Pointer[[]presence.Site] // nil while it is not known
 }
 
-// Unreachable returns the other sites that were awaited and unreachable at the last comparison. It
-// returns false if the last comparison failed, or before the first.
+// Unreachable returns the other sites that were awaited and unreachable when this one last looked.
+// It returns false if that failed, or before the first look.
 func (w *Witness) Unreachable() (sites []presence.Site, known bool) {
 	if found := w.unreachable.Load(); found != nil {
 		return *found, true
@@ -66,19 +66,6 @@ func (w *Witness) compare(ctx context.Context) (driver.Admission, error) {
 		w.State.EndOutage() // no push may come for long
 	}
 	return a, err
-}
-
-// findUnreachable finds out which of the sites that are awaited are unreachable.
-func (w *Witness) findUnreachable(ctx context.Context, a driver.Admission) error {
-	ctx, cancel := context.WithTimeout(ctx, compareEvery)
-	defer cancel()
-	sites, err := presence.Unreachable(ctx, w.DB, a)
-	if err != nil {
-		return err
-	}
-	sites = slices.DeleteFunc(sites, func(s presence.Site) bool { return s.Name == w.State.Config().Site })
-	w.unreachable.Store(&sites)
-	return nil
 }
 
 // CompareAtStart compares before any other request. While the server is not admitted the daemon gets no presence.
@@ -152,10 +139,7 @@ func (w *Witness) KeepComparing(ctx context.Context) {
 		if time.Since(compared) < wait && !ends {
 			continue
 		}
-		a, err := w.compare(ctx)
-		if err != nil || w.findUnreachable(ctx, a) != nil {
-			w.unreachable.Store(nil)
-		}
+		_, err := w.compare(ctx)
 		was := halted
 		halted = errors.Is(err, refdb.ErrLostChanges)
 		compared, wait = time.Now(), compareEvery
@@ -165,49 +149,6 @@ func (w *Witness) KeepComparing(ctx context.Context) {
 			w.State.Reconcile.Request()
 		}
 	}
-}
-
-// KeepJournal notes all changes of the database.
-func (w *Witness) KeepJournal(ctx context.Context) {
-	var noted refdb.Cursor
-	for again := false; ctx.Err() == nil; {
-		var err error
-		if !again {
-			noted, err = w.DB.HistoryEnd(ctx)
-		}
-		if err == nil {
-			noted, err = w.noteChanges(ctx, noted)
-			// What came meanwhile is noted, too, unless the history is another one now.
-			again = !errors.Is(err, refdb.ErrRewound) && !errors.Is(err, refdb.ErrPruned)
-		}
-		if ctx.Err() == nil && !errors.Is(err, refdb.ErrUnavailable) {
-			w.Logger.WarnContext(ctx, "the database's further changes could not be read", "class", refdb.ClassOf(err).String())
-		}
-		select {
-		case <-time.After(compareAgain):
-		case <-ctx.Done():
-		}
-	}
-}
-
-// noteChanges returns up to where it has noted the changes.
-func (w *Witness) noteChanges(ctx context.Context, after refdb.Cursor) (noted refdb.Cursor, err error) {
-	for page, err := range w.DB.Changes(ctx, refdb.ChangeQuery{After: after}) {
-		if err != nil {
-			return after, err
-		}
-		var known []driver.Known
-		for _, c := range page.Changes {
-			if c.Op != "" {
-				known = append(known, driver.Known{Project: c.Project, Ref: c.Ref, Old: c.Old, New: c.New, Op: c.Op, Owner: c.Owner, By: c.By, At: c.Time})
-			}
-		}
-		if err := w.Journal.Note(known); err != nil {
-			return after, err
-		}
-		after = page.Cursor
-	}
-	return after, nil
 }
 
 // SettleLost finds out whether the moves were made whose intents the database lost. It reports open

@@ -94,6 +94,8 @@ func Group(use, short string, commands ...*cobra.Command) *cobra.Command {
 		Short: short,
 		Args:  NoSuchCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		Annotations: map[string]string{groupAnnotation: ""},
 	}
 	for _, c := range commands {
 		cmd.Example += c.Example + "\n"
@@ -101,6 +103,14 @@ func Group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	cmd.Example = strings.TrimSuffix(cmd.Example, "\n")
 	cmd.AddCommand(commands...)
 	return cmd
+}
+
+const groupAnnotation = "group"
+
+// IsGroup reports whether cmd only has subcommands.
+func IsGroup(cmd *cobra.Command) bool {
+	_, is := cmd.Annotations[groupAnnotation]
+	return is
 }
 
 // NoSuchCommand checks the arguments of a command that only has subcommands: any argument is a

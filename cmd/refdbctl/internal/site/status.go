@@ -85,7 +85,7 @@ func printStatus(w io.Writer, s client.Status) error {
 		{"repositories", fmt.Sprint(s.Repositories)},
 	}
 	for _, u := range s.Unreachable {
-		lines = append(lines, [2]string{"unreachable", presence.UnreachableAdvice(u.Site, u.Seen)})
+		lines = append(lines, [2]string{"unreachable", presence.SilentAdvice(u.Site, u.Seen, false)})
 	}
 	for _, p := range s.Pushes {
 		lines = append(lines, [2]string{"push", fmt.Sprintf("%s: %d refs, process %d, for %s", p.Project, p.Refs, p.PID, output.Ago(Seconds(p.Age)))})

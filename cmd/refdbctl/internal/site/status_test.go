@@ -24,7 +24,7 @@ func TestTheStatusSaysHowFarReadersOfMovesAre(t *testing.T) {
 		},
 		"hooks        damaged: pushes are refused, or not guarded: /srv/git/.refdb-hooks/current: gone: run refdbctl site check --repair\n": {HooksError: "/srv/git/.refdb-hooks/current: gone"},
 		"moves        not listed, so indexes are not updated: no space left: check the disk of site.state\n":                                {MovesError: "no space left"},
-		"unreachable  us: its daemon does not run, or can't reach the database (last seen 2026-11-29T01:02:03Z): after a restart of the database's server all sites would " +
+		"unreachable  us: its daemon does not run, or can't reach the database (last seen 2026-11-29T01:02:03Z); no other site has testified about it: after a restart of the database's server all sites would " +
 			"refuse pushes until it is back: start the daemon or repair the network; if the site is gone for good: `refdbctl sites retire us --reason TEXT`\n": {
 			Unreachable: []client.UnreachableSite{{Site: "us", Seen: time.Date(2026, 11, 29, 1, 2, 3, 0, time.UTC)}},
 		},
