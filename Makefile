@@ -60,8 +60,8 @@ chaos-git: ## pushes to two sites for a minute, under faults
 chaos-sites: ## ten minutes of pushes to three sites that lose disks, or whose database loses pushes; REFDB_TEST_TIME=1m for less
 	REFDB_TEST_LONG=1 $(GO) test $(RACE) -count=1 -timeout 1h -v -run 'ThreeSites' $(FLAGS) ./test/sites/
 
-chaos-rewind: ## promotions with a lost tail, and copies that are put back, 25 times each, under pushes
-	REFDB_TEST_LONG=1 $(GO) test $(RACE) -count=1 -timeout 2h -v -run 'BeforeItIsRecovered' $(FLAGS) ./test/sites/
+chaos-rewind: ## promotions with a lost tail, copies that are put back, and restarts while a site is dead, 25 times each, under pushes
+	REFDB_TEST_LONG=1 $(GO) test $(RACE) -count=1 -timeout 6h -v -run 'BeforeItIsRecovered|SilentSite' $(FLAGS) ./test/sites/
 
 model: ## check the model of the protocol, and that it catches seeded mistakes
 	@./docs/model/run.sh

@@ -129,15 +129,40 @@ func (s *spannerServer) newTemplate() (t spannerTemplate, err error) {
 		return t, err
 	}
 	defer c.Close()
-	t.rows, err = allRows(ctx, c)
+	t.rows, err = allRows(ctx, c, true)
 	return t, err
 }
 
-// allRows returns what inserts the rows of all tables. Times of a commit are those of the commit that inserts them: the copy begins
-// when it is made.
-func allRows(ctx context.Context, c *client.Client) (inserts []*client.Mutation, err error) {
+// SpannerCopy returns a new database with all rows of another, as of one moment. So does a backup that is restored, which the
+// emulator can't do.
+func SpannerCopy(tb testing.TB, of *testdb.Database) *testdb.Database {
+	tb.Helper()
+	s, err := theSpanner()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	t, err := s.template()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c, err := connect(testdb.Within(tb), strings.TrimPrefix(of.URL(), "spanner://"))
+	if err != nil {
+		tb.Fatalf("connect to a Spanner database: %v", err)
+	}
+	defer c.Close()
+	if t.rows, err = allRows(testdb.Within(tb), c, false); err != nil {
+		tb.Fatalf("copy a Spanner database: %v", err)
+	}
+	return s.newDatabase(tb, t)
+}
+
+// allRows returns what inserts the rows of all tables, as of one moment. If the copy begins when it is made, times of a commit are those
+// of the commit that inserts them.
+func allRows(ctx context.Context, c *client.Client, begins bool) (inserts []*client.Mutation, err error) {
+	one := c.ReadOnlyTransaction()
+	defer one.Close()
 	commits := map[[2]string]bool{} // table and column
-	err = c.Single().Query(ctx, client.NewStatement(`SELECT table_name, column_name FROM information_schema.column_options
+	err = one.Query(ctx, client.NewStatement(`SELECT table_name, column_name FROM information_schema.column_options
 		WHERE table_schema = '' AND option_name = 'allow_commit_timestamp'`)).Do(func(r *client.Row) error {
 		var table, column string
 		err := r.Columns(&table, &column)
@@ -145,14 +170,14 @@ func allRows(ctx context.Context, c *client.Client) (inserts []*client.Mutation,
 		return err
 	})
 	var tables []string
-	err = errors.Join(err, c.Single().Query(ctx, client.NewStatement(`SELECT table_name FROM information_schema.tables WHERE table_schema = ''`)).Do(func(r *client.Row) error {
+	err = errors.Join(err, one.Query(ctx, client.NewStatement(`SELECT table_name FROM information_schema.tables WHERE table_schema = ''`)).Do(func(r *client.Row) error {
 		var table string
 		err := r.Columns(&table)
 		tables = append(tables, table)
 		return err
 	}))
 	for _, table := range tables {
-		err = errors.Join(err, c.Single().Query(ctx, client.NewStatement("SELECT * FROM `"+table+"`")).Do(func(r *client.Row) error {
+		err = errors.Join(err, one.Query(ctx, client.NewStatement("SELECT * FROM `"+table+"`")).Do(func(r *client.Row) error {
 			values := make([]any, r.Size())
 			for i, column := range r.ColumnNames() {
 				var v client.GenericColumnValue
@@ -160,7 +185,7 @@ func allRows(ctx context.Context, c *client.Client) (inserts []*client.Mutation,
 					return err
 				}
 				values[i] = v
-				if _, null := v.Value.GetKind().(*structpb.Value_NullValue); commits[[2]string{table, column}] && !null {
+				if _, null := v.Value.GetKind().(*structpb.Value_NullValue); begins && commits[[2]string{table, column}] && !null {
 					values[i] = client.CommitTimestamp
 				}
 			}

@@ -90,6 +90,20 @@ func (j *journal) accepts(site string, since time.Duration) bool {
 	return j.latest[site] > since
 }
 
+// first returns the end of the first push that started at that time, or later, and was acknowledged by the site.
+func (j *journal) first(site string, since time.Duration) (end time.Duration, told bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, moves := range j.moves {
+		for _, m := range moves {
+			if m.outcome == acknowledged && m.start > since && strings.HasSuffix(m.where, " at "+site) && (!told || m.end < end) {
+				end, told = m.end, true
+			}
+		}
+	}
+	return end, told
+}
+
 // refuses reports whether a push that started at that time, or later, was refused by the site.
 func (j *journal) refuses(site string, since time.Duration) bool {
 	j.mu.Lock()

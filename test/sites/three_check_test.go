@@ -210,6 +210,7 @@ func (x *trio) onLines(project string) {
 				m.outcome = unknown
 			}
 			if m.outcome == acknowledged && !seen[at][m.new] {
+				x.missing++
 				x.Errorf("acknowledged, and not in the history of %s of %s: %v", at.ref, project, m)
 			}
 		}

@@ -42,6 +42,9 @@ func (p *trioPusher) run(ctx context.Context) {
 			p.x.Errorf("pusher %d at %s: %v", p.number, s.name, err)
 			return
 		}
+		if p.x.size.rest > 0 && !pauseFor(ctx, p.x.size.rest) {
+			return
+		}
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
@@ -45,21 +44,10 @@ var losables = map[string]func(t *testing.T) losable{
 			keeps: func() { f.copyTo(t, f.path+".copy") },
 			lose: func(x *trio) {
 				x.pushesAtAll()
-				x.commands.Lock()
-				defer x.commands.Unlock()
-				for _, s := range x.sites {
-					s.kill()
-				}
-				if err := x.db.Close(); err != nil {
-					t.Fatal(err)
-				}
-				f.putBack(t, f.path+".copy")
-				db, err := refdb.New(f.Open(t), refdb.Options{Site: "bystander"})
-				x.db = must(t, db, err)
-				t.Cleanup(func() { db.Close() })
-				for _, s := range x.sites {
-					s.server.start()
-				}
+				x.replaces(func() database {
+					f.putBack(t, f.path+".copy")
+					return f
+				})
 			},
 		}
 	},
@@ -92,11 +80,11 @@ func TestThreeSitesGetBackWhatTheirDatabaseHasLost(t *testing.T) {
 	}
 }
 
-// pushesAtAll waits until each site has acknowledged a push that begins now or later.
+// pushesAtAll waits until each site whose daemon runs has acknowledged a push that begins now or later.
 func (x *trio) pushesAtAll() {
 	x.Helper()
 	since := x.journal.now()
-	for _, s := range x.sites {
+	for _, s := range x.served() {
 		if err := s.again(func() error {
 			if !x.journal.accepts(s.name, since) {
 				return errPending
@@ -109,7 +97,8 @@ func (x *trio) pushesAtAll() {
 }
 
 // recovers waits until all sites have found that the database went back, recovers it as an operator would, and stores new bases.
-func (x *trio) recovers() {
+// If a site is silent nobody waits for it, and it may be the only one that has all objects of some projects: it returns these.
+func (x *trio) recovers() (without []string) {
 	x.Helper()
 	eventually(x, "the halt", func() error {
 		a, err := x.db.Recovery().Admission(x.Context())
@@ -119,7 +108,7 @@ func (x *trio) recovers() {
 		return err
 	})
 	since := x.journal.now()
-	for _, s := range x.sites {
+	for _, s := range x.served() {
 		eventually(x, "a refusal of "+s.name, func() error {
 			if !x.journal.refuses(s.name, since) && !x.journal.accepts(s.name, since) {
 				return errPending
@@ -133,6 +122,7 @@ func (x *trio) recovers() {
 		}
 	}
 	x.eu.must("recover", "--reason", "test", "-y")
+	x.recovered = x.journal.now()
 	var report struct {
 		Lost []struct{ Project string }
 	}
@@ -145,16 +135,31 @@ func (x *trio) recovers() {
 	}
 	slices.Sort(projects)
 	projects = slices.Compact(projects)
-	synced := 0
+	projects = slices.DeleteFunc(projects, func(project string) bool { return !slices.Contains(x.projects, project) }) // sites' own
+	without = x.compactsAll(projects)
+	x.Logf("%d changes of %d projects were lost; of %d projects no site had all objects", len(report.Lost), len(projects), len(without))
+	if x.silent == nil {
+		x.shares(without)
+		without = nil
+	}
+	return without
+}
+
+// compactsAll stores new bases of projects, each at the first site that can, and returns those of which no site has all objects.
+func (x *trio) compactsAll(projects []string) (without []string) {
+	x.Helper()
 	for _, project := range projects {
-		if !slices.Contains(x.projects, project) {
-			continue // sites' own
+		if x.compactAnywhere(project) != nil {
+			without = append(without, project)
 		}
-		if x.compactAnywhere(project) == nil {
-			continue
-		}
-		// No site has the objects of all: they get those of one another.
-		synced++
+	}
+	return without
+}
+
+// shares stores new bases of projects of which no site has all objects: the sites get those of one another.
+func (x *trio) shares(projects []string) {
+	x.Helper()
+	for _, project := range projects {
 		eventually(x, "a base of "+project, func() error {
 			var all sync.WaitGroup
 			for _, to := range x.sites {
@@ -170,13 +175,12 @@ func (x *trio) recovers() {
 			return x.compactAnywhere(project)
 		})
 	}
-	x.Logf("%d changes of %d projects were lost; of %d projects no site had all objects", len(report.Lost), len(projects), synced)
 }
 
 // compactAnywhere stores a base of a project at the first site that can.
 func (x *trio) compactAnywhere(project string) error {
 	var all []error
-	for _, s := range x.sites {
+	for _, s := range x.served() {
 		_, err := s.run("site", "store", "compact", project)
 		if err == nil {
 			return nil

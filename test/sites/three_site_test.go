@@ -30,7 +30,7 @@ type trioSite struct {
 	number int
 
 	mu   sync.Mutex
-	lost bool // its disk, and it was not cloned anew yet
+	lost bool // its disk or its machine, and it is not back yet: clients leave it alone
 }
 
 func (s *trioSite) isLost() bool {
@@ -66,11 +66,20 @@ func (s *trioSite) losesDisk() error {
 			return err
 		}
 	}
+	if err := s.killAll(); err != nil {
+		return err
+	}
+	// A git that was about to write a ref has made directories again.
+	return errors.Join(os.RemoveAll(gone), os.RemoveAll(s.root), os.RemoveAll(filepath.Join(s.dir, "state")), os.Mkdir(s.root, 0o755))
+}
+
+// killAll kills all of the site's processes.
+func (s *trioSite) killAll() error {
 	s.kill()
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		left := processesIn(s.dir)
 		if len(left) == 0 {
-			break
+			return nil
 		}
 		if time.Now().After(deadline) {
 			return fmt.Errorf("processes of %s can't be killed: %v", s.name, left)
@@ -78,10 +87,7 @@ func (s *trioSite) losesDisk() error {
 		for _, pid := range left {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
 		}
-		time.Sleep(time.Millisecond)
 	}
-	// A git that was about to write a ref has made directories again.
-	return errors.Join(os.RemoveAll(gone), os.RemoveAll(s.root), os.RemoveAll(filepath.Join(s.dir, "state")), os.Mkdir(s.root, 0o755))
 }
 
 // comesBack makes the site anew from the database.

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -25,6 +27,8 @@ type trioSize struct {
 	extra             string   // lines of the sites' configuration
 	pushers, projects int
 	load, rewind      time.Duration    // how long faults are injected; where the database goes back, too
+	plain             bool             // nobody maintains the repositories, or stores bases
+	rest              time.Duration    // of a client between two pushes
 	largest           int              // bytes of a push
 	fault, freeze     [2]time.Duration // how long they last
 	pause             [2]time.Duration // between two at a site
@@ -107,14 +111,20 @@ func seedOf(t testing.TB) uint64 {
 // A trio is three sites under load, whose database has all objects.
 type trio struct {
 	*cluster
-	size     trioSize
-	seed     uint64
-	url      string          // of the database
-	postgres *postgresServer // nil on SQLite
-	sites    []*trioSite
-	projects []string
-	journal  *journal
-	locks    leftLocks
+	size      trioSize
+	seed      uint64
+	shared    database
+	extra     string          // lines of the sites' configuration
+	url       string          // of the database
+	postgres  *postgresServer // nil on SQLite
+	sites     []*trioSite
+	silent    *trioSite     // whose daemon does not run, or stands still; nil if there is none
+	ages      bool          // the lock on the name of such a site is made stale
+	missing   int           // acknowledged pushes that are not in the history
+	recovered time.Duration // when the last refdbctl recover had ended
+	projects  []string
+	journal   *journal
+	locks     leftLocks
 
 	commands sync.RWMutex // held for writing while no command may use the database
 
@@ -158,12 +168,14 @@ func (x *trio) start(t *testing.T, on func(testing.TB) database) {
 	for i := range x.size.projects {
 		x.projects = append(x.projects, fmt.Sprintf("team/app-%d", i))
 	}
-	var shared database
 	d := design{storage: files, extra: storing + x.size.extra, projects: []string{}, h: newHistory(t, g, "sha1", 0, 0), limits: usualLimits}
 	d.database = func(t testing.TB) database {
-		shared = on(t)
-		x.postgres, _ = shared.(*postgresServer)
-		return shared
+		x.shared = on(t)
+		x.postgres, _ = x.shared.(*postgresServer)
+		if strings.HasPrefix(x.shared.URL(), "spanner:") {
+			g.env = append(g.env, emulatorVariable+"="+os.Getenv(emulatorVariable))
+		}
+		return x.shared
 	}
 	links := make(map[string]*slowLink)
 	d.url = func(site string, d database) string {
@@ -174,10 +186,11 @@ func (x *trio) start(t *testing.T, on func(testing.TB) database) {
 		return links[site].url
 	}
 	x.cluster = newCluster(t, g, d)
-	x.url = shared.URL()
+	x.extra = d.extra
+	x.url = x.shared.URL()
 	sites := []*server{x.eu, x.us}
 	for _, name := range x.size.more {
-		sites = append(sites, x.newServer(name, d.url(name, shared), d))
+		sites = append(sites, x.newServer(name, d.url(name, x.shared), d))
 	}
 	for i, s := range sites {
 		x.sites = append(x.sites, &trioSite{server: s, trio: x, link: links[s.name], number: i})
@@ -205,10 +218,14 @@ func (x *trio) run(faults func()) {
 		running.Go(func() { p.run(ctx) })
 	}
 	for i, s := range x.sites {
-		running.Go(func() { s.maintains(ctx, x.random(1000+i)) })
+		if !x.size.plain {
+			running.Go(func() { s.maintains(ctx, x.random(1000+i)) })
+		}
 		running.Go(func() { s.listens(ctx) })
 	}
-	running.Go(func() { x.compacts(ctx, x.random(2000)) })
+	if !x.size.plain {
+		running.Go(func() { x.compacts(ctx, x.random(2000)) })
+	}
 	faults()
 	eventually(x, "enough acknowledged pushes", func() error {
 		if x.journal.acknowledged() < 10 {
@@ -224,6 +241,11 @@ func (x *trio) strikes(long time.Duration, without ...string) {
 	defer cancel()
 	n := &trioNemesis{trio: x, struck: make(map[string]int), without: without}
 	n.run(ctx)
+}
+
+// served returns the sites whose daemons run.
+func (x *trio) served() []*trioSite {
+	return slices.DeleteFunc(slices.Clone(x.sites), func(s *trioSite) bool { return s == x.silent })
 }
 
 func (x *trio) random(stream int) *rand.Rand { return rand.New(rand.NewPCG(x.seed, uint64(stream))) }
