@@ -38,7 +38,7 @@
 #define seen_all(s) true
 #endif
 /* Only if that makes a difference. */
-#define may_look(s) (site[s].looked != server && (!reported_here(s) || moved_later(s) || (db.admission == server && (!knows_others(s) || !seen_all(s)))) && \
+#define may_look(s) (site[s].looked != server && (!reported_here(s) || is_closing(s) || moved_later(s) || (db.admission == server && (!knows_others(s) || !seen_all(s)))) && \
 	((db.live & of(s)) || changes < CHANGES || rewinds > 0))
 
 inline look(s) {
@@ -309,10 +309,13 @@ end:	do
 #ifdef TESTIFY
 	:: d_step { may_close(i, 0); close(i, 0) }
 	:: d_step { may_close(i, 1); close(i, 1) }
+	:: d_step { may_take_part(i, 0); take_part(i, 0) }
+	:: d_step { may_take_part(i, 1); take_part(i, 1) }
 	:: d_step { may_join(i, 0); join(i, 0) }
 	:: d_step { may_join(i, 1); join(i, 1) }
 #if SITES == 3
 	:: d_step { may_close(i, 2); close(i, 2) }
+	:: d_step { may_take_part(i, 2); take_part(i, 2) }
 	:: d_step { may_join(i, 2); join(i, 2) }
 #endif
 	:: d_step { may_note(i); note_it(i, subject(i)) }

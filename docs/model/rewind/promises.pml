@@ -43,4 +43,5 @@
 #define MISSED_MORE 22 /* and misses something that the testimony did not cover */
 #define LATER_THAN 19 /* it misses what it was acknowledged after it had come back */
 #define GOES_ON    20 /* after a rewind to before a testimony a server is admitted, and that site is silent */
+#define GIVEN_FOR  23 /* a site that has noted learns that another one has given the testimony */
 #define GOES_ON_ALONE 21 /* two sites are silent, of which one had testified about the other */

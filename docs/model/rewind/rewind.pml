@@ -29,6 +29,7 @@
 #ifdef TESTIFY
 #include "testify.pml"
 #else
+#define is_closing(s) false
 #define is_barred(s) false
 #define is_testified(s) false
 #define no_longer_vouched(s, op) false

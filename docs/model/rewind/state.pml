@@ -27,7 +27,7 @@ typedef Database {
 	byte pruned;        /* no row up to this position can be read */
 	byte seen[SITES];   /* the newest position at a site's last report */
 #ifdef TESTIFY
-	byte word[SITES];   /* the testimony about a site, a time: of a live one it is being taken, of another one it was given; 0: none */
+	byte word[SITES];   /* the testimony about a site, a time: of a live one it was begun, of another one it was given; 0: none */
 #endif
 	byte freed;         /* only for V7: sites, as bits: without which rows were pruned, and that did not report since */
 	byte holder;        /* of the lock: 1 + the site */
@@ -60,7 +60,7 @@ typedef Daemon {
 	bit given[SITES];   /* it knows that it was given */
 	byte carried[SITES];/* the operation whose intent of that site was pending */
 	/* lasts as long as the daemon */
-	byte about;         /* 1 + the site that it is taking a testimony about; 0: none */
+	byte about;         /* 1 + the site whose testimony it takes part in; 0: none */
 	byte taking;        /* which one */
 	byte begun;         /* what a transaction does that was checked, and is not committed */
 #endif

@@ -63,19 +63,29 @@
 #define pair(t, w) (w == t + 1)
 #elif defined(BY_ONE)
 #define pair(t, w) (t == 0 && w != 0)
+#elif defined(ABOUT_ONE)
+#define pair(t, w) (t != 2 && w == 2)
 #else
 #define pair(t, w) (t != w)
 #endif
+/* A testimony is begun once: a closing row never gets a second word. */
 #define may_close(t, w) (testimonies < TESTIMONIES && pair(t, w) && may_testify(t) && (db.live & of(w)) && \
-	has_reported(w) && site[t].about == 0 && none_begun(w))
+	db.word[w] == 0 && has_reported(w) && none_begun(w))
 
 inline close(t, w) {
 	testimonies++;
 	stamps++;
-	printf("site %d: is about to testify about site %d, which may not write any more\n", t, w);
-	db.word[w] = stamps;
+	printf("site %d: begins a testimony about site %d, which may not write any more\n", t, w);
+	db.word[w] = stamps
+}
+
+/* Whoever sees the word may take part: the site that began, also with another daemon, and others. */
+#define may_take_part(t, w) (pair(t, w) && may_testify(t) && is_closing(w) && site[t].about == 0)
+
+inline take_part(t, w) {
+	printf("site %d: takes part in a testimony about site %d\n", t, w);
 	site[t].about = w + 1;
-	site[t].taking = stamps
+	site[t].taking = db.word[w]
 }
 
 /* All that w may know, from one snapshot: history, its intents, and the marks. */
@@ -98,15 +108,19 @@ inline note_it(t, w) {
 	site[t].given[w] = 0
 }
 
-#ifdef UNNOTED
+#if defined(UNNOTED)
 #define has_noted(t) true
+#elif defined(EARLIER_NOTE)
+#define has_noted(t) (site[t].noted[subject(t)] != 0)
 #else
 #define has_noted(t) (site[t].noted[subject(t)] == site[t].taking)
 #endif
 #define may_give(t) (site[t].about != 0 && has_noted(t) && may_testify(t))
 
-#ifdef CLOSING_UNCHECKED
+#if defined(CLOSING_UNCHECKED)
 #define still_closing(t, w) (db.live & of(w))
+#elif defined(WORD_UNCOMPARED)
+#define still_closing(t, w) is_closing(w)
 #else
 #define still_closing(t, w) (is_closing(w) && db.word[w] == site[t].taking)
 #endif
@@ -119,14 +133,14 @@ inline give(t, w, told) {
 		db.reported = db.reported & ~of(w);
 		db.word[w] = site[t].taking;
 		db.since[w] = site[t].taking;
-#ifdef UNNOTED
+#if defined(UNNOTED) || defined(EARLIER_NOTE)
 		site[t].noted[w] = site[t].taking;
 #endif
 		if
 		:: told -> site[t].given[w] = 1; site[t].since[w] = db.since[w]
 		:: else
 		fi
-	:: else -> printf("site %d: site %d has come back\n", t, w)
+	:: else -> printf("site %d: site %d has come back, or is away\n", t, w)
 	fi;
 	site[t].about = 0;
 	site[t].taking = 0
@@ -185,12 +199,17 @@ inline reestablish(t, w) {
 #define falsely(s) (dropped_here(s, 0) | dropped_here(s, 1))
 #endif
 
-/* At an admitted server, a testimony is what the row says, or it is over. */
+/* At an admitted server, a testimony is what the row says, or it is over. Another site may have given it. */
 inline learn(t, w) {
 	if
 	:: site[t].noted[w] == 0
-	:: site[t].noted[w] != 0 && unlearned(t, w) -> site[t].given[w] = 1
-	:: site[t].noted[w] != 0 && !unlearned(t, w) && site[t].taking != site[t].noted[w] ->
+	:: site[t].noted[w] != 0 && unlearned(t, w) ->
+		if
+		:: site[t].about == w + 1 && site[t].taking == site[t].noted[w] -> event(GIVEN_FOR)
+		:: else
+		fi;
+		site[t].given[w] = 1
+	:: site[t].noted[w] != 0 && db.word[w] != site[t].noted[w] ->
 		beyond = beyond & ~of(w);
 		site[t].noted[w] = 0; site[t].given[w] = 0; site[t].carried[w] = 0
 	:: else
