@@ -2,6 +2,7 @@ package witness
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -9,7 +10,6 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/internal/pause"
 	"github.com/globalrefdb/globalrefdb/site/presence"
-	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // testifyAgain is how long after a failure the next testimony is begun.
@@ -31,7 +31,7 @@ func (w *Witness) KeepTestifying(ctx context.Context) {
 	}
 }
 
-// A state is that of the server, and since when this process has seen it.
+// A state is that of the server, and since when this process has seen it, each time that it looked.
 type state struct {
 	server   string
 	admitted bool
@@ -54,6 +54,7 @@ func (w *Witness) attend(ctx context.Context, seen *state) (next time.Duration) 
 	}
 	if err != nil {
 		w.unreachable.Store(nil)
+		*seen = state{}
 		return compareAgain
 	}
 	seen.see(a)
@@ -114,8 +115,11 @@ func (w *Witness) testify(ctx context.Context, own refdb.LockInfo, others []pres
 		}
 		switch testified, err := w.DB.Recovery().Testify(ctx, s.Name, w.read.wait); {
 		case err != nil:
-			w.Logger.WarnContext(ctx, "a site is silent, and this one could not testify about it; trying again: see `refdbctl sites list`",
-				"class", refdb.ClassOf(err).String(), "error", wire.OneLine(err.Error()))
+			reason := "see `refdbctl site status`"
+			if errors.Is(err, context.DeadlineExceeded) {
+				reason = "a transaction of another program may take long: see `refdbctl doctor`"
+			}
+			w.Logger.WarnContext(ctx, "a site is silent, and this one could not testify about it; trying again: "+reason, "class", refdb.ClassOf(err).String())
 			next = testifyAgain
 		case testified:
 			w.Logger.InfoContext(ctx, "a site is silent, and this one has testified about it: no server of the database waits for that site: see `refdbctl sites list`")

@@ -13,9 +13,8 @@ import (
 
 // A testimony is given in two reports: the first one bars the silent site, and the second one makes
 // it away. What the site may know is noted in between, when it can't come to know more. All that
-// the database decides is in rules.Report.
-
-// A testimony is begun once. Whoever sees its word may note what its site may know, and give it.
+// the database decides is in rules.Report. A testimony is begun once: whoever sees its word may note
+// for it, and give it.
 
 // askAgain is how often a testimony's maker asks whether transactions have ended.
 const askAgain = 100 * time.Millisecond
