@@ -342,3 +342,27 @@ func TestThePolicySynchronousWaitsForNoSiteThatWasSilentBefore(t *testing.T) {
 		}
 	})
 }
+
+// While nobody reaches the database nobody beats, and when it is back all locks are stale.
+func TestAfterAnOutageNobodyIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, c := sites(t, memory.New(), 12)
+		all := []*witnessing{a, b, c}
+		for _, s := range all {
+			defer s.kill()
+			s.plug.mute.Store(true)
+		}
+		time.Sleep(10 * time.Minute)
+		a.plug.mute.Store(false)
+		time.Sleep(refdb.DefaultStaleAfter / 2)
+		for _, s := range all {
+			s.plug.mute.Store(false)
+		}
+		time.Sleep(refdb.DefaultStaleAfter)
+		for _, w := range a.admission().Witnesses {
+			if w.Barred() || !w.Word.IsZero() {
+				t.Errorf("%+v", w)
+			}
+		}
+	})
+}
