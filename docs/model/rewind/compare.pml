@@ -310,18 +310,20 @@ end:	do
 	:: d_step { may_close(i, 0); close(i, 0) }
 	:: d_step { may_close(i, 1); close(i, 1) }
 	:: d_step { may_take_part(i, 0); take_part(i, 0) }
+	:: d_step { may_give(i, 0); give(i, 0, 1) }
+	:: d_step { may_give(i, 0); give(i, 0, 0) }
 	:: d_step { may_take_part(i, 1); take_part(i, 1) }
+	:: d_step { may_give(i, 1); give(i, 1, 1) }
+	:: d_step { may_give(i, 1); give(i, 1, 0) }
 	:: d_step { may_join(i, 0); join(i, 0) }
 	:: d_step { may_join(i, 1); join(i, 1) }
 #if SITES == 3
 	:: d_step { may_close(i, 2); close(i, 2) }
 	:: d_step { may_take_part(i, 2); take_part(i, 2) }
+	:: d_step { may_give(i, 2); give(i, 2, 1) }
+	:: d_step { may_give(i, 2); give(i, 2, 0) }
 	:: d_step { may_join(i, 2); join(i, 2) }
 #endif
-	:: d_step { may_note(i); note_it(i, subject(i)) }
-	:: d_step { may_give(i); give(i, subject(i), 1) }
-	:: d_step { may_give(i); give(i, subject(i), 0) }
-	:: d_step { site[i].about != 0; printf("site %d: its daemon dies, or its journal is full\n", i); site[i].about = 0; site[i].taking = 0 }
 #ifdef CARRIED_DROPPED
 	:: d_step { site[i].carried[0] != 0; printf("site %d: its journal is full, and drops what it carries\n", i); site[i].carried[0] = 0 }
 	:: d_step { site[i].carried[1] != 0; printf("site %d: its journal is full, and drops what it carries\n", i); site[i].carried[1] = 0 }

@@ -40,8 +40,8 @@
 #define REESTABLISHED 16 /* a testimony that a rewind undid is given again */
 #define CARRIED_LOST 17 /* a site misses an intent that it carries for another one */
 #define CAME_BACK  18 /* a site comes back that others testified about */
+#define NOTED_BY_TWO 23 /* a testimony is given that two sites have noted */
 #define MISSED_MORE 22 /* and misses something that the testimony did not cover */
 #define LATER_THAN 19 /* it misses what it was acknowledged after it had come back */
 #define GOES_ON    20 /* after a rewind to before a testimony a server is admitted, and that site is silent */
-#define GIVEN_FOR  23 /* a site that has noted learns that another one has given the testimony */
 #define GOES_ON_ALONE 21 /* two sites are silent, of which one had testified about the other */

@@ -60,8 +60,6 @@ typedef Daemon {
 	bit given[SITES];   /* it knows that it was given */
 	byte carried[SITES];/* the operation whose intent of that site was pending */
 	/* lasts as long as the daemon */
-	byte about;         /* 1 + the site whose testimony it takes part in; 0: none */
-	byte taking;        /* which one */
 	byte begun;         /* what a transaction does that was checked, and is not committed */
 #endif
 	/* lasts as long as git's process */

@@ -21,9 +21,9 @@
 #ifdef CARRIED_ALWAYS
 #define vouches(s, w) holds(s, w)
 #else
-#define vouches(s, w) ((holds(s, w) && db.since[w] <= site[s].noted[w]) || unlearned(s, w))
+#define vouches(s, w) (holds(s, w) && db.since[w] <= site[s].noted[w])
 #endif
-/* It was given, but its reply was lost. */
+/* It was given, by another site or with a lost reply. */
 #define unlearned(s, w) (is_testified(w) && site[s].noted[w] == db.since[w])
 #ifdef CARRIED_UNKNOWN
 #define lost_carried(s, w) false
@@ -79,15 +79,6 @@ inline close(t, w) {
 	db.word[w] = stamps
 }
 
-/* Whoever sees the word may take part: the site that began, also with another daemon, and others. */
-#define may_take_part(t, w) (pair(t, w) && may_testify(t) && is_closing(w) && site[t].about == 0)
-
-inline take_part(t, w) {
-	printf("site %d: takes part in a testimony about site %d\n", t, w);
-	site[t].about = w + 1;
-	site[t].taking = db.word[w]
-}
-
 /* All that w may know, from one snapshot: history, its intents, and the marks. */
 inline take_note(t, w) {
 	site[t].known = site[t].known | db.has;
@@ -99,51 +90,51 @@ inline take_note(t, w) {
 #endif
 }
 
-#define subject(t) (site[t].about - 1)
-#define may_note(t) (site[t].about != 0 && site[t].noted[subject(t)] != site[t].taking && may_write(t))
-inline note_it(t, w) {
-	printf("site %d: notes what site %d may know\n", t, w);
+/* Whoever sees the word may take part, and notes: the site that began, also with another daemon, and others. */
+#define may_take_part(t, w) (pair(t, w) && may_testify(t) && is_closing(w) && site[t].noted[w] != db.word[w])
+inline take_part(t, w) {
+	printf("site %d: takes part in a testimony about site %d, and notes what that may know\n", t, w);
 	take_note(t, w);
-	site[t].noted[w] = site[t].taking;
+	site[t].noted[w] = db.word[w];
 	site[t].given[w] = 0
 }
 
+/* Whoever has noted may give it, once. */
 #if defined(UNNOTED)
-#define has_noted(t) true
+#define has_noted(t, w) pair(t, w)
+#define noted_word(t, w) db.word[w]
 #elif defined(EARLIER_NOTE)
-#define has_noted(t) (site[t].noted[subject(t)] != 0)
+#define has_noted(t, w) (site[t].noted[w] != 0)
+#define noted_word(t, w) db.word[w]
 #else
-#define has_noted(t) (site[t].noted[subject(t)] == site[t].taking)
+#define has_noted(t, w) (site[t].noted[w] != 0 && !site[t].given[w])
+#define noted_word(t, w) site[t].noted[w]
 #endif
-#define may_give(t) (site[t].about != 0 && has_noted(t) && may_testify(t))
-
 #if defined(CLOSING_UNCHECKED)
 #define still_closing(t, w) (db.live & of(w))
 #elif defined(WORD_UNCOMPARED)
 #define still_closing(t, w) is_closing(w)
 #else
-#define still_closing(t, w) (is_closing(w) && db.word[w] == site[t].taking)
+#define still_closing(t, w) (is_closing(w) && db.word[w] == noted_word(t, w))
 #endif
+#define may_give(t, w) (may_testify(t) && has_noted(t, w) && still_closing(t, w))
+#define noted_too(s, t, w) (s != t && site[s].noted[w] == noted_word(t, w))
 inline give(t, w, told) {
+	printf("site %d: testifies that site %d is away; it is told: %d\n", t, w, told);
+	event(TESTIFIED);
 	if
-	:: still_closing(t, w) ->
-		printf("site %d: testifies that site %d is away; it is told: %d\n", t, w, told);
-		event(TESTIFIED);
-		db.live = db.live & ~of(w);
-		db.reported = db.reported & ~of(w);
-		db.word[w] = site[t].taking;
-		db.since[w] = site[t].taking;
-#if defined(UNNOTED) || defined(EARLIER_NOTE)
-		site[t].noted[w] = site[t].taking;
-#endif
-		if
-		:: told -> site[t].given[w] = 1; site[t].since[w] = db.since[w]
-		:: else
-		fi
-	:: else -> printf("site %d: site %d has come back, or is away\n", t, w)
+	:: noted_too(0, t, w) || noted_too(SITES - 1, t, w) || noted_too(SITES / 2, t, w) -> event(NOTED_BY_TWO)
+	:: else
 	fi;
-	site[t].about = 0;
-	site[t].taking = 0
+	site[t].noted[w] = noted_word(t, w);
+	db.live = db.live & ~of(w);
+	db.reported = db.reported & ~of(w);
+	db.word[w] = site[t].noted[w];
+	db.since[w] = site[t].noted[w];
+	if
+	:: told -> site[t].given[w] = 1; site[t].since[w] = db.since[w]
+	:: else
+	fi
 }
 
 /* A site that reads of a testimony makes it its own. */
@@ -199,16 +190,11 @@ inline reestablish(t, w) {
 #define falsely(s) (dropped_here(s, 0) | dropped_here(s, 1))
 #endif
 
-/* At an admitted server, a testimony is what the row says, or it is over. Another site may have given it. */
+/* At an admitted server, a testimony is what the row says, whoever gave it, or it is over. */
 inline learn(t, w) {
 	if
 	:: site[t].noted[w] == 0
-	:: site[t].noted[w] != 0 && unlearned(t, w) ->
-		if
-		:: site[t].about == w + 1 && site[t].taking == site[t].noted[w] -> event(GIVEN_FOR)
-		:: else
-		fi;
-		site[t].given[w] = 1
+	:: site[t].noted[w] != 0 && unlearned(t, w) -> site[t].given[w] = 1
 	:: site[t].noted[w] != 0 && db.word[w] != site[t].noted[w] ->
 		beyond = beyond & ~of(w);
 		site[t].noted[w] = 0; site[t].given[w] = 0; site[t].carried[w] = 0
@@ -220,5 +206,5 @@ inline learn(t, w) {
 #ifdef STAYING
 #define may_go(s) false
 #else
-#define may_go(s) (site[s].begun == NOTHING && site[s].about == 0)
+#define may_go(s) (site[s].begun == NOTHING)
 #endif
