@@ -68,8 +68,13 @@
 #else
 #define pair(t, w) (t != w)
 #endif
+#ifdef IN_TURN
+#define next(w) (w == 2 - testimonies) /* first site 1 about 2, then site 0 about 1 */
+#else
+#define next(w) true
+#endif
 /* A testimony is begun once: a closing row never gets a second word. */
-#define may_close(t, w) (testimonies < TESTIMONIES && pair(t, w) && may_testify(t) && (db.live & of(w)) && \
+#define may_close(t, w) (testimonies < TESTIMONIES && pair(t, w) && next(w) && may_testify(t) && (db.live & of(w)) && \
 	db.word[w] == 0 && has_reported(w) && none_begun(w))
 
 inline close(t, w) {
@@ -91,7 +96,7 @@ inline take_note(t, w) {
 }
 
 /* Whoever sees the word may take part, and notes: the site that began, also with another daemon, and others. */
-#define may_take_part(t, w) (pair(t, w) && may_testify(t) && is_closing(w) && site[t].noted[w] != db.word[w])
+#define may_take_part(t, w) (pair(t, w) && may_write(t) && is_closing(w) && site[t].noted[w] != db.word[w])
 inline take_part(t, w) {
 	printf("site %d: takes part in a testimony about site %d, and notes what that may know\n", t, w);
 	take_note(t, w);
@@ -112,7 +117,7 @@ inline take_part(t, w) {
 #endif
 #if defined(CLOSING_UNCHECKED)
 #define still_closing(t, w) (db.live & of(w))
-#elif defined(WORD_UNCOMPARED)
+#elif defined(WORD_IGNORED)
 #define still_closing(t, w) is_closing(w)
 #else
 #define still_closing(t, w) (is_closing(w) && db.word[w] == noted_word(t, w))
