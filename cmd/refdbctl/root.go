@@ -86,6 +86,8 @@ and progress are only shown on a terminal.`,
 		gerrit.Command(a.Run),
 		a.sitesCommand(),
 		a.auditCommand(),
+		a.tokenCommand(),
+		a.accessCommand(),
 		a.versionCommand(),
 		a.manualCommand(root),
 	)

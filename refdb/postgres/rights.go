@@ -13,13 +13,13 @@ import (
 )
 
 // recorded are the commands that are recorded in the audit before they begin.
-const recorded = "followers remove, locks purge, locks resolve, project freeze, project remove, project set, project set --mirror-at, project unfreeze, refs purge-tombstones, refs rollback, site store, site take-over, sites retire"
+const recorded = "access allow, access remove, followers remove, locks purge, locks resolve, project freeze, project remove, project set, project set --mirror-at, project unfreeze, refs purge-tombstones, refs rollback, site store, site take-over, sites retire, token create, token revoke"
 
 // reads are the commands that read the history. "history prune" is for the owner of the tables.
 const reads = "refs log, refs rollback, watch"
 
 // changes are the commands that change refs.
-const changes = "project set --mirror-at, refs delete, refs import, refs put, refs rollback"
+const changes = "access allow, access remove, project set --mirror-at, refs delete, refs import, refs put, refs rollback, token create, token revoke"
 
 // missingSQL finds the privileges that a site needs and this user lacks. A privilege with columns
 // is needed on these alone. stops names the commands that fail without it. Version 11 of the schema
@@ -27,7 +27,7 @@ const changes = "project set --mirror-at, refs delete, refs import, refs put, re
 const missingSQL = `
 WITH missing AS (
   SELECT *, privilege || CASE columns WHEN '' THEN '' ELSE ' (' || columns || ')' END AS granted FROM (VALUES
-    ('refs', 1, 'SELECT', '', 'lock, locks resolve, project freeze, project list, project remove, project set, project show, project unfreeze, refs list, refs purge-tombstones, ` + changes + `, site clone, site enable, site store, site take-over, sites retire, top'),
+    ('refs', 1, 'SELECT', '', 'access list, lock, locks resolve, project freeze, project list, project remove, project set, project show, project unfreeze, refs list, refs purge-tombstones, ` + changes + `, site clone, site enable, site store, site take-over, sites retire, token list, top'),
     ('refs', 2, 'INSERT', '', 'locks resolve, project remove, ` + changes + `, site clone, site enable, site take-over, sites retire'),
     ('refs', 3, 'UPDATE', '', 'locks resolve, project remove, ` + changes + `, site clone, site enable, site take-over, sites retire'),
     ('refs', 4, 'DELETE', '', 'project remove, refs purge-tombstones, sites retire'),

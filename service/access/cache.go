@@ -1,0 +1,266 @@
+package access
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+const (
+	// ValidFor is how long the cache decides by what it has read.
+	ValidFor = 10 * time.Second
+
+	refreshEvery = 3 * time.Second
+	refreshLimit = 5 * time.Second // for one attempt
+	followAgain  = 10 * time.Second
+)
+
+// A Cache has all tokens and rules in memory. Strangers cost no request to the database, and can't
+// delay what others ask. [Cache.Run] keeps it current: within moments of a change, as the feed of
+// changes reports it, or else after some seconds. What was read more than ValidFor ago decides nothing.
+type Cache struct {
+	db      *refdb.DB
+	log     *slog.Logger
+	current atomic.Pointer[snapshot]
+	failing bool // the last refresh failed; only refresh uses it
+}
+
+// A snapshot is what was read.
+type snapshot struct {
+	began  time.Time // before the first request, by this machine's clock
+	now    time.Time // the database's, read after began
+	key    refdb.StateKey
+	tokens map[string]Token  // by ID
+	rules  map[string][]Rule // by subject
+}
+
+// NewCache returns a cache that is stale until Run has read the database.
+func NewCache(db *refdb.DB, log *slog.Logger) *Cache { return &Cache{db: db, log: log} }
+
+// Run keeps the cache current until ctx ends.
+func (c *Cache) Run(ctx context.Context) {
+	wake := make(chan struct{}, 1)
+	var following sync.WaitGroup
+	defer following.Wait()
+	following.Go(func() { c.follow(ctx, wake) })
+	for {
+		c.refresh(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-wake:
+		case <-time.After(refreshEvery):
+		}
+	}
+}
+
+// follow wakes Run after each change of the records.
+func (c *Cache) follow(ctx context.Context, wake chan<- struct{}) {
+	for {
+		c.followOnce(ctx, wake)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(followAgain):
+		}
+	}
+}
+
+func (c *Cache) followOnce(ctx context.Context, wake chan<- struct{}) {
+	end, err := c.db.HistoryEnd(ctx)
+	if err != nil {
+		return // the refresh reports what is wrong
+	}
+	for changes, err := range c.db.Changes(ctx, refdb.ChangeQuery{Project: project, Prefix: recordPrefix, After: end}) {
+		if err != nil {
+			return
+		}
+		if len(changes.Changes) > 0 {
+			select {
+			case wake <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+func (c *Cache) refresh(ctx context.Context) {
+	limited, cancel := context.WithTimeout(ctx, refreshLimit)
+	defer cancel()
+	next, unreadable, err := c.read(limited)
+	switch {
+	case err == nil:
+		c.current.Store(next)
+		if unreadable > 0 {
+			c.log.WarnContext(ctx, "some tokens or rules can't be read, and allow nothing: a later version may have made them", "count", unreadable)
+		}
+	case ctx.Err() == nil && !c.failing:
+		c.log.WarnContext(ctx, "the tokens and rules can't be read: after some seconds all requests are refused", "class", refdb.ClassOf(err).String())
+	}
+	c.failing = err != nil
+}
+
+func (c *Cache) read(ctx context.Context) (next *snapshot, unreadable int, err error) {
+	next = &snapshot{began: time.Now()}
+	if next.key, err = c.db.StateKey(ctx, project); err != nil {
+		return nil, 0, err
+	}
+	if next.now, err = c.db.Now(ctx); err != nil {
+		return nil, 0, err
+	}
+	if last := c.current.Load(); last != nil && next.key.Settled() && last.key == next.key {
+		next.tokens, next.rules = last.tokens, last.rules
+		return next, 0, nil
+	}
+	all, err := ReadRecords(ctx, c.db)
+	if err != nil {
+		return nil, 0, err
+	}
+	next.tokens, next.rules = make(map[string]Token, len(all.Tokens)), map[string][]Rule{}
+	for _, t := range all.Tokens {
+		next.tokens[t.ID] = t
+	}
+	for _, r := range all.Rules {
+		next.rules[r.Subject] = append(next.rules[r.Subject], r)
+	}
+	return next, all.Unreadable, nil
+}
+
+// age returns how long ago the snapshot was read. It is the longer of what the two clocks say: one
+// stands still while the machine is suspended, the other one may be set.
+func (s *snapshot) age() time.Duration {
+	now := time.Now()
+	return max(now.Sub(s.began), now.Round(0).Sub(s.began.Round(0)))
+}
+
+// fresh returns the snapshot to decide by.
+func (c *Cache) fresh() (*snapshot, error) {
+	s := c.current.Load()
+	if s == nil || s.age() >= ValidFor {
+		return nil, ErrStale
+	}
+	return s, nil
+}
+
+// Ready returns nil if the cache is current, else ErrStale.
+func (c *Cache) Ready() error {
+	_, err := c.fresh()
+	return err
+}
+
+// An Identity is a subject that has shown a token.
+type Identity struct {
+	Subject string
+	token   string // its ID
+	cache   *Cache
+}
+
+// Authenticate returns whose token that is, or ErrUnauthenticated or ErrStale.
+func (c *Cache) Authenticate(text string) (Identity, error) {
+	id, ok := idOf(text)
+	if !ok {
+		return Identity{}, ErrUnauthenticated
+	}
+	s, err := c.fresh()
+	if err != nil {
+		return Identity{}, err
+	}
+	t, err := s.valid(id)
+	if err != nil {
+		return Identity{}, err
+	}
+	return Identity{t.Subject, id, c}, nil
+}
+
+// valid returns a token that neither has expired nor was revoked.
+func (s *snapshot) valid(id string) (Token, error) {
+	// The database's time was read after the snapshot began, so this is never behind that clock.
+	t, ok := s.tokens[id]
+	if !ok || !s.now.Add(s.age()).Before(t.Expires) {
+		return Token{}, ErrUnauthenticated
+	}
+	return t, nil
+}
+
+// rules returns the rules of the identity that give a right in a project.
+func (i Identity) rules(right Right, project string) ([]Rule, error) {
+	s, err := i.cache.fresh()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.valid(i.token); err != nil {
+		return nil, err
+	}
+	var rules []Rule
+	for _, r := range s.rules[i.Subject] {
+		if r.Right.implies(right) && r.Projects.Matches(project) && !Reserved(project) {
+			rules = append(rules, r)
+		}
+	}
+	if len(rules) == 0 {
+		return nil, fmt.Errorf("%w: the subject %s has no right to %s in this project", ErrDenied, i.Subject, right)
+	}
+	return rules, nil
+}
+
+// May returns nil if the subject has a right on all refs of a project that are given, by the rules
+// as they are now and with the token as it is now. Otherwise the error is ErrDenied, ErrStale or
+// ErrUnauthenticated.
+func (i Identity) May(right Right, project string, refs ...string) error {
+	rules, err := i.rules(right, project)
+	if err != nil {
+		return err
+	}
+	for _, ref := range refs {
+		if !slices.ContainsFunc(rules, func(r Rule) bool { return r.Refs.Matches(ref) }) {
+			return fmt.Errorf("%w: the subject %s has no right to %s one of these refs", ErrDenied, i.Subject, right)
+		}
+	}
+	return nil
+}
+
+// A Selection selects refs: the one of that name or, if Below is set, all whose names start with it.
+type Selection struct {
+	Name  string
+	Below bool
+}
+
+// Selected returns what selects the refs of a project below a prefix on which the subject has a
+// right. No ref is selected twice, and the selections are in the order of their refs. The error is as
+// from [Identity.May].
+func (i Identity) Selected(right Right, project, prefix string) ([]Selection, error) {
+	rules, err := i.rules(right, project)
+	if err != nil {
+		return nil, err
+	}
+	var all []Selection
+	for _, r := range rules {
+		start, below := r.Refs.Prefix()
+		switch {
+		case !below && strings.HasPrefix(string(r.Refs), prefix):
+			all = append(all, Selection{Name: string(r.Refs)})
+		case below && strings.HasPrefix(prefix, start):
+			return []Selection{{prefix, true}}, nil
+		case below && strings.HasPrefix(start, prefix):
+			all = append(all, Selection{start, true})
+		}
+	}
+	slices.SortFunc(all, func(a, b Selection) int { return strings.Compare(a.Name, b.Name) })
+	var distinct []Selection
+	for _, next := range all {
+		if n := len(distinct); n > 0 {
+			if last := distinct[n-1]; next == last || last.Below && strings.HasPrefix(next.Name, last.Name) {
+				continue
+			}
+		}
+		distinct = append(distinct, next)
+	}
+	return distinct, nil
+}
