@@ -22,10 +22,10 @@ SHORT   := ./scripts/in-memory.sh $(TEST) -vet=off -short
 LIMIT   := 3h
 # Modules of their own, so that their peers, tools and types stay out of this one.
 MODULES := bench chaos deploy/test/kubernetes
-TOOLS   := $(MODULES) tools # tools is a module without programs: what releases are made with
+TOOLS   := $(MODULES) tools tools/proto # modules without programs: what releases are made with; what generates the API's code
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-one test-versions api lint check check-all fmt build deps bench chaos chaos-git chaos-sites chaos-rewind model gerrit gerrit-versions gerrit-test gerrit-ci \
+.PHONY: help demo test test-all test-one test-versions api generate generated lint check check-all fmt build deps bench chaos chaos-git chaos-sites chaos-rewind model gerrit gerrit-versions gerrit-test gerrit-ci \
 	containers-test packages packages-test vulncheck release-check
 
 help: ## list the targets
@@ -84,6 +84,13 @@ containers-test: ## build the images, run the commands of README.md and docs/CON
 api: ## write api.txt: what other modules can import
 	@GO=$(GO) ./scripts/api.sh > api.txt
 
+generate: ## generate the code of refdb-server's API from proto/; the first time it compiles buf for some minutes
+	@GO=$(GO) ./scripts/generate.sh
+
+generated: # whether that code is current
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && GO=$(GO) ./scripts/generate.sh "$$dir" && cd proto && \
+		find . -name '*.go' -exec diff -u {} "$$dir/{}" \; | { ! grep .; } || { echo "the code of the API is not current: make generate"; exit 1; }
+
 lint: ## gofmt, vet, staticcheck, and whether api.txt is current
 	@files=$$(gofmt -l .); [ -z "$$files" ] || { echo "not formatted (make fmt):" $$files; exit 1; }
 	@staticcheck=$$($(GO) tool -n staticcheck) && for m in . $(MODULES); do \
@@ -95,7 +102,7 @@ check: lint ## what to run before a commit: lint, go.mod, the tests
 	@for m in . $(TOOLS); do echo "$(GO) mod tidy in $$m" && (cd $$m && $(GO) mod tidy -e -diff) || exit 1; done
 	$(MAKE) test
 
-check-all: lint ## lint, all tests, and those of bench and chaos
+check-all: lint generated ## lint, the API's code, all tests, and those of bench and chaos
 	@for m in $(MODULES); do echo "$(GO) test ./$$m/..." && (cd $$m && $(GO) test -timeout $(LIMIT) ./...) || exit 1; done
 	$(MAKE) test-all
 

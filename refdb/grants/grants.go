@@ -42,6 +42,8 @@ type Acquired struct {
 	Values []driver.Ref
 	// Reclaimed is how many stale locks were taken over.
 	Reclaimed int
+	// Existing: an earlier call of [Handle.AcquireUnique] acquired the grant.
+	Existing bool
 }
 
 // Acquire locks refs of a project, at most [driver.MaxLockRefs], all or none, for an owner, without
@@ -68,8 +70,96 @@ func (h *Handle) Acquire(ctx context.Context, owner string, staleAfter time.Dura
 	if err != nil {
 		return Acquired{}, fmt.Errorf("acquiring a grant: %w", err)
 	}
-	slices.SortFunc(got.Refs, func(a, b driver.Ref) int { return strings.Compare(a.Name, b.Name) })
-	return Acquired{Grant{project, refs, owner, got.Token}, got.Refs, len(got.Reclaimed)}, nil
+	sortByName(got.Refs)
+	return Acquired{Grant: Grant{project, refs, owner, got.Token}, Values: got.Refs, Reclaimed: len(got.Reclaimed)}, nil
+}
+
+// AcquireUnique is [Handle.Acquire] for an owner that the client uses for a single acquisition, so that
+// the client can repeat the call, through any process: if the owner has the locks from an earlier call
+// with the same refs and staleAfter, AcquireUnique extends that grant and returns it, with Existing
+// set. The values are then those of that moment.
+//
+// It never gives back locks that a call may have got: after an error that wraps
+// [driver.ErrOutcomeUnknown] the owner may have them until they are stale, and a repeat gets them.
+// The end of ctx prevents a request, but does not interrupt one: a driver would give its locks back.
+func (h *Handle) AcquireUnique(ctx context.Context, owner string, staleAfter time.Duration, project string, refs ...string) (a Acquired, err error) {
+	refs, err = engine.CheckRefs(project, refs, driver.MaxLockRefs)
+	if err == nil {
+		err = errors.Join(engine.CheckOwner(owner), engine.CheckStaleAfter(staleAfter))
+	}
+	if err == nil {
+		err = h.engine.SchemaError()
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return Acquired{}, fmt.Errorf("acquiring a grant: %w", err)
+	}
+	ctx = context.WithoutCancel(ctx)
+	start := time.Now()
+	defer func() {
+		h.engine.Observed(driver.Event{Op: driver.OpTryLock, Refs: len(refs), Reclaimed: a.Reclaimed, Attempts: 1}, start, err)
+	}()
+	r := driver.AcquireRequest{Project: project, Refs: refs, Owner: owner, Nonce: rand.Text(), StaleAfter: staleAfter}
+	lostReply := false
+	got, err := engine.Retry(ctx, h.engine, func(d driver.Driver) (driver.Acquired, error) {
+		got, err := d.Acquire(ctx, r)
+		lostReply = lostReply || errors.Is(err, driver.ErrOutcomeUnknown)
+		if errors.Is(err, driver.ErrUnconfirmed) {
+			return got, err // finding our rows would not confirm them
+		}
+		return got, engine.Repeatable(err)
+	})
+	var locked *driver.LockedError
+	switch {
+	case err == nil:
+		sortByName(got.Refs)
+		return Acquired{Grant: Grant{project, refs, owner, got.Token}, Values: got.Refs, Reclaimed: len(got.Reclaimed)}, nil
+	case lostReply && !errors.Is(err, driver.ErrOutcomeUnknown):
+		// Even after a refusal: the first request may be carried out late.
+		err = fmt.Errorf("%w: %w", driver.ErrOutcomeUnknown, err)
+	case errors.As(err, &locked):
+		if g, ok := standing(locked, project, refs, owner); ok {
+			return h.existing(ctx, g, err)
+		}
+	}
+	return Acquired{}, fmt.Errorf("acquiring a grant: %w", err)
+}
+
+// standing returns the owner's grant on refs, if the locks that stand in the way are all of it.
+func standing(e *driver.LockedError, project string, refs []string, owner string) (Grant, bool) {
+	g := Grant{Project: project, Refs: refs, Owner: owner}
+	held := map[string]bool{}
+	for _, l := range e.Holders {
+		if l.Owner != owner || l.Intended() || g.Token != 0 && l.Token != g.Token {
+			return Grant{}, false
+		}
+		g.Token, held[l.Ref] = l.Token, true
+	}
+	return g, !slices.ContainsFunc(refs, func(ref string) bool { return !held[ref] })
+}
+
+// existing extends a grant and returns it. If the grant is lost meanwhile, the error is refusal, which
+// named it.
+func (h *Handle) existing(ctx context.Context, g Grant, refusal error) (Acquired, error) {
+	err := h.Extend(ctx, g)
+	if errors.Is(err, driver.ErrLockLost) {
+		return Acquired{}, fmt.Errorf("acquiring a grant: %w", refusal)
+	}
+	var values []driver.Ref
+	if err == nil {
+		values, err = engine.Retry(ctx, h.engine, func(d driver.Driver) ([]driver.Ref, error) { return d.Get(ctx, g.Project, g.Refs) })
+	}
+	if err != nil {
+		return Acquired{}, fmt.Errorf("acquiring a grant: %w: it stands, but could not be extended: %w", driver.ErrOutcomeUnknown, err)
+	}
+	sortByName(values)
+	return Acquired{Grant: g, Values: values, Existing: true}, nil
+}
+
+func sortByName(refs []driver.Ref) {
+	slices.SortFunc(refs, func(a, b driver.Ref) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // Extend renews a grant. If some of its locks are gone or another owner's, the grant is lost, and
