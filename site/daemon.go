@@ -20,6 +20,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/globalrefdb/globalrefdb/internal/socket"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/afterboot"
@@ -32,7 +33,6 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/hooks"
 	"github.com/globalrefdb/globalrefdb/site/internal/background"
 	"github.com/globalrefdb/globalrefdb/site/internal/exporter"
-	"github.com/globalrefdb/globalrefdb/site/internal/socket"
 	"github.com/globalrefdb/globalrefdb/site/internal/systemd"
 	"github.com/globalrefdb/globalrefdb/site/journal"
 	"github.com/globalrefdb/globalrefdb/site/lifecycle"

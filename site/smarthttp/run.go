@@ -14,8 +14,8 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
+	"github.com/globalrefdb/globalrefdb/internal/socket"
 	"github.com/globalrefdb/globalrefdb/site/internal/exporter"
-	"github.com/globalrefdb/globalrefdb/site/internal/socket"
 )
 
 const (

@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/globalrefdb/globalrefdb/site/internal/socket"
+	"github.com/globalrefdb/globalrefdb/internal/socket"
 )
 
 const (

@@ -1,0 +1,21 @@
+// Command refdb-server puts a global ref database behind one port, for programs that have a token
+// instead of the database's password: see docs/SERVICE.md. It keeps no state.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	err := run(ctx, os.Args[1:], os.Getenv, os.Stderr, nil)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "refdb-server:", err)
+		os.Exit(1)
+	}
+}

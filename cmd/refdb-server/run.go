@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"runtime/debug"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/metrics"
+	"github.com/globalrefdb/globalrefdb/service/server"
+)
+
+// flags are what an operator configures.
+type flags struct {
+	listen   server.Listen
+	database string // a file
+	site     string
+	limits   server.Limits
+	stop     time.Duration
+	level    slog.Level
+}
+
+// run executes a command line until ctx ends. Listening, unless nil, is called with the server's
+// address.
+func run(ctx context.Context, args []string, env func(string) string, messages io.Writer, listening func(net.Addr)) error {
+	f := flags{limits: server.DefaultLimits, level: slog.LevelInfo}
+	cmd := &cobra.Command{
+		Use:   "refdb-server",
+		Short: "Serve a global ref database over HTTP",
+		Long: `Serve a global ref database over HTTP, to programs that have a token: gRPC, and POST with JSON. docs/SERVICE.md shows
+each call. refdbctl token and refdbctl access manage who may do what.
+
+The database's address, as for refdbctl, is in the file that --database-file names, or in REFDB_URL. The file is read
+again for new connections, so that the password may change.
+
+Without a certificate the server listens only at loopback addresses and sockets. A certificate is read again when its
+files change. On SIGTERM and SIGINT the server ends waits, and stops when the calls in progress have ended.
+
+Environment: REFDB_URL is the database's address; REFDB_DIGEST_KEY is the key of the digests that replace names in logs.`,
+		Example:       `  refdb-server --database-file /etc/refdb/database --listen :9480 --certificate cert.pem --private-key key.pem`,
+		Version:       version(),
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.serve(cmd.Context(), env, messages, listening)
+		},
+	}
+	o := cmd.Flags()
+	o.StringVar(&f.listen.Address, "listen", "127.0.0.1:9480", "a host and a port, or the absolute path of a `socket`")
+	o.StringVar(&f.listen.CertificateFile, "certificate", "", "the `file` of the certificate, in PEM form, with the certificates that lead to its root")
+	o.StringVar(&f.listen.PrivateKey, "private-key", "", "the `file` of the certificate's private key")
+	o.StringVar(&f.database, "database-file", "", "the `file` with the database's address (default: REFDB_URL)")
+	o.StringVar(&f.site, "site", env("REFDB_SITE"), "the `name` under which the history has this server (default: REFDB_SITE or the host's name)")
+	o.IntVar(&f.limits.Calls, "max-calls", f.limits.Calls, "how many calls are answered at a time; more are refused")
+	o.IntVar(&f.limits.CallsPerSubject, "max-calls-per-subject", f.limits.CallsPerSubject, "how many of them may be of one subject, with those that wait for a lock")
+	o.DurationVar(&f.stop, "stop-timeout", 30*time.Second, "how long to wait for calls in progress when the server stops")
+	o.Func("log-level", "log messages of this `level` and above: debug, info, warn or error (default: info)", func(s string) error { return f.level.UnmarshalText([]byte(s)) })
+	cmd.SetArgs(append([]string{}, args...)) // nil would mean os.Args
+	cmd.SetErr(messages)
+	return cmd.ExecuteContext(ctx)
+}
+
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}
+
+func (f flags) serve(ctx context.Context, env func(string) string, messages io.Writer, listening func(net.Addr)) (err error) {
+	if err := f.listen.Check(); err != nil {
+		return err
+	}
+	if f.stop < 0 {
+		return fmt.Errorf("--stop-timeout %s is negative", f.stop)
+	}
+	if listening == nil {
+		listening = func(net.Addr) {}
+	}
+	d := &address{file: f.database, fallback: env("REFDB_URL")}
+	if _, err := d.read(ctx); err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(messages, &slog.HandlerOptions{Level: f.level}))
+	observed := metrics.New()
+	db, err := refdb.Open(d.open, refdb.Options{Site: f.site, Logger: log, DigestKey: []byte(env("REFDB_DIGEST_KEY")), Observe: observed.Observe})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	observed.Watch(db)
+	s, err := server.New(server.Options{DB: db, Logger: log, Limits: f.limits, Collectors: []prometheus.Collector{observed}})
+	if err != nil {
+		return err
+	}
+	return s.Run(ctx, f.listen, f.stop, listening)
+}

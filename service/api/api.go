@@ -1,0 +1,184 @@
+// Package api answers the calls of refdb-server's API: it asks the rules whether the caller may, calls
+// the library, and turns what comes of it into a response. It keeps no state: any server answers any
+// request, and a lock outlives the server and the connection through which it was acquired.
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"connectrpc.com/connect"
+
+	"github.com/globalrefdb/globalrefdb/proto/refdb/v1/refdbv1connect"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/service/access"
+)
+
+const (
+	// MaxRefs is how many refs a request may name, and a page may list.
+	MaxRefs = 1000
+	// MaxWait is how long Acquire may wait for others.
+	MaxWait = 30 * time.Second
+
+	minLease = time.Second
+	maxLease = time.Hour
+
+	readLimit  = 10 * time.Second // for a request to the database that only reads
+	writeLimit = 20 * time.Second // for one that writes, which the end of a call does not interrupt
+)
+
+// A Service implements the API on a database. Its methods may be called concurrently.
+type Service struct {
+	db       *refdb.DB
+	log      *slog.Logger
+	stopping chan struct{}
+	stop     func()
+	// running are the requests to the database that calls have begun, and may have left.
+	running sync.WaitGroup
+}
+
+var _ refdbv1connect.RefdbServiceHandler = (*Service)(nil)
+
+// New returns a service on db.
+func New(db *refdb.DB, log *slog.Logger) *Service {
+	s := &Service{db: db, log: log, stopping: make(chan struct{})}
+	s.stop = sync.OnceFunc(func() { close(s.stopping) })
+	return s
+}
+
+// Drain ends all waits for locks, so that the clients repeat them at another server.
+func (s *Service) Drain() { s.stop() }
+
+// Wait returns when no request to the database is left that a call has begun. No call may begin any
+// more.
+func (s *Service) Wait() { s.running.Wait() }
+
+type callerKey struct{}
+
+// WithCaller returns a context for calls of an authenticated subject.
+func WithCaller(ctx context.Context, caller access.Identity) context.Context {
+	return context.WithValue(ctx, callerKey{}, caller)
+}
+
+// callerOf returns who calls. Without an identity nothing is allowed.
+func callerOf(ctx context.Context) (access.Identity, error) {
+	caller, ok := ctx.Value(callerKey{}).(access.Identity)
+	if !ok {
+		return access.Identity{}, access.ErrUnauthenticated
+	}
+	return caller, nil
+}
+
+// authorize returns the caller if it has a right on refs of a project.
+func authorize(ctx context.Context, right access.Right, project string, refs ...string) (access.Identity, error) {
+	if len(refs) > MaxRefs {
+		return access.Identity{}, fmt.Errorf("%w: %d refs, at most %d are allowed", refdb.ErrTooMany, len(refs), MaxRefs)
+	}
+	caller, err := callerOf(ctx)
+	if err == nil {
+		err = caller.May(right, project, refs...)
+	}
+	return caller, err
+}
+
+// failure turns an error into the failure of a call. Nothing was written, unless the error is of
+// reading what an earlier request wrote.
+func (s *Service) failure(ctx context.Context, err error) error {
+	code, text := codeOf(err)
+	if code == connect.CodeInternal || code == connect.CodeUnavailable && ctx.Err() == nil && !errors.Is(err, access.ErrStale) {
+		s.log.WarnContext(ctx, "a call failed", "code", code.String(), "class", refdb.ClassOf(err).String())
+	}
+	return connect.NewError(code, errors.New(cut(text)))
+}
+
+// codeOf returns the status of a failed call, and a text that the caller may read: it has no more
+// than what the caller sent, or may read.
+func codeOf(err error) (connect.Code, string) {
+	switch {
+	case errors.Is(err, access.ErrUnauthenticated):
+		return connect.CodeUnauthenticated, access.ErrUnauthenticated.Error()
+	case errors.Is(err, access.ErrDenied):
+		return connect.CodePermissionDenied, err.Error()
+	case errors.Is(err, access.ErrStale):
+		return connect.CodeUnavailable, access.ErrStale.Error() + ": nothing was done"
+	case errors.Is(err, errHistory):
+		return connect.CodeFailedPrecondition, err.Error()
+	case errors.Is(err, refdb.ErrInvalid), errors.Is(err, refdb.ErrTooMany):
+		return connect.CodeInvalidArgument, err.Error()
+	case errors.Is(err, refdb.ErrFrozen), errors.Is(err, refdb.ErrNameConflict):
+		return connect.CodeFailedPrecondition, err.Error()
+	case errors.Is(err, refdb.ErrLostChanges):
+		return connect.CodeFailedPrecondition, "the database has lost changes: an operator has to recover it; nothing was done"
+	case errors.Is(err, refdb.ErrNotAdmitted):
+		return connect.CodeUnavailable, "the database's server was replaced, and not all sites have compared it yet: nothing was done"
+	case errors.Is(err, errNotBegun), errors.Is(err, context.Canceled):
+		return connect.CodeCanceled, errNotBegun.Error()
+	case errors.Is(err, refdb.ErrUnavailable), errors.Is(err, refdb.ErrClosed), errors.Is(err, context.DeadlineExceeded):
+		return connect.CodeUnavailable, "the database does not answer: nothing was done"
+	}
+	return connect.CodeInternal, "the server failed: its log says more"
+}
+
+// maxText bounds the text of a failure, which may quote a name: gRPC carries it in a header.
+const maxText = 500
+
+func cut(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	text = text[:maxText]
+	for !utf8.ValidString(text) {
+		text = text[:len(text)-1]
+	}
+	return text + "…"
+}
+
+// reading returns a context for a request that only reads.
+func reading(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, readLimit)
+}
+
+var errNotBegun = errors.New("the call ended before anything was done")
+
+// begin calls do, which writes, and waits for its result. Neither the end of the call nor that of the
+// server interrupts do: what has been sent is not canceled. If ctx has ended already, begin returns
+// errNotBegun and does not call do.
+func begin[T any](ctx context.Context, s *Service, do func(context.Context) (T, error)) (T, error) {
+	if err := ctx.Err(); err != nil {
+		var zero T
+		return zero, fmt.Errorf("%w: %w", errNotBegun, err)
+	}
+	s.running.Add(1)
+	defer s.running.Done()
+	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeLimit)
+	defer cancel()
+	return do(lasting)
+}
+
+// checkRequestID returns an error wrapping refdb.ErrInvalid unless id is empty or can be unique.
+func checkRequestID(id string) error {
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+	if id != "" && (len(id) < 16 || len(id) > 64 || strings.Trim(id, letters) != "") {
+		return fmt.Errorf("%w request ID: give a unique one, such as a UUID: 16 to 64 letters, digits, hyphens and underscores", refdb.ErrInvalid)
+	}
+	return nil
+}
+
+// nameOf returns a name for a request with an ID: another one for each subject, and for each content.
+func nameOf(parts ...string) string {
+	sum := sha256.New()
+	for _, part := range parts {
+		fmt.Fprintf(sum, "%d:", len(part))
+		io.WriteString(sum, part)
+	}
+	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum.Sum(nil)[:20]))
+}

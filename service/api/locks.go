@@ -1,0 +1,210 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	refdbv1 "github.com/globalrefdb/globalrefdb/proto/refdb/v1"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/grants"
+	"github.com/globalrefdb/globalrefdb/service/access"
+)
+
+// While Acquire waits it tries again after pauses that grow from firstPause to lastPause.
+const (
+	firstPause = 100 * time.Millisecond
+	lastPause  = time.Second
+)
+
+// Acquire implements the API.
+func (s *Service) Acquire(ctx context.Context, call *connect.Request[refdbv1.AcquireRequest]) (*connect.Response[refdbv1.AcquireResponse], error) {
+	r, err := s.acquire(ctx, call.Msg)
+	if err != nil {
+		return nil, s.failure(ctx, err)
+	}
+	return connect.NewResponse(r), nil
+}
+
+func (s *Service) acquire(ctx context.Context, r *refdbv1.AcquireRequest) (*refdbv1.AcquireResponse, error) {
+	caller, err := authorize(ctx, access.Lock, r.Project, r.Refs...)
+	if err != nil {
+		return nil, err
+	}
+	lease, wait, err := times(r)
+	if err == nil {
+		err = checkRequestID(r.RequestId)
+	}
+	if err != nil {
+		return nil, err
+	}
+	part := strings.ToLower(rand.Text())
+	if r.RequestId != "" {
+		part = nameOf(append([]string{r.RequestId, r.Project, lease.String()}, slices.Sorted(slices.Values(r.Refs))...)...)
+	}
+	owner := access.Owner(caller.Subject, part)
+	pause := firstPause
+	for began := time.Now(); ; pause = min(pause*3/2, lastPause) {
+		a, err := begin(ctx, s, func(ctx context.Context) (grants.Acquired, error) {
+			return s.db.Grants().AcquireUnique(ctx, owner, lease, r.Project, r.Refs...)
+		})
+		var locked *refdb.LockedError
+		switch {
+		case err == nil:
+			return &refdbv1.AcquireResponse{Result: &refdbv1.AcquireResponse_Acquired{Acquired: &refdbv1.Acquired{
+				Lock:            &refdbv1.Lock{Project: a.Project, Refs: a.Refs, Owner: a.Owner, Token: int64(a.Token)},
+				Values:          refsOf(a.Values),
+				LeaseTime:       durationpb.New(lease),
+				RepeatedRequest: a.Existing,
+			}}}, nil
+		case errors.Is(err, refdb.ErrOutcomeUnknown):
+			return &refdbv1.AcquireResponse{Result: &refdbv1.AcquireResponse_Unknown{Unknown: unknown(r.RequestId,
+				"the refs may be locked until the lease ends")}}, nil
+		case !errors.As(err, &locked):
+			return nil, err
+		}
+		left := wait - time.Since(began)
+		if left <= 0 || !s.pause(ctx, min(left, pause/2+mathrand.N(pause))) {
+			return &refdbv1.AcquireResponse{Result: &refdbv1.AcquireResponse_Locked{Locked: lockedBy(locked)}}, nil
+		}
+		// The right may have been withdrawn meanwhile.
+		if err := caller.May(access.Lock, r.Project, r.Refs...); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// times returns how long a lock is to stand, and how long to wait for it.
+func times(r *refdbv1.AcquireRequest) (lease, wait time.Duration, err error) {
+	if r.LeaseTime != nil && !r.LeaseTime.IsValid() || r.Wait != nil && !r.Wait.IsValid() {
+		return 0, 0, fmt.Errorf("%w duration", refdb.ErrInvalid)
+	}
+	lease, wait = r.LeaseTime.AsDuration(), r.Wait.AsDuration()
+	switch {
+	case lease < minLease || lease > maxLease:
+		err = fmt.Errorf("%w lease time %s: give %s to %s", refdb.ErrInvalid, lease, minLease, maxLease)
+	case wait < 0 || wait > MaxWait:
+		err = fmt.Errorf("%w wait %s: give at most %s, and repeat the call to wait longer", refdb.ErrInvalid, wait, MaxWait)
+	}
+	return lease, wait, err
+}
+
+// pause returns false if the call or the server ends before d has passed.
+func (s *Service) pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+	case <-s.stopping:
+	}
+	return false
+}
+
+// Extend implements the API.
+func (s *Service) Extend(ctx context.Context, call *connect.Request[refdbv1.ExtendRequest]) (*connect.Response[refdbv1.ExtendResponse], error) {
+	g, err := grantOf(ctx, call.Msg.Lock)
+	if err == nil {
+		_, err = begin(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.db.Grants().Extend(ctx, g) })
+	}
+	var lost *refdb.LostError
+	r := &refdbv1.ExtendResponse{}
+	switch {
+	case err == nil:
+		r.Result = &refdbv1.ExtendResponse_Extended{Extended: &refdbv1.Extended{}}
+	case errors.As(err, &lost):
+		r.Result = &refdbv1.ExtendResponse_Lost{Lost: &refdbv1.Lost{Refs: lost.Refs}}
+	case mayBeDone(err):
+		r.Result = &refdbv1.ExtendResponse_Unknown{Unknown: &refdbv1.OutcomeUnknown{Advice: "the lock stands for at least as long as before: extend it again"}}
+	default:
+		return nil, s.failure(ctx, err)
+	}
+	return connect.NewResponse(r), nil
+}
+
+// Release implements the API.
+func (s *Service) Release(ctx context.Context, call *connect.Request[refdbv1.ReleaseRequest]) (*connect.Response[refdbv1.ReleaseResponse], error) {
+	g, err := grantOf(ctx, call.Msg.Lock)
+	if err == nil {
+		_, err = begin(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.db.Grants().Release(ctx, g) })
+	}
+	var lost *refdb.LostError
+	r := &refdbv1.ReleaseResponse{}
+	switch {
+	case err == nil:
+		r.Result = &refdbv1.ReleaseResponse_Released{Released: &refdbv1.Released{}}
+	case errors.As(err, &lost):
+		r.Result = &refdbv1.ReleaseResponse_Lost{Lost: &refdbv1.Lost{Refs: lost.Refs}}
+	case mayBeDone(err):
+		r.Result = &refdbv1.ReleaseResponse_Unknown{Unknown: &refdbv1.OutcomeUnknown{Advice: "release the lock again: if it is lost then, this request may have released it"}}
+	default:
+		return nil, s.failure(ctx, err)
+	}
+	return connect.NewResponse(r), nil
+}
+
+// mayBeDone reports whether an error of extending or releasing a grant leaves open whether that was
+// done: the library repeats such a request after a lost reply, and then reports that the database does
+// not answer.
+func mayBeDone(err error) bool {
+	switch {
+	case errors.Is(err, refdb.ErrOutcomeUnknown):
+		return true
+	case errors.Is(err, refdb.ErrNotAdmitted), errors.Is(err, refdb.ErrClosed), errors.Is(err, access.ErrStale), errors.Is(err, errNotBegun):
+		return false
+	}
+	return errors.Is(err, refdb.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// grantOf returns the caller's grant that a lock of the API names.
+func grantOf(ctx context.Context, l *refdbv1.Lock) (grants.Grant, error) {
+	if l == nil {
+		return grants.Grant{}, fmt.Errorf("%w request: it names no lock", refdb.ErrInvalid)
+	}
+	caller, err := authorize(ctx, access.Lock, l.Project, l.Refs...)
+	if err != nil {
+		return grants.Grant{}, err
+	}
+	return ownGrant(caller, l)
+}
+
+func ownGrant(caller access.Identity, l *refdbv1.Lock) (grants.Grant, error) {
+	if !access.Owns(caller.Subject, l.Owner) {
+		return grants.Grant{}, fmt.Errorf("%w: the lock is not one of the subject %s", access.ErrDenied, caller.Subject)
+	}
+	return grants.Grant{Project: l.Project, Refs: l.Refs, Owner: l.Owner, Token: refdb.Token(l.Token)}, nil
+}
+
+// lockedBy names the holders.
+func lockedBy(e *refdb.LockedError) *refdbv1.Locked {
+	locked := &refdbv1.Locked{}
+	for _, h := range e.Holders {
+		if h.Stale() {
+			continue
+		}
+		subject, _ := access.SubjectOf(h.Owner)
+		holder := &refdbv1.Holder{Ref: h.Ref, Owner: h.Owner, Subject: subject, Age: durationpb.New(h.Age), PendingChange: h.Intended()}
+		if !h.Intended() {
+			holder.StaleAfter = durationpb.New(h.StaleAfter)
+		}
+		locked.Holders = append(locked.Holders, holder)
+	}
+	return locked
+}
+
+// unknown says what to do about a request with an unknown outcome.
+func unknown(requestID, state string) *refdbv1.OutcomeUnknown {
+	if requestID != "" {
+		return &refdbv1.OutcomeUnknown{Advice: state + ": repeat the request with the same request ID"}
+	}
+	return &refdbv1.OutcomeUnknown{Advice: state + ": read, then decide; a request with a request ID could be repeated"}
+}

@@ -1,0 +1,233 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	refdbv1 "github.com/globalrefdb/globalrefdb/proto/refdb/v1"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/service/access"
+	"github.com/globalrefdb/globalrefdb/site/packs"
+)
+
+const (
+	// repeatable is for how long after an update a repeat of its request finds it.
+	repeatable = time.Hour
+	// mostChanges is how many changes of a ref are looked through for that.
+	mostChanges = 5000
+)
+
+var errHistory = errors.New("the history does not tell whether an earlier request with this request ID made the update, as it was pruned up to less than an hour ago, or has too many changes since: nothing was done; leave out the request ID")
+
+// Update implements the API.
+func (s *Service) Update(ctx context.Context, call *connect.Request[refdbv1.UpdateRequest]) (*connect.Response[refdbv1.UpdateResponse], error) {
+	r, err := s.update(ctx, call.Msg)
+	if err != nil {
+		return nil, s.failure(ctx, err)
+	}
+	return connect.NewResponse(r), nil
+}
+
+func (s *Service) update(ctx context.Context, r *refdbv1.UpdateRequest) (*refdbv1.UpdateResponse, error) {
+	refs, updates := make([]string, len(r.Updates)), make([]refdb.Update, len(r.Updates))
+	for i, u := range r.Updates {
+		refs[i] = u.GetRef()
+		updates[i] = refdb.Update{Ref: u.GetRef(), Old: refdb.Value(u.GetOld()), New: refdb.Value(u.GetNew())}
+	}
+	caller, err := authorize(ctx, access.Write, r.Project, refs...)
+	if err != nil {
+		return nil, err
+	}
+	options := []refdb.UpdateOption{refdb.By(caller.Subject)}
+	fence, err := s.fence(caller, r)
+	if err == nil {
+		err = checkRequestID(r.RequestId)
+	}
+	if err != nil {
+		return nil, err
+	}
+	options = append(options, fence...)
+	inRepositories, err := s.placed(ctx, caller, r.Project, refs)
+	if err != nil {
+		return nil, err
+	}
+	if inRepositories {
+		options = append(options, refdb.GitNames())
+	}
+	id := ""
+	if r.RequestId != "" {
+		id = requestName(caller, r)
+		options = append(options, func(r *driver.UpdateRequest) { r.Origin.ID = id })
+		switch done, err := s.carriedOut(ctx, r.Project, updates, id); {
+		case err != nil:
+			return nil, err
+		case done:
+			return updated(true), nil
+		}
+	}
+	_, err = begin(ctx, s, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.db.Update(ctx, r.Project, updates, options...)
+	})
+	if err == nil {
+		return updated(false), nil
+	}
+	if errors.Is(err, refdb.ErrOutcomeUnknown) {
+		return outcomeUnknown(r), nil
+	}
+	refusal := refusalOf(err)
+	if refusal == nil {
+		return nil, err
+	}
+	if id != "" {
+		// An earlier request with this ID may have been carried out just now, and be the reason.
+		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), readLimit)
+		defer cancel()
+		switch done, err := s.carriedOut(lasting, r.Project, updates, id); {
+		case err != nil:
+			return outcomeUnknown(r), nil
+		case done:
+			return updated(true), nil
+		}
+	}
+	return refusal, nil
+}
+
+// fence returns the options of an update under a lock.
+func (s *Service) fence(caller access.Identity, r *refdbv1.UpdateRequest) ([]refdb.UpdateOption, error) {
+	l := r.Under
+	switch {
+	case l == nil && r.Release:
+		return nil, fmt.Errorf("%w request: it releases a lock, but names none", refdb.ErrInvalid)
+	case l == nil:
+		return nil, nil
+	case l.Project != r.Project:
+		return nil, fmt.Errorf("%w request: the lock is in another project than the refs", refdb.ErrInvalid)
+	case len(l.Refs) > MaxRefs:
+		return nil, fmt.Errorf("%w: a lock on %d refs, at most %d are allowed", refdb.ErrTooMany, len(l.Refs), MaxRefs)
+	}
+	g, err := ownGrant(caller, l)
+	if err != nil {
+		return nil, err
+	}
+	options := []refdb.UpdateOption{refdb.Under(g.Owner, g.Token, g.Refs...)}
+	if r.Release {
+		options = append(options, func(r *driver.UpdateRequest) { r.Fence.Release = true })
+	}
+	return options, nil
+}
+
+// placed reports whether sites have repositories of the project. If the database keeps the objects of
+// the project, it returns ErrDenied unless the caller may administer the refs: a value whose object is
+// not in the database would stop all sites that follow.
+func (s *Service) placed(ctx context.Context, caller access.Identity, project string, refs []string) (bool, error) {
+	limited, cancel := reading(ctx)
+	defer cancel()
+	p, ok, err := s.db.Projects().Get(limited, project)
+	if err != nil || !ok {
+		return false, err
+	}
+	if packs.Stored(p) {
+		if err := caller.May(access.Administer, project, refs...); err != nil {
+			return false, fmt.Errorf("%w: the database keeps the project's objects, so that its refs are changed by pushes", err)
+		}
+	}
+	return true, nil
+}
+
+// requestName returns the operation's ID of a request with an ID. It differs with whatever is asked
+// for, so that another request with the same ID by mistake is not taken for a repeat.
+func requestName(caller access.Identity, r *refdbv1.UpdateRequest) string {
+	parts := []string{caller.Subject, r.RequestId, r.Project, fmt.Sprint(r.Release)}
+	if l := r.Under; l != nil {
+		parts = append(append(parts, l.Owner, fmt.Sprint(l.Token)), slices.Sorted(slices.Values(l.Refs))...)
+	}
+	sorted := slices.SortedFunc(slices.Values(r.Updates), func(a, b *refdbv1.RefUpdate) int { return strings.Compare(a.GetRef(), b.GetRef()) })
+	for _, u := range sorted {
+		parts = append(parts, u.GetRef(), u.GetOld(), u.GetNew())
+	}
+	return "request-" + nameOf(parts...)
+}
+
+// carriedOut reports whether an update with that ID was made within the last hour. The error is
+// errHistory if the history does not tell.
+func (s *Service) carriedOut(ctx context.Context, project string, updates []refdb.Update, id string) (bool, error) {
+	// All refs that change have the same ID. If none does, repeating the update does no harm.
+	i := slices.IndexFunc(updates, func(u refdb.Update) bool { return !u.Old.Equivalent(u.New) })
+	if i < 0 {
+		return false, nil
+	}
+	ctx, cancel := reading(ctx)
+	defer cancel()
+	rows, err := s.db.GetAll(ctx, project, updates[i].Ref)
+	if err != nil {
+		return false, err
+	}
+	if len(rows) > 0 && rows[0].Op == id {
+		return true, nil
+	}
+	now, err := s.db.Now(ctx)
+	if err != nil {
+		return false, err
+	}
+	since := now.Add(-repeatable)
+	if len(rows) > 0 && !rows[0].Time.IsZero() && rows[0].Time.Before(since) {
+		return false, nil
+	}
+	looked := 0
+	for c, err := range s.db.History(ctx, project, updates[i].Ref) {
+		looked++
+		switch {
+		case err != nil:
+			return false, err
+		case c.Op == id:
+			return true, nil
+		case c.Time.Before(since):
+			return false, nil
+		case looked == mostChanges:
+			return false, errHistory
+		}
+	}
+	state, err := s.db.HistoryState(ctx)
+	if err != nil {
+		return false, err
+	}
+	if state.PrunedTime.After(since) {
+		return false, errHistory
+	}
+	return false, nil
+}
+
+func updated(again bool) *refdbv1.UpdateResponse {
+	return &refdbv1.UpdateResponse{Result: &refdbv1.UpdateResponse_Updated{Updated: &refdbv1.Updated{RepeatedRequest: again}}}
+}
+
+func outcomeUnknown(r *refdbv1.UpdateRequest) *refdbv1.UpdateResponse {
+	return &refdbv1.UpdateResponse{Result: &refdbv1.UpdateResponse_Unknown{Unknown: unknown(r.RequestId, "the refs may have been changed, or may be changed soon")}}
+}
+
+// refusalOf returns the response for an update that was refused; nil if the error is a failure.
+func refusalOf(err error) *refdbv1.UpdateResponse {
+	var locked *refdb.LockedError
+	var mismatch *refdb.MismatchError
+	var lost *refdb.LostError
+	switch {
+	case errors.As(err, &lost):
+		return &refdbv1.UpdateResponse{Result: &refdbv1.UpdateResponse_Lost{Lost: &refdbv1.Lost{Refs: lost.Refs}}}
+	case errors.As(err, &locked):
+		return &refdbv1.UpdateResponse{Result: &refdbv1.UpdateResponse_Locked{Locked: lockedBy(locked)}}
+	case errors.As(err, &mismatch):
+		m := &refdbv1.Mismatched{}
+		for _, x := range mismatch.Mismatches {
+			m.Mismatches = append(m.Mismatches, &refdbv1.Mismatch{Ref: x.Ref, Expected: string(x.Want), Value: string(x.Have)})
+		}
+		return &refdbv1.UpdateResponse{Result: &refdbv1.UpdateResponse_Mismatched{Mismatched: m}}
+	}
+	return nil
+}

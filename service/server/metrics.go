@@ -1,0 +1,83 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
+)
+
+// Why requests are rejected before they are calls.
+const (
+	rejectedUnauthenticated = "unauthenticated"
+	rejectedStale           = "rules_unknown"
+	rejectedBusy            = "busy"
+	rejectedSubjectBusy     = "subject_busy"
+	rejectedTooLarge        = "too_large"
+	rejectedBroken          = "broken"
+)
+
+// counts are a server's metrics. They name no subject, project or ref.
+type counts struct {
+	calls    *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	rejected *prometheus.CounterVec
+}
+
+func newCounts() counts {
+	c := counts{
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "refdb_server_calls_total",
+			Help: "Calls by method and result: the result in the response, such as acquired, locked or unknown; ok for a response without one; or the code of a failure.",
+		}, []string{"method", "result"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "refdb_server_call_seconds", Help: "Time from when a call was read until its result, with the wait for locks.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+		}, []string{"method"}),
+		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "refdb_server_rejected_total",
+			Help: "Requests that were rejected before they were calls: without a valid token (unauthenticated), because the rules can't be read (rules_unknown), " +
+				"because of too many calls at a time (busy, subject_busy), too large, or not received in time (broken).",
+		}, []string{"reason"}),
+	}
+	for _, reason := range []string{rejectedUnauthenticated, rejectedStale, rejectedBusy, rejectedSubjectBusy, rejectedTooLarge, rejectedBroken} {
+		c.rejected.WithLabelValues(reason)
+	}
+	return c
+}
+
+func (c counts) collectors(l *limiter) []prometheus.Collector {
+	current := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "refdb_server_calls", Help: "Calls that are being answered now."}, func() float64 { return float64(l.now()) })
+	return []prometheus.Collector{c.calls, c.seconds, c.rejected, current}
+}
+
+func (c counts) interceptor() connect.Interceptor {
+	return connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
+		return func(ctx context.Context, call connect.AnyRequest) (connect.AnyResponse, error) {
+			method := call.Spec().Procedure
+			began := time.Now()
+			response, err := next(ctx, call)
+			c.seconds.WithLabelValues(method).Observe(time.Since(began).Seconds())
+			c.calls.WithLabelValues(method, resultOf(response, err)).Inc()
+			return response, err
+		}
+	})
+}
+
+// resultOf names the result of a call.
+func resultOf(response connect.AnyResponse, err error) string {
+	if err != nil {
+		return connect.CodeOf(err).String()
+	}
+	if m, ok := response.Any().(proto.Message); ok {
+		r := m.ProtoReflect()
+		if result := r.Descriptor().Oneofs().ByName("result"); result != nil {
+			if field := r.WhichOneof(result); field != nil {
+				return string(field.Name())
+			}
+		}
+	}
+	return "ok"
+}

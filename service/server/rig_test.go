@@ -1,0 +1,194 @@
+package server_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	refdbv1 "github.com/globalrefdb/globalrefdb/proto/refdb/v1"
+	"github.com/globalrefdb/globalrefdb/proto/refdb/v1/refdbv1connect"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/memory"
+	"github.com/globalrefdb/globalrefdb/service/access"
+	"github.com/globalrefdb/globalrefdb/service/server"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
+)
+
+func TestMain(m *testing.M) { local.Main(m) }
+
+const (
+	patience = 2 * time.Minute // only a test that fails reaches it
+	mainRef  = "refs/heads/main"
+	nextRef  = "refs/heads/next"
+	one      = "1111111111111111111111111111111111111111"
+	two      = "2222222222222222222222222222222222222222"
+	three    = "3333333333333333333333333333333333333333"
+)
+
+// A rig is a database with tokens, rules and servers.
+type rig struct {
+	open   func() refdb.Driver // as a process of its own
+	db     *refdb.DB           // an operator's
+	tokens map[string]string   // of subjects
+}
+
+// onEach runs a test on each database.
+func onEach(t *testing.T, test func(t *testing.T, r *rig)) {
+	t.Run("memory", func(t *testing.T) {
+		t.Parallel()
+		test(t, newRig(t, memory.New().Open))
+	})
+	for name, kind := range map[string]local.Kind{"SQLite": local.SQLiteKind(), "PostgreSQL": local.PostgresKind()} {
+		t.Run(name, func(t *testing.T) {
+			if testing.Short() && name == "PostgreSQL" {
+				t.Skip("starts PostgreSQL")
+			}
+			t.Parallel()
+			url := kind.New(t).URL()
+			test(t, newRig(t, func() refdb.Driver {
+				d, err := kind.Driver(context.WithoutCancel(t.Context()), url)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return d
+			}))
+		})
+	}
+}
+
+// inMemory returns a rig for what does not depend on the database.
+func inMemory(t *testing.T) *rig { return newRig(t, memory.New().Open) }
+
+func newRig(t *testing.T, open func() refdb.Driver) *rig {
+	t.Helper()
+	r := &rig{open: open, tokens: map[string]string{}}
+	r.db = r.process(t, open(), "operator")
+	return r
+}
+
+func (r *rig) process(t *testing.T, d refdb.Driver, site string) *refdb.DB {
+	t.Helper()
+	db, err := refdb.New(d, refdb.Options{Site: site})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// allow gives a subject, with a token, a right on all refs of a project.
+func (r *rig) allow(t *testing.T, subject string, right access.Right, projects, refs access.Pattern) {
+	t.Helper()
+	if r.tokens[subject] == "" {
+		text, _, err := access.CreateToken(t.Context(), r.db, subject, time.Hour, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.tokens[subject] = text
+	}
+	if _, _, err := access.AddRule(t.Context(), r.db, access.Rule{Subject: subject, Projects: projects, Refs: refs, Right: right}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *rig) put(t *testing.T, project, ref string, v refdb.Value) {
+	t.Helper()
+	if _, err := r.db.Put(t.Context(), project, ref, v); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A serving is a server, and how it is reached.
+type serving struct {
+	*server.Server
+	rig *rig
+	url string
+}
+
+// serve starts a server that has read the rules, on a driver of its own unless one is given.
+func (r *rig) serve(t *testing.T, limits server.Limits, d refdb.Driver) *serving {
+	t.Helper()
+	if d == nil {
+		d = r.open()
+	}
+	s, err := server.New(server.Options{DB: r.process(t, d, "server"), Logger: slog.New(slog.DiscardHandler), Limits: limits})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { s.RunCache(ctx) })
+	h := httptest.NewServer(s.Handler())
+	t.Cleanup(func() {
+		h.Close()
+		cancel()
+		running.Wait()
+	})
+	eventually(t, "the server is ready", func() bool {
+		response, err := http.Get(h.URL + "/readyz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		return response.StatusCode == http.StatusOK
+	})
+	return &serving{s, r, h.URL}
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for began := time.Now(); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Since(began) > patience {
+			t.Fatalf("%s: not within %s", what, patience)
+		}
+	}
+}
+
+// bearing adds a token to requests.
+type bearing string
+
+func (b bearing) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(b))
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// zipped returns a client that compresses what it sends.
+func (s *serving) zipped(subject string) refdbv1connect.RefdbServiceClient {
+	return refdbv1connect.NewRefdbServiceClient(&http.Client{Transport: bearing(s.rig.tokens[subject])}, s.url, connect.WithProtoJSON(), connect.WithSendGzip())
+}
+
+// plain returns a client of a subject, which compresses nothing.
+func (s *serving) plain(subject string) refdbv1connect.RefdbServiceClient {
+	return refdbv1connect.NewRefdbServiceClient(&http.Client{Transport: bearing(s.rig.tokens[subject])}, s.url, connect.WithProtoJSON())
+}
+
+// post sends JSON, and returns the status and the response.
+func (s *serving) post(t *testing.T, token, method, body string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/refdb.v1.RefdbService/"+method, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	return do(t, r)
+}
+
+func (r *rig) acquire(t *testing.T, c refdbv1connect.RefdbServiceClient, a *refdbv1.AcquireRequest) *refdbv1.AcquireResponse {
+	t.Helper()
+	response, err := c.Acquire(t.Context(), connect.NewRequest(a))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.Msg
+}

@@ -1,0 +1,201 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	refdbv1 "github.com/globalrefdb/globalrefdb/proto/refdb/v1"
+	"github.com/globalrefdb/globalrefdb/proto/refdb/v1/refdbv1connect"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/service/access"
+	"github.com/globalrefdb/globalrefdb/service/server"
+)
+
+// A run is a server that listens.
+type run struct {
+	address net.Addr
+	log     *bytes.Buffer // once it has ended
+	stop    func() error
+}
+
+func (r *rig) run(t *testing.T, at server.Listen, stopLimit time.Duration) *run {
+	t.Helper()
+	log := &bytes.Buffer{}
+	s, err := server.New(server.Options{DB: r.process(t, r.open(), "server"), Logger: slog.New(slog.NewTextHandler(log, nil)), Limits: server.DefaultLimits})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	addresses, ended := make(chan net.Addr, 1), make(chan error, 1)
+	go func() { ended <- s.Run(ctx, at, stopLimit, func(a net.Addr) { addresses <- a }) }()
+	stopped := false
+	running := &run{log: log, stop: func() error {
+		if stopped {
+			return nil
+		}
+		stopped = true
+		cancel()
+		return <-ended
+	}}
+	t.Cleanup(func() { running.stop() })
+	select {
+	case running.address = <-addresses:
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	return running
+}
+
+func TestTokensDoNotCrossANetworkInPlainText(t *testing.T) {
+	t.Parallel()
+	for address, ok := range map[string]bool{
+		"127.0.0.1:0": true, "[::1]:9480": true, "localhost:9480": true, "/run/refdb/socket": true,
+		":9480": false, "0.0.0.0:9480": false, "192.0.2.1:9480": false, "refdb.example.com:9480": false, "localhost.example.com:1": false, "x": false, "": false,
+	} {
+		if err := (server.Listen{Address: address}).Check(); (err == nil) != ok || err != nil && !errors.Is(err, refdb.ErrInvalid) {
+			t.Errorf("%q: %v", address, err)
+		}
+		if address != "x" && address != "" {
+			if err := (server.Listen{Address: address, CertificateFile: "a", PrivateKey: "b"}).Check(); err != nil {
+				t.Errorf("%q with a certificate: %v", address, err)
+			}
+		}
+	}
+	if err := (server.Listen{Address: "localhost:1", CertificateFile: "a"}).Check(); !errors.Is(err, refdb.ErrInvalid) {
+		t.Errorf("a certificate without a key: %v", err)
+	}
+}
+
+func TestGRPCAndJSONShareAPortWithTLS(t *testing.T) {
+	t.Parallel()
+	r := inMemory(t)
+	r.allow(t, "ci", access.Read, "p", access.All)
+	r.put(t, "p", mainRef, one)
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	authority := server.WritePair(t, cert, key)
+	running := r.run(t, server.Listen{Address: "127.0.0.1:0", CertificateFile: cert, PrivateKey: key}, time.Minute)
+	roots := x509.NewCertPool()
+	roots.AddCert(authority)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "localhost"}, ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: roundTripper(func(q *http.Request) (*http.Response, error) {
+		q = q.Clone(q.Context())
+		q.Header.Set("Authorization", "Bearer "+r.tokens["ci"])
+		return transport.RoundTrip(q)
+	})}
+	url := "https://" + running.address.String()
+	for name, option := range map[string]connect.ClientOption{"JSON": connect.WithProtoJSON(), "gRPC": connect.WithGRPC(), "gRPC-Web": connect.WithGRPCWeb()} {
+		c := refdbv1connect.NewRefdbServiceClient(client, url, option)
+		eventually(t, name+" is answered", func() bool {
+			response, err := c.Get(t.Context(), connect.NewRequest(&refdbv1.GetRequest{Project: "p", Refs: []string{mainRef}}))
+			if connect.CodeOf(err) == connect.CodeUnavailable {
+				return false // the rules were not read yet
+			}
+			return err == nil && response.Msg.Refs[0].Value == one
+		})
+		_, err := c.Get(t.Context(), connect.NewRequest(&refdbv1.GetRequest{Project: "q", Refs: []string{mainRef}}))
+		if connect.CodeOf(err) != connect.CodePermissionDenied {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	stranger := refdbv1connect.NewRefdbServiceClient(&http.Client{Transport: transport}, url, connect.WithGRPC())
+	if _, err := stranger.Get(t.Context(), connect.NewRequest(&refdbv1.GetRequest{Project: "p", Refs: []string{mainRef}})); connect.CodeOf(err) != connect.CodeUnauthenticated {
+		t.Errorf("gRPC without a token: %v", err)
+	}
+	if err := running.stop(); err != nil {
+		t.Error(err)
+	}
+	for _, secret := range []string{r.tokens["ci"], mainRef, `"p"`} {
+		if strings.Contains(running.log.String(), secret) {
+			t.Errorf("the log has %s", secret)
+		}
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestAServerThatStopsEndsWaitsAndFinishesCalls(t *testing.T) {
+	t.Parallel()
+	r := inMemory(t)
+	r.allow(t, "ci", access.Lock, "p", access.All)
+	socket := filepath.Join(t.TempDir(), "socket")
+	running := r.run(t, server.Listen{Address: socket}, patience)
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
+	defer transport.CloseIdleConnections()
+	c := refdbv1connect.NewRefdbServiceClient(&http.Client{Transport: roundTripper(func(q *http.Request) (*http.Response, error) {
+		q = q.Clone(q.Context())
+		q.Header.Set("Authorization", "Bearer "+r.tokens["ci"])
+		return transport.RoundTrip(q)
+	})}, "http://refdb", connect.WithProtoJSON())
+	eventually(t, "the lock is taken", func() bool {
+		response, err := c.Acquire(t.Context(), connect.NewRequest(locking(mainRef)))
+		return err == nil && response.Msg.GetAcquired() != nil
+	})
+	type answer struct {
+		response *connect.Response[refdbv1.AcquireResponse]
+		err      error
+	}
+	waited := make(chan answer, 1)
+	go func() {
+		a := locking(mainRef, nextRef)
+		a.Wait = durationpb.New(30 * time.Second)
+		response, err := c.Acquire(context.WithoutCancel(t.Context()), connect.NewRequest(a))
+		waited <- answer{response, err}
+	}()
+	// The call has begun when the database has seen a request of it: a second one waits for the first.
+	eventually(t, "the call waits", func() bool {
+		_, text := get(t, transport, r.tokens["ci"])
+		return strings.Contains(text, "refdb_server_calls 1\n")
+	})
+	if err := running.stop(); err != nil {
+		t.Error(err)
+	}
+	if got := <-waited; got.err != nil || got.response.Msg.GetLocked() == nil {
+		t.Errorf("%v, %v", got.response, got.err)
+	}
+	if all := locks(t, r); len(all) != 1 || all[0].Stale() {
+		t.Errorf("the lock that a client has: %+v", all)
+	}
+	if _, err := os.Lstat(socket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket: %v", err)
+	}
+}
+
+// get returns the metrics.
+func get(t *testing.T, transport http.RoundTripper, token string) (int, string) {
+	t.Helper()
+	q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://refdb/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Header.Set("Authorization", "Bearer "+token)
+	response, err := transport.RoundTrip(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var text bytes.Buffer
+	if _, err := text.ReadFrom(response.Body); err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, text.String()
+}

@@ -1,0 +1,221 @@
+// Package server serves the API of refdb-server over HTTP. It finds out who calls before it reads what
+// they send, bounds what callers can use, and ends without losing a lock.
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/globalrefdb/globalrefdb/proto/refdb/v1/refdbv1connect"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/service/access"
+	"github.com/globalrefdb/globalrefdb/service/api"
+)
+
+const (
+	headerLimit = 10 * time.Second // for the header of a request
+	bodyLimit   = 15 * time.Second // for its body
+	callLimit   = 2 * time.Minute  // for all of it, with the response
+	idleLimit   = 2 * time.Minute
+	headerBytes = 16 << 10
+	streams     = 100 // calls at a time on one connection of HTTP/2
+	scrapes     = 4   // of the metrics at a time
+)
+
+// Options configure a server.
+type Options struct {
+	DB     *refdb.DB
+	Logger *slog.Logger
+	Limits Limits
+	// Collectors are the metrics of the process, such as those of DB.
+	Collectors []prometheus.Collector
+}
+
+// A Server answers requests. Its Handler may be used once Run or RunCache runs.
+type Server struct {
+	o        Options
+	api      *api.Service
+	cache    *access.Cache
+	limiter  *limiter
+	counts   counts
+	errors   *connect.ErrorWriter
+	handler  http.Handler
+	draining atomic.Bool
+}
+
+// New returns a server, or an error that wraps refdb.ErrInvalid if a limit can't work.
+func New(o Options) (*Server, error) {
+	if err := o.Limits.check(); err != nil {
+		return nil, err
+	}
+	s := &Server{o: o, api: api.New(o.DB, o.Logger), cache: access.NewCache(o.DB, o.Logger), limiter: newLimiter(o.Limits), counts: newCounts()}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
+	registry.MustRegister(s.counts.collectors(s.limiter)...)
+	for _, c := range o.Collectors {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	options := []connect.HandlerOption{
+		connect.WithCompression("gzip", nil, nil), // a small body must not become a large message
+		connect.WithReadMaxBytes(int(o.Limits.Body)),
+		connect.WithInterceptors(s.counts.interceptor()),
+	}
+	s.errors = connect.NewErrorWriter(options...)
+	mux := http.NewServeMux()
+	path, calls := refdbv1connect.NewRefdbServiceHandler(s.api, options...)
+	mux.Handle(path, s.authenticated(s.bounded(calls)))
+	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes})
+	mux.Handle("GET /metrics", s.authenticated(metrics))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := s.ready(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	s.handler = mux
+	return s, nil
+}
+
+// Handler returns the handler of all requests.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// RunCache keeps the rules current until ctx ends.
+func (s *Server) RunCache(ctx context.Context) { s.cache.Run(ctx) }
+
+// Drain ends waits, and reports that the server is not ready any more.
+func (s *Server) Drain() {
+	s.draining.Store(true)
+	s.api.Drain()
+}
+
+func (s *Server) ready() error {
+	if s.draining.Load() {
+		return errors.New("the server stops")
+	}
+	return s.cache.Ready()
+}
+
+type identityKey struct{}
+
+// authenticated passes on requests with a valid token. Others cost no request to the database, take no
+// place from anybody, and their bodies are not read.
+func (s *Server) authenticated(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		caller, err := s.cache.Authenticate(bearer(r.Header))
+		switch {
+		case errors.Is(err, access.ErrStale):
+			s.reject(w, r, rejectedStale, connect.NewError(connect.CodeUnavailable, err))
+		case err != nil:
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			s.reject(w, r, rejectedUnauthenticated, connect.NewError(connect.CodeUnauthenticated, err))
+		default:
+			ctx := context.WithValue(api.WithCaller(r.Context(), caller), identityKey{}, caller.Subject)
+			next.ServeHTTP(w, r.WithContext(ctx))
+		}
+	})
+}
+
+// bearer returns the token of a request; "" if there is none, or more than one.
+func bearer(h http.Header) string {
+	values := h.Values("Authorization")
+	if len(values) != 1 {
+		return ""
+	}
+	scheme, token, _ := strings.Cut(values[0], " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
+// bounded passes on requests of authenticated callers, within the limits and with their bodies read.
+func (s *Server) bounded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		subject, _ := r.Context().Value(identityKey{}).(string)
+		if r.ContentLength > s.o.Limits.Body {
+			s.reject(w, r, rejectedTooLarge, s.tooLarge())
+			return
+		}
+		size := r.ContentLength
+		if size < 0 {
+			size = s.o.Limits.Body // unknown
+		}
+		leave, reason := s.limiter.enter(subject, size)
+		if leave == nil {
+			s.reject(w, r, reason, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("too many calls at a time (%s): nothing was done; try again later", reason)))
+			return
+		}
+		defer leave()
+		body, err := s.readBody(w, r)
+		if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
+			s.reject(w, r, rejectedTooLarge, s.tooLarge())
+			return
+		} else if err != nil {
+			s.reject(w, r, rejectedBroken, connect.NewError(connect.CodeDeadlineExceeded, errors.New("the request did not arrive in time: nothing was done")))
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		next.ServeHTTP(w, r)
+	})
+}
+
+// readBody reads a body within bodyLimit. A call may last longer, and must not end when the limit
+// passes, so the limit is lifted again.
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	c := http.NewResponseController(w)
+	if err := c.SetReadDeadline(time.Now().Add(bodyLimit)); err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.o.Limits.Body))
+	if err != nil {
+		return nil, err
+	}
+	return body, c.SetReadDeadline(time.Time{})
+}
+
+func (s *Server) tooLarge() *connect.Error {
+	return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("the request is too large: at most %d bytes are allowed", s.o.Limits.Body))
+}
+
+// reject answers a request in the protocol of its caller, without reading its body.
+func (s *Server) reject(w http.ResponseWriter, r *http.Request, reason string, err *connect.Error) {
+	s.counts.rejected.WithLabelValues(reason).Inc()
+	if r.ContentLength != 0 {
+		// Otherwise net/http would wait for the body, to keep the connection.
+		w.Header().Set("Connection", "close")
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // all connections of net/http have one
+	}
+	if s.errors.IsSupported(r) {
+		_ = s.errors.Write(w, r, err) // an error of writing is the caller's connection's
+		return
+	}
+	status := http.StatusServiceUnavailable
+	switch err.Code() {
+	case connect.CodeUnauthenticated:
+		status = http.StatusUnauthorized
+	case connect.CodeResourceExhausted:
+		status = http.StatusTooManyRequests
+	case connect.CodeInvalidArgument:
+		status = http.StatusBadRequest
+	case connect.CodeDeadlineExceeded:
+		status = http.StatusRequestTimeout
+	}
+	http.Error(w, err.Message(), status)
+}
