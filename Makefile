@@ -11,7 +11,7 @@ LONGEST := ./test/sites ./refdb/postgres ./refdb/spanner ./site ./cmd/refdbctl .
 # What goroutines share is in these packages: make test has the race detector for them, and spares the others the time.
 RACED   := ./refdb ./refdb/memory ./lease ./site/wire ./site/packs ./site/sessions ./heartbeat ./refdb/internal/... ./refdb/postgres/internal/... \
 	./site/claims ./site/follow ./site/hooks ./site/internal/... ./site/modes ./site/moves ./site/moving ./site/objects ./site/policy \
-	./site/readers ./site/serving
+	./site/readers ./site/serving ./service/...
 # Many tests wait: two packages more at a time than there are processors keep these busy.
 AT_ONCE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
 # Without the tables of debuggers a program is linked in half the time.

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
@@ -19,6 +21,29 @@ const maxAddress = 64 << 10
 type address struct {
 	file     string
 	fallback string // without a file
+
+	mu   sync.Mutex
+	seen []string // the latest ones, whose passwords may be in use
+}
+
+// mostAddresses is how many addresses are kept out of messages.
+const mostAddresses = 8
+
+// known returns the addresses that messages must not show.
+func (d *address) known() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.seen)
+}
+
+func (d *address) note(text string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if slices.Contains(d.seen, text) {
+		return
+	}
+	d.seen = append(d.seen, text)
+	d.seen = d.seen[max(0, len(d.seen)-mostAddresses):]
 }
 
 // read returns the address. An error does not have it: it may contain a password.
@@ -41,6 +66,7 @@ func (d *address) read(context.Context) (string, error) {
 	if text == "" {
 		return "", errors.New("no database named: give --database-file FILE or set REFDB_URL, with " + drivers.URLForms)
 	}
+	d.note(text)
 	if _, err := drivers.DialectOf(text); err != nil {
 		return "", errors.New("the database's address is of an unknown form: give " + drivers.URLForms)
 	}

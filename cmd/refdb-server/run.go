@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"github.com/globalrefdb/globalrefdb/internal/redact"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/metrics"
 	"github.com/globalrefdb/globalrefdb/service/server"
@@ -87,6 +88,12 @@ func (f flags) serve(ctx context.Context, env func(string) string, messages io.W
 		listening = func(net.Addr) {}
 	}
 	d := &address{file: f.database, fallback: env("REFDB_URL")}
+	messages = &redact.Writer{To: messages, URLs: d.known}
+	defer func() {
+		if err != nil {
+			err = errors.New(redact.Text(err.Error(), d.known()...))
+		}
+	}()
 	if _, err := d.read(ctx); err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/redact"
+	"github.com/globalrefdb/globalrefdb/internal/redact"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )

@@ -13,7 +13,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/redact"
+	"github.com/globalrefdb/globalrefdb/internal/redact"
 )
 
 // Confirmation holds the flags of a command that destroys something.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/redact"
+	"github.com/globalrefdb/globalrefdb/internal/redact"
 )
 
 func TestRedact(t *testing.T) {
