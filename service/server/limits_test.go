@@ -183,7 +183,7 @@ func TestLargeAndCompressedRequestsAreRefused(t *testing.T) {
 	}
 	var bomb strings.Builder
 	z := gzip.NewWriter(&bomb)
-	if _, err := io.WriteString(z, `{"project":"`+strings.Repeat("x", 100<<20)+`"}`); err != nil || z.Close() != nil {
+	if _, err := io.WriteString(z, `{"project":"`+strings.Repeat("x", 8<<20)+`"}`); err != nil || z.Close() != nil {
 		t.Fatal(err)
 	}
 	zipped, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/refdb.v1.RefdbService/Get", strings.NewReader(bomb.String()))
