@@ -116,9 +116,9 @@ func (h *Handle) AcquireUnique(ctx context.Context, owner string, staleAfter tim
 	case err == nil:
 		sortByName(got.Refs)
 		return Acquired{Grant: Grant{project, refs, owner, got.Token}, Values: got.Refs, Reclaimed: len(got.Reclaimed)}, nil
-	case lostReply && !errors.Is(err, driver.ErrOutcomeUnknown):
+	case lostReply:
 		// Even after a refusal: the first request may be carried out late.
-		err = fmt.Errorf("%w: %w", driver.ErrOutcomeUnknown, err)
+		err = asUnknown(err, lostReply)
 	case errors.As(err, &locked):
 		if g, ok := standing(locked, project, refs, owner); ok {
 			return h.existing(ctx, g, err)
@@ -164,7 +164,8 @@ func sortByName(refs []driver.Ref) {
 
 // Extend renews a grant. If some of its locks are gone or another owner's, the grant is lost, and
 // the error is a [*driver.LostError]; the others stand until they are released or stale. After any
-// other error the grant lasts as long as before.
+// other error the grant lasts at least as long as before; if it may have been renewed, the error wraps
+// [driver.ErrOutcomeUnknown].
 func (h *Handle) Extend(ctx context.Context, g Grant) (err error) {
 	refs, err := g.sortedRefs()
 	if err != nil {
@@ -176,12 +177,14 @@ func (h *Handle) Extend(ctx context.Context, g Grant) (err error) {
 	}
 	start := time.Now()
 	defer func() { h.engine.Observed(driver.Event{Op: driver.OpBeat, Refs: len(refs)}, start, err) }()
+	lostReply := false
 	results, err := engine.Retry(ctx, h.engine, func(d driver.Driver) ([]driver.BeatResult, error) {
 		results, err := d.Beat(ctx, ids)
+		lostReply = lostReply || errors.Is(err, driver.ErrOutcomeUnknown)
 		return results, engine.Repeatable(err)
 	})
 	if err != nil {
-		return fmt.Errorf("extending a grant on refs of %s: %w", g.Project, err)
+		return fmt.Errorf("extending a grant on refs of %s: %w", g.Project, asUnknown(err, lostReply))
 	}
 	lost := driver.LostError{Project: g.Project, Reason: "the database no longer has the lock, or another owner has it"}
 	unknown := 0
@@ -197,7 +200,8 @@ func (h *Handle) Extend(ctx context.Context, g Grant) (err error) {
 	case len(lost.Refs) > 0:
 		return fmt.Errorf("extending a grant: %w", &lost)
 	case unknown > 0:
-		return fmt.Errorf("extending a grant: %w: %d of %d locks were not renewed", driver.ErrUnavailable, unknown, len(refs))
+		err := fmt.Errorf("%w: %d of %d locks were not renewed", driver.ErrUnavailable, unknown, len(refs))
+		return fmt.Errorf("extending a grant: %w", asUnknown(err, lostReply || unknown < len(refs)))
 	}
 	return nil
 }
@@ -205,7 +209,7 @@ func (h *Handle) Extend(ctx context.Context, g Grant) (err error) {
 // Release ends a grant. If some of its locks are gone or another owner's, Release ends the others,
 // and the error is a [*driver.LostError]: the grant did not guard the work until now. If a reply
 // was lost, Release can't tell whether it ended the missing locks itself: then the error wraps
-// [driver.ErrOutcomeUnknown].
+// [driver.ErrOutcomeUnknown], even if the database refused the request that Release sent again.
 func (h *Handle) Release(ctx context.Context, g Grant) (err error) {
 	refs, err := g.sortedRefs()
 	if err != nil {
@@ -222,13 +226,21 @@ func (h *Handle) Release(ctx context.Context, g Grant) (err error) {
 	})
 	switch {
 	case err != nil:
-		return fmt.Errorf("releasing a grant on refs of %s: %w", g.Project, err)
+		return fmt.Errorf("releasing a grant on refs of %s: %w", g.Project, asUnknown(err, lostReply))
 	case len(released.Missing) > 0 && lostReply:
 		return fmt.Errorf("releasing a grant: %w: it was released, or lost before that", driver.ErrOutcomeUnknown)
 	case len(released.Missing) > 0:
 		return fmt.Errorf("releasing a grant: %w", &driver.LostError{Project: g.Project, Refs: released.Missing, Reason: "the database no longer has the lock, or another owner has it"})
 	}
 	return nil
+}
+
+// asUnknown makes err wrap driver.ErrOutcomeUnknown if the request may have been carried out.
+func asUnknown(err error, possible bool) error {
+	if !possible || errors.Is(err, driver.ErrOutcomeUnknown) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", driver.ErrOutcomeUnknown, err)
 }
 
 // sortedRefs returns the refs of g as drivers expect them, or an error if g can't be a grant.

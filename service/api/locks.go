@@ -123,7 +123,7 @@ func (s *Service) Extend(ctx context.Context, call *connect.Request[refdbv1.Exte
 		r.Result = &refdbv1.ExtendResponse_Extended{Extended: &refdbv1.Extended{}}
 	case errors.As(err, &lost):
 		r.Result = &refdbv1.ExtendResponse_Lost{Lost: &refdbv1.Lost{Refs: lost.Refs}}
-	case mayBeDone(err):
+	case errors.Is(err, refdb.ErrOutcomeUnknown):
 		r.Result = &refdbv1.ExtendResponse_Unknown{Unknown: &refdbv1.OutcomeUnknown{Advice: "the lock stands for at least as long as before: extend it again"}}
 	default:
 		return nil, s.failure(ctx, err)
@@ -144,25 +144,12 @@ func (s *Service) Release(ctx context.Context, call *connect.Request[refdbv1.Rel
 		r.Result = &refdbv1.ReleaseResponse_Released{Released: &refdbv1.Released{}}
 	case errors.As(err, &lost):
 		r.Result = &refdbv1.ReleaseResponse_Lost{Lost: &refdbv1.Lost{Refs: lost.Refs}}
-	case mayBeDone(err):
+	case errors.Is(err, refdb.ErrOutcomeUnknown):
 		r.Result = &refdbv1.ReleaseResponse_Unknown{Unknown: &refdbv1.OutcomeUnknown{Advice: "release the lock again: if it is lost then, this request may have released it"}}
 	default:
 		return nil, s.failure(ctx, err)
 	}
 	return connect.NewResponse(r), nil
-}
-
-// mayBeDone reports whether an error of extending or releasing a grant leaves open whether that was
-// done: the library repeats such a request after a lost reply, and then reports that the database does
-// not answer.
-func mayBeDone(err error) bool {
-	switch {
-	case errors.Is(err, refdb.ErrOutcomeUnknown):
-		return true
-	case errors.Is(err, refdb.ErrNotAdmitted), errors.Is(err, refdb.ErrClosed), errors.Is(err, access.ErrStale), errors.Is(err, errNotBegun):
-		return false
-	}
-	return errors.Is(err, refdb.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // grantOf returns the caller's grant that a lock of the API names.
