@@ -25,6 +25,8 @@ const (
 	recordPrefix = "refs/access/"
 	tokenPrefix  = recordPrefix + "tokens/"
 	rulePrefix   = recordPrefix + "rules/"
+	// Refs below it are locked for a moment, and hold nothing.
+	confirmationPrefix = recordPrefix + "confirmations/"
 )
 
 // maxSubject leaves room for the rest of an owner's name, and for the history's 200 bytes.
@@ -43,6 +45,10 @@ var (
 
 // Reserved reports whether a project holds internal records, which no rule gives access to.
 func Reserved(name string) bool { return name == project }
+
+// ConfirmationRef returns a ref that only a server locks, to confirm what was committed earlier: see
+// grants.Handle.Confirm. The ID makes it another one for each request.
+func ConfirmationRef(id string) (inProject, ref string) { return project, confirmationPrefix + id }
 
 // CheckSubject returns an error wrapping driver.ErrInvalid if name can't be a subject's: empty, over
 // 100 bytes, with a slash, with a space at its start or end, or with characters that are not graphic.

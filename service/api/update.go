@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -65,11 +66,8 @@ func (s *Service) update(ctx context.Context, r *refdbv1.UpdateRequest) (*refdbv
 	if r.RequestId != "" {
 		id = requestName(caller, r)
 		options = append(options, func(r *driver.UpdateRequest) { r.Origin.ID = id })
-		switch done, err := s.carriedOut(ctx, r.Project, updates, id); {
-		case err != nil:
-			return nil, err
-		case done:
-			return updated(true), nil
+		if answer, err := s.repeated(ctx, caller, r, updates, id); answer != nil || err != nil {
+			return answer, err
 		}
 	}
 	_, err = begin(ctx, s, func(ctx context.Context) (struct{}, error) {
@@ -89,11 +87,11 @@ func (s *Service) update(ctx context.Context, r *refdbv1.UpdateRequest) (*refdbv
 		// An earlier request with this ID may have been carried out just now, and be the reason.
 		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), readLimit)
 		defer cancel()
-		switch done, err := s.carriedOut(lasting, r.Project, updates, id); {
+		switch answer, err := s.repeated(lasting, caller, r, updates, id); {
 		case err != nil:
 			return outcomeUnknown(r), nil
-		case done:
-			return updated(true), nil
+		case answer != nil:
+			return answer, nil
 		}
 	}
 	return refusal, nil
@@ -155,53 +153,72 @@ func requestName(caller access.Identity, r *refdbv1.UpdateRequest) string {
 	return "request-" + nameOf(parts...)
 }
 
-// carriedOut reports whether an update with that ID was made within the last hour. The error is
-// errHistory if the history does not tell.
-func (s *Service) carriedOut(ctx context.Context, project string, updates []refdb.Update, id string) (bool, error) {
+// repeated answers an update that an earlier request with that ID has made; nil if there was none. That
+// the database shows the update is not enough for "updated": a failover may lose it, until a later
+// commit is confirmed.
+func (s *Service) repeated(ctx context.Context, caller access.Identity, r *refdbv1.UpdateRequest, updates []refdb.Update, id string) (*refdbv1.UpdateResponse, error) {
+	made, found, err := s.carriedOut(ctx, r.Project, updates, id)
+	if err != nil || !found {
+		return nil, err
+	}
+	shown := driver.UpdateRequest{Project: r.Project, Updates: updates, Origin: driver.Origin{ID: id, Owner: made.Owner, By: caller.Subject}}
+	project, ref := access.ConfirmationRef(rand.Text())
+	_, err = begin(ctx, s, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.db.Grants().Confirm(ctx, shown, made.Time, project, ref)
+	})
+	if err != nil {
+		return outcomeUnknown(r), nil
+	}
+	return updated(true), nil
+}
+
+// carriedOut returns a change of an update with that ID, if one was made within the last hour. The
+// error is errHistory if the history does not tell.
+func (s *Service) carriedOut(ctx context.Context, project string, updates []refdb.Update, id string) (made driver.Change, found bool, err error) {
 	// All refs that change have the same ID. If none does, repeating the update does no harm.
 	i := slices.IndexFunc(updates, func(u refdb.Update) bool { return !u.Old.Equivalent(u.New) })
 	if i < 0 {
-		return false, nil
+		return made, false, nil
 	}
 	ctx, cancel := reading(ctx)
 	defer cancel()
 	rows, err := s.db.GetAll(ctx, project, updates[i].Ref)
 	if err != nil {
-		return false, err
+		return made, false, err
 	}
 	if len(rows) > 0 && rows[0].Op == id {
-		return true, nil
+		return driver.Change{Time: rows[0].Time}, true, nil
 	}
 	now, err := s.db.Now(ctx)
 	if err != nil {
-		return false, err
+		return made, false, err
 	}
 	since := now.Add(-repeatable)
 	if len(rows) > 0 && !rows[0].Time.IsZero() && rows[0].Time.Before(since) {
-		return false, nil
+		return made, false, nil
 	}
 	looked := 0
 	for c, err := range s.db.History(ctx, project, updates[i].Ref) {
 		looked++
 		switch {
 		case err != nil:
-			return false, err
+			return made, false, err
 		case c.Op == id:
-			return true, nil
+			return c, true, nil
 		case c.Time.Before(since):
-			return false, nil
+			return made, false, nil
 		case looked == mostChanges:
-			return false, errHistory
+			return made, false, errHistory
 		}
 	}
 	state, err := s.db.HistoryState(ctx)
 	if err != nil {
-		return false, err
+		return made, false, err
 	}
 	if state.PrunedTime.After(since) {
-		return false, errHistory
+		return made, false, errHistory
 	}
-	return false, nil
+	return made, false, nil
 }
 
 func updated(again bool) *refdbv1.UpdateResponse {

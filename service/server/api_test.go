@@ -338,12 +338,26 @@ func (d *lossy) Release(ctx context.Context, r driver.ReleaseRequest) (driver.Re
 	return released, err
 }
 
+// confirming is a driver that counts the acquisitions of locks, which it commits with its standby.
+type confirming struct {
+	refdb.Driver
+	commits atomic.Int64
+}
+
+func (d *confirming) Acquire(ctx context.Context, r driver.AcquireRequest) (driver.Acquired, error) {
+	a, err := d.Driver.Acquire(ctx, r)
+	if err == nil {
+		d.commits.Add(1)
+	}
+	return a, err
+}
+
 func TestAnUnknownOutcomeIsAnAnswerOfItsOwnAndARepeatResolvesIt(t *testing.T) {
 	t.Parallel()
 	r := inMemory(t)
 	r.allow(t, "ci", access.Administer, "p", access.All)
-	d := &lossy{Driver: r.open()}
-	broken, whole := r.serve(t, server.DefaultLimits, d), r.serve(t, server.DefaultLimits, nil)
+	d, counted := &lossy{Driver: r.open()}, &confirming{Driver: r.open()}
+	broken, whole := r.serve(t, server.DefaultLimits, d), r.serve(t, server.DefaultLimits, counted)
 	d.lose.Store(true)
 
 	u := moving(mainRef, "", one)
@@ -351,8 +365,12 @@ func TestAnUnknownOutcomeIsAnAnswerOfItsOwnAndARepeatResolvesIt(t *testing.T) {
 	if got := update(t, broken.plain("ci"), u).GetUnknown(); got == nil || !strings.Contains(got.Advice, "same request ID") {
 		t.Errorf("Update: %v", got)
 	}
-	if got := update(t, whole.plain("ci"), u).GetUpdated(); got == nil || !got.RepeatedRequest {
-		t.Errorf("Update, repeated: %v", got)
+	// The ref has the value, but a failover may still lose it: no standby has confirmed anything since.
+	if got := update(t, broken.plain("ci"), u); got.GetUnknown() == nil {
+		t.Errorf("Update, repeated without a standby: %v", got)
+	}
+	if got := update(t, whole.plain("ci"), u).GetUpdated(); got == nil || !got.RepeatedRequest || counted.commits.Load() == 0 {
+		t.Errorf("Update, repeated: %v after %d commits", got, counted.commits.Load())
 	}
 	extend := func(s *serving, l *refdbv1.Lock) *refdbv1.ExtendResponse {
 		e, err := s.plain("ci").Extend(t.Context(), connect.NewRequest(&refdbv1.ExtendRequest{Lock: l}))
