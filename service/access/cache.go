@@ -189,6 +189,19 @@ func (s *snapshot) valid(id string) (Token, error) {
 	return t, nil
 }
 
+// HasRules returns nil if there is any rule for the subject. Otherwise the error is ErrDenied or
+// ErrStale.
+func (i Identity) HasRules() error {
+	if i.cache == nil {
+		return ErrDenied
+	}
+	s, err := i.cache.fresh()
+	if err == nil && len(s.rules[i.Subject]) == 0 {
+		err = fmt.Errorf("%w: the subject %s has no rule", ErrDenied, i.Subject)
+	}
+	return err
+}
+
 // rules returns the rules of the identity that give a right in a project.
 func (i Identity) rules(right Right, project string) ([]Rule, error) {
 	s, err := i.cache.fresh()

@@ -69,9 +69,15 @@ func WithCaller(ctx context.Context, caller access.Identity) context.Context {
 	return context.WithValue(ctx, callerKey{}, caller)
 }
 
+// Caller returns who calls, as [WithCaller] has it.
+func Caller(ctx context.Context) (access.Identity, bool) {
+	caller, ok := ctx.Value(callerKey{}).(access.Identity)
+	return caller, ok
+}
+
 // callerOf returns who calls. Without an identity nothing is allowed.
 func callerOf(ctx context.Context) (access.Identity, error) {
-	caller, ok := ctx.Value(callerKey{}).(access.Identity)
+	caller, ok := Caller(ctx)
 	if !ok {
 		return access.Identity{}, access.ErrUnauthenticated
 	}

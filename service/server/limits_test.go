@@ -3,11 +3,15 @@ package server_test
 import (
 	"bufio"
 	"compress/gzip"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -118,7 +122,7 @@ func TestStrangersAreRefusedBeforeTheirBodyIsRead(t *testing.T) {
 	t.Parallel()
 	r := inMemory(t)
 	r.allow(t, "ci", access.Read, "p", access.All)
-	s := r.serve(t, server.Limits{Calls: 1, CallsPerSubject: 1, Body: 1000, Bodies: 1000}, nil)
+	s := r.serve(t, server.Limits{Calls: 1, CallsPerSubject: 1, Body: 1000, Bodies: 1000, BodiesPerSubject: 1000, Connections: 100}, nil)
 	for range 10 {
 		// The body never comes.
 		if status := statusOf(t, s.dial(t, header("refdb_"+strings.Repeat("A", 43), 500))); status != http.StatusUnauthorized {
@@ -142,10 +146,11 @@ func TestCallsBeyondALimitAreRefusedAtOnce(t *testing.T) {
 		length               int
 		same, other, another int // statuses of a second call of the same subject, of another one, and of a third one
 	}{
-		{server.Limits{Calls: 100, CallsPerSubject: 1, Body: 1000, Bodies: 1e6}, 500, http.StatusTooManyRequests, http.StatusOK, http.StatusOK},
-		{server.Limits{Calls: 1, CallsPerSubject: 10, Body: 1000, Bodies: 1e6}, 500, http.StatusTooManyRequests, http.StatusTooManyRequests, http.StatusTooManyRequests},
-		{server.Limits{Calls: 100, CallsPerSubject: 10, Body: 1000, Bodies: 1000}, 990, http.StatusTooManyRequests, http.StatusTooManyRequests, http.StatusTooManyRequests},
-		{server.Limits{Calls: 100, CallsPerSubject: 10, Body: 1000, Bodies: 1e6}, 990, http.StatusOK, http.StatusOK, http.StatusOK},
+		{server.Limits{Calls: 100, CallsPerSubject: 1, Body: 1000, Bodies: 1e6, BodiesPerSubject: 1e6, Connections: 100}, 500, http.StatusTooManyRequests, http.StatusOK, http.StatusOK},
+		{server.Limits{Calls: 1, CallsPerSubject: 10, Body: 1000, Bodies: 1e6, BodiesPerSubject: 1e6, Connections: 100}, 500, http.StatusTooManyRequests, http.StatusTooManyRequests, http.StatusTooManyRequests},
+		{server.Limits{Calls: 100, CallsPerSubject: 10, Body: 1000, Bodies: 1e6, BodiesPerSubject: 1000, Connections: 100}, 990, http.StatusTooManyRequests, http.StatusOK, http.StatusOK},
+		{server.Limits{Calls: 100, CallsPerSubject: 10, Body: 1000, Bodies: 1000, BodiesPerSubject: 1000, Connections: 100}, 990, http.StatusTooManyRequests, http.StatusTooManyRequests, http.StatusTooManyRequests},
+		{server.Limits{Calls: 100, CallsPerSubject: 10, Body: 1000, Bodies: 1e6, BodiesPerSubject: 1e6, Connections: 100}, 990, http.StatusOK, http.StatusOK, http.StatusOK},
 	} {
 		s := r.serve(t, row.limits, nil)
 		slow := s.dial(t, header(r.tokens["one"], row.length)+"{")
@@ -163,11 +168,104 @@ func TestCallsBeyondALimitAreRefusedAtOnce(t *testing.T) {
 	}
 }
 
+// gRPC does not announce the length of a body, and a call that waits has read its own.
+func TestCallsThatWaitTakeNoBytesFromOthers(t *testing.T) {
+	t.Parallel()
+	r := inMemory(t)
+	r.allow(t, "many", access.Lock, "p", access.All)
+	r.allow(t, "other", access.Lock, "p", access.All)
+	s := r.serve(t, server.DefaultLimits, nil)
+	r.acquire(t, s.plain("many"), locking(mainRef))
+	const waiting = 33
+	var ended sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	for range waiting {
+		ended.Go(func() {
+			a := locking(mainRef)
+			a.Wait = durationpb.New(30 * time.Second)
+			_, err := s.grpc("many").Acquire(ctx, connect.NewRequest(a))
+			if code := connect.CodeOf(err); code != connect.CodeCanceled {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	eventually(t, "they wait", func() bool { return s.metric(t, "other", "refdb_server_calls") == fmt.Sprint(waiting) })
+	if a := r.acquire(t, s.grpc("other"), locking(nextRef)); a.GetAcquired() == nil {
+		t.Errorf("%v", a)
+	}
+	cancel()
+	ended.Wait()
+}
+
+func TestAnnouncedBodiesThatDoNotComeTakeNoBytes(t *testing.T) {
+	t.Parallel()
+	r := inMemory(t)
+	r.allow(t, "many", access.Lock, "p", access.All)
+	r.allow(t, "other", access.Lock, "p", access.All)
+	s := r.serve(t, server.DefaultLimits, nil)
+	const announced = 40
+	for range announced {
+		s.dial(t, header(r.tokens["many"], int(server.DefaultLimits.Body))+"{")
+	}
+	eventually(t, "they are counted", func() bool { return s.metric(t, "other", "refdb_server_calls") == fmt.Sprint(announced) })
+	for _, subject := range []string{"many", "other"} {
+		if status, text := s.post(t, r.tokens[subject], "Get", `{"project":"p","refs":["HEAD"]}`); status != http.StatusOK {
+			t.Errorf("%s: %d %s", subject, status, text)
+		}
+	}
+}
+
+func TestASubjectWithoutARuleIsRefusedBeforeItsBodyIsRead(t *testing.T) {
+	t.Parallel()
+	r := inMemory(t)
+	r.allow(t, "ci", access.Lock, "p", access.All)
+	text, _, err := access.CreateToken(t.Context(), r.db, "nobody", time.Hour, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := r.serve(t, server.DefaultLimits, nil)
+	if status := statusOf(t, s.dial(t, header(text, 500))); status != http.StatusForbidden {
+		t.Errorf("%d", status)
+	}
+}
+
+// Nothing but a call has a body. Whoever announces one elsewhere must not keep a connection with it.
+func TestABodyIsNotWaitedForWhereNoneIsExpected(t *testing.T) {
+	t.Parallel()
+	r := inMemory(t)
+	r.allow(t, "ci", access.Read, "p", access.All)
+	s := r.serve(t, server.DefaultLimits, nil)
+	for begin, want := range map[string]int{
+		"POST /x":       http.StatusNotFound,
+		"POST /healthz": http.StatusMethodNotAllowed,
+		"GET /healthz":  http.StatusOK,
+		"GET /readyz":   http.StatusOK,
+		"GET /metrics":  http.StatusOK,
+	} {
+		for _, body := range []string{"Content-Length: 10", "Transfer-Encoding: chunked"} {
+			c := s.dial(t, begin+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+r.tokens["ci"]+"\r\n"+body+"\r\n\r\n")
+			c.SetReadDeadline(time.Now().Add(patience))
+			answer := bufio.NewReader(c)
+			response, err := http.ReadResponse(answer, nil)
+			if err != nil {
+				t.Fatal(begin, err)
+			}
+			if _, err := io.Copy(io.Discard, response.Body); err != nil || response.StatusCode != want {
+				t.Errorf("%s: %s, %v", begin, response.Status, err)
+			}
+			c.SetReadDeadline(time.Now().Add(5 * time.Second))
+			if _, err := answer.ReadByte(); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("%s with %s: the connection stays: %v", begin, body, err)
+			}
+		}
+	}
+}
+
 func TestLargeAndCompressedRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	r := inMemory(t)
 	r.allow(t, "ci", access.Lock, "p", access.All)
-	s := r.serve(t, server.Limits{Calls: 10, CallsPerSubject: 10, Body: 1 << 20, Bodies: 10 << 20}, nil)
+	s := r.serve(t, server.Limits{Calls: 10, CallsPerSubject: 10, Body: 1 << 20, Bodies: 10 << 20, BodiesPerSubject: 10 << 20, Connections: 100}, nil)
 	large := `{"project":"` + strings.Repeat("x", 2<<20) + `"}`
 	if status, text := s.post(t, r.tokens["ci"], "Get", large); status != http.StatusBadRequest || !strings.Contains(text, "too large") {
 		t.Errorf("with its length: %d %s", status, text)

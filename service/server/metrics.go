@@ -17,6 +17,7 @@ const (
 	rejectedSubjectBusy     = "subject_busy"
 	rejectedTooLarge        = "too_large"
 	rejectedBroken          = "broken"
+	rejectedNoRule          = "no_rule"
 )
 
 // counts are a server's metrics. They name no subject, project or ref.
@@ -39,10 +40,10 @@ func newCounts() counts {
 		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "refdb_server_rejected_total",
 			Help: "Requests that were rejected before they were calls: without a valid token (unauthenticated), because the rules can't be read (rules_unknown), " +
-				"because of too many calls at a time (busy, subject_busy), too large, or not received in time (broken).",
+				"of a subject without any rule (no_rule), because of too many calls or bytes at a time (busy, subject_busy), too large, or not received in time (broken).",
 		}, []string{"reason"}),
 	}
-	for _, reason := range []string{rejectedUnauthenticated, rejectedStale, rejectedBusy, rejectedSubjectBusy, rejectedTooLarge, rejectedBroken} {
+	for _, reason := range []string{rejectedUnauthenticated, rejectedStale, rejectedBusy, rejectedSubjectBusy, rejectedTooLarge, rejectedBroken, rejectedNoRule} {
 		c.rejected.WithLabelValues(reason)
 	}
 	return c

@@ -125,8 +125,13 @@ func (r *rig) serve(t *testing.T, limits server.Limits, d refdb.Driver) *serving
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { s.RunCache(ctx) })
-	h := httptest.NewServer(s.Handler())
+	h := httptest.NewUnstartedServer(s.Handler())
+	h.Config.Protocols = new(http.Protocols)
+	h.Config.Protocols.SetHTTP1(true)
+	h.Config.Protocols.SetUnencryptedHTTP2(true)
+	h.Start()
 	t.Cleanup(func() {
+		unencrypted.CloseIdleConnections()
 		h.Close()
 		cancel()
 		running.Wait()
@@ -168,6 +173,23 @@ func (s *serving) zipped(subject string) refdbv1connect.RefdbServiceClient {
 // plain returns a client of a subject, which compresses nothing.
 func (s *serving) plain(subject string) refdbv1connect.RefdbServiceClient {
 	return refdbv1connect.NewRefdbServiceClient(&http.Client{Transport: bearing(s.rig.tokens[subject])}, s.url, connect.WithProtoJSON())
+}
+
+// unencrypted speaks HTTP/2 without TLS.
+var unencrypted = func() *http.Transport {
+	t := &http.Transport{Protocols: new(http.Protocols)}
+	t.Protocols.SetUnencryptedHTTP2(true)
+	return t
+}()
+
+// grpc returns a client of a subject that speaks gRPC. All of them share a connection.
+func (s *serving) grpc(subject string) refdbv1connect.RefdbServiceClient {
+	return refdbv1connect.NewRefdbServiceClient(&http.Client{Transport: roundTripper(func(q *http.Request) (*http.Response, error) {
+		q = q.Clone(q.Context())
+		q.Header.Set("Authorization", "Bearer "+s.rig.tokens[subject])
+		q.ContentLength = -1 // as other implementations of gRPC send it
+		return unencrypted.RoundTrip(q)
+	})}, s.url, connect.WithGRPC())
 }
 
 // post sends JSON, and returns the status and the response.

@@ -89,7 +89,12 @@ func New(o Options) (*Server, error) {
 		}
 		fmt.Fprintln(w, "ok")
 	})
-	s.handler = mux
+	s.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, path) {
+			closeUnread(w, r)
+		}
+		mux.ServeHTTP(w, r)
+	})
 	return s, nil
 }
 
@@ -112,8 +117,6 @@ func (s *Server) ready() error {
 	return s.cache.Ready()
 }
 
-type identityKey struct{}
-
 // authenticated passes on requests with a valid token. Others cost no request to the database, take no
 // place from anybody, and their bodies are not read.
 func (s *Server) authenticated(next http.Handler) http.Handler {
@@ -126,8 +129,7 @@ func (s *Server) authenticated(next http.Handler) http.Handler {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			s.reject(w, r, rejectedUnauthenticated, connect.NewError(connect.CodeUnauthenticated, err))
 		default:
-			ctx := context.WithValue(api.WithCaller(r.Context(), caller), identityKey{}, caller.Subject)
-			next.ServeHTTP(w, r.WithContext(ctx))
+			next.ServeHTTP(w, r.WithContext(api.WithCaller(r.Context(), caller)))
 		}
 	})
 }
@@ -148,26 +150,34 @@ func bearer(h http.Header) string {
 // bounded passes on requests of authenticated callers, within the limits and with their bodies read.
 func (s *Server) bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		subject, _ := r.Context().Value(identityKey{}).(string)
+		caller, _ := api.Caller(r.Context())
 		if r.ContentLength > s.o.Limits.Body {
 			s.reject(w, r, rejectedTooLarge, s.tooLarge())
 			return
 		}
-		size := r.ContentLength
-		if size < 0 {
-			size = s.o.Limits.Body // unknown
-		}
-		leave, reason := s.limiter.enter(subject, size)
-		if leave == nil {
-			s.reject(w, r, reason, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("too many calls at a time (%s): nothing was done; try again later", reason)))
+		switch err := caller.HasRules(); {
+		case errors.Is(err, access.ErrStale):
+			s.reject(w, r, rejectedStale, connect.NewError(connect.CodeUnavailable, err))
+			return
+		case err != nil:
+			s.reject(w, r, rejectedNoRule, connect.NewError(connect.CodePermissionDenied, err))
 			return
 		}
-		defer leave()
-		body, err := s.readBody(w, r)
-		if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
+		p, reason := s.limiter.enter(caller.Subject)
+		if p == nil {
+			s.reject(w, r, reason, tooMany(reason))
+			return
+		}
+		defer p.leave()
+		body, reason, err := s.readBody(w, r, p)
+		switch {
+		case reason != "":
+			s.reject(w, r, reason, tooMany(reason))
+			return
+		case errors.Is(err, errTooLarge):
 			s.reject(w, r, rejectedTooLarge, s.tooLarge())
 			return
-		} else if err != nil {
+		case err != nil:
 			s.reject(w, r, rejectedBroken, connect.NewError(connect.CodeDeadlineExceeded, errors.New("the request did not arrive in time: nothing was done")))
 			return
 		}
@@ -176,32 +186,65 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 	})
 }
 
+func tooMany(reason string) *connect.Error {
+	return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("too many calls at a time (%s): nothing was done; try again later", reason))
+}
+
+var errTooLarge = errors.New("the request is too large")
+
+// firstRead is how much memory a body takes at first.
+const firstRead = 4 << 10
+
 // readBody reads a body within bodyLimit. A call may last longer, and must not end when the limit
-// passes, so the limit is lifted again.
-func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+// passes, so the limit is lifted again. The call is charged for what has arrived, and not for what its
+// header announces: gRPC announces nothing. A reason says which limit the body would exceed.
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request, p *place) (body []byte, reason string, err error) {
 	c := http.NewResponseController(w)
 	if err := c.SetReadDeadline(time.Now().Add(bodyLimit)); err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.o.Limits.Body))
-	if err != nil {
-		return nil, err
+	most := int(s.o.Limits.Body)
+	for size := min(firstRead, most); ; size = min(2*size, most) {
+		if reason := p.charge(int64(size)); reason != "" {
+			return nil, reason, nil
+		}
+		body = append(make([]byte, 0, size+1), body...) // one byte more shows that the body is larger
+		for len(body) <= size {
+			n, err := r.Body.Read(body[len(body) : size+1])
+			body = body[:len(body)+n]
+			switch {
+			case len(body) > most:
+				return nil, "", errTooLarge
+			case errors.Is(err, io.EOF):
+				body = bytes.Clone(body)
+				p.charge(int64(len(body))) // less than before
+				return body, "", c.SetReadDeadline(time.Time{})
+			case err != nil:
+				return nil, "", err
+			}
+		}
 	}
-	return body, c.SetReadDeadline(time.Time{})
 }
 
 func (s *Server) tooLarge() *connect.Error {
 	return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("the request is too large: at most %d bytes are allowed", s.o.Limits.Body))
 }
 
+// closeUnread makes the server close a connection whose request has a body that is not read. Otherwise
+// net/http would wait for the body, without a limit, to keep the connection. A connection of HTTP/2
+// stays: it has other calls, and the body's stream ends with the response.
+func closeUnread(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength == 0 || r.ProtoMajor != 1 {
+		return
+	}
+	w.Header().Set("Connection", "close")
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // all connections of net/http have one
+}
+
 // reject answers a request in the protocol of its caller, without reading its body.
 func (s *Server) reject(w http.ResponseWriter, r *http.Request, reason string, err *connect.Error) {
 	s.counts.rejected.WithLabelValues(reason).Inc()
-	if r.ContentLength != 0 {
-		// Otherwise net/http would wait for the body, to keep the connection.
-		w.Header().Set("Connection", "close")
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // all connections of net/http have one
-	}
+	closeUnread(w, r)
 	if s.errors.IsSupported(r) {
 		_ = s.errors.Write(w, r, err) // an error of writing is the caller's connection's
 		return
@@ -210,6 +253,8 @@ func (s *Server) reject(w http.ResponseWriter, r *http.Request, reason string, e
 	switch err.Code() {
 	case connect.CodeUnauthenticated:
 		status = http.StatusUnauthorized
+	case connect.CodePermissionDenied:
+		status = http.StatusForbidden
 	case connect.CodeResourceExhausted:
 		status = http.StatusTooManyRequests
 	case connect.CodeInvalidArgument:
