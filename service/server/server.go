@@ -75,6 +75,7 @@ func New(o Options) (*Server, error) {
 		connect.WithReadMaxBytes(int(o.Limits.Body)),
 		connect.WithInterceptors(s.counts.interceptor()),
 	}
+	options = append(options, codecs()...)
 	s.errors = connect.NewErrorWriter(options...)
 	mux := http.NewServeMux()
 	path, calls := refdbv1connect.NewRefdbServiceHandler(s.api, options...)

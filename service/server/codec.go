@@ -1,0 +1,125 @@
+package server
+
+import (
+	"fmt"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/service/api"
+)
+
+// maxFields is how many fields and items of lists a request may have. The largest one that can be
+// answered has 3 for each of MaxRefs updates, and as many refs of a lock. Without this limit a body
+// could become a message of fifty times its size: two bytes make an empty update.
+const maxFields = 8 * api.MaxRefs
+
+// codecs decode only requests that are no larger as messages than they may be.
+func codecs() []connect.HandlerOption {
+	return []connect.HandlerOption{connect.WithCodec(protoCodec{}), connect.WithCodec(jsonCodec{"json"}), connect.WithCodec(jsonCodec{"json; charset=utf-8"})}
+}
+
+var errFields = fmt.Errorf("%w request: it has more than %d fields", refdb.ErrTooMany, maxFields)
+
+type protoCodec struct{}
+
+func (protoCodec) Name() string { return "proto" }
+
+func (protoCodec) Marshal(message any) ([]byte, error) {
+	m, err := messageOf(message)
+	if err != nil {
+		return nil, err
+	}
+	return proto.Marshal(m)
+}
+
+func (protoCodec) Unmarshal(data []byte, message any) error {
+	m, err := messageOf(message)
+	if err != nil {
+		return err
+	}
+	if left := maxFields; !countFields(data, m.ProtoReflect().Descriptor(), &left) {
+		return errFields
+	}
+	return proto.Unmarshal(data, m)
+}
+
+// countFields counts down for each field, and returns false below 0. What is malformed is left to
+// proto.Unmarshal.
+func countFields(data []byte, d protoreflect.MessageDescriptor, left *int) bool {
+	for len(data) > 0 {
+		if *left--; *left < 0 {
+			return false
+		}
+		number, kind, n := protowire.ConsumeTag(data)
+		if n < 0 {
+			return true
+		}
+		data = data[n:]
+		if n = protowire.ConsumeFieldValue(number, kind, data); n < 0 {
+			return true
+		}
+		if field := d.Fields().ByNumber(number); field != nil && field.Message() != nil && kind == protowire.BytesType {
+			if inner, _ := protowire.ConsumeBytes(data); !countFields(inner, field.Message(), left) {
+				return false
+			}
+		}
+		data = data[n:]
+	}
+	return true
+}
+
+type jsonCodec struct{ name string }
+
+func (c jsonCodec) Name() string { return c.name }
+
+func (jsonCodec) Marshal(message any) ([]byte, error) {
+	m, err := messageOf(message)
+	if err != nil {
+		return nil, err
+	}
+	return protojson.Marshal(m)
+}
+
+func (jsonCodec) Unmarshal(data []byte, message any) error {
+	m, err := messageOf(message)
+	if err != nil {
+		return err
+	}
+	if len(data) == 0 {
+		return fmt.Errorf("%w request: it is empty: send at least {}", refdb.ErrInvalid)
+	}
+	if countItems(data) > maxFields {
+		return errFields
+	}
+	return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data, m) // as connect's own: a later client may send more
+}
+
+// countItems returns how many fields and items of lists JSON has at most: each but the first follows a
+// comma or a bracket.
+func countItems(data []byte) (n int) {
+	quoted := false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == ',' || c == '{' || c == '['):
+			n++
+		}
+	}
+	return n
+}
+
+func messageOf(message any) (proto.Message, error) {
+	m, ok := message.(proto.Message)
+	if !ok {
+		return nil, fmt.Errorf("%T is no message", message)
+	}
+	return m, nil
+}
