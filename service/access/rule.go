@@ -20,7 +20,7 @@ const (
 	Lock Right = "lock"
 	// Write allows changing refs, and reading them. It doesn't allow locking them.
 	Write Right = "write"
-	// Administer allows everything, also writing refs of projects whose objects the database keeps.
+	// Administer allows everything, also writing refs of projects of which sites have repositories.
 	Administer Right = "administer"
 )
 

@@ -42,15 +42,19 @@ type Service struct {
 	log      *slog.Logger
 	stopping chan struct{}
 	stop     func()
-	// running are the requests to the database that calls have begun, and may have left.
-	running sync.WaitGroup
+
+	mu    sync.Mutex
+	ended bool           // Wait was called
+	left  map[string]int // requests that calls have left, by subject
+
+	running sync.WaitGroup // requests that calls wait for; none is added once ended is set
 }
 
 var _ refdbv1connect.RefdbServiceHandler = (*Service)(nil)
 
 // New returns a service on db.
 func New(db *refdb.DB, log *slog.Logger) *Service {
-	s := &Service{db: db, log: log, stopping: make(chan struct{})}
+	s := &Service{db: db, log: log, stopping: make(chan struct{}), left: map[string]int{}}
 	s.stop = sync.OnceFunc(func() { close(s.stopping) })
 	return s
 }
@@ -58,9 +62,14 @@ func New(db *refdb.DB, log *slog.Logger) *Service {
 // Drain ends all waits for locks, so that the clients repeat them at another server.
 func (s *Service) Drain() { s.stop() }
 
-// Wait returns when no request to the database is left that a call has begun. No call may begin any
-// more.
-func (s *Service) Wait() { s.running.Wait() }
+// Wait lets no call begin a write any more, and returns when all that calls wait for have ended.
+// Acquisitions that calls have left end with the DB.
+func (s *Service) Wait() {
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
+	s.running.Wait()
+}
 
 type callerKey struct{}
 
@@ -131,7 +140,7 @@ func codeOf(err error) (connect.Code, string) {
 	case errors.Is(err, refdb.ErrUnavailable), errors.Is(err, refdb.ErrClosed), errors.Is(err, context.DeadlineExceeded):
 		return connect.CodeUnavailable, "the database does not answer: nothing was done"
 	}
-	return connect.CodeInternal, "the server failed: its log says more"
+	return connect.CodeInternal, "internal error: it is not known what was done; the server's log has the class of the error"
 }
 
 // maxText bounds the text of a failure, which may quote a name: gRPC carries it in a header.
@@ -155,19 +164,94 @@ func reading(ctx context.Context) (context.Context, context.CancelFunc) {
 
 var errNotBegun = errors.New("the call ended before anything was done")
 
+// start counts a request that writes until running.Done. The error says why it may not begin.
+func (s *Service) start(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", errNotBegun, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return refdb.ErrClosed
+	}
+	s.running.Add(1)
+	return nil
+}
+
 // begin calls do, which writes, and waits for its result. Neither the end of the call nor that of the
 // server interrupts do: what has been sent is not canceled. If ctx has ended already, begin returns
 // errNotBegun and does not call do.
 func begin[T any](ctx context.Context, s *Service, do func(context.Context) (T, error)) (T, error) {
-	if err := ctx.Err(); err != nil {
+	if err := s.start(ctx); err != nil {
 		var zero T
-		return zero, fmt.Errorf("%w: %w", errNotBegun, err)
+		return zero, err
 	}
-	s.running.Add(1)
 	defer s.running.Done()
 	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeLimit)
 	defer cancel()
 	return do(lasting)
+}
+
+// Acquisitions that hang are left by their calls. There are at most so many; more don't begin.
+const (
+	maxLeft           = 256
+	maxLeftPerSubject = 16
+)
+
+// beginLasting is begin for a request that nothing may interrupt. If it takes longer than writeLimit,
+// the call leaves it: beginLasting returns refdb.ErrOutcomeUnknown, and do goes on until the database
+// answers or the DB is closed.
+func beginLasting[T any](ctx context.Context, s *Service, subject string, do func(context.Context) (T, error)) (T, error) {
+	var zero T
+	if err := s.start(ctx); err != nil {
+		return zero, err
+	}
+	defer s.running.Done()
+	if !s.mayLeave(subject) {
+		return zero, fmt.Errorf("%w: too many earlier requests have no answer yet", refdb.ErrUnavailable)
+	}
+	type result struct {
+		value T
+		err   error
+	}
+	ended := make(chan result, 1)
+	go func() {
+		value, err := do(context.WithoutCancel(ctx))
+		ended <- result{value, err}
+	}()
+	limit := time.NewTimer(writeLimit)
+	defer limit.Stop()
+	select {
+	case r := <-ended:
+		return r.value, r.err
+	case <-limit.C:
+	}
+	s.leave(subject, 1)
+	go func() {
+		<-ended
+		s.leave(subject, -1)
+	}()
+	return zero, fmt.Errorf("%w: the database has not answered within %s", refdb.ErrOutcomeUnknown, writeLimit)
+}
+
+// mayLeave reports whether a call of the subject could leave its request. Calls that began at the same
+// time may exceed the limits together, by no more than there can be calls.
+func (s *Service) mayLeave(subject string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := 0
+	for _, n := range s.left {
+		all += n
+	}
+	return s.left[subject] < maxLeftPerSubject && all < maxLeft
+}
+
+func (s *Service) leave(subject string, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.left[subject] += n; s.left[subject] == 0 {
+		delete(s.left, subject)
+	}
 }
 
 // checkRequestID returns an error wrapping refdb.ErrInvalid unless id is empty or can be unique.

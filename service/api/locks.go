@@ -25,6 +25,9 @@ const (
 	lastPause  = time.Second
 )
 
+// leaseRefs is where package lease has its rows. A lock on one would be taken for a holder of the lease.
+const leaseRefs = "refs/leases/"
+
 // Acquire implements the API.
 func (s *Service) Acquire(ctx context.Context, call *connect.Request[refdbv1.AcquireRequest]) (*connect.Response[refdbv1.AcquireResponse], error) {
 	r, err := s.acquire(ctx, call.Msg)
@@ -43,6 +46,9 @@ func (s *Service) acquire(ctx context.Context, r *refdbv1.AcquireRequest) (*refd
 	if err == nil {
 		err = checkRequestID(r.RequestId)
 	}
+	if err == nil && slices.ContainsFunc(r.Refs, func(ref string) bool { return strings.HasPrefix(ref, leaseRefs) }) {
+		err = fmt.Errorf("%w refs: those below %s are the rows of leases", refdb.ErrInvalid, leaseRefs)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +59,7 @@ func (s *Service) acquire(ctx context.Context, r *refdbv1.AcquireRequest) (*refd
 	owner := access.Owner(caller.Subject, part)
 	pause := firstPause
 	for began := time.Now(); ; pause = min(pause*3/2, lastPause) {
-		a, err := begin(ctx, s, func(ctx context.Context) (grants.Acquired, error) {
+		a, err := beginLasting(ctx, s, caller.Subject, func(ctx context.Context) (grants.Acquired, error) {
 			return s.db.Grants().AcquireUnique(ctx, owner, lease, r.Project, r.Refs...)
 		})
 		var locked *refdb.LockedError
@@ -67,13 +73,13 @@ func (s *Service) acquire(ctx context.Context, r *refdbv1.AcquireRequest) (*refd
 			}}}, nil
 		case errors.Is(err, refdb.ErrOutcomeUnknown):
 			return &refdbv1.AcquireResponse{Result: &refdbv1.AcquireResponse_Unknown{Unknown: unknown(r.RequestId,
-				"the refs may be locked until the lease ends")}}, nil
+				"the refs may be locked, now or later, until the lease ends")}}, nil
 		case !errors.As(err, &locked):
 			return nil, err
 		}
 		left := wait - time.Since(began)
 		if left <= 0 || !s.pause(ctx, min(left, pause/2+mathrand.N(pause))) {
-			return &refdbv1.AcquireResponse{Result: &refdbv1.AcquireResponse_Locked{Locked: lockedBy(locked)}}, nil
+			return &refdbv1.AcquireResponse{Result: &refdbv1.AcquireResponse_Locked{Locked: lockedBy(caller, locked)}}, nil
 		}
 		// The right may have been withdrawn meanwhile.
 		if err := caller.May(access.Lock, r.Project, r.Refs...); err != nil {
@@ -171,11 +177,12 @@ func ownGrant(caller access.Identity, l *refdbv1.Lock) (grants.Grant, error) {
 	return grants.Grant{Project: l.Project, Refs: l.Refs, Owner: l.Owner, Token: refdb.Token(l.Token)}, nil
 }
 
-// lockedBy names the holders.
-func lockedBy(e *refdb.LockedError) *refdbv1.Locked {
+// lockedBy names the holders of refs that the caller may read. Others stand in its way, too, by names
+// that exclude those that it creates.
+func lockedBy(caller access.Identity, e *refdb.LockedError) *refdbv1.Locked {
 	locked := &refdbv1.Locked{}
 	for _, h := range e.Holders {
-		if h.Stale() {
+		if h.Stale() || caller.May(access.Read, h.Project, h.Ref) != nil {
 			continue
 		}
 		subject, _ := access.SubjectOf(h.Owner)

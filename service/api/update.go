@@ -15,7 +15,6 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/service/access"
-	"github.com/globalrefdb/globalrefdb/site/packs"
 )
 
 const (
@@ -37,6 +36,9 @@ func (s *Service) Update(ctx context.Context, call *connect.Request[refdbv1.Upda
 }
 
 func (s *Service) update(ctx context.Context, r *refdbv1.UpdateRequest) (*refdbv1.UpdateResponse, error) {
+	if len(r.Updates) > MaxRefs {
+		return nil, fmt.Errorf("%w: %d refs, at most %d are allowed", refdb.ErrTooMany, len(r.Updates), MaxRefs)
+	}
 	refs, updates := make([]string, len(r.Updates)), make([]refdb.Update, len(r.Updates))
 	for i, u := range r.Updates {
 		refs[i] = u.GetRef()
@@ -79,9 +81,9 @@ func (s *Service) update(ctx context.Context, r *refdbv1.UpdateRequest) (*refdbv
 	if errors.Is(err, refdb.ErrOutcomeUnknown) {
 		return outcomeUnknown(r), nil
 	}
-	refusal := refusalOf(err)
+	refusal := refusalOf(caller, err)
 	if refusal == nil {
-		return nil, err
+		return nil, readable(caller, err)
 	}
 	if id != "" {
 		// An earlier request with this ID may have been carried out just now, and be the reason.
@@ -121,20 +123,20 @@ func (s *Service) fence(caller access.Identity, r *refdbv1.UpdateRequest) ([]ref
 	return options, nil
 }
 
-// placed reports whether sites have repositories of the project. If the database keeps the objects of
-// the project, it returns ErrDenied unless the caller may administer the refs: a value whose object is
-// not in the database would stop all sites that follow.
+// placed reports whether sites have repositories of the project: it has a row then, in whichever mode.
+// If so, it returns ErrDenied unless the caller may administer the refs. No site may have the object
+// that a ref is set to, and a value whose object is not in the database would stop the sites that
+// follow. The row is read before the update's transaction: an update may still be made while the
+// project is being added.
 func (s *Service) placed(ctx context.Context, caller access.Identity, project string, refs []string) (bool, error) {
 	limited, cancel := reading(ctx)
 	defer cancel()
-	p, ok, err := s.db.Projects().Get(limited, project)
+	_, ok, err := s.db.Projects().Get(limited, project)
 	if err != nil || !ok {
 		return false, err
 	}
-	if packs.Stored(p) {
-		if err := caller.May(access.Administer, project, refs...); err != nil {
-			return false, fmt.Errorf("%w: the database keeps the project's objects, so that its refs are changed by pushes", err)
-		}
+	if err := caller.May(access.Administer, project, refs...); err != nil {
+		return false, fmt.Errorf("%w: sites have repositories of the project, so that its refs are changed by pushes", err)
 	}
 	return true, nil
 }
@@ -229,8 +231,23 @@ func outcomeUnknown(r *refdbv1.UpdateRequest) *refdbv1.UpdateResponse {
 	return &refdbv1.UpdateResponse{Result: &refdbv1.UpdateResponse_Unknown{Unknown: unknown(r.RequestId, "the refs may have been changed, or may be changed soon")}}
 }
 
+// readable returns err, or an error of the same kind that names no ref if err names some that the caller
+// may not read.
+func readable(caller access.Identity, err error) error {
+	var conflict *refdb.NameConflictError
+	if !errors.As(err, &conflict) {
+		return err
+	}
+	for _, c := range conflict.Conflicts {
+		if caller.May(access.Read, conflict.Project, c.Ref, c.With) != nil {
+			return fmt.Errorf("%w: with a ref that the subject may not read", refdb.ErrNameConflict)
+		}
+	}
+	return err
+}
+
 // refusalOf returns the response for an update that was refused; nil if the error is a failure.
-func refusalOf(err error) *refdbv1.UpdateResponse {
+func refusalOf(caller access.Identity, err error) *refdbv1.UpdateResponse {
 	var locked *refdb.LockedError
 	var mismatch *refdb.MismatchError
 	var lost *refdb.LostError
@@ -238,7 +255,7 @@ func refusalOf(err error) *refdbv1.UpdateResponse {
 	case errors.As(err, &lost):
 		return &refdbv1.UpdateResponse{Result: &refdbv1.UpdateResponse_Lost{Lost: &refdbv1.Lost{Refs: lost.Refs}}}
 	case errors.As(err, &locked):
-		return &refdbv1.UpdateResponse{Result: &refdbv1.UpdateResponse_Locked{Locked: lockedBy(locked)}}
+		return &refdbv1.UpdateResponse{Result: &refdbv1.UpdateResponse_Locked{Locked: lockedBy(caller, locked)}}
 	case errors.As(err, &mismatch):
 		m := &refdbv1.Mismatched{}
 		for _, x := range mismatch.Mismatches {

@@ -57,14 +57,7 @@ func TestEachMethodNeedsItsRight(t *testing.T) {
 	t.Parallel()
 	r := inMemory(t)
 	r.put(t, "p", mainRef, one)
-	stored, _, err := r.db.Projects().Get(t.Context(), "stored")
-	if err != nil {
-		t.Fatal(err)
-	}
-	stored.Project, stored.ID, stored.Mode, stored.Rules, stored.Store = "stored", "0123456789", "enforce", "refs/heads/", "all"
-	if _, err := r.db.Projects().Put(t.Context(), stored); err != nil {
-		t.Fatal(err)
-	}
+	r.place(t, "stored", "enforce", "all")
 	r.put(t, "stored", mainRef, one)
 	rights := []access.Right{access.Read, access.Lock, access.Write, access.Administer}
 	for _, right := range rights {
