@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -25,7 +24,7 @@ type flags struct {
 	database string // a file
 	site     string
 	limits   server.Limits
-	stop     time.Duration
+	stop     server.Stop
 	level    slog.Level
 }
 
@@ -43,7 +42,8 @@ The database's address, as for refdbctl, is in the file that --database-file nam
 again for new connections, so that the password may change.
 
 Without a certificate the server listens only at loopback addresses and sockets. A certificate is read again when its
-files change. On SIGTERM and SIGINT the server ends waits, and stops when the calls in progress have ended.
+files change. On SIGTERM and SIGINT the server reports that it is not ready, goes on serving for --stop-delay so that
+balancers notice, then ends waits, and stops when the calls in progress have ended. A second signal ends it at once.
 
 Environment: REFDB_URL is the database's address; REFDB_DIGEST_KEY is the key of the digests that replace names in logs.`,
 		Example:       `  refdb-server --database-file /etc/refdb/database --listen :9480 --certificate cert.pem --private-key key.pem`,
@@ -63,7 +63,9 @@ Environment: REFDB_URL is the database's address; REFDB_DIGEST_KEY is the key of
 	o.StringVar(&f.site, "site", env("REFDB_SITE"), "the `name` under which the history has this server (default: REFDB_SITE or the host's name)")
 	o.IntVar(&f.limits.Calls, "max-calls", f.limits.Calls, "how many calls are answered at a time; more are refused")
 	o.IntVar(&f.limits.CallsPerSubject, "max-calls-per-subject", f.limits.CallsPerSubject, "how many of them may be of one subject, with those that wait for a lock")
-	o.DurationVar(&f.stop, "stop-timeout", 30*time.Second, "how long to wait for calls in progress when the server stops")
+	o.IntVar(&f.limits.Connections, "max-connections", f.limits.Connections, "how many connections are open at a time; more wait")
+	o.DurationVar(&f.stop.Delay, "stop-delay", 5*time.Second, "how long to go on serving, but not be ready, when the server is told to stop")
+	o.DurationVar(&f.stop.Limit, "stop-timeout", 30*time.Second, "how long to wait for calls in progress after that")
 	o.Func("log-level", "log messages of this `level` and above: debug, info, warn or error (default: info)", func(s string) error { return f.level.UnmarshalText([]byte(s)) })
 	cmd.SetArgs(append([]string{}, args...)) // nil would mean os.Args
 	cmd.SetErr(messages)
@@ -81,8 +83,8 @@ func (f flags) serve(ctx context.Context, env func(string) string, messages io.W
 	if err := f.listen.Check(); err != nil {
 		return err
 	}
-	if f.stop < 0 {
-		return fmt.Errorf("--stop-timeout %s is negative", f.stop)
+	if err := f.stop.Check(); err != nil {
+		return err
 	}
 	if listening == nil {
 		listening = func(net.Addr) {}

@@ -8,12 +8,15 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
@@ -57,6 +60,7 @@ func TestMistakesEndTheServerBeforeItListens(t *testing.T) {
 		{"--listen", "x"},
 		{"--certificate", "a"},
 		{"--stop-timeout", "-1s"},
+		{"--stop-delay", "-1s"},
 		{"--log-level", "loud"},
 		{"--token", "refdb_x"},
 	} {
@@ -72,7 +76,7 @@ func TestMistakesEndTheServerBeforeItListens(t *testing.T) {
 		}
 		return ""
 	}
-	for _, args := range [][]string{{"--max-calls", "0"}, {"--max-calls-per-subject", "-1"}} {
+	for _, args := range [][]string{{"--max-calls", "0"}, {"--max-connections", "0"}, {"--max-calls-per-subject", "-1"}} {
 		if err := run(t.Context(), args, sqlite, &output{}, nil); err == nil {
 			t.Errorf("%q: no error", args)
 		}
@@ -90,7 +94,7 @@ func TestAServerReadsTheAddressFromAFileAndEndsWithItsContext(t *testing.T) {
 	addresses, ended := make(chan net.Addr, 1), make(chan error, 1)
 	var messages output
 	go func() {
-		ended <- run(ctx, []string{"--database-file", file, "--listen", "127.0.0.1:0"}, noEnv, &messages, func(a net.Addr) { addresses <- a })
+		ended <- run(ctx, []string{"--database-file", file, "--listen", "127.0.0.1:0", "--stop-delay", "0"}, noEnv, &messages, func(a net.Addr) { addresses <- a })
 	}()
 	url := ""
 	select {
@@ -136,7 +140,7 @@ func TestLogsDoNotShowThePassword(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var messages output
-		err := run(ctx, []string{"--listen", "127.0.0.1:0", "--log-level", "debug"}, env, &messages, func(net.Addr) { cancel() })
+		err := run(ctx, []string{"--listen", "127.0.0.1:0", "--stop-delay", "0", "--log-level", "debug"}, env, &messages, func(net.Addr) { cancel() })
 		cancel()
 		if text := messages.String(); err != nil || !strings.Contains(text, "can't be opened") || strings.Contains(text, "hunter2") {
 			t.Errorf("%v, %s", err, text)
@@ -157,7 +161,7 @@ func TestADatabaseThatIsAwayKeepsTheServerFromBeingReady(t *testing.T) {
 	ended := make(chan error, 1)
 	var messages output
 	go func() {
-		ended <- run(ctx, []string{"--listen", "127.0.0.1:0"}, env, &messages, func(a net.Addr) {
+		ended <- run(ctx, []string{"--listen", "127.0.0.1:0", "--stop-delay", "0"}, env, &messages, func(a net.Addr) {
 			response, err := http.Get("http://" + a.String() + "/readyz")
 			if err != nil {
 				t.Error(err)
@@ -172,4 +176,39 @@ func TestADatabaseThatIsAwayKeepsTheServerFromBeingReady(t *testing.T) {
 		t.Error(err)
 	}
 	t.Log(messages.String())
+}
+
+func TestASecondSignalEndsTheServerAtOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := testprogram.Build(dir, "cmd/refdb-server"); err != nil {
+		t.Fatal(err)
+	}
+	var messages output
+	c := exec.CommandContext(t.Context(), filepath.Join(dir, "refdb-server"), "--listen", "127.0.0.1:0", "--stop-delay", "1h")
+	c.Env = append(os.Environ(), "REFDB_URL="+local.SQLite(t).URL())
+	c.Stderr = &messages
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- c.Wait() }()
+	for _, text := range []string{"serving", "stopping"} {
+		for deadline := time.Now().Add(time.Minute); !strings.Contains(messages.String(), text); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("it does not log %q: %s", text, messages.String())
+			}
+		}
+		if err := c.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case err := <-ended:
+		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+			t.Errorf("%v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("it goes on")
+	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/net/netutil"
 
 	"github.com/globalrefdb/globalrefdb/internal/socket"
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -44,10 +45,25 @@ func (l Listen) Check() error {
 	return fmt.Errorf("%w address %q: without a certificate, tokens could be read on the network: give one, or listen at a loopback address or a socket", refdb.ErrInvalid, l.Address)
 }
 
-// Run serves until ctx ends. Then it ends waits, takes no more requests, waits for those in progress, at
-// most stopLimit, and returns nil. Listening is called with the address once requests are accepted.
-func (s *Server) Run(ctx context.Context, at Listen, stopLimit time.Duration, listening func(net.Addr)) error {
-	if err := at.Check(); err != nil {
+// Stop says how a server ends.
+type Stop struct {
+	Delay time.Duration // it goes on serving for so long, and reports that it is not ready
+	Limit time.Duration // then it waits so long for the calls in progress
+}
+
+// Check returns an error wrapping refdb.ErrInvalid if a duration is negative.
+func (s Stop) Check() error {
+	if s.Delay < 0 || s.Limit < 0 {
+		return fmt.Errorf("%w durations %s and %s for stopping: they can't be negative", refdb.ErrInvalid, s.Delay, s.Limit)
+	}
+	return nil
+}
+
+// Run serves until ctx ends. Then it is not ready any more, and after stop.Delay ends waits, takes no
+// more requests, waits for those in progress, at most stop.Limit, and returns nil. Listening is called
+// with the address once requests are accepted.
+func (s *Server) Run(ctx context.Context, at Listen, stop Stop, listening func(net.Addr)) error {
+	if err := errors.Join(at.Check(), stop.Check()); err != nil {
 		return err
 	}
 	var background sync.WaitGroup
@@ -56,7 +72,7 @@ func (s *Server) Run(ctx context.Context, at Listen, stopLimit time.Duration, li
 	defer end()
 	server := &http.Server{
 		Handler: s.handler, ReadHeaderTimeout: headerLimit, WriteTimeout: callLimit, IdleTimeout: idleLimit, MaxHeaderBytes: headerBytes,
-		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: streams}, Protocols: new(http.Protocols),
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: streams, MaxReceiveBufferPerConnection: received, MaxReceiveBufferPerStream: received}, Protocols: new(http.Protocols),
 		ErrorLog: slog.NewLogLogger(s.o.Logger.Handler(), slog.LevelDebug),
 	}
 	server.Protocols.SetHTTP1(true)
@@ -77,12 +93,13 @@ func (s *Server) Run(ctx context.Context, at Listen, stopLimit time.Duration, li
 	}
 	defer l.close()
 	background.Go(func() { s.cache.Run(lasting) })
+	accepted := netutil.LimitListener(l.Listener, s.o.Limits.Connections)
 	ended := make(chan error, 1)
 	background.Go(func() {
 		if server.TLSConfig != nil {
-			ended <- server.ServeTLS(l.Listener, "", "")
+			ended <- server.ServeTLS(accepted, "", "")
 		} else {
-			ended <- server.Serve(l.Listener)
+			ended <- server.Serve(accepted)
 		}
 	})
 	daemon.SdNotify(false, daemon.SdNotifyReady) // without systemd it does nothing
@@ -95,7 +112,13 @@ func (s *Server) Run(ctx context.Context, at Listen, stopLimit time.Duration, li
 	}
 	daemon.SdNotify(false, daemon.SdNotifyStopping)
 	s.o.Logger.Info("stopping")
-	s.stop(lasting, server, stopLimit)
+	s.draining.Store(true)
+	select {
+	case err := <-ended:
+		return errors.Join(err, server.Close())
+	case <-time.After(stop.Delay):
+	}
+	s.stop(lasting, server, stop.Limit)
 	return nil
 }
 

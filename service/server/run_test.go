@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -32,16 +33,16 @@ type run struct {
 	stop    func() error
 }
 
-func (r *rig) run(t *testing.T, at server.Listen, stopLimit time.Duration) *run {
+func (r *rig) run(t *testing.T, at server.Listen, limits server.Limits, stop server.Stop) *run {
 	t.Helper()
 	log := &bytes.Buffer{}
-	s, err := server.New(server.Options{DB: r.process(t, r.open(), "server"), Logger: slog.New(slog.NewTextHandler(log, nil)), Limits: server.DefaultLimits})
+	s, err := server.New(server.Options{DB: r.process(t, r.open(), "server"), Logger: slog.New(slog.NewTextHandler(log, nil)), Limits: limits})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	addresses, ended := make(chan net.Addr, 1), make(chan error, 1)
-	go func() { ended <- s.Run(ctx, at, stopLimit, func(a net.Addr) { addresses <- a }) }()
+	go func() { ended <- s.Run(ctx, at, stop, func(a net.Addr) { addresses <- a }) }()
 	stopped := false
 	running := &run{log: log, stop: func() error {
 		if stopped {
@@ -88,7 +89,7 @@ func TestGRPCAndJSONShareAPortWithTLS(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	authority := server.WritePair(t, cert, key)
-	running := r.run(t, server.Listen{Address: "127.0.0.1:0", CertificateFile: cert, PrivateKey: key}, time.Minute)
+	running := r.run(t, server.Listen{Address: "127.0.0.1:0", CertificateFile: cert, PrivateKey: key}, server.DefaultLimits, server.Stop{Limit: time.Minute})
 	roots := x509.NewCertPool()
 	roots.AddCert(authority)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "localhost"}, ForceAttemptHTTP2: true}
@@ -136,7 +137,7 @@ func TestAServerThatStopsEndsWaitsAndFinishesCalls(t *testing.T) {
 	r := inMemory(t)
 	r.allow(t, "ci", access.Lock, "p", access.All)
 	socket := filepath.Join(t.TempDir(), "socket")
-	running := r.run(t, server.Listen{Address: socket}, patience)
+	running := r.run(t, server.Listen{Address: socket}, server.DefaultLimits, server.Stop{Limit: patience})
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}
@@ -198,4 +199,109 @@ func get(t *testing.T, transport http.RoundTripper, token string) (int, string) 
 		t.Fatal(err)
 	}
 	return response.StatusCode, text.String()
+}
+
+// balanced reports whether a balancer would send requests.
+func balanced(url string) bool {
+	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get(url + "/readyz")
+	if err != nil {
+		return false
+	}
+	response.Body.Close()
+	return response.StatusCode == http.StatusOK
+}
+
+func TestAServerThatStopsFailsItsReadinessFirst(t *testing.T) {
+	t.Parallel()
+	r := inMemory(t)
+	r.allow(t, "ci", access.Read, "p", access.All)
+	running := r.run(t, server.Listen{Address: "127.0.0.1:0"}, server.DefaultLimits, server.Stop{Delay: 2 * time.Second, Limit: patience})
+	url := "http://" + running.address.String()
+	eventually(t, "it is ready", func() bool { return balanced(url) })
+	ended := make(chan error, 1)
+	began := time.Now()
+	go func() { ended <- running.stop() }()
+	eventually(t, "it is not ready", func() bool { return !balanced(url) })
+	c := refdbv1connect.NewRefdbServiceClient(&http.Client{Transport: bearing(r.tokens["ci"])}, url, connect.WithProtoJSON())
+	if _, err := c.Get(t.Context(), connect.NewRequest(&refdbv1.GetRequest{Project: "p", Refs: []string{mainRef}})); err != nil && time.Since(began) < 2*time.Second {
+		t.Errorf("it does not serve any more: %v", err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if err := <-ended; err != nil || time.Since(began) < 2*time.Second {
+		t.Errorf("%v after %s", err, time.Since(began))
+	}
+}
+
+func TestConnectionsBeyondTheLimitWait(t *testing.T) {
+	t.Parallel()
+	r := inMemory(t)
+	limits := server.DefaultLimits
+	limits.Connections = 2
+	running := r.run(t, server.Listen{Address: "127.0.0.1:0"}, limits, server.Stop{Limit: patience})
+	url := "http://" + running.address.String()
+	eventually(t, "it is ready", func() bool { return balanced(url) })
+	idle := make([]net.Conn, 2)
+	for i := range idle {
+		c, err := net.Dial("tcp", running.address.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		idle[i] = c
+		// Once it is answered, it was accepted.
+		if _, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil || statusOf(t, c) != http.StatusOK {
+			t.Fatal(err)
+		}
+	}
+	third, err := net.Dial("tcp", running.address.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer third.Close()
+	if _, err := io.WriteString(third, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	third.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+	if _, err := third.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a third connection is answered: %v", err)
+	}
+	idle[0].Close()
+	if status := statusOf(t, third); status != http.StatusOK {
+		t.Errorf("%d", status)
+	}
+}
+
+// On a connection of HTTP/2 one call is refused, and the others go on.
+func TestARefusalLeavesAConnectionOfHTTP2(t *testing.T) {
+	t.Parallel()
+	r := inMemory(t)
+	r.allow(t, "ci", access.Read, "p", access.All)
+	s := r.serve(t, server.DefaultLimits, nil)
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	defer transport.CloseIdleConnections()
+	dialed := 0
+	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		dialed++
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	for i := range 6 {
+		token := r.tokens["ci"]
+		if i%2 == 0 {
+			token = "refdb_" + strings.Repeat("A", 43)
+		}
+		c := refdbv1connect.NewRefdbServiceClient(&http.Client{Transport: roundTripper(func(q *http.Request) (*http.Response, error) {
+			q = q.Clone(q.Context())
+			q.ContentLength = -1
+			q.Header.Set("Authorization", "Bearer "+token)
+			return transport.RoundTrip(q)
+		})}, s.url, connect.WithGRPC())
+		_, err := c.Get(t.Context(), connect.NewRequest(&refdbv1.GetRequest{Project: "p", Refs: []string{mainRef}}))
+		if want := i%2 == 0; (connect.CodeOf(err) == connect.CodeUnauthenticated) != want {
+			t.Errorf("call %d: %v", i, err)
+		}
+	}
+	if dialed != 1 {
+		t.Errorf("there were %d connections", dialed)
+	}
 }

@@ -31,8 +31,9 @@ const (
 	callLimit   = 2 * time.Minute  // for all of it, with the response
 	idleLimit   = 2 * time.Minute
 	headerBytes = 16 << 10
-	streams     = 100 // calls at a time on one connection of HTTP/2
-	scrapes     = 4   // of the metrics at a time
+	streams     = 100       // calls at a time on one connection of HTTP/2
+	received    = 128 << 10 // bytes on one that no call has read yet
+	scrapes     = 4         // of the metrics at a time
 )
 
 // Options configure a server.
