@@ -41,10 +41,10 @@ func (a *app) accessAllowCommand() *cobra.Command {
 		Long: `Allow a subject, which shows itself to refdb-server by a token, something. A subject may do what any of its rules
 allows; without a rule it may do nothing. RIGHT is one of:
 
-  read        read values, and the history
+  read        read values, and compare them with others
   lock        lock refs; and read
   write       change refs; and read
-  administer  all of that, and change refs of projects whose objects the database keeps
+  administer  all of that, and change refs of projects of which sites have repositories
 
 PROJECTS and REFS are a name, PREFIX/* for all names below PREFIX/, or * for all names: quote them for the shell. Rules
 never give access to the records of sites, tokens and rules.

@@ -44,7 +44,7 @@ func (a *app) tokenCreateCommand() *cobra.Command {
 		Short: "Create a token and print it",
 		Long: `Create a token with which a client of refdb-server shows that it is SUBJECT, and print it. It is shown once: the
 database has only its SHA-256. A subject may have several tokens, so that one can be replaced without a gap. SUBJECT has
-at most 100 bytes, and no slash.
+at most 100 bytes, no slash and no asterisk.
 
 A token gives no right by itself: see refdbctl access allow.
 
@@ -184,8 +184,9 @@ Fields: ` + output.Names(revokedColumns),
 				return exit.Usage("give either IDs or --subject")
 			}
 			for _, id := range args {
-				if len(id) < access.ShownID {
-					return exit.Usage(fmt.Sprintf("%q is not an ID: give the %d digits that refdbctl token list shows", id, access.ShownID))
+				if len(id) < access.ShownID || strings.Trim(id, "0123456789abcdef") != "" {
+					// It may be the token itself.
+					return exit.Usage(fmt.Sprintf("one of the arguments is not an ID: give the %d digits that refdbctl token list shows, not the token", access.ShownID))
 				}
 			}
 			if err := c.Check(a.Run); err != nil {

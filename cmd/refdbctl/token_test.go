@@ -62,6 +62,21 @@ func TestATokenIsShownOnceListedAndRevoked(t *testing.T) {
 	}
 }
 
+func TestATokenThatIsGivenInsteadOfItsIDIsNotShown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	secret := strings.TrimSpace(w.do(t, "token", "create", "ci"))
+	for _, given := range []string{secret, "Bearer " + secret, strings.TrimPrefix(secret, "refdb_")} {
+		r := w.run(t, "token", "revoke", given, "--yes")
+		if r.code != exit.Misuse || strings.Contains(r.out+r.err, strings.TrimPrefix(secret, "refdb_")) {
+			t.Errorf("%+v", r)
+		}
+	}
+	if entries := w.audit(t); len(entries) != 1 {
+		t.Errorf("the audit has %+v", entries)
+	}
+}
+
 func TestRulesAreAddedListedAndRemoved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -108,6 +123,8 @@ func TestTokensAndRulesThatCanNotBeAreUsageErrors(t *testing.T) {
 		{"access", "allow", "ci", "read", "p", "main"},
 		{"access", "allow", "ci", "read", "p"},
 		{"access", "allow", "a/b", "read", "p", "*"},
+		{"access", "allow", "*", "read", "p", "*"},
+		{"token", "create", "*"},
 	} {
 		if r := w.run(t, args...); r.code != exit.Misuse || r.out != "" {
 			t.Errorf("%v: %+v", args, r)

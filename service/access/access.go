@@ -51,16 +51,16 @@ func Reserved(name string) bool { return name == project }
 func ConfirmationRef(id string) (inProject, ref string) { return project, confirmationPrefix + id }
 
 // CheckSubject returns an error wrapping driver.ErrInvalid if name can't be a subject's: empty, over
-// 100 bytes, with a slash, with a space at its start or end, or with characters that are not graphic.
+// 100 bytes, with a slash or an asterisk, with a space at its start or end, or with characters that are not graphic.
 func CheckSubject(name string) error {
 	switch {
 	case name == "" || len(name) > maxSubject || !utf8.ValidString(name):
-	case strings.Contains(name, "/") || strings.TrimSpace(name) != name:
+	case strings.ContainsAny(name, "/*") || strings.TrimSpace(name) != name:
 	case strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsGraphic(r) }):
 	default:
 		return nil
 	}
-	return fmt.Errorf("%w subject %.120q: give 1 to %d bytes of UTF-8 without \"/\" and control characters", driver.ErrInvalid, name, maxSubject)
+	return fmt.Errorf("%w subject %.120q: give 1 to %d bytes of UTF-8 without \"/\", \"*\" and control characters", driver.ErrInvalid, name, maxSubject)
 }
 
 // Owner returns the name under which a subject's lock is held. It starts with a slash, and so with an
