@@ -82,6 +82,7 @@ func (h *Handle) Acquire(ctx context.Context, owner string, staleAfter time.Dura
 // It never gives back locks that a call may have got: after an error that wraps
 // [driver.ErrOutcomeUnknown] the owner may have them until they are stale, and a repeat gets them.
 // The end of ctx prevents a request, but does not interrupt one: a driver would give its locks back.
+// So the call lasts until the database answers, however long that takes, or the driver is closed.
 func (h *Handle) AcquireUnique(ctx context.Context, owner string, staleAfter time.Duration, project string, refs ...string) (a Acquired, err error) {
 	refs, err = engine.CheckRefs(project, refs, driver.MaxLockRefs)
 	if err == nil {

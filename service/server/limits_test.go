@@ -236,11 +236,13 @@ func TestABodyIsNotWaitedForWhereNoneIsExpected(t *testing.T) {
 	r.allow(t, "ci", access.Read, "p", access.All)
 	s := r.serve(t, server.DefaultLimits, nil)
 	for begin, want := range map[string]int{
-		"POST /x":       http.StatusNotFound,
-		"POST /healthz": http.StatusMethodNotAllowed,
-		"GET /healthz":  http.StatusOK,
-		"GET /readyz":   http.StatusOK,
-		"GET /metrics":  http.StatusOK,
+		"POST /x":                          http.StatusNotFound,
+		"POST /refdb.v1.RefdbService/../x": http.StatusTemporaryRedirect,
+		"POST //refdb.v1.RefdbService/Get": http.StatusTemporaryRedirect,
+		"POST /healthz":                    http.StatusMethodNotAllowed,
+		"GET /healthz":                     http.StatusOK,
+		"GET /readyz":                      http.StatusOK,
+		"GET /metrics":                     http.StatusOK,
 	} {
 		for _, body := range []string{"Content-Length: 10", "Transfer-Encoding: chunked"} {
 			c := s.dial(t, begin+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+r.tokens["ci"]+"\r\n"+body+"\r\n\r\n")

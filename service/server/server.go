@@ -79,8 +79,8 @@ func New(o Options) (*Server, error) {
 	options = append(options, codecs()...)
 	s.errors = connect.NewErrorWriter(options...)
 	mux := http.NewServeMux()
-	path, calls := refdbv1connect.NewRefdbServiceHandler(s.api, options...)
-	mux.Handle(path, s.authenticated(s.bounded(calls)))
+	path, answer := refdbv1connect.NewRefdbServiceHandler(s.api, options...)
+	calls := s.authenticated(s.bounded(answer))
 	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes})
 	mux.Handle("GET /metrics", s.authenticated(metrics))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
@@ -92,9 +92,11 @@ func New(o Options) (*Server, error) {
 		fmt.Fprintln(w, "ok")
 	})
 	s.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !strings.HasPrefix(r.URL.Path, path) {
-			closeUnread(w, r)
+		if method, ok := strings.CutPrefix(r.URL.Path, path); ok && !strings.Contains(method, "/") {
+			calls.ServeHTTP(w, r)
+			return
 		}
+		closeUnread(w, r)
 		mux.ServeHTTP(w, r)
 	})
 	return s, nil
