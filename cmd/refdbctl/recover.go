@@ -54,7 +54,7 @@ var admissionColumns = []output.Column[admission]{
 	siteNames("without", func(s admission) []string { return witnesses(s, func(w driver.Witness) bool { return w.Without }) }),
 	siteNames("unreachable", func(s admission) []string { return s.unreachable }),
 	siteNames("testified", func(s admission) []string { return witnesses(s, driver.Witness.Testified) }),
-	{Name: "policy", Value: func(s admission) any { return s.Policy.Policy }},
+	{Name: "policy", Value: func(s admission) any { return string(s.Policy.Policy) }},
 }
 
 func siteNames(column string, of func(admission) []string) output.Column[admission] {

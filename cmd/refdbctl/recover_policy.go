@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,8 +15,11 @@ import (
 )
 
 var policyColumns = []output.Column[driver.PolicyMark]{
-	{Name: "policy", Value: func(p driver.PolicyMark) any { return p.Policy }},
-	{Name: "since", Value: func(p driver.PolicyMark) any { return output.OrNil(!p.Since.IsZero(), p.Since) }},
+	{Name: "policy", Value: func(p driver.PolicyMark) any { return string(p.Policy) }},
+	{Name: "since", Value: func(p driver.PolicyMark) any { return output.OrNil(!p.Since.IsZero(), p.Since) },
+		Text: func(p driver.PolicyMark) string {
+			return output.OrDash(!p.Since.IsZero(), p.Since.Format(time.RFC3339))
+		}},
 }
 
 func (a *app) recoverPolicyCommand() *cobra.Command {
@@ -47,9 +51,9 @@ Fields: ` + output.Names(policyColumns) + `
 func (a *app) recoverPolicySetCommand() *cobra.Command {
 	var why cli.Reason
 	cmd := &cobra.Command{
-		Use:   "set wait|synchronous --reason TEXT",
+		Use:   "set POLICY --reason TEXT",
 		Short: "Set the policy",
-		Long: `Set for which sites a new server of the database waits: after a restart, a promotion or a replacement of the server,
+		Long: `Set for which sites a new server of the database waits, to wait or synchronous: after a restart, a promotion or a replacement of the server,
 nothing is written until the sites have compared what they know with what the server has.
 
 wait, the default: for all sites, but for those that have stopped, and for silent ones about which another site has
