@@ -37,19 +37,19 @@ func (a *app) accessAllowCommand() *cobra.Command {
 	var why cli.Reason
 	cmd := &cobra.Command{
 		Use:   "allow SUBJECT RIGHT PROJECTS REFS",
-		Short: "Allow a subject something",
-		Long: `Allow a subject, which shows itself to refdb-server by a token, something. A subject may do what any of its rules
-allows; without a rule it may do nothing. RIGHT is one of:
+		Short: "Give a subject a right on projects and refs",
+		Long: `Give a subject a right on projects and refs. Clients of refdb-server authenticate as a subject by a token. A subject
+may do what any of its rules allows; without a rule it may do nothing. RIGHT is one of:
 
   read        read values, and compare them with others
-  lock        lock refs; and read
-  write       change refs; and read
-  administer  all of that, and change refs of projects of which sites have repositories
+  lock        lock refs, and read
+  write       change refs, and read
+  administer  all of these, and change refs of projects of which sites have repositories
 
 PROJECTS and REFS are a name, PREFIX/* for all names below PREFIX/, or * for all names: quote them for the shell. Rules
 never give access to the records of sites, tokens and rules.
 
-Servers follow within 10 seconds. A rule that is there already is left as it is.
+Servers apply the rule within 10 seconds. An existing rule is left as it is.
 
 Fields: ` + output.Names(ruleColumns),
 		Example: `  refdbctl access allow ci-deploy lock my/project 'refs/locks/*'
@@ -139,8 +139,8 @@ func (a *app) accessRemoveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove ID",
 		Short: "Remove a rule",
-		Long: `Remove a rule, whose ID refdbctl access list shows. At most 10 seconds later no server allows anything by it. The
-subject's other rules may still allow the same.
+		Long: `Remove the rule with the given ID, as refdbctl access list shows it. Within 10 seconds no server applies the rule any
+more. The subject's other rules may still allow the same.
 
 Fields: ` + output.Names(ruleColumns),
 		Example: `  refdbctl access remove 8d0f2b6c11a4e973 --reason "the job was removed"`,

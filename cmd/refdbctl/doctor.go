@@ -243,15 +243,15 @@ func (d *doctor) unreachable(ctx context.Context, db *refdb.DB, a driver.Admissi
 	}
 }
 
-// policy reports for whom a new server waits, and what nobody can check.
+// policy reports for which sites a new server waits, and a promise that the doctor can't check.
 func (d *doctor) policy(a driver.Admission) {
 	const name = "recovery policy"
 	if a.Policy.Policy != driver.Synchronous {
 		d.add(name, checkOK, "wait")
 		return
 	}
-	d.add(name, checkNote, "synchronous since %s: a new server waits for no site that is silent: make sure that each fail-over, and each restored copy, has every "+
-		"acknowledged commit; this command can't check that", a.Policy.Since.UTC().Format(time.RFC3339))
+	d.add(name, checkNote, "synchronous since %s: a new server does not wait for silent sites: make sure that every failover, and every restored copy, keeps all "+
+		"acknowledged commits; this command can't check that", a.Policy.Since.UTC().Format(time.RFC3339))
 }
 
 func (d *doctor) locks(ctx context.Context, db *refdb.DB) {

@@ -102,13 +102,13 @@ were ever lost.
 Fields: ` + output.Names(admissionColumns) + `
 (server: its identity; undecided: number of lost changes that are not decided; waiting: sites that have not compared
 the server; without: sites that were left out; unreachable: sites that are waited for now or would be after a restart,
-and whose daemons don't run or can't reach the database; testified: silent sites that another one has testified about:
-nobody waits for them; policy: see refdbctl recover policy)
+and whose daemons don't run or can't reach the database; testified: silent sites about which another site has
+testified, so that nobody waits for them; policy: see refdbctl recover policy)
 and for each lost change: ` + output.Names(lostColumns) + `
 (made: about when it was made; site: the site that knows it; fate: again, opposed, dropped for an announced push that
 was not made, or late). JSON has the lost changes in a list, "lost"; CSV has only them.`,
 		Example: `  refdbctl recover --status
-  refdbctl recover --reason "fail-over to db2, which lacked the last second"
+  refdbctl recover --reason "failover to db2, which lacked the last second"
   refdbctl recover --reason "disk of asia-1 is gone" --without asia-1 --yes`,
 		Args: cobra.NoArgs,
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, _ []string) error {

@@ -53,26 +53,27 @@ func (a *app) recoverPolicySetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set POLICY --reason TEXT",
 		Short: "Set the policy",
-		Long: `Set for which sites a new server of the database waits, to wait or synchronous: after a restart, a promotion or a replacement of the server,
-nothing is written until the sites have compared what they know with what the server has.
+		Long: `Set for which sites a new server of the database waits. After a restart, a promotion or a replacement of the server,
+nothing is written until these sites have compared what they know with what the server has. POLICY is one of:
 
-wait, the default: for all sites, but for those that have stopped, and for silent ones about which another site has
-testified. If a site and the database's server are lost at the same moment, nobody can testify about that site: all
-sites refuse pushes until refdbctl recover --without SITE.
+wait, the default: the server waits for all sites except those that were shut down cleanly, and silent sites about which
+another site has testified. If a site and the database's server are lost at the same moment, nobody can testify about
+that site, and all sites refuse pushes until refdbctl recover --without SITE.
 
-synchronous: not for sites that were silent when the server was replaced, nor for those that have not reported by their
-stale-after later. So pushes go on without a command. Set it only if each fail-over of yours promotes a standby that has
-every acknowledged commit: Patroni with synchronous_mode_strict, or a managed service that replicates synchronously. If
-that is not so, acknowledged pushes that only such a site knows are lost, and found only once it is back: then the
-database halts. All sites that run still compare, and what they miss halts the database under each policy.
+synchronous: the server does not wait for sites that were silent when it was replaced, nor, once their stale-after has
+passed, for sites that have not reported. So pushes go on without a command. Set it only if every failover promotes a standby
+that has every acknowledged commit: Patroni with synchronous_mode_strict, or a managed service that replicates
+synchronously. Otherwise acknowledged pushes that only such a site knows are lost, and the loss is found only once that
+site is back: then the database halts. Under either policy all running sites compare, and a change that a site knows and
+the server lacks halts the database.
 
-A database that is restored from a backup has the policy of that time: run refdbctl recover policy set wait before any
-site's daemon reaches it. A site that knows a later wait restores that by itself.
+A database that was restored from a backup has the policy of the time of the backup: run refdbctl recover policy set
+wait before any site's daemon reaches it. A site that knows of a later change to wait restores wait by itself.
 
-The command requires the owner of the database's tables. The audit records it.
+The command requires the owner of the database's tables. The audit log records it.
 
 Fields: ` + output.Names(policyColumns),
-		Example:   `  refdbctl recover policy set synchronous --reason "RDS Multi-AZ: fail-overs lose no commit"`,
+		Example:   `  refdbctl recover policy set synchronous --reason "RDS Multi-AZ: failovers lose no commit"`,
 		Args:      cobra.ExactArgs(1),
 		ValidArgs: []string{string(driver.Wait), string(driver.Synchronous)},
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {

@@ -42,9 +42,9 @@ func (a *app) tokenCreateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create SUBJECT",
 		Short: "Create a token and print it",
-		Long: `Create a token with which a client of refdb-server shows that it is SUBJECT, and print it. It is shown once: the
-database has only its SHA-256. A subject may have several tokens, so that one can be replaced without a gap. SUBJECT has
-at most 100 bytes, no slash and no asterisk.
+		Long: `Create a token that authenticates a client of refdb-server as SUBJECT, and print it. The token is shown once: the
+database has only its SHA-256. A subject may have several tokens, so that a token can be replaced without a gap. SUBJECT
+has at most 100 bytes, no slash and no asterisk.
 
 A token gives no right by itself: see refdbctl access allow.
 
@@ -79,7 +79,7 @@ func (a *app) createToken(ctx context.Context, db *refdb.DB, subject string, lif
 		defer cancel()
 		made.text, made.Token, err = access.CreateToken(limited, db, subject, life, a.By())
 		if errors.Is(err, refdb.ErrOutcomeUnknown) {
-			err = fmt.Errorf("%w: if refdbctl token list shows the token %s, revoke it, as nobody knows it", err, made.ID[:access.ShownID])
+			err = fmt.Errorf("%w: if refdbctl token list shows the token %s, revoke it, as nobody knows its text", err, made.ID[:access.ShownID])
 		}
 		if err != nil {
 			return "", err
@@ -116,8 +116,8 @@ func (a *app) tokenListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the tokens",
-		Long: `List the tokens of refdb-server's clients, without their secrets. Revoked tokens are not listed: refdbctl audit list has
-them. Expired ones are, until they are revoked.
+		Long: `List the tokens of refdb-server's clients, without their secrets. Revoked tokens are not listed: refdbctl audit list
+names them. Expired tokens are listed until they are revoked.
 
 Fields: ` + output.Names(tokenColumns) + `
 (id: the first digits of the SHA-256 of the token; by: who created it)`,
@@ -149,11 +149,11 @@ Fields: ` + output.Names(tokenColumns) + `
 	return cmd
 }
 
-// accessRecords reads all tokens and rules, and notes those that it can't read.
+// accessRecords reads all tokens and rules, and tells the operator how many of them it can't read.
 func (a *app) accessRecords(ctx context.Context, db *refdb.DB) (access.Records, error) {
 	all, err := access.ReadRecords(ctx, db)
 	if all.Unreadable > 0 {
-		a.Note("%s of tokens and rules can't be read, and allow nothing: a later version may have made them", output.Count(all.Unreadable, "record"))
+		a.Note("%s of tokens and rules can't be read, and allow nothing: a later version may have written them", output.Count(all.Unreadable, "record"))
 	}
 	return all, err
 }
@@ -185,7 +185,7 @@ Fields: ` + output.Names(revokedColumns),
 			}
 			for _, id := range args {
 				if len(id) < access.ShownID || strings.Trim(id, "0123456789abcdef") != "" {
-					// It may be the token itself.
+					// The argument may be the token itself.
 					return exit.Usage(fmt.Sprintf("one of the arguments is not an ID: give the %d digits that refdbctl token list shows, not the token", access.ShownID))
 				}
 			}

@@ -99,7 +99,7 @@ func (c *Cache) refresh(ctx context.Context) {
 	case err == nil:
 		c.current.Store(next)
 		if unreadable > 0 {
-			c.log.WarnContext(ctx, "some tokens or rules can't be read, and allow nothing: a later version may have made them", "count", unreadable)
+			c.log.WarnContext(ctx, "some tokens or rules can't be read, and allow nothing: a later version may have written them", "count", unreadable)
 		}
 	case ctx.Err() == nil && !c.failing:
 		c.log.WarnContext(ctx, "the tokens and rules can't be read: after some seconds all requests are refused", "class", refdb.ClassOf(err).String())
