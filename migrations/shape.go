@@ -179,7 +179,7 @@ func auditTable(name, id, text, instant string) table {
 	}}
 }
 
-// admissionTable takes the kinds of the columns.
+// admissionTable takes the types of the columns.
 func admissionTable(number, text, policy, instant string) table {
 	return table{name: "admission", first: 9, key: "id", columns: []column{
 		{"id", number, 9}, {"server", text, 9}, {"since", instant, 9}, {"policy", policy, 12}, {"policy_since", instant, 12},

@@ -12,7 +12,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// Programs are upgraded before the schema. On version 11 sites report as ever; nobody testifies, and there is no policy.
+// Programs are upgraded before the schema. On version 11 sites report as before, no site testifies, and there is no policy.
 func TestSitesReportBeforeTheSchemaHasTestimonies(t *testing.T) {
 	each(t, func(t *testing.T, k dbtest.Kind) {
 		d := k.New(t)

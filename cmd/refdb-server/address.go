@@ -17,13 +17,13 @@ import (
 // maxAddress is the size of a file that can hold an address.
 const maxAddress = 64 << 10
 
-// An address is the database's. A file that has it may change while the server runs.
+// An address is the database's address. If it is in a file, the file may change while the server runs.
 type address struct {
 	file     string
-	fallback string // without a file
+	fallback string // the address, if file is ""
 
 	mu   sync.Mutex
-	seen []string // the latest ones, whose passwords may be in use
+	seen []string // the latest addresses, whose passwords may be in use
 }
 
 // mostAddresses is how many addresses are kept out of messages.
@@ -46,7 +46,7 @@ func (d *address) note(text string) {
 	d.seen = d.seen[max(0, len(d.seen)-mostAddresses):]
 }
 
-// read returns the address. An error does not have it: it may contain a password.
+// read returns the address. An error does not contain the address, which may have a password.
 func (d *address) read(context.Context) (string, error) {
 	text := d.fallback
 	if d.file != "" {
@@ -73,7 +73,7 @@ func (d *address) read(context.Context) (string, error) {
 	return text, nil
 }
 
-// open opens the database. Its new connections are made as the file says then.
+// open opens the database. Each new connection uses the address that the file has then.
 func (d *address) open(ctx context.Context) (refdb.Driver, error) {
 	text, err := d.read(ctx)
 	if err != nil {

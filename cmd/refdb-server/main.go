@@ -1,4 +1,4 @@
-// Command refdb-server puts a global ref database behind one port, for programs that have a token
+// Command refdb-server serves a global ref database over one port, for programs that have a token
 // instead of the database's password: see docs/SERVICE.md. It keeps no state.
 package main
 

@@ -61,14 +61,14 @@ another site has testified. If a site and the database's server are lost at the 
 that site, and all sites refuse pushes until refdbctl recover --without SITE.
 
 synchronous: the server does not wait for sites that were silent when it was replaced, nor, once their stale-after has
-passed, for sites that have not reported. So pushes go on without a command. Set it only if every failover promotes a standby
-that has every acknowledged commit: Patroni with synchronous_mode_strict, or a managed service that replicates
+passed, for sites that have not reported. So pushes go on without a command. Set it only if every failover promotes a
+standby that has every acknowledged commit: Patroni with synchronous_mode_strict, or a managed service that replicates
 synchronously. Otherwise acknowledged pushes that only such a site knows are lost, and the loss is found only once that
 site is back: then the database halts. Under either policy all running sites compare, and a change that a site knows and
 the server lacks halts the database.
 
-A database that was restored from a backup has the policy of the time of the backup: run refdbctl recover policy set
-wait before any site's daemon reaches it. A site that knows of a later change to wait restores wait by itself.
+A database that was restored from a backup has the policy of that time. Before any site's daemon reaches the database,
+run refdbctl recover policy set wait. A site that knows of a later change to wait restores wait by itself.
 
 The command requires the owner of the database's tables. The audit log records it.
 

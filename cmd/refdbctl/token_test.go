@@ -107,7 +107,7 @@ func TestRulesAreAddedListedAndRemoved(t *testing.T) {
 	}
 }
 
-func TestTokensAndRulesThatCanNotBeAreUsageErrors(t *testing.T) {
+func TestInvalidTokensAndRulesAreUsageErrors(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, args := range [][]string{

@@ -1,7 +1,7 @@
 -- See version 11.
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
 
--- The transactions that the later function checked have not locked the table before they were checked: they end first.
+-- Transactions that the later function has checked had not locked the table before the check: wait for them to end.
 LOCK TABLE intents IN SHARE MODE;
 
 DROP TRIGGER IF EXISTS refdb_require_policy ON admission;
@@ -44,7 +44,7 @@ $$;
 
 DROP FUNCTION IF EXISTS refdb_may_write_row(witnesses, witnesses), refdb_site_is_silent(text), refdb_site_key(text);
 
--- A site about which another one was about to testify may write again. One that was testified about is away.
+-- A site about which another site was about to testify may write again. A site about which another site has testified stays away.
 ALTER TABLE witnesses DROP COLUMN IF EXISTS word;
 ALTER TABLE admission DROP COLUMN IF EXISTS policy;
 ALTER TABLE admission DROP COLUMN IF EXISTS policy_since;

@@ -1,26 +1,26 @@
 -- See version 11.
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
 
--- The transactions that the earlier function checked have not taken the locks that the new one takes: they end first. Reports lock admission
--- before anything else.
+-- Transactions that the earlier function has checked don't hold the locks that the new function takes: wait for them to end. Reports lock
+-- admission before anything else.
 LOCK TABLE admission IN ACCESS EXCLUSIVE MODE;
 LOCK TABLE intents IN SHARE MODE;
 
--- word: when another site began to testify about this one. It counts until the site reports: programs of version 11, which leave it as it
--- is, write seen.
+-- word: when another site began to testify about this site. The word counts until the site reports: programs of version 11 write seen, but
+-- leave word as it is.
 ALTER TABLE witnesses ADD COLUMN IF NOT EXISTS word timestamptz;
 
--- For whom a new server waits, and since when that is so. NULL: for every site.
+-- For which sites a new server waits, and since when. NULL: for every site.
 ALTER TABLE admission ADD COLUMN IF NOT EXISTS policy text COLLATE "C";
 ALTER TABLE admission ADD COLUMN IF NOT EXISTS policy_since timestamptz;
 
--- The advisory lock of a site. Transactions that write its intents share it; the one that bars it has it alone.
+-- The advisory lock of a site. Transactions that write the site's intents share the lock; a transaction that bars the site has it alone.
 CREATE OR REPLACE FUNCTION refdb_site_key(site text) RETURNS bigint LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
   SELECT hashtextextended(site, 'intents'::regclass::oid::bigint);
 $$;
 
--- Is the site silent? Its daemon has no lock on the site's name, or has not reported for so long that it can't live: it reports once a
--- minute.
+-- Is the site silent? Its daemon has no lock on the site's name, or has not reported for so long that it can't be alive: a daemon reports
+-- once a minute.
 CREATE OR REPLACE FUNCTION refdb_site_is_silent(site text) RETURNS boolean LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
   SELECT NOT EXISTS (
       SELECT FROM locks WHERE project = 'refdb/sites' AND ref = 'refs/sites/' || site
@@ -28,9 +28,10 @@ CREATE OR REPLACE FUNCTION refdb_site_is_silent(site text) RETURNS boolean LANGU
     OR EXISTS (SELECT FROM witnesses WHERE name = site AND seen < clock_timestamp() - interval '5 minutes');
 $$;
 
--- An admitted server is not enough for a site that a recovery went without, that was taken to be away, or about which another one is about
--- to testify: it compares first. Whoever bars a site holds its lock alone until the commit. Each statement here has a snapshot of its own,
--- so that the second one sees what was committed before the first one had the lock; in another isolation it would not.
+-- An admitted server is not enough for a site that a recovery went without, that was made away, or about which another site is about to
+-- testify: such a site compares first. A transaction that bars a site holds the site's lock alone until the commit. Each statement here has
+-- a snapshot of its own, so that the second statement sees what was committed before the first one got the lock; at another isolation level
+-- it would not.
 CREATE OR REPLACE FUNCTION refdb_require_witness() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -52,12 +53,12 @@ BEGIN
 END
 $$;
 
--- May a role that speaks for another site write this row in the place of that one, or add it if there was none?
---   - The row is awaited again, because it went back.
---   - The site is gone, and away.
---   - The site is silent, and another one is about to testify about it, has done so, or does so again.
---   - The site is not waited for, as the policy permits, at a server that is not admitted.
--- No time in it is more than a day ahead: nothing could follow it.
+-- May a role that speaks for another site replace the row old with new, or add new if there was none? It may in these cases:
+--   - The row went back, and the site is awaited again.
+--   - The site is gone, and becomes away.
+--   - The site is silent, and another site begins a testimony about it, gives it, or gives it again.
+--   - At a server that is not admitted, the site is made away as the policy permits.
+-- No time in the row is more than a day ahead: no later time could follow it.
 CREATE OR REPLACE FUNCTION refdb_may_write_row(old witnesses, new witnesses) RETURNS boolean LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path FROM CURRENT AS $$
 DECLARE
@@ -86,7 +87,8 @@ BEGIN
 END
 $$;
 
--- See version 11. Who bars a site waits for all who write intents of it: they may have been checked before. Those of other sites go on.
+-- See version 11. A transaction that bars a site waits for all transactions that write the site's intents: they may have been checked before.
+-- Transactions that write intents of other sites go on.
 CREATE OR REPLACE FUNCTION refdb_require_own_row() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '10s' AS $$
 DECLARE
   before constant witnesses := OLD; -- without values if there was none
@@ -105,7 +107,7 @@ BEGIN
 END
 $$;
 
--- A role that speaks for a site has new servers wait for every site, and nothing else.
+-- A role that speaks for a site may only set the policy wait.
 CREATE OR REPLACE FUNCTION refdb_require_policy() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
   IF (NEW.policy IS DISTINCT FROM 'wait' OR NEW.policy_since > clock_timestamp() + interval '1 day')

@@ -1,6 +1,6 @@
--- This step can be repeated, as the one before. A column that a table lacks is that of the query around it.
+-- This step can be repeated, as the step before. If a table lacks a column, the name means the column of the query around it.
 
--- word: when another site began to testify about this one. It counts while it is later than seen.
+-- word: when another site began to testify about this site. The word counts while it is later than seen.
 CREATE TABLE new_witnesses (
     name    TEXT NOT NULL PRIMARY KEY,
     server  TEXT NOT NULL,
@@ -18,7 +18,7 @@ FROM witnesses AS w, (SELECT NULL AS word) AS absent;
 DROP TABLE witnesses;
 ALTER TABLE new_witnesses RENAME TO witnesses;
 
--- policy: for whom a new server waits, NULL for every site. policy_since: since when that is so.
+-- policy: for which sites a new server waits, NULL for every site. policy_since: since when.
 CREATE TABLE new_admission (
     id           INTEGER PRIMARY KEY CHECK (id = 1),
     server       TEXT NOT NULL,

@@ -21,8 +21,8 @@ type Known struct {
 	At time.Time
 	// Move says what became of the move that an intent announced.
 	Move Move
-	// Word is not zero of an intent of another site, for which the process testifies: the word of
-	// that [Testimony].
+	// Word is zero unless this is an intent of another site that the process carries in a
+	// [Testimony]: then it is the word of that testimony.
 	Word time.Time
 }
 
@@ -57,39 +57,39 @@ type Report struct {
 	// Marks are what the process knows of all witnesses. If the database has an older mark of one,
 	// it went back to a time before that: the witness is waited for.
 	Marks []WitnessMark
-	// Closes are the sites about which the witness begins to testify: each row that is live and has
-	// compared the server gets a word, unless it has one, if the server is admitted.
+	// Closes are the sites about which the witness begins to testify. If the server is admitted, each
+	// of their rows that is live, names the server and has no word gets one.
 	Closes []string
-	// Testimonies are those that the witness has noted.
+	// Testimonies are the testimonies that the witness has noted.
 	Testimonies []Testimony
 	// Excused are sites that the witness does not wait for, as [Synchronous] permits. They are ignored
 	// under another policy, and if something is lost.
 	Excused []string
-	// Policy is the latest one that the process knows. If the database has an earlier one, and this is
-	// [Wait], it becomes the database's: the database went back to a time before it was set.
+	// Policy is the latest policy that the process knows. If it is [Wait], and later than the
+	// database's, it replaces that: the database went back to a time before the policy was set.
 	Policy PolicyMark
 }
 
-// A Testimony is what a site holds on its disk in the place of another one, which is silent: all
-// that this one may know. So nobody has to wait for it.
+// A Testimony is what a site holds on its disk on behalf of a silent site: everything that the
+// silent site may know. So no server has to wait for the silent site.
 type Testimony struct {
-	Site string    // about which it is
-	Word time.Time // of its row
-	// Given: the database had the row as testified about with this word.
+	Site string    // the silent site
+	Word time.Time // of the silent site's row
+	// Given: the silent site's row was [Witness.Testified] with this word.
 	Given bool
-	// Intents are those of the site that were pending. The Word of each is the testimony's.
+	// Intents are the pending intents of the silent site. The Word of each is the testimony's.
 	Intents []Known
 }
 
-// A Policy says for whom a new server waits.
+// A Policy says for which sites a new server waits.
 type Policy string
 
 const (
 	// Wait: for every site that is neither away nor left out.
 	Wait Policy = "wait"
-	// Synchronous: not for a site that was silent when the server was replaced, nor for one that has
-	// not reported by its stale-after later. An operator promises with it that a new server never lacks
-	// an acknowledged commit.
+	// Synchronous: not for a site that was silent when the server was replaced, nor, once its
+	// stale-after has passed, for a site that has not reported. An operator who sets it promises that
+	// a new server never lacks an acknowledged commit.
 	Synchronous Policy = "synchronous"
 )
 
@@ -114,13 +114,13 @@ type Witness struct {
 	Away    bool
 	Without bool      // an operator recovered the database without it, and it has not come back
 	Since   time.Time // of the latest change of Away or Without, or of its registration
-	// Word is zero unless another site testifies about this one: then it is the time at which that
-	// began, later than Since and Seen were. See Closing and Testified.
+	// Word is zero unless another site testifies about this site. Then it is the time at which the
+	// testimony began, later than Since and Seen were then. See Closing and Testified.
 	Word time.Time
 }
 
-// Closing reports whether another site is about to testify about w: until w has reported it neither
-// records nor finishes intents. It is awaited as before.
+// Closing reports whether another site is about to testify about w. Until w has reported, w neither
+// records nor finishes intents. w is awaited as before.
 func (w Witness) Closing() bool { return !w.Away && !w.Without && !w.Word.IsZero() }
 
 // Testified reports whether another site has testified that w is away.
@@ -153,7 +153,7 @@ func (a Admission) Waiting() (names []string) {
 // Awaited reports whether a server is not admitted before w has compared it.
 func (w Witness) Awaited(server string) bool { return !w.Away && !w.Without && w.Server != server }
 
-// Witness returns the row of that name; its Name is "" if there is none.
+// Witness returns the witness of that name; its Name is "" if there is none.
 func (a Admission) Witness(name string) (w Witness) {
 	if i := slices.IndexFunc(a.Witnesses, func(w Witness) bool { return w.Name == name }); i >= 0 {
 		return a.Witnesses[i]
@@ -273,13 +273,13 @@ type Recovered struct {
 // An AdmissionStore keeps watch over the server: each of the methods of the other roles that writes
 // compares it, in its transaction, with the one that is admitted. If it is another, or none is, the
 // method writes nothing and returns ErrNotAdmitted. So does States, because sites move refs by what
-// it says. Methods of the HistoryStore say so in HistoryState.Admitted. On Cloud Spanner the comparison is
-// some seconds old.
+// it says. Methods of the HistoryStore say so in HistoryState.Admitted. On Cloud Spanner the
+// comparison is some seconds old.
 //
-// Prepare, Finish and Revoke also return it if the owner's site is [Witness.Barred]: an admitted
-// server is not one that this site has compared. They read its row in their transaction, on all databases.
-// So a transaction that bars a site comes after all that it began, and before all that it begins
-// later.
+// Prepare, Finish and Revoke also return ErrNotAdmitted if the owner's site is [Witness.Barred]: the
+// server may be admitted, but this site has not compared it. They read the site's row in their
+// transaction, on all databases. So a transaction that bars a site comes after everything that the
+// site began before, and before everything that it begins later.
 type AdmissionStore interface {
 	// Admission returns the state, as of one snapshot.
 	Admission(ctx context.Context) (Admission, error)
@@ -293,16 +293,16 @@ type AdmissionStore interface {
 
 	// Report records a report, if r.Server is the server, else it returns ErrUnavailable, in this
 	// order:
-	//   - What becomes of the rows of witnesses, and which of r.Missing count, rules.Report decides.
-	//   - Those of them that Look would still not find become lost changes: Late, if r.Witness is one that
-	//     a recovery went without, else Undecided. Of one that is recorded as undecided the Move is updated if it is known,
-	//     and the reporter recorded it or is the site of its owner.
+	//   - rules.Report decides what becomes of the rows of witnesses, and which of r.Missing count.
+	//   - Those of r.Missing that count, and that Look would still not find, become lost changes: Late, if
+	//     a recovery went without r.Witness, else Undecided. If a change is already recorded as undecided, its
+	//     Move is updated if r knows it and the reporter recorded the change or is the site of its owner.
 	//   - r.Witness has compared the server, unless r.Open, and is live, or away.
 	//   - If there are undecided lost changes, no server is admitted until a recovery ends. Else this one is, unless
 	//     a witness is awaited; then it is not, even if it was.
 	Report(ctx context.Context, r Report) (Admission, error)
 
-	// SetPolicy sets the policy, with the database's time, and returns the state after that. The server
+	// SetPolicy sets the policy, with the database's time, and returns the resulting state. The server
 	// need not be admitted.
 	SetPolicy(ctx context.Context, p Policy) (Admission, error)
 

@@ -35,8 +35,8 @@ type Journal interface {
 	SetPolicy(PolicyMark) error
 	// Testimonies returns what was last given to SetTestimonies.
 	Testimonies() ([]Testimony, error)
-	// SetTestimonies keeps testimonies, and all that was noted before, so that a crash of the machine
-	// loses neither.
+	// SetTestimonies syncs the testimonies, and everything that was noted before, to the disk: a crash
+	// of the machine loses neither.
 	SetTestimonies([]Testimony) error
 }
 

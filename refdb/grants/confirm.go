@@ -13,12 +13,12 @@ import (
 // confirmFor bounds how long the lock of [Handle.Confirm] stands if its process ends.
 const confirmFor = 10 * time.Second
 
-// Confirm returns nil if an update that the database has shown, made at about that time by whichever
-// process, is as durable as an acknowledged one. Reading does not tell: a commit that no standby has
-// yet is visible ([driver.ErrUnconfirmed]). So Confirm makes a commit of its own, which comes after
-// the update: it locks a ref that nobody else uses for a moment. Then it looks for the update again,
-// and notes it as acknowledged to this process. After every error the outcome of the update is
-// unknown, and the error wraps [driver.ErrOutcomeUnknown].
+// Confirm returns nil if an update that the database has shown is as durable as an acknowledged one.
+// Any process may have made the update, at about the time at. Reading the update proves nothing: a
+// commit that no standby has yet is visible ([driver.ErrUnconfirmed]). So Confirm makes a commit of its
+// own, which comes after the update: it locks lockRef, which nobody else may use, for a moment. Then
+// it looks for the update again, and notes it as acknowledged to this process. After every error the
+// outcome of the update is unknown, and the error wraps [driver.ErrOutcomeUnknown].
 //
 // Of r only the project, the origin and the updates count.
 func (h *Handle) Confirm(ctx context.Context, r driver.UpdateRequest, at time.Time, lockProject, lockRef string) error {

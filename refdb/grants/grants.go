@@ -77,12 +77,13 @@ func (h *Handle) Acquire(ctx context.Context, owner string, staleAfter time.Dura
 // AcquireUnique is [Handle.Acquire] for an owner that the client uses for a single acquisition, so that
 // the client can repeat the call, through any process: if the owner has the locks from an earlier call
 // with the same refs and staleAfter, AcquireUnique extends that grant and returns it, with Existing
-// set. The values are then those of that moment.
+// set. The values are then the current ones.
 //
-// It never gives back locks that a call may have got: after an error that wraps
-// [driver.ErrOutcomeUnknown] the owner may have them until they are stale, and a repeat gets them.
-// The end of ctx prevents a request, but does not interrupt one: a driver would give its locks back.
-// So the call lasts until the database answers, however long that takes, or the driver is closed.
+// AcquireUnique never releases locks that a call may have acquired: after an error that wraps
+// [driver.ErrOutcomeUnknown] the owner may have the locks until they are stale, and a repeat gets
+// them. The end of ctx prevents a request, but does not interrupt one: a driver would release the
+// locks. So the call lasts until the database answers, however long that takes, or the driver is
+// closed.
 func (h *Handle) AcquireUnique(ctx context.Context, owner string, staleAfter time.Duration, project string, refs ...string) (a Acquired, err error) {
 	refs, err = engine.CheckRefs(project, refs, driver.MaxLockRefs)
 	if err == nil {
@@ -128,7 +129,7 @@ func (h *Handle) AcquireUnique(ctx context.Context, owner string, staleAfter tim
 	return Acquired{}, fmt.Errorf("acquiring a grant: %w", err)
 }
 
-// standing returns the owner's grant on refs, if the locks that stand in the way are all of it.
+// standing returns the owner's grant on refs, if all locks that are in the way belong to that grant.
 func standing(e *driver.LockedError, project string, refs []string, owner string) (Grant, bool) {
 	g := Grant{Project: project, Refs: refs, Owner: owner}
 	held := map[string]bool{}
@@ -141,8 +142,8 @@ func standing(e *driver.LockedError, project string, refs []string, owner string
 	return g, !slices.ContainsFunc(refs, func(ref string) bool { return !held[ref] })
 }
 
-// existing extends a grant and returns it. If the grant is lost meanwhile, the error is refusal, which
-// named it.
+// existing extends a grant and returns it. If the grant is lost in the meantime, the error wraps
+// refusal, which named the grant.
 func (h *Handle) existing(ctx context.Context, g Grant, refusal error) (Acquired, error) {
 	err := h.Extend(ctx, g)
 	if errors.Is(err, driver.ErrLockLost) {

@@ -57,7 +57,7 @@ func (h *Handle) LeaveFor(ctx context.Context, witness string) error {
 		err = a.Err()
 	}
 	w := a.Witness(witness)
-	left := w.Away && w.Server != "" // and not only others have said so
+	left := w.Away && w.Server != "" // it reported that itself: other sites leave no server in its row
 	if err != nil || w.Name == "" || w.Without || left {
 		return err
 	}
@@ -68,15 +68,16 @@ func (h *Handle) LeaveFor(ctx context.Context, witness string) error {
 	return err
 }
 
-// Testify makes this witness hold, in its journal, all that a silent site may know: its intents, and
-// the history. Then a new server waits for that site no longer. It begins a testimony, or joins that
-// of another witness. noted returns once the journal has all changes up to a position.
+// Testify makes this witness hold, in its journal, everything that a silent site may know: the site's
+// intents, and the history. Then a new server no longer waits for that site. Testify begins a
+// testimony, or joins that of another witness. noted returns once the journal has all changes up to
+// a position.
 //
-// Testify may be called about a site that is alive: that is refused one request, and comes back with
-// its next comparison. After an error it may be called again. It works only at an admitted server:
-// else it returns [driver.Admission.Err].
+// Testify may be called about a site that is alive: the database refuses one of that site's requests,
+// and the site comes back with its next comparison. After an error Testify may be called again. If
+// the server is not admitted, Testify returns [driver.Admission.Err].
 //
-// It returns whether the site is testified about, and this witness holds that.
+// It reports whether another site has testified about the site, and this witness holds that testimony.
 func (h *Handle) Testify(ctx context.Context, site string, noted func(context.Context, driver.Position) error) (testified bool, err error) {
 	if testified, err = h.engine.Testify(ctx, site, noted); err != nil {
 		err = fmt.Errorf("testifying about %q: %w", site, err)
@@ -84,17 +85,17 @@ func (h *Handle) Testify(ctx context.Context, site string, noted func(context.Co
 	return testified, err
 }
 
-// Testimonies returns those that this witness holds.
+// Testimonies returns the testimonies that this witness holds.
 func (h *Handle) Testimonies() ([]driver.Testimony, error) { return h.engine.Journal.Testimonies() }
 
-// Excuse is [Handle.Compare] and, if the policy is [driver.Synchronous], goes without those of the
-// sites that are awaited. What they miss when they come back halts the database.
+// Excuse is [Handle.Compare] and, if the policy is [driver.Synchronous], makes those of the sites
+// away that are awaited. Changes that they find missing when they come back halt the database.
 func (h *Handle) Excuse(ctx context.Context, sites []string) (driver.Admission, error) {
 	return h.engine.Excuse(ctx, sites)
 }
 
-// SetPolicy says for whom a new server waits from now on. On PostgreSQL it needs the owner of the
-// tables.
+// SetPolicy sets for which sites a new server waits from now on. On PostgreSQL it requires the owner
+// of the tables.
 func (h *Handle) SetPolicy(ctx context.Context, p driver.Policy) (driver.Admission, error) {
 	if p != driver.Wait && p != driver.Synchronous {
 		return driver.Admission{}, fmt.Errorf("setting the policy: %w: %q is none", driver.ErrInvalid, p)

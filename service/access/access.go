@@ -1,6 +1,7 @@
-// Package access has the credentials and the rules of refdb-server: which bearer tokens name which
-// subject, and what a subject may do. The database keeps both as refs of the project in which sites
-// keep their records, so that every server has the same, and the history has who changed them.
+// Package access has the tokens and rules of refdb-server: which subject a bearer token names, and
+// what a subject may do. The database keeps both as refs of the project in which sites keep their
+// records, so that every server has the same tokens and rules, and the history records who changed
+// them.
 //
 // A subject may do what any of its rules allows. Without a rule it may do nothing.
 package access
@@ -19,13 +20,13 @@ import (
 )
 
 const (
-	// project has the records. No repository can be a copy of it, so no push can write them.
+	// project has the tokens and rules. No repository can be a copy of it, so no push can write them.
 	project = config.SitesProject
 	// The last part of a token's ref is the SHA-256 of the token, that of a rule's its ID.
 	recordPrefix = "refs/access/"
 	tokenPrefix  = recordPrefix + "tokens/"
 	rulePrefix   = recordPrefix + "rules/"
-	// Refs below it are locked for a moment, and hold nothing.
+	// Refs below confirmationPrefix are locked for a moment, and have no value.
 	confirmationPrefix = recordPrefix + "confirmations/"
 )
 
@@ -37,7 +38,7 @@ var (
 	ErrUnauthenticated = errors.New("the token is not valid: it may be mistyped, expired or revoked")
 	// ErrDenied: no rule allows the request.
 	ErrDenied = errors.New("no rule allows this")
-	// ErrStale: the rules were not read recently enough to decide by them.
+	// ErrStale: the rules were read too long ago to decide by them.
 	ErrStale = errors.New("the rules can't be read from the database")
 	// ErrNotFound: no such token or rule.
 	ErrNotFound = errors.New("not found")
@@ -46,12 +47,13 @@ var (
 // Reserved reports whether a project holds internal records, which no rule gives access to.
 func Reserved(name string) bool { return name == project }
 
-// ConfirmationRef returns a ref that only a server locks, to confirm what was committed earlier: see
-// grants.Handle.Confirm. The ID makes it another one for each request.
+// ConfirmationRef returns a ref that only a server locks, to confirm an earlier commit: see
+// grants.Handle.Confirm. Each request has a ref of its own, by its ID.
 func ConfirmationRef(id string) (inProject, ref string) { return project, confirmationPrefix + id }
 
-// CheckSubject returns an error wrapping driver.ErrInvalid if name can't be a subject's: empty, over
-// 100 bytes, with a slash or an asterisk, with a space at its start or end, or with characters that are not graphic.
+// CheckSubject returns an error wrapping driver.ErrInvalid if name can't be a subject's: if it is empty
+// or over 100 bytes, has a slash, an asterisk or a character that is not graphic, or starts or ends
+// with a space.
 func CheckSubject(name string) error {
 	switch {
 	case name == "" || len(name) > maxSubject || !utf8.ValidString(name):
@@ -63,15 +65,15 @@ func CheckSubject(name string) error {
 	return fmt.Errorf("%w subject %.120q: give 1 to %d bytes of UTF-8 without \"/\", \"*\" and control characters", driver.ErrInvalid, name, maxSubject)
 }
 
-// Owner returns the name under which a subject's lock is held. It starts with a slash, and so with an
-// empty site's name, which no site can have.
+// Owner returns the owner of a subject's lock. It starts with a slash: its site's name is empty, which
+// no site's name is.
 func Owner(subject, lock string) string { return "/" + subject + "/" + lock }
 
-// Owns reports whether a lock under that owner's name is the subject's.
+// Owns reports whether a lock with that owner is the subject's.
 func Owns(subject, owner string) bool { return strings.HasPrefix(owner, "/"+subject+"/") }
 
-// SubjectOf returns the subject that holds a lock under that owner's name; false if the holder is not
-// a subject, but a site's process.
+// SubjectOf returns the subject that holds a lock with that owner; false if the holder is not a
+// subject, but a site's process.
 func SubjectOf(owner string) (string, bool) {
 	rest, ok := strings.CutPrefix(owner, "/")
 	if !ok {

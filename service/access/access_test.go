@@ -134,7 +134,7 @@ func TestTheDatabaseDoesNotHaveTheTextOfAToken(t *testing.T) {
 	})
 }
 
-func TestWhatIsNoTokenIsRefused(t *testing.T) {
+func TestMalformedAndUnknownTokensAreRefused(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, db *refdb.DB, c *Cache) {
 		text, token := newToken(t, db, "ci", time.Hour)
@@ -251,7 +251,7 @@ func TestSelectionsAreTheReadableRefsBelowAPrefix(t *testing.T) {
 	})
 }
 
-func TestRulesThatCanNotBeAreRefused(t *testing.T) {
+func TestInvalidRulesAreRefused(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, db *refdb.DB, _ *Cache) {
 		valid := Rule{Subject: "ci", Projects: "p", Refs: All, Right: Read}
@@ -312,7 +312,7 @@ func TestRecordsOfALaterVersionAllowNothing(t *testing.T) {
 	})
 }
 
-// down is a driver of a database that stops to answer.
+// down is a driver of a database that stops answering.
 type down struct {
 	driver.Driver
 	is atomic.Bool

@@ -22,9 +22,10 @@ const (
 	followAgain  = 10 * time.Second
 )
 
-// A Cache has all tokens and rules in memory. Strangers cost no request to the database, and can't
-// delay what others ask. [Cache.Run] keeps it current: within moments of a change, as the feed of
-// changes reports it, or else after some seconds. What was read more than ValidFor ago decides nothing.
+// A Cache has all tokens and rules in memory, so that strangers cost no request to the database, and
+// can't delay requests of clients. [Cache.Run] keeps the cache current: it reads the database moments
+// after the feed reports a change, and every few seconds. The cache decides nothing by tokens and
+// rules that were read more than ValidFor ago.
 type Cache struct {
 	db      *refdb.DB
 	log     *slog.Logger
@@ -32,7 +33,7 @@ type Cache struct {
 	failing bool // the last refresh failed; only refresh uses it
 }
 
-// A snapshot is what was read.
+// A snapshot has the tokens and rules as of one moment.
 type snapshot struct {
 	began  time.Time // before the first request, by this machine's clock
 	now    time.Time // the database's, read after began
@@ -76,7 +77,7 @@ func (c *Cache) follow(ctx context.Context, wake chan<- struct{}) {
 func (c *Cache) followOnce(ctx context.Context, wake chan<- struct{}) {
 	end, err := c.db.HistoryEnd(ctx)
 	if err != nil {
-		return // the refresh reports what is wrong
+		return // refresh reports the reason
 	}
 	for changes, err := range c.db.Changes(ctx, refdb.ChangeQuery{Project: project, Prefix: recordPrefix, After: end}) {
 		if err != nil {
@@ -133,7 +134,7 @@ func (c *Cache) read(ctx context.Context) (next *snapshot, unreadable int, err e
 	return next, all.Unreadable, nil
 }
 
-// age returns how long ago the snapshot was read. It is the longer of what the two clocks say: one
+// age returns how long ago the snapshot was read. It is the longer of two clocks' times: one clock
 // stands still while the machine is suspended, the other one may be set.
 func (s *snapshot) age() time.Duration {
 	now := time.Now()
@@ -162,7 +163,8 @@ type Identity struct {
 	cache   *Cache
 }
 
-// Authenticate returns whose token that is, or ErrUnauthenticated or ErrStale.
+// Authenticate returns the identity that the token with that text names, or ErrUnauthenticated or
+// ErrStale.
 func (c *Cache) Authenticate(text string) (Identity, error) {
 	id, ok := idOf(text)
 	if !ok {
@@ -179,9 +181,10 @@ func (c *Cache) Authenticate(text string) (Identity, error) {
 	return Identity{t.Subject, id, c}, nil
 }
 
-// valid returns a token that neither has expired nor was revoked.
+// valid returns the token with that ID, or ErrUnauthenticated if it has expired or was revoked.
 func (s *snapshot) valid(id string) (Token, error) {
-	// The database's time was read after the snapshot began, so this is never behind that clock.
+	// The database's time was read after the snapshot began, so the sum is never behind the database's
+	// clock.
 	t, ok := s.tokens[id]
 	if !ok || !s.now.Add(s.age()).Before(t.Expires) {
 		return Token{}, ErrUnauthenticated
@@ -245,7 +248,7 @@ type Selection struct {
 	Below bool
 }
 
-// Selected returns what selects the refs of a project below a prefix on which the subject has a
+// Selected returns selections of those refs of a project below a prefix on which the subject has a
 // right. No ref is selected twice, and the selections are in the order of their refs. The error is as
 // from [Identity.May].
 func (i Identity) Selected(right Right, project, prefix string) ([]Selection, error) {

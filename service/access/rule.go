@@ -20,7 +20,8 @@ const (
 	Lock Right = "lock"
 	// Write allows changing refs, and reading them. It doesn't allow locking them.
 	Write Right = "write"
-	// Administer allows everything, also writing refs of projects of which sites have repositories.
+	// Administer allows everything, including changes of refs of projects of which sites have
+	// repositories.
 	Administer Right = "administer"
 )
 
@@ -81,18 +82,18 @@ func (p Pattern) check(what string, valid func(string) error) error {
 	return valid(string(p))
 }
 
-// A Rule allows a subject something.
+// A Rule gives a subject a right on projects and refs.
 type Rule struct {
 	ID       string    `json:"-"` // follows from what the rule allows
 	Subject  string    `json:"subject"`
 	Projects Pattern   `json:"projects"`
 	Refs     Pattern   `json:"refs"`
 	Right    Right     `json:"right"`
-	By       string    `json:"by,omitempty"` // who made it
+	By       string    `json:"by,omitempty"` // who added it
 	Created  time.Time `json:"-"`            // by the database's clock
 }
 
-// Check returns an error wrapping driver.ErrInvalid if the rule can't be.
+// Check returns an error wrapping driver.ErrInvalid if the rule is invalid.
 func (r Rule) Check() error {
 	err := CheckSubject(r.Subject)
 	if err == nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// CreateToken makes a token of a subject that is valid for that long, by the database's clock, and
-// returns its text, which the database does not have. If the error wraps refdb.ErrOutcomeUnknown, the
-// database may have the token; nobody knows its text.
+// CreateToken creates a token of a subject, which is valid for the time life by the database's clock,
+// and returns its text, which the database does not have. If the error wraps refdb.ErrOutcomeUnknown,
+// the database may have the token; nobody knows its text.
 func CreateToken(ctx context.Context, db *refdb.DB, subject string, life time.Duration, by string) (text string, t Token, err error) {
 	if err := errors.Join(CheckSubject(subject), checkLife(life)); err != nil {
 		return "", Token{}, err
@@ -37,8 +37,8 @@ func RevokeToken(ctx context.Context, db *refdb.DB, id string) error {
 	return remove(ctx, db, tokenPrefix+id)
 }
 
-// AddRule adds a rule, and returns it with its ID. It returns false if there is a rule already that
-// allows the same.
+// AddRule adds a rule, and returns it with its ID. It returns false if a rule that allows the same
+// exists already.
 func AddRule(ctx context.Context, db *refdb.DB, r Rule) (Rule, bool, error) {
 	if err := r.Check(); err != nil {
 		return r, false, err
@@ -86,8 +86,8 @@ func remove(ctx context.Context, db *refdb.DB, ref string) error {
 type Records struct {
 	Tokens []Token
 	Rules  []Rule
-	// Unreadable is how many records this version can't read: a later version wrote them, or somebody
-	// by hand. They allow nothing.
+	// Unreadable is how many records this version can't read, because a later version wrote them, or
+	// somebody by hand. They allow nothing.
 	Unreadable int
 }
 

@@ -29,7 +29,7 @@ type Token struct {
 	ID      string    `json:"-"` // hex digits of the SHA-256 of the token's text
 	Subject string    `json:"subject"`
 	Expires time.Time `json:"expires"`      // by the database's clock
-	By      string    `json:"by,omitempty"` // who made it
+	By      string    `json:"by,omitempty"` // who created it
 	Created time.Time `json:"-"`            // by the database's clock
 }
 

@@ -1,6 +1,6 @@
-// Package api answers the calls of refdb-server's API: it asks the rules whether the caller may, calls
-// the library, and turns what comes of it into a response. It keeps no state: any server answers any
-// request, and a lock outlives the server and the connection through which it was acquired.
+// Package api answers the calls of refdb-server's API: it checks that a rule allows the call, calls the
+// library, and turns the result into a response. It keeps no state: any server answers any request,
+// and a lock outlives the server and the connection through which it was acquired.
 package api
 
 import (
@@ -45,7 +45,7 @@ type Service struct {
 
 	mu    sync.Mutex
 	ended bool           // Wait was called
-	left  map[string]int // requests that calls have left, by subject
+	left  map[string]int // number of requests that calls no longer wait for, by subject
 
 	running sync.WaitGroup // requests that calls wait for; none is added once ended is set
 }
@@ -62,8 +62,8 @@ func New(db *refdb.DB, log *slog.Logger) *Service {
 // Drain ends all waits for locks, so that the clients repeat them at another server.
 func (s *Service) Drain() { s.stop() }
 
-// Wait lets no call begin a write any more, and returns when all that calls wait for have ended.
-// Acquisitions that calls have left end with the DB.
+// Wait prevents calls from beginning further writes, and returns when all writes that calls wait for
+// have ended. Acquisitions that calls have left end with the DB.
 func (s *Service) Wait() {
 	s.mu.Lock()
 	s.ended = true
@@ -78,13 +78,13 @@ func WithCaller(ctx context.Context, caller access.Identity) context.Context {
 	return context.WithValue(ctx, callerKey{}, caller)
 }
 
-// Caller returns who calls, as [WithCaller] has it.
+// Caller returns the caller that [WithCaller] has set.
 func Caller(ctx context.Context) (access.Identity, bool) {
 	caller, ok := ctx.Value(callerKey{}).(access.Identity)
 	return caller, ok
 }
 
-// callerOf returns who calls. Without an identity nothing is allowed.
+// callerOf returns the caller. Without a caller nothing is allowed.
 func callerOf(ctx context.Context) (access.Identity, error) {
 	caller, ok := Caller(ctx)
 	if !ok {
@@ -105,8 +105,8 @@ func authorize(ctx context.Context, right access.Right, project string, refs ...
 	return caller, err
 }
 
-// failure turns an error into the failure of a call. Nothing was written, unless the error is of
-// reading what an earlier request wrote.
+// failure turns an error into the failure of a call. This call has written nothing; an earlier request
+// with the same request ID may have.
 func (s *Service) failure(ctx context.Context, err error) error {
 	code, text := codeOf(err)
 	if code == connect.CodeInternal || code == connect.CodeUnavailable && ctx.Err() == nil && !errors.Is(err, access.ErrStale) {
@@ -115,8 +115,8 @@ func (s *Service) failure(ctx context.Context, err error) error {
 	return connect.NewError(code, errors.New(cut(text)))
 }
 
-// codeOf returns the status of a failed call, and a text that the caller may read: it has no more
-// than what the caller sent, or may read.
+// codeOf returns the status of a failed call, and a text for the caller: the text has only names and
+// values that the caller has sent or may read.
 func codeOf(err error) (connect.Code, string) {
 	switch {
 	case errors.Is(err, access.ErrUnauthenticated):
@@ -178,9 +178,9 @@ func (s *Service) start(ctx context.Context) error {
 	return nil
 }
 
-// begin calls do, which writes, and waits for its result. Neither the end of the call nor that of the
-// server interrupts do: what has been sent is not canceled. If ctx has ended already, begin returns
-// errNotBegun and does not call do.
+// begin calls do, which writes, and waits for its result. Neither the end of the call nor the end of
+// the server interrupts do: a request that was sent is not canceled. If ctx has ended already, begin
+// returns errNotBegun and does not call do.
 func begin[T any](ctx context.Context, s *Service, do func(context.Context) (T, error)) (T, error) {
 	if err := s.start(ctx); err != nil {
 		var zero T
@@ -192,7 +192,7 @@ func begin[T any](ctx context.Context, s *Service, do func(context.Context) (T, 
 	return do(lasting)
 }
 
-// Acquisitions that hang are left by their calls. There are at most so many; more don't begin.
+// A call leaves an acquisition that hangs. If so many acquisitions were left, no further one begins.
 const (
 	maxLeft           = 256
 	maxLeftPerSubject = 16
@@ -263,7 +263,8 @@ func checkRequestID(id string) error {
 	return nil
 }
 
-// nameOf returns a name for a request with an ID: another one for each subject, and for each content.
+// nameOf returns a name made from the parts of a request. Requests that differ in a part have different
+// names.
 func nameOf(parts ...string) string {
 	sum := sha256.New()
 	for _, part := range parts {

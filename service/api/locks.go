@@ -25,7 +25,8 @@ const (
 	lastPause  = time.Second
 )
 
-// leaseRefs is where package lease has its rows. A lock on one would be taken for a holder of the lease.
+// leaseRefs is the prefix of the refs of package lease. A lock on such a ref would pass for a holder of
+// the lease.
 const leaseRefs = "refs/leases/"
 
 // Acquire implements the API.
@@ -81,7 +82,7 @@ func (s *Service) acquire(ctx context.Context, r *refdbv1.AcquireRequest) (*refd
 		if left <= 0 || !s.pause(ctx, min(left, pause/2+mathrand.N(pause))) {
 			return &refdbv1.AcquireResponse{Result: &refdbv1.AcquireResponse_Locked{Locked: lockedBy(caller, locked)}}, nil
 		}
-		// The right may have been withdrawn meanwhile.
+		// The right may have been removed in the meantime.
 		if err := caller.May(access.Lock, r.Project, r.Refs...); err != nil {
 			return nil, err
 		}
@@ -177,8 +178,8 @@ func ownGrant(caller access.Identity, l *refdbv1.Lock) (grants.Grant, error) {
 	return grants.Grant{Project: l.Project, Refs: l.Refs, Owner: l.Owner, Token: refdb.Token(l.Token)}, nil
 }
 
-// lockedBy names the holders of refs that the caller may read. Others stand in its way, too, by names
-// that exclude those that it creates.
+// lockedBy names the holders of those locked refs that the caller may read. The caller may be unable to
+// read others, whose names conflict with names of refs that it creates.
 func lockedBy(caller access.Identity, e *refdb.LockedError) *refdbv1.Locked {
 	locked := &refdbv1.Locked{}
 	for _, h := range e.Holders {

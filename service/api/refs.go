@@ -89,7 +89,7 @@ func (s *Service) list(ctx context.Context, r *refdbv1.ListRequest) (*refdbv1.Li
 	if err != nil {
 		return nil, err
 	}
-	// All that is read the caller may see: a token of a page names nothing else.
+	// Only refs that the caller may read are read, so that the token of a page names no other ref.
 	selections, err := caller.Selected(access.Read, r.Project, r.Prefix)
 	if err != nil {
 		return nil, err

@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// repeatable is for how long after an update a repeat of its request finds it.
+	// repeatable is the time after an update for which a repeat of its request finds the update.
 	repeatable = time.Hour
-	// mostChanges is how many changes of a ref are looked through for that.
+	// mostChanges is how many changes of a ref are searched for the update.
 	mostChanges = 5000
 )
 
@@ -123,11 +123,11 @@ func (s *Service) fence(caller access.Identity, r *refdbv1.UpdateRequest) ([]ref
 	return options, nil
 }
 
-// placed reports whether sites have repositories of the project: it has a row then, in whichever mode.
-// If so, it returns ErrDenied unless the caller may administer the refs. No site may have the object
-// that a ref is set to, and a value whose object is not in the database would stop the sites that
-// follow. The row is read before the update's transaction: an update may still be made while the
-// project is being added.
+// placed reports whether sites have repositories of the project: then the project has a row, in
+// whichever mode. If so, placed returns ErrDenied unless the caller may administer the refs: the object
+// that a ref is set to may be at no site, and a value whose object is not in the database would stop
+// the sites that follow. The row is read before the update's transaction: an update may still be made
+// while the project is being added.
 func (s *Service) placed(ctx context.Context, caller access.Identity, project string, refs []string) (bool, error) {
 	limited, cancel := reading(ctx)
 	defer cancel()
@@ -141,8 +141,9 @@ func (s *Service) placed(ctx context.Context, caller access.Identity, project st
 	return true, nil
 }
 
-// requestName returns the operation's ID of a request with an ID. It differs with whatever is asked
-// for, so that another request with the same ID by mistake is not taken for a repeat.
+// requestName returns the operation's ID for a request with a request ID. It depends on the whole
+// request, so that another request to which a client gives the same request ID by mistake is not taken
+// for a repeat.
 func requestName(caller access.Identity, r *refdbv1.UpdateRequest) string {
 	parts := []string{caller.Subject, r.RequestId, r.Project, fmt.Sprint(r.Release)}
 	if l := r.Under; l != nil {
@@ -155,9 +156,9 @@ func requestName(caller access.Identity, r *refdbv1.UpdateRequest) string {
 	return "request-" + nameOf(parts...)
 }
 
-// repeated answers an update that an earlier request with that ID has made; nil if there was none. That
-// the database shows the update is not enough for "updated": a failover may lose it, until a later
-// commit is confirmed.
+// repeated returns the answer to a repeat of an update that an earlier request with that ID has made;
+// nil if no request has made it. Finding the update in the database is not enough for "updated": a
+// failover may lose the update until a later commit is confirmed.
 func (s *Service) repeated(ctx context.Context, caller access.Identity, r *refdbv1.UpdateRequest, updates []refdb.Update, id string) (*refdbv1.UpdateResponse, error) {
 	made, found, err := s.carriedOut(ctx, r.Project, updates, id)
 	if err != nil || !found {
@@ -174,10 +175,10 @@ func (s *Service) repeated(ctx context.Context, caller access.Identity, r *refdb
 	return updated(true), nil
 }
 
-// carriedOut returns a change of an update with that ID, if one was made within the last hour. The
-// error is errHistory if the history does not tell.
+// carriedOut returns a change of the update with that ID, if the update was made within the last hour.
+// The error is errHistory if the history can't tell.
 func (s *Service) carriedOut(ctx context.Context, project string, updates []refdb.Update, id string) (made driver.Change, found bool, err error) {
-	// All refs that change have the same ID. If none does, repeating the update does no harm.
+	// All refs that change get the same ID. If no ref changes, repeating the update does no harm.
 	i := slices.IndexFunc(updates, func(u refdb.Update) bool { return !u.Old.Equivalent(u.New) })
 	if i < 0 {
 		return made, false, nil
@@ -231,8 +232,8 @@ func outcomeUnknown(r *refdbv1.UpdateRequest) *refdbv1.UpdateResponse {
 	return &refdbv1.UpdateResponse{Result: &refdbv1.UpdateResponse_Unknown{Unknown: unknown(r.RequestId, "the refs may have been changed, or may be changed soon")}}
 }
 
-// readable returns err, or an error of the same kind that names no ref if err names some that the caller
-// may not read.
+// readable returns err or, if err names a ref that the caller may not read, an error of the same kind
+// that names no ref.
 func readable(caller access.Identity, err error) error {
 	var conflict *refdb.NameConflictError
 	if !errors.As(err, &conflict) {

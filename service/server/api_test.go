@@ -499,7 +499,7 @@ func TestGetHasEachRequestedRef(t *testing.T) {
 	}
 }
 
-func TestWhatCanNotBeAskedForIsRefused(t *testing.T) {
+func TestInvalidRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	r := inMemory(t)
 	r.allow(t, "ci", access.Administer, "*", access.All)

@@ -50,8 +50,8 @@ func (c *certificate) reload() (bool, error) {
 	return true, nil
 }
 
-// keep reads the files again until ctx ends. A certificate that can't be used, such as one of which only
-// one file has been replaced so far, is left alone: the one before serves on.
+// keep reads the files again until ctx ends. While the files can't be used, for example because only one
+// of them has been replaced so far, the earlier certificate stays in use.
 func (c *certificate) keep(ctx context.Context) {
 	failing := false
 	for {

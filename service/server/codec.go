@@ -18,7 +18,7 @@ import (
 // could become a message of fifty times its size: two bytes make an empty update.
 const maxFields = 8 * api.MaxRefs
 
-// codecs decode only requests that are no larger as messages than they may be.
+// codecs returns codecs that decode no request with more than maxFields fields.
 func codecs() []connect.HandlerOption {
 	return []connect.HandlerOption{connect.WithCodec(protoCodec{}), connect.WithCodec(jsonCodec{"json"}), connect.WithCodec(jsonCodec{"json; charset=utf-8"})}
 }
@@ -48,8 +48,8 @@ func (protoCodec) Unmarshal(data []byte, message any) error {
 	return proto.Unmarshal(data, m)
 }
 
-// countFields counts down for each field, and returns false below 0. What is malformed is left to
-// proto.Unmarshal.
+// countFields decrements left for each field, and returns false below 0. It leaves errors in malformed
+// data to proto.Unmarshal.
 func countFields(data []byte, d protoreflect.MessageDescriptor, left *int) bool {
 	for len(data) > 0 {
 		if *left--; *left < 0 {
@@ -99,8 +99,8 @@ func (jsonCodec) Unmarshal(data []byte, message any) error {
 	return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data, m) // as connect's own: a later client may send more
 }
 
-// countItems returns how many fields and items of lists JSON has at most: each but the first follows a
-// comma or a bracket.
+// countItems returns an upper bound of the number of fields and list items of JSON: each of them
+// follows a comma or an opening bracket.
 func countItems(data []byte) (n int) {
 	quoted := false
 	for i := 0; i < len(data); i++ {

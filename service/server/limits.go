@@ -7,14 +7,14 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// Limits bound what callers can use at a time. Requests beyond a limit are refused at once.
+// Limits bound the resources that callers can use at a time. Requests beyond a limit are refused at once.
 type Limits struct {
 	Calls            int   // of all callers
-	CallsPerSubject  int   // of one; calls that wait for a lock count
+	CallsPerSubject  int   // of one subject; calls that wait for a lock count, too
 	Body             int64 // bytes of one request
 	Bodies           int64 // bytes of all requests that have arrived, in whole or in part, and are being answered
-	BodiesPerSubject int64 // of those of one subject
-	Connections      int   // open ones; more wait until one is closed
+	BodiesPerSubject int64 // bytes of such requests of one subject
+	Connections      int   // open connections; more wait until one is closed
 }
 
 // DefaultLimits are the limits unless others are configured.
@@ -100,7 +100,7 @@ func (p *place) leave() {
 	}
 }
 
-// now returns how many calls are being answered.
+// now returns the number of calls in progress.
 func (l *limiter) now() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

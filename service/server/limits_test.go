@@ -197,7 +197,7 @@ func TestCallsThatWaitTakeNoBytesFromOthers(t *testing.T) {
 	ended.Wait()
 }
 
-func TestAnnouncedBodiesThatDoNotComeTakeNoBytes(t *testing.T) {
+func TestAnnouncedBodiesThatDoNotArriveTakeNoBytes(t *testing.T) {
 	t.Parallel()
 	r := inMemory(t)
 	r.allow(t, "many", access.Lock, "p", access.All)
@@ -229,8 +229,8 @@ func TestASubjectWithoutARuleIsRefusedBeforeItsBodyIsRead(t *testing.T) {
 	}
 }
 
-// Nothing but a call has a body. Whoever announces one elsewhere must not keep a connection with it.
-func TestABodyIsNotWaitedForWhereNoneIsExpected(t *testing.T) {
+// Only calls have bodies. A client that announces a body elsewhere must not keep a connection by it.
+func TestTheServerDoesNotWaitForAnUnexpectedBody(t *testing.T) {
 	t.Parallel()
 	r := inMemory(t)
 	r.allow(t, "ci", access.Read, "p", access.All)
@@ -319,7 +319,7 @@ func TestACallLastsLongerThanTheLimitForItsBody(t *testing.T) {
 	}
 }
 
-func TestABodyThatDoesNotComeIsNotWaitedForLong(t *testing.T) {
+func TestTheServerDoesNotWaitLongForABodyThatDoesNotArrive(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for 15 seconds")
 	}

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Why requests are rejected before they are calls.
+// The reasons for which requests are rejected before they become calls.
 const (
 	rejectedUnauthenticated = "unauthenticated"
 	rejectedStale           = "rules_unknown"
@@ -34,7 +34,7 @@ func newCounts() counts {
 			Help: "Calls by method and result: the result in the response, such as acquired, locked or unknown; ok for a response without one; or the code of a failure.",
 		}, []string{"method", "result"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "refdb_server_call_seconds", Help: "Time from when a call was read until its result, with the wait for locks.",
+			Name: "refdb_server_call_seconds", Help: "Time from reading a call to its result, including the wait for locks.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"method"}),
 		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -50,7 +50,7 @@ func newCounts() counts {
 }
 
 func (c counts) collectors(l *limiter) []prometheus.Collector {
-	current := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "refdb_server_calls", Help: "Calls that are being answered now."}, func() float64 { return float64(l.now()) })
+	current := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "refdb_server_calls", Help: "Calls in progress."}, func() float64 { return float64(l.now()) })
 	return []prometheus.Collector{c.calls, c.seconds, c.rejected, current}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/service/server"
 )
 
-// place adds a project's row, with which sites find out that they have a repository of it.
+// place adds a project's row, from which sites learn that they have a repository of the project.
 func (r *rig) place(t *testing.T, project, mode, store string) {
 	t.Helper()
 	p, _, err := r.db.Projects().Get(t.Context(), project)

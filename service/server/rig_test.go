@@ -63,7 +63,7 @@ func onEach(t *testing.T, test func(t *testing.T, r *rig)) {
 	}
 }
 
-// inMemory returns a rig for what does not depend on the database.
+// inMemory returns a rig for tests that do not depend on the database.
 func inMemory(t *testing.T) *rig { return newRig(t, memory.New().Open) }
 
 func newRig(t *testing.T, open func() refdb.Driver) *rig {

@@ -21,7 +21,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// Listen says where a server is to be found.
+// Listen says where a server listens.
 type Listen struct {
 	Address                     string // a host and a port, or the absolute path of a socket, which the group may use
 	CertificateFile, PrivateKey string // files; "" for plain text
@@ -47,8 +47,8 @@ func (l Listen) Check() error {
 
 // Stop says how a server ends.
 type Stop struct {
-	Delay time.Duration // it goes on serving for so long, and reports that it is not ready
-	Limit time.Duration // then it waits so long for the calls in progress
+	Delay time.Duration // how long it goes on serving while it reports that it is not ready
+	Limit time.Duration // how long it then waits for the calls in progress
 }
 
 // Check returns an error wrapping refdb.ErrInvalid if a duration is negative.
@@ -59,9 +59,9 @@ func (s Stop) Check() error {
 	return nil
 }
 
-// Run serves until ctx ends. Then it is not ready any more, and after stop.Delay ends waits, takes no
-// more requests, waits for those in progress, at most stop.Limit, and returns nil. Listening is called
-// with the address once requests are accepted.
+// Run serves until ctx ends. Then it reports that it is not ready. After stop.Delay it ends waits, and
+// accepts no more requests; it waits for the requests in progress, at most stop.Limit, and returns nil.
+// Run calls listening with the address once it accepts requests.
 func (s *Server) Run(ctx context.Context, at Listen, stop Stop, listening func(net.Addr)) error {
 	if err := errors.Join(at.Check(), stop.Check()); err != nil {
 		return err

@@ -201,7 +201,7 @@ func get(t *testing.T, transport http.RoundTripper, token string) (int, string) 
 	return response.StatusCode, text.String()
 }
 
-// balanced reports whether a balancer would send requests.
+// balanced reports whether a load balancer would send requests.
 func balanced(url string) bool {
 	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get(url + "/readyz")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package server serves the API of refdb-server over HTTP. It finds out who calls before it reads what
-// they send, bounds what callers can use, and ends without losing a lock.
+// Package server serves the API of refdb-server over HTTP. It authenticates callers before it reads the
+// bodies of their requests, limits the resources that callers can use, and ends without losing a lock.
 package server
 
 import (
@@ -32,8 +32,8 @@ const (
 	idleLimit   = 2 * time.Minute
 	headerBytes = 16 << 10
 	streams     = 100       // calls at a time on one connection of HTTP/2
-	received    = 128 << 10 // bytes on one that no call has read yet
-	scrapes     = 4         // of the metrics at a time
+	received    = 128 << 10 // bytes on such a connection that no call has read yet
+	scrapes     = 4         // requests for the metrics at a time
 )
 
 // Options configure a server.
@@ -121,8 +121,8 @@ func (s *Server) ready() error {
 	return s.cache.Ready()
 }
 
-// authenticated passes on requests with a valid token. Others cost no request to the database, take no
-// place from anybody, and their bodies are not read.
+// authenticated passes on requests with a valid token. Other requests cost no request to the database
+// and don't count towards the limits of calls, and their bodies are not read.
 func (s *Server) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, err := s.cache.Authenticate(bearer(r.Header))
@@ -196,7 +196,7 @@ func tooMany(reason string) *connect.Error {
 
 var errTooLarge = errors.New("the request is too large")
 
-// firstRead is how much memory a body takes at first.
+// firstRead is the size of the buffer with which reading a body begins.
 const firstRead = 4 << 10
 
 // readBody reads a body within bodyLimit. A call may last longer, and must not end when the limit
@@ -235,7 +235,7 @@ func (s *Server) tooLarge() *connect.Error {
 }
 
 // closeUnread makes the server close a connection whose request has a body that is not read. Otherwise
-// net/http would wait for the body, without a limit, to keep the connection. A connection of HTTP/2
+// net/http would wait for the body, without a time limit, to keep the connection. A connection of HTTP/2
 // stays: it has other calls, and the body's stream ends with the response.
 func closeUnread(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength == 0 || r.ProtoMajor != 1 {

@@ -3,8 +3,8 @@
 // that went back in time.
 //
 // Appends are not synced: changes that a crash of the machine removes from the journal are lost as
-// evidence. Testimonies are, with all that was noted before. The journal is bounded: its older half
-// is removed.
+// evidence. Testimonies are synced, with everything that was noted before. The journal is bounded: its
+// older half is removed.
 package journal
 
 import (
@@ -54,17 +54,18 @@ type Journal struct {
 	segment int64         // segmentBytes
 	recent  []recent      // the newest changes, oldest first
 	newest  int64         // the largest order of a change that this process has noted; 0 before the first
-	earlier int64         // the same of earlier processes
+	earlier int64         // the largest order of a change that earlier processes noted
 	trimmed bool          // the files have changes before those of recent
 	noted   map[name]bool // of recent
 	pending map[name]driver.Known
-	read    string // the cursor behind the changes that were noted as read; "" if none was noted
+	read    string // the cursor that was noted last by NoteRead; "" if none was
 	settle  func(context.Context, []driver.Known) ([]driver.Known, bool, error)
 }
 
 // A recent is a change in memory. Changes are in the order in which they were noted, whatever their
-// times say, but those that were made before the process began to note them: these come behind what
-// earlier processes noted, by their times, and before what this one does.
+// times. The exception are changes that were made before this process began to note them: they are
+// ordered by their times, after the changes that earlier processes noted and before those that this
+// process notes.
 type recent struct {
 	driver.Known
 	order int64 // microseconds
@@ -101,7 +102,7 @@ type line struct {
 	Agent   string      `json:"a,omitempty"`
 	At      int64       `json:"at,omitempty"` // microseconds
 	Move    driver.Move `json:"m,omitempty"`
-	Order   int64       `json:"s,omitempty"` // of a change, as in recent; 0 if it is At
+	Order   int64       `json:"s,omitempty"` // of a change, as in recent; 0 if it equals At
 }
 
 type kind string
@@ -110,7 +111,7 @@ const (
 	change kind = "c"
 	intent kind = "i"
 	end    kind = "e" // of an intent, without a change
-	upto   kind = "u" // the journal has all changes of others up to the cursor Op, as far as it is kept
+	upto   kind = "u" // NoteRead: all changes up to the cursor Op were noted
 )
 
 func lineOf(k driver.Known) line {
@@ -172,7 +173,7 @@ func (j *Journal) place(l line, earlier bool) line {
 // recent returns the change of a line.
 func (l line) recent() recent { return recent{l.known(), cmp.Or(l.Order, l.At)} }
 
-// NoteRead notes that all changes up to a cursor were noted that the database has shown.
+// NoteRead notes that all changes which the database has shown up to a cursor were noted.
 func (j *Journal) NoteRead(cursor string) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -278,7 +279,7 @@ func (j *Journal) noteMade(settled []driver.Known) error {
 	return j.append(lines)
 }
 
-// The files of what changes seldom, each written as a whole.
+// The files of data that seldom changes. Each is written as a whole.
 const (
 	marksFile       = "witnesses"
 	policyFile      = "policy"
@@ -434,7 +435,7 @@ func (j *Journal) remember(l line) {
 		}
 		r := l.recent()
 		if j.trimmed && r.order < j.recent[0].order {
-			return // only the files have what is around it
+			return // its neighbours are only in the files
 		}
 		at, _ := slices.BinarySearchFunc(j.recent, r.order+1, func(r recent, order int64) int { return cmp.Compare(r.order, order) })
 		j.recent = slices.Insert(j.recent, at, r)

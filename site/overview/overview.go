@@ -33,7 +33,7 @@ type Site struct {
 	Name    string `json:"site"`
 	Alive   *bool  `json:"alive"`   // its daemon holds a fresh lock on the site's name; nil if the locks were not read
 	Awaited bool   `json:"awaited"` // a new server of the database can be written only once the site has compared it
-	// Testified: the site was silent, and another one has testified about it: nobody waits for it.
+	// Testified: the site was silent, and another site has testified about it, so that no server waits for it.
 	Testified bool      `json:"testified"`
 	Seen      time.Time `json:"seen,omitzero"` // when its daemon was last heard of, by the database's clock
 	// Lag is nil if the site does not follow by itself, or if its lag was not read.

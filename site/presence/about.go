@@ -43,8 +43,8 @@ type About struct {
 // testimonies is the version of the schema that brought testimonies.
 const testimonies = 12
 
-// Testifies reports whether the site's program knows that others may testify about the site: then it
-// writes no intents, on any database, before it has reported.
+// Testifies reports whether the site's program supports testimonies: then, after another site has
+// testified about it, it writes no intents on any database before it has reported.
 func (a About) Testifies() bool { return a.Schema >= testimonies }
 
 // Behindness returns how long the site's repositories have been behind, at most, by the database's time now; 0 if none is

@@ -12,7 +12,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// Witnesses returns the sites that the admission has, with the locks on their names, in the order of
+// Witnesses returns the witnesses of the admission, with the locks on their names, in the order of
 // their names. It makes one request.
 func Witnesses(ctx context.Context, db *refdb.DB, a driver.Admission) (all []Site, err error) {
 	locks, err := NameLocks(ctx, db)
@@ -40,14 +40,14 @@ func Unreachable(sites []Site) []Site {
 // it.
 func (s Site) Awaited() bool { return s.Witness != nil && !s.Witness.Away && !s.Witness.Without }
 
-// Testified reports whether another site has testified about the site, so that nobody waits for it.
+// Testified reports whether another site has testified about the site, so that no server waits for it.
 func (s Site) Testified() bool { return s.Witness != nil && s.Witness.Testified() }
 
-// UnreachableAdvice says what it leads to that a site is unreachable, or silent and testified about,
-// and what an operator does.
+// UnreachableAdvice says what follows from a site's being unreachable, or testified about, and what an
+// operator does.
 func UnreachableAdvice(s Site) string { return SilentAdvice(s.Name, s.Seen(), s.Testified()) }
 
-// SilentAdvice is [UnreachableAdvice] for what a site's daemon says of another site.
+// SilentAdvice is [UnreachableAdvice] for a site that another site's daemon has reported.
 func SilentAdvice(site string, seen time.Time, testified bool) string {
 	then := "no other site has testified about it: after a restart of the database's server all sites would refuse pushes until it is back"
 	if testified {

@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// noteReadEvery is how often the journal is told how far the changes were read.
+	// noteReadEvery is how often the journal notes how far the changes were read.
 	noteReadEvery = 10 * time.Second
-	// firstRead is how far back a journal begins that is new, or whose history is another one now. If
-	// there are no more than fewChanges, it begins where the history does.
+	// firstRead is how far back a journal begins if it is new, or if the database has another history
+	// now. If there are at most fewChanges since then, the journal begins where the history does.
 	firstRead  = 30 * 24 * time.Hour
 	fewChanges = 10_000
 )
 
-// KeepJournal notes all changes of the database, from where the journal's earlier processes have
-// stopped.
+// KeepJournal notes all changes of the database, from the point at which an earlier process stopped
+// noting them.
 func (w *Witness) KeepJournal(ctx context.Context) {
 	var noted refdb.Cursor
 	for again := false; ctx.Err() == nil; {
@@ -32,7 +32,7 @@ func (w *Witness) KeepJournal(ctx context.Context) {
 		}
 		if err == nil {
 			noted, err = w.noteChanges(ctx, noted)
-			// What came meanwhile is noted, too, unless the history is another one now.
+			// Changes made in the meantime are noted, too, unless the database has another history now.
 			again = !errors.Is(err, refdb.ErrRewound) && !errors.Is(err, refdb.ErrPruned)
 			if !again {
 				err = errors.Join(err, w.Journal.NoteRead(""))
@@ -48,7 +48,7 @@ func (w *Witness) KeepJournal(ctx context.Context) {
 	}
 }
 
-// firstUnread returns where the changes begin that the journal may not have.
+// firstUnread returns the cursor after which the journal may lack changes.
 func (w *Witness) firstUnread(ctx context.Context) (refdb.Cursor, error) {
 	text, err := w.Journal.Read()
 	if err != nil {
@@ -98,7 +98,7 @@ func (w *Witness) atMost(ctx context.Context, after refdb.Cursor, upto driver.Po
 	return true, ctx.Err()
 }
 
-// noteChanges returns up to where it has noted the changes.
+// noteChanges notes changes until an error. It returns the cursor up to which it has noted all.
 func (w *Witness) noteChanges(ctx context.Context, after refdb.Cursor) (noted refdb.Cursor, err error) {
 	end, err := w.DB.HistoryEnd(ctx)
 	if err != nil {
@@ -133,18 +133,18 @@ func (w *Witness) noteChanges(ctx context.Context, after refdb.Cursor) (noted re
 	return after, nil
 }
 
-// A progress is how far a reader of the changes has come.
+// A progress is how far a reader of the changes has read.
 type progress struct {
 	mu      sync.Mutex
 	at      driver.Position
-	caught  bool          // it has read all that there was when it began
+	caught  bool          // it has read all changes that existed when it began
 	changed chan struct{} // closed when any of this changes; nil while nobody waits
 }
 
-// begin says that the reader begins, perhaps in another history.
+// begin records that the reader begins, perhaps in another history.
 func (p *progress) begin() { p.set(0, false) }
 
-// reach says that the reader has come to at. When it began the changes ended at end.
+// reach records that the reader has reached the position at. When it began, the changes ended at end.
 func (p *progress) reach(at, end driver.Position) { p.set(at, at >= end) }
 
 func (p *progress) set(at driver.Position, caught bool) {
@@ -157,15 +157,15 @@ func (p *progress) set(at driver.Position, caught bool) {
 	}
 }
 
-// caughtUp reports whether the reader has read all that there was when it began.
+// caughtUp reports whether the reader has read all changes that existed when it began.
 func (p *progress) caughtUp() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.caught
 }
 
-// wait waits until the reader says, after the call, that it has come to a position, at most until ctx
-// ends. What it said before may be of another history.
+// wait waits until the reader records, after the call, that it has reached a position, at most until
+// ctx ends. A position that it recorded before the call may be of another history.
 func (p *progress) wait(ctx context.Context, position driver.Position) error {
 	for {
 		p.mu.Lock()

@@ -12,11 +12,12 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/presence"
 )
 
-// testifyAgain is how long after a failure the next testimony is begun.
+// testifyAgain is the pause after a testimony failed.
 const testifyAgain = 10 * time.Second
 
-// KeepTestifying looks for silent sites until ctx ends, so that no server of the database waits for
-// them. It looks again when the next one can be silent, and during an outage.
+// KeepTestifying looks for silent sites until ctx ends, and testifies about them, so that no server of
+// the database waits for them. It looks again when the next site may become silent, and during an
+// outage.
 func (w *Witness) KeepTestifying(ctx context.Context) {
 	var seen state
 	var looked time.Time
@@ -31,7 +32,7 @@ func (w *Witness) KeepTestifying(ctx context.Context) {
 	}
 }
 
-// A state is that of the server, and since when this process has seen it, each time that it looked.
+// A state is the state of the database's server, and since when this process has found it unchanged.
 type state struct {
 	server   string
 	admitted bool
@@ -44,8 +45,8 @@ func (s *state) see(a driver.Admission) {
 	}
 }
 
-// attend looks once at the other sites, and does what their silence asks for. It returns after which
-// time it is to be called again.
+// attend looks once at the other sites, and testifies about silent ones or excuses them. It returns
+// the time after which it is to be called again.
 func (w *Witness) attend(ctx context.Context, seen *state) (next time.Duration) {
 	a, err := w.admission(ctx)
 	var sites []presence.Site
@@ -72,14 +73,14 @@ func (w *Witness) attend(ctx context.Context, seen *state) (next time.Duration) 
 	switch {
 	case !a.Admitted && !a.Halted && a.Policy.Policy == driver.Synchronous:
 		w.excuse(ctx, a, others, time.Since(seen.since))
-	case own != nil && a.May(w.State.Config().Site) && w.State.Presence.Lost() == nil: // whoever can't be heard says nothing about others
+	case own != nil && a.May(w.State.Config().Site) && w.State.Presence.Lost() == nil: // a site without the lock on its name may be silent itself
 		return w.testify(ctx, *own, others, time.Since(seen.since))
 	}
 	return compareAgain
 }
 
-// testify testifies about sites that are silent, and joins what others have testified. admitted is
-// for how long this process has seen that the server is admitted: before that no site could be heard.
+// testify testifies about silent sites, and joins the testimonies of other sites. admitted is the time
+// for which this process has seen the server admitted: before that no site could beat.
 func (w *Witness) testify(ctx context.Context, own refdb.LockInfo, others []presence.Site, admitted time.Duration) (next time.Duration) {
 	held, err := w.DB.Recovery().Testimonies()
 	if err != nil {
@@ -128,8 +129,8 @@ func (w *Witness) testify(ctx context.Context, own refdb.LockInfo, others []pres
 	return next
 }
 
-// excuse goes without the sites that the policy does not wait for. replaced is for how long this
-// process has seen that the server is not admitted. Nobody beats at such a server.
+// excuse makes the sites away that the policy does not wait for. replaced is the time for which this
+// process has seen that the server is not admitted. No site beats at such a server.
 func (w *Witness) excuse(ctx context.Context, a driver.Admission, others []presence.Site, replaced time.Duration) {
 	var newest time.Time
 	for _, s := range others {

@@ -137,7 +137,7 @@ func (s *witnessing) testimonies() []driver.Testimony {
 	return all
 }
 
-// staleFor is how long a site of these tests may be silent, and some seconds.
+// staleFor is the stale-after of the sites of these tests, and some seconds.
 const staleFor = refdb.DefaultStaleAfter + 5*time.Second
 
 func TestANewServerDoesNotWaitForASilentSite(t *testing.T) {
@@ -203,7 +203,7 @@ func sites(t *testing.T, database *memory.Database, schema int) (a, b, c *witnes
 	return a, b, c
 }
 
-func TestNobodyTestifiesAboutASiteWhoseProgramDoesNotKnowIt(t *testing.T) {
+func TestNoSiteTestifiesAboutASiteWhoseProgramDoesNotSupportTestimonies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, c := sites(t, memory.New(), 11)
 		defer a.kill()
@@ -216,7 +216,7 @@ func TestNobodyTestifiesAboutASiteWhoseProgramDoesNotKnowIt(t *testing.T) {
 	})
 }
 
-// Cut off, it goes on with what it believes, and comes back.
+// A site that is cut off goes on with what it believes, and comes back.
 func TestASiteThatWasCutOffComesBackByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		database := memory.New()
@@ -344,7 +344,7 @@ func TestThePolicySynchronousWaitsForNoSiteThatWasSilentBefore(t *testing.T) {
 	})
 }
 
-// While nobody reaches the database nobody beats, and when it is back all locks are stale.
+// While no site reaches the database, no site beats, and when the database is back all locks are stale.
 func TestAfterAnOutageNobodyIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, c := sites(t, memory.New(), 12)

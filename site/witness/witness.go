@@ -38,12 +38,12 @@ type Witness struct {
 	State   *serving.State
 	Logger  *slog.Logger
 
-	read        progress                        // of KeepJournal
+	read        progress                        // how far KeepJournal has read
 	unreachable atomic.Pointer[[]presence.Site] // nil while it is not known
 }
 
 // Unreachable returns the other sites that were awaited and unreachable when this one last looked.
-// It returns false if that failed, or before the first look.
+// It returns false if this failed, or before the first look.
 func (w *Witness) Unreachable() (sites []presence.Site, known bool) {
 	if found := w.unreachable.Load(); found != nil {
 		return *found, true

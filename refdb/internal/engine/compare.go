@@ -14,9 +14,9 @@ import (
 const (
 	// lookAtLeast is how many of the newest known changes are always looked up. A database goes
 	// back to a state that it had, so that if these are there those before are, too. It is more
-	// than the number of requests of a process that are under way at once. At another server all are
-	// looked up that were made within lateCommits before the newest: those of other processes are not
-	// in the order in which they were committed.
+	// than the number of requests of a process that are under way at once. At another server than
+	// before, all changes made within lateCommits before the newest are looked up: changes of other
+	// processes are not in the order in which they were committed.
 	lookAtLeast = 500
 	// lookAtOnce is how many are looked up in a request.
 	lookAtOnce = 1000
@@ -84,7 +84,7 @@ func (e *Engine) Leave(ctx context.Context) error {
 	return err
 }
 
-// compareAnd is [Engine.Compare], with a report that also says what r does.
+// compareAnd is [Engine.Compare] with a report that also has what r has.
 func (e *Engine) compareAnd(ctx context.Context, r driver.Report) (driver.Admission, error) {
 	if err := e.comparisons.enter(ctx); err != nil {
 		return driver.Admission{}, err
@@ -96,7 +96,7 @@ func (e *Engine) compareAnd(ctx context.Context, r driver.Report) (driver.Admiss
 	return e.compareNow(ctx, r)
 }
 
-// compareNow compares, and reports what it finds beside what r says.
+// compareNow compares, and adds its findings to the report r.
 func (e *Engine) compareNow(ctx context.Context, r driver.Report) (a driver.Admission, err error) {
 	e.comparisons.sequence.Add(1) // before the journal is read
 	defer e.comparisons.sequence.Add(1)
@@ -167,7 +167,8 @@ func (e *Engine) compareOnce(ctx context.Context, r driver.Report) (driver.Admis
 	return a, err
 }
 
-// learn notes what an admitted server has, where that is not what r said, or what is held.
+// learn notes the marks, the policy and the testimonies of an admitted server where they differ from
+// those that r sent or the journal holds.
 func (e *Engine) learn(a driver.Admission, r driver.Report, held []driver.Testimony) error {
 	if marks := a.Marks(); !slices.Equal(marks, r.Marks) {
 		if err := e.Journal.SetMarks(marks); err != nil {
@@ -324,7 +325,7 @@ func (e *Engine) has(ctx context.Context, known []driver.Known) bool {
 func (e *Engine) UncomparedAge(ctx context.Context, now time.Time) (age time.Duration, err error) {
 	a, err := e.Admission(ctx)
 	for _, w := range a.Witnesses {
-		// One that is away, and did not say so itself, compares nothing either.
+		// A witness that others have made away has not compared its latest changes either.
 		if !w.Without && (!w.Away || w.Server == "") {
 			age = max(age, now.Sub(w.Seen)+lateCommits)
 		}

@@ -12,18 +12,19 @@ import (
 )
 
 // A testimony is given in two reports: the first one bars the silent site, and the second one makes
-// it away. What the site may know is noted in between, when it can't come to know more. All that
-// the database decides is in rules.Report. A testimony is begun once: whoever sees its word may note
-// for it, and give it.
+// it away. In between, when the silent site can't come to know more, the testifier notes what that
+// site may know. rules.Report has all decisions of the database. A testimony is begun once: any
+// witness that sees its word may note for it, and give it.
 
-// askAgain is how often a testimony's maker asks whether transactions have ended.
+// askAgain is how often a testifier asks whether transactions have ended.
 const askAgain = 100 * time.Millisecond
 
 // Testify makes this witness hold a testimony about a site, so that no server waits for that site
-// any more: it begins one, or joins that of another witness. noted returns once the journal has all
-// changes up to a position. Testify returns false if the site is not live here, or has come back.
+// any more: it begins a testimony, or joins that of another witness. noted returns once the journal
+// has all changes up to a position. Testify returns false if the site is not live at this server, or
+// has come back.
 //
-// Nothing depends on what became of the site. After an error Testify may be called again, by anybody.
+// Nothing depends on what became of the site. After an error any witness may call Testify again.
 func (e *Engine) Testify(ctx context.Context, site string, noted func(context.Context, driver.Position) error) (testified bool, err error) {
 	a, err := e.Admission(ctx)
 	if err == nil && a.Witness(site).Word.IsZero() {
@@ -43,7 +44,7 @@ func (e *Engine) Testify(ctx context.Context, site string, noted func(context.Co
 	if t.Intents, err = e.intentsOf(ctx, t); err != nil {
 		return false, err
 	}
-	// After the intents: what has ended since then is among the changes.
+	// After the intents were listed: an intent that has ended since then is among the changes.
 	if err := e.noteHistory(ctx, t, a.Server, noted); err != nil {
 		return false, err
 	}
@@ -57,8 +58,8 @@ func (e *Engine) Testify(ctx context.Context, site string, noted func(context.Co
 	return w.Testified() && w.Word.Equal(t.Word), nil
 }
 
-// intentsOf lists the pending intents of t's site. One that was resolved is in the history, or was
-// dropped by whoever resolved it.
+// intentsOf lists the pending intents of t's site. An intent that was resolved is not among them: its
+// change is in the history, or an operator has dropped it.
 func (e *Engine) intentsOf(ctx context.Context, t driver.Testimony) (known []driver.Known, err error) {
 	filter := driver.IntentFilter{Owner: t.Site}
 	for i, err := range Pages(ctx, e, "intents", func(d driver.Driver, after driver.IntentCursor) ([]driver.Intent, driver.IntentCursor, error) {
@@ -76,7 +77,7 @@ func (e *Engine) intentsOf(ctx context.Context, t driver.Testimony) (known []dri
 	return known, nil
 }
 
-// noteHistory waits until the journal has all changes that were committed when t's site was barred.
+// noteHistory waits until the journal has all changes that had been committed when t's site was barred.
 func (e *Engine) noteHistory(ctx context.Context, t driver.Testimony, server string, noted func(context.Context, driver.Position) error) error {
 	for {
 		s, err := Retry(ctx, e, func(d driver.Driver) (driver.HistoryState, error) { return d.HistoryState(ctx) })
@@ -84,7 +85,7 @@ func (e *Engine) noteHistory(ctx context.Context, t driver.Testimony, server str
 			return fmt.Errorf("reading the history: %w", err)
 		}
 		if !s.Admitted {
-			return driver.ErrNotAdmitted // it may have less than the server that has barred the site
+			return driver.ErrNotAdmitted // it may lack changes of the server that has barred the site
 		}
 		if s.Ended >= e.begun.by(t, server, s.Begun) {
 			return noted(ctx, s.Upto)
@@ -97,8 +98,9 @@ func (e *Engine) noteHistory(ctx context.Context, t driver.Testimony, server str
 	}
 }
 
-// begun is what had begun when testimonies were first seen, by site. It is remembered: there may
-// always be a transaction that takes longer than a call of Testify.
+// begun has, by site, the transactions that had begun when this process first saw a testimony. It
+// outlasts a call of Testify: otherwise, where there is always some long transaction, each call
+// would wait for another one.
 type begun struct {
 	mu    sync.Mutex
 	sites map[string]begunBy
@@ -110,8 +112,8 @@ type begunBy struct {
 	position driver.Position
 }
 
-// by returns the largest position that a change may have whose transaction had begun when t was first
-// seen at the server. now is that of this moment.
+// by returns the largest position of a change whose transaction had begun when t was first seen at
+// the server. now is the largest such position at this moment.
 func (b *begun) by(t driver.Testimony, server string, now driver.Position) driver.Position {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -144,16 +146,16 @@ func (e *Engine) hold(ctx context.Context, t driver.Testimony) (held bool, err e
 		return false, err
 	}
 	all = slices.DeleteFunc(slices.Clone(all), func(other driver.Testimony) bool { return other.Site == t.Site })
-	// Marks first: no testimony counts that they contradict.
+	// Marks first: a testimony that contradicts the marks doesn't count.
 	if err := e.Journal.SetMarks(a.Marks()); err != nil {
 		return false, err
 	}
 	return true, e.Journal.SetTestimonies(append(all, t))
 }
 
-// lookForOthers fills in what a report says for other sites: the testimonies that were given, and the
-// intents that the database lacks of those that they carry. Whether their moves were made nobody
-// knows.
+// lookForOthers fills in what a report says on behalf of other sites: the testimonies that were
+// given, and those of their intents that the database lacks. Nobody knows whether the moves of these
+// intents were made.
 func (e *Engine) lookForOthers(ctx context.Context, r *driver.Report, held []driver.Testimony) error {
 	for _, t := range held {
 		if !t.Given {
@@ -169,8 +171,8 @@ func (e *Engine) lookForOthers(ctx context.Context, r *driver.Report, held []dri
 	return nil
 }
 
-// learnTestimonies keeps of the testimonies those whose word an admitted server has, and learns
-// which were given.
+// learnTestimonies keeps the testimonies whose words an admitted server has, and learns which of them
+// were given.
 func (e *Engine) learnTestimonies(a driver.Admission, held []driver.Testimony) error {
 	var kept []driver.Testimony
 	changed := false
@@ -190,7 +192,7 @@ func (e *Engine) learnTestimonies(a driver.Admission, held []driver.Testimony) e
 	return e.Journal.SetTestimonies(kept)
 }
 
-// Excuse goes without sites that are awaited, as the policy [driver.Synchronous] permits.
+// Excuse makes awaited sites away, as the policy [driver.Synchronous] permits.
 func (e *Engine) Excuse(ctx context.Context, sites []string) (driver.Admission, error) {
 	return e.compareAnd(ctx, driver.Report{Excused: sites})
 }

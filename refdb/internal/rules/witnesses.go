@@ -12,14 +12,14 @@ import (
 // Reported is what a report writes.
 type Reported struct {
 	Witnesses []driver.Witness // the rows that it changes, sorted by name
-	// Missing are those of the report's missing that become lost changes if Look still does not find
-	// them, and Fate is theirs.
+	// Missing are those of the report's missing changes that become lost changes if Look still does not
+	// find them. Fate is their fate.
 	Missing []driver.Known
 	Fate    driver.Fate
-	Policy  driver.PolicyMark // which becomes the database's, unless it is zero
+	Policy  driver.PolicyMark // becomes the database's, unless it is zero
 }
 
-// Report decides about r. a is the state before it, and now the database's time.
+// Report decides what the report r changes. a is the state before r, and now the database's time.
 func Report(a driver.Admission, r driver.Report, now time.Time) Reported {
 	p := report{r: r, now: now, admitted: a.Admitted, lost: a.Lost, rows: make(map[string]driver.Witness), policy: a.Policy}
 	for _, w := range a.Witnesses {
@@ -53,21 +53,21 @@ func Report(a driver.Admission, r driver.Report, now time.Time) Reported {
 	return answer
 }
 
-// A report is one that is being decided about. Its rows are those of the witnesses.
+// A report is a driver.Report and the state that it changes step by step.
 type report struct {
 	r        driver.Report
 	now      time.Time
-	admitted bool // the server was, before the report
-	lost     int  // changes, before the report
-	rows     map[string]driver.Witness
+	admitted bool                      // whether the server was admitted before the report
+	lost     int                       // how many lost changes were undecided before the report
+	rows     map[string]driver.Witness // by name
 	policy   driver.PolicyMark
 }
 
 func live(w driver.Witness) bool { return w.Name != "" && !w.Away && !w.Without }
 
-// restoreMarks makes witnesses live again, and awaited, whose rows are older than their marks: these
-// rows went back. A row gets the time of its mark, not a new one, so that a testimony of that time
-// can be given again; but not if its witness has reported to this server since.
+// restoreMarks makes witnesses whose rows are older than their marks live again, and awaited: these
+// rows went back. A row gets the time of its mark, not a new time, so that a testimony of that time
+// can be given again. If its witness has reported to this server since, the row gets a new time.
 func (p *report) restoreMarks() {
 	for _, mark := range p.r.Marks {
 		w, registered := p.rows[mark.Name]
@@ -85,8 +85,8 @@ func (p *report) restoreMarks() {
 	}
 }
 
-// testifyAgain takes witnesses for away whose rows went back to before a testimony, and that have not
-// reported since. A witness that is not awaited itself decides about no other.
+// testifyAgain makes witnesses away whose rows went back to a time before their testimonies, unless
+// they have reported since. A reporter that is not live itself decides about no other witness.
 func (p *report) testifyAgain() {
 	if !live(p.rows[p.r.Witness]) {
 		return
@@ -102,22 +102,23 @@ func testified(w driver.Witness, word time.Time) driver.Witness {
 	return driver.Witness{Name: w.Name, Seen: w.Seen, Away: true, Since: word, Word: word}
 }
 
-// speaksForItself reports whether k is an intent that the reporter carries for another site, which
-// has come back since.
+// speaksForItself reports whether k is an intent that the reporter carries for another site, and that
+// site has come back since.
 func (p *report) speaksForItself(k driver.Known) bool {
 	site, _, _ := strings.Cut(k.Owner, "/")
 	return !k.Word.IsZero() && p.rows[site].Since.After(k.Word)
 }
 
-// speak records what the report says about its own witness. Whatever that is, the witness is there:
-// nobody testifies about it.
+// speak records what the report says about the reporter's own row. In any case the reporter is alive,
+// so that the report ends a testimony about it.
 func (p *report) speak() {
 	if p.r.Witness == "" {
 		return
 	}
 	was, registered := p.rows[p.r.Witness]
 	if p.r.Open {
-		// It is awaited, whatever was said about it. One that a recovery went without stays so.
+		// The reporter is awaited, whatever other sites have reported about it. If a recovery went without
+		// it, that stays so.
 		if was.Away || was.Closing() {
 			w := driver.Witness{Name: was.Name, Seen: was.Seen, Since: Later(latest(was.Since, was.Word), p.now)}
 			if was.Closing() {
@@ -134,20 +135,22 @@ func (p *report) speak() {
 	p.rows[p.r.Witness] = w
 }
 
-// wasRestored reports whether somebody else has made the reporter's row live, by a mark: a testimony
-// of that time must not be given any more.
+// wasRestored reports whether another process has made the reporter's row w live, by a mark: then a
+// testimony of that time must not be given any more.
 func (p *report) wasRestored(w driver.Witness) bool {
 	i := slices.IndexFunc(p.r.Marks, func(m driver.WitnessMark) bool { return m.Name == w.Name })
 	return i < 0 || p.r.Marks[i].Since.Before(w.Since)
 }
 
-// mayAct reports whether the reporter has compared this server, all of it, and goes on.
+// mayAct reports whether the reporter is a witness that has compared this server completely, and goes
+// on.
 func (p *report) mayAct() bool {
 	return p.r.Witness != "" && !p.r.Open && !p.r.Away
 }
 
-// excuse goes without awaited witnesses, as the policy permits. They are away: what they miss when
-// they come back halts the database. A report of losses shows that the policy's promise was broken.
+// excuse makes awaited witnesses away, as the policy permits: changes that they find missing when they
+// come back halt the database. If changes are lost, the policy's promise was broken: then nobody is
+// excused.
 func (p *report) excuse() {
 	if p.lost > 0 || len(p.r.Missing) > 0 {
 		return
@@ -159,8 +162,8 @@ func (p *report) excuse() {
 	}
 }
 
-// close begins testimonies. One that was begun stays: whoever has noted what its site may know may
-// give it.
+// close begins testimonies. A testimony that was begun before keeps its word: any site that has noted
+// for this word may give it.
 func (p *report) close() {
 	for _, name := range p.r.Closes {
 		if w := p.rows[name]; p.admitted && name != p.r.Witness && live(w) && w.Server == p.r.Server && w.Word.IsZero() {
@@ -170,7 +173,7 @@ func (p *report) close() {
 	}
 }
 
-// testify gives testimonies that were begun, unless their sites have come back.
+// testify gives testimonies that were begun, unless the silent sites have come back.
 func (p *report) testify() {
 	for _, t := range p.r.Testimonies {
 		if w := p.rows[t.Site]; p.admitted && w.Closing() && w.Word.Equal(t.Word) {
@@ -179,8 +182,9 @@ func (p *report) testify() {
 	}
 }
 
-// Tells reports whether a report of the witness, or process, says what became of the move of a lost
-// change that is recorded: it recorded that itself, or is the site that made the move, and it knows.
+// Tells reports whether a report with the given move decides what became of the move of a recorded
+// lost change: the reporter knows the outcome, and has recorded the change itself or is the site that
+// made the move.
 func Tells(recorded driver.LostChange, reporter string, move driver.Move) bool {
 	site, _, _ := strings.Cut(recorded.Owner, "/")
 	return recorded.Fate == driver.Undecided && move != driver.MoveUnknown && (recorded.Witness == reporter || site == reporter)

@@ -127,7 +127,7 @@ func TestACarriedIntentCountsWhileTheRowIsNotNewer(t *testing.T) {
 	}
 }
 
-func TestWhoTellsWhatBecameOfAMove(t *testing.T) {
+func TestWhichReportsDecideTheOutcomeOfAMove(t *testing.T) {
 	for _, c := range []struct {
 		owner, witness string
 		fate           driver.Fate
