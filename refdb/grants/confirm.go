@@ -3,7 +3,9 @@ package grants
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
@@ -13,27 +15,30 @@ import (
 // confirmFor bounds how long the lock of [Handle.Confirm] stands if its process ends.
 const confirmFor = 10 * time.Second
 
-// Confirm returns nil if an update that the database has shown is as durable as an acknowledged one.
-// Any process may have made the update, at about the time at. Reading the update proves nothing: a
-// commit that no standby has yet is visible ([driver.ErrUnconfirmed]). So Confirm makes a commit of its
-// own, which comes after the update: it locks lockRef, which nobody else may use, for a moment. Then
-// it looks for the update again, and notes it as acknowledged to this process. After every error the
-// outcome of the update is unknown, and the error wraps [driver.ErrOutcomeUnknown].
+// Confirm returns nil if an update that the database has shown, made at about that time by whichever
+// process, is as durable as an acknowledged one. Reading does not tell: a commit that no standby has
+// yet is visible ([driver.ErrUnconfirmed]). So Confirm makes a commit of its own, which comes after
+// the update: it locks for a moment a ref below lockPrefix that nobody else uses. Then it looks for
+// the update again, at the same server, and notes it as acknowledged to this process. After every
+// error the outcome of the update is unknown, and the error wraps [driver.ErrOutcomeUnknown].
 //
 // Of r only the project, the origin and the updates count.
-func (h *Handle) Confirm(ctx context.Context, r driver.UpdateRequest, at time.Time, lockProject, lockRef string) error {
-	if err := h.confirm(ctx, r, at, lockProject, lockRef); err != nil {
+func (h *Handle) Confirm(ctx context.Context, r driver.UpdateRequest, at time.Time, lockProject, lockPrefix string) error {
+	if err := h.confirm(ctx, r, at, lockProject, lockPrefix); err != nil {
 		return fmt.Errorf("confirming an update of refs of %s: %w", r.Project, asUnknown(err, true))
 	}
 	return nil
 }
 
-func (h *Handle) confirm(ctx context.Context, r driver.UpdateRequest, at time.Time, lockProject, lockRef string) error {
+func (h *Handle) confirm(ctx context.Context, r driver.UpdateRequest, at time.Time, lockProject, lockPrefix string) error {
 	sorted, err := engine.SortedUpdates(r.Project, r.Updates)
 	if err != nil {
 		return err
 	}
-	if err := driver.CheckKey(lockProject, lockRef); err != nil {
+	if err := driver.CheckKey(lockProject, lockPrefix+"x"); err != nil {
+		return err
+	}
+	if err := h.engine.SchemaError(); err != nil {
 		return err
 	}
 	var changes []driver.Update
@@ -44,12 +49,9 @@ func (h *Handle) confirm(ctx context.Context, r driver.UpdateRequest, at time.Ti
 	}
 	known := engine.KnownChanges(r.Project, r.Origin, changes, at)
 	sequence := h.engine.Sequence()
-	lock := driver.AcquireRequest{Project: lockProject, Refs: []string{lockRef}, Owner: h.engine.Owner, Nonce: rand.Text(), StaleAfter: confirmFor}
-	if _, err := h.engine.Acquire(ctx, lock); err != nil {
+	if err := h.commit(ctx, lockProject, lockPrefix); err != nil {
 		return err
 	}
-	h.engine.Abandon(lock)
-	// The commit may have been made at a server that lacks the update.
 	looked, err := engine.Retry(ctx, h.engine, func(d driver.Driver) (driver.Looked, error) { return d.Look(ctx, "", known) })
 	switch {
 	case err != nil:
@@ -58,4 +60,25 @@ func (h *Handle) confirm(ctx context.Context, r driver.UpdateRequest, at time.Ti
 		return fmt.Errorf("%w: the database no longer has the update", driver.ErrOutcomeUnknown)
 	}
 	return h.engine.NoteWritten(ctx, sequence, known)
+}
+
+// commit makes a commit, and returns nil if it is confirmed. A request whose reply is lost is not
+// made again: the database would find the rows of the first one, and not commit anything. For the same
+// reason each request names another ref.
+func (h *Handle) commit(ctx context.Context, project, prefix string) error {
+	if h.engine.Closing.Err() != nil {
+		return driver.ErrClosed
+	}
+	_, err := engine.Retry(ctx, h.engine, func(d driver.Driver) (driver.Acquired, error) {
+		lock := driver.AcquireRequest{
+			Project: project, Refs: []string{prefix + strings.ToLower(rand.Text())},
+			Owner: h.engine.Owner, Nonce: rand.Text(), StaleAfter: confirmFor,
+		}
+		a, err := d.Acquire(ctx, lock)
+		if err == nil || errors.Is(err, driver.ErrOutcomeUnknown) {
+			h.engine.Abandon(lock)
+		}
+		return a, err
+	})
+	return err
 }

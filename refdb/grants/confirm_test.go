@@ -2,7 +2,6 @@ package grants_test
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"sync"
 	"testing"
@@ -61,7 +60,7 @@ func TestAnUpdateIsConfirmedByACommitAfterIt(t *testing.T) {
 	db, other := open(d), open(m.Open())
 	r := driver.UpdateRequest{Project: "p", Origin: driver.Origin{ID: "request-1"}, Updates: []refdb.Update{{Ref: nextRef, New: "1"}, {Ref: mainRef, New: "1"}}}
 	confirm := func() error {
-		return db.Grants().Confirm(ctx, r, time.Now(), "records", "refs/confirmations/"+rand.Text())
+		return db.Grants().Confirm(ctx, r, time.Now(), "records", "refs/confirmations/")
 	}
 	d.away = false
 	if err := confirm(); !errors.Is(err, driver.ErrOutcomeUnknown) {
@@ -86,5 +85,53 @@ func TestAnUpdateIsConfirmedByACommitAfterIt(t *testing.T) {
 	db.Close() // what goes on in the background has ended
 	for l, err := range other.Locks(ctx, refdb.LockFilter{}) {
 		t.Errorf("a lock is left: %+v, %v", l, err)
+	}
+}
+
+// A losing driver carries out acquisitions, and loses the next reply.
+type losing struct {
+	driver.Driver
+	err      error
+	requests []driver.AcquireRequest
+}
+
+func (d *losing) Acquire(ctx context.Context, r driver.AcquireRequest) (driver.Acquired, error) {
+	d.requests = append(d.requests, r)
+	a, err := d.Driver.Acquire(ctx, r)
+	if lost := d.err; lost != nil {
+		d.err = nil
+		return driver.Acquired{}, lost
+	}
+	return a, err
+}
+
+// The request that was carried out may lack a standby. Another one would find its rows, and commit nothing.
+func TestAnAcquisitionWhoseReplyIsLostConfirmsNothing(t *testing.T) {
+	for _, test := range []struct {
+		err       error
+		requests  int
+		confirmed bool
+	}{
+		{driver.ErrOutcomeUnknown, 1, false},
+		{driver.ErrUnconfirmed, 1, false},
+		{driver.ErrUnavailable, 2, true}, // not carried out, for all the driver says
+	} {
+		d := &losing{Driver: memory.New().Open(), err: test.err}
+		db, err := refdb.New(d, refdb.Options{Site: "service"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := driver.UpdateRequest{Project: "p", Origin: driver.Origin{ID: "request-1"}, Updates: []refdb.Update{{Ref: mainRef, New: "1"}}}
+		if err := db.Update(t.Context(), "p", r.Updates, func(u *driver.UpdateRequest) { u.Origin.ID = r.ID }); err != nil {
+			t.Fatal(err)
+		}
+		err = db.Grants().Confirm(t.Context(), r, time.Now(), "records", "refs/confirmations/")
+		if (err == nil) != test.confirmed || err != nil && !errors.Is(err, driver.ErrOutcomeUnknown) {
+			t.Errorf("%v: %v", test.err, err)
+		}
+		if n := len(d.requests); n != test.requests || n > 1 && (d.requests[0].Refs[0] == d.requests[1].Refs[0] || d.requests[0].Nonce == d.requests[1].Nonce) {
+			t.Errorf("%v: %+v", test.err, d.requests)
+		}
+		db.Close()
 	}
 }

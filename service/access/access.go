@@ -47,9 +47,9 @@ var (
 // Reserved reports whether a project holds internal records, which no rule gives access to.
 func Reserved(name string) bool { return name == project }
 
-// ConfirmationRef returns a ref that only a server locks, to confirm an earlier commit: see
-// grants.Handle.Confirm. Each request has a ref of its own, by its ID.
-func ConfirmationRef(id string) (inProject, ref string) { return project, confirmationPrefix + id }
+// ConfirmationRefs returns the prefix of refs that only servers lock, to confirm what was committed
+// earlier: see grants.Handle.Confirm.
+func ConfirmationRefs() (inProject, prefix string) { return project, confirmationPrefix }
 
 // CheckSubject returns an error wrapping driver.ErrInvalid if name can't be a subject's: if it is empty
 // or over 100 bytes, has a slash, an asterisk or a character that is not graphic, or starts or ends

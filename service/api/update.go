@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -165,9 +164,9 @@ func (s *Service) repeated(ctx context.Context, caller access.Identity, r *refdb
 		return nil, err
 	}
 	shown := driver.UpdateRequest{Project: r.Project, Updates: updates, Origin: driver.Origin{ID: id, Owner: made.Owner, By: caller.Subject}}
-	project, ref := access.ConfirmationRef(rand.Text())
+	project, prefix := access.ConfirmationRefs()
 	_, err = begin(ctx, s, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, s.db.Grants().Confirm(ctx, shown, made.Time, project, ref)
+		return struct{}{}, s.db.Grants().Confirm(ctx, shown, made.Time, project, prefix)
 	})
 	if err != nil {
 		return outcomeUnknown(r), nil
