@@ -19,8 +19,9 @@ const confirmFor = 10 * time.Second
 // process, is as durable as an acknowledged one. Reading does not tell: a commit that no standby has
 // yet is visible ([driver.ErrUnconfirmed]). So Confirm makes a commit of its own, which comes after
 // the update: it locks for a moment a ref below lockPrefix that nobody else uses. Then it looks for
-// the update again, at the same server, and notes it as acknowledged to this process. After every
-// error the outcome of the update is unknown, and the error wraps [driver.ErrOutcomeUnknown].
+// the update again, and notes it as acknowledged to this process. The server must be the same one
+// before the commit and afterwards, and admitted. After every error the outcome of the update is
+// unknown, and the error wraps [driver.ErrOutcomeUnknown].
 //
 // Of r only the project, the origin and the updates count.
 func (h *Handle) Confirm(ctx context.Context, r driver.UpdateRequest, at time.Time, lockProject, lockPrefix string) error {
@@ -49,6 +50,10 @@ func (h *Handle) confirm(ctx context.Context, r driver.UpdateRequest, at time.Ti
 	}
 	known := engine.KnownChanges(r.Project, r.Origin, changes, at)
 	sequence := h.engine.Sequence()
+	before, err := h.admission(ctx)
+	if err != nil {
+		return err
+	}
 	if err := h.commit(ctx, lockProject, lockPrefix); err != nil {
 		return err
 	}
@@ -56,10 +61,25 @@ func (h *Handle) confirm(ctx context.Context, r driver.UpdateRequest, at time.Ti
 	switch {
 	case err != nil:
 		return err
+	case looked.Server != before.Server:
+		// The commit may be the other server's, which may lack the update.
+		return fmt.Errorf("%w: the database has another server", driver.ErrOutcomeUnknown)
 	case len(looked.Missing) > 0:
 		return fmt.Errorf("%w: the database no longer has the update", driver.ErrOutcomeUnknown)
 	}
 	return h.engine.NoteWritten(ctx, sequence, known)
+}
+
+// admission returns that of a server that is admitted.
+func (h *Handle) admission(ctx context.Context) (driver.Admission, error) {
+	a, err := h.engine.Admission(ctx)
+	if err == nil && !a.Admitted {
+		a, err = h.engine.Compare(ctx)
+	}
+	if err == nil {
+		err = a.Err()
+	}
+	return a, err
 }
 
 // commit makes a commit, and returns nil if it is confirmed. A request whose reply is lost is not

@@ -135,3 +135,50 @@ func TestAnAcquisitionWhoseReplyIsLostConfirmsNothing(t *testing.T) {
 		db.Close()
 	}
 }
+
+// A switching driver calls functions around an acquisition.
+type switching struct {
+	driver.Driver
+	before, after func()
+}
+
+func (d *switching) Acquire(ctx context.Context, r driver.AcquireRequest) (driver.Acquired, error) {
+	d.before()
+	a, err := d.Driver.Acquire(ctx, r)
+	if err == nil {
+		d.after()
+	}
+	return a, err
+}
+
+func TestACommitConfirmsOnlyWhatItsServerHas(t *testing.T) {
+	m := memory.New()
+	nothing := func() {}
+	once := func() func() { return sync.OnceFunc(m.Restart) }
+	d := &switching{m.Open(), nothing, nothing}
+	db, err := refdb.New(d, refdb.Options{Site: "service"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	r := driver.UpdateRequest{Project: "p", Origin: driver.Origin{ID: "request-1"}, Updates: []refdb.Update{{Ref: mainRef, New: "1"}}}
+	if err := db.Update(t.Context(), "p", r.Updates, func(u *driver.UpdateRequest) { u.Origin.ID = r.ID }); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name                   string
+		earlier, before, after func()
+		confirmed              bool
+	}{
+		{"between reading and committing", nothing, once(), nothing, false},
+		{"after the commit", nothing, nothing, once(), false},
+		{"earlier", once(), nothing, nothing, true},
+	} {
+		test.earlier()
+		d.before, d.after = test.before, test.after
+		err := db.Grants().Confirm(t.Context(), r, time.Now(), "records", "refs/confirmations/")
+		if (err == nil) != test.confirmed || err != nil && !errors.Is(err, driver.ErrOutcomeUnknown) {
+			t.Errorf("another server %s: %v", test.name, err)
+		}
+	}
+}
