@@ -552,6 +552,33 @@ func locks(t *testing.T, r *rig) (all []refdb.LockInfo) {
 	return all
 }
 
+// A misspelt "under" would otherwise leave an update without its fence.
+func TestUnknownFieldsOfJSONAreRefused(t *testing.T) {
+	t.Parallel()
+	r := inMemory(t)
+	r.allow(t, "ci", access.Lock, "p", access.All)
+	r.allow(t, "ci", access.Write, "p", access.All)
+	s := r.serve(t, server.DefaultLimits, nil)
+	lock := `{"project":"p","refs":["` + mainRef + `"],"owner":"/ci/x","token":"1"}`
+	update := `{"project":"p","updates":[{"ref":"` + mainRef + `","new":"` + one + `"%s}]%s}`
+	for _, body := range []string{
+		fmt.Sprintf(update, "", `,"udner":`+lock),
+		fmt.Sprintf(update, `,"odl":"`+two+`"`, ""),
+		fmt.Sprintf(update, "", `,"`+strings.Repeat("x", 1<<20)+`":1`),
+	} {
+		status, text := s.post(t, r.tokens["ci"], "Update", body)
+		if status != http.StatusBadRequest || !strings.Contains(text, "invalid_argument") || !strings.Contains(text, "unknown field") || len(text) > 1000 {
+			t.Errorf("%d %.1000s", status, text)
+		}
+	}
+	if value, err := r.db.Get(t.Context(), "p", mainRef); err != nil || !value.IsAbsent() {
+		t.Errorf("the ref has %q, %v", value, err)
+	}
+	if status, text := s.post(t, r.tokens["ci"], "Update", fmt.Sprintf(update, "", `,"request_id":"0123456789abcdef"`)); status != http.StatusOK {
+		t.Errorf("a field in its other spelling: %d %s", status, text)
+	}
+}
+
 func TestARevokedTokenEndsAWait(t *testing.T) {
 	t.Parallel()
 	r := inMemory(t)

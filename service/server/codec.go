@@ -96,7 +96,11 @@ func (jsonCodec) Unmarshal(data []byte, message any) error {
 	if countItems(data) > maxFields {
 		return errFields
 	}
-	return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data, m) // as connect's own: a later client may send more
+	// Without a misspelt "under" an update would not be fenced. So unknown fields are refused.
+	if err := protojson.Unmarshal(data, m); err != nil {
+		return fmt.Errorf("%w request: %.300s", refdb.ErrInvalid, err.Error()) // it quotes the request
+	}
+	return nil
 }
 
 // countItems returns an upper bound of the number of fields and list items of JSON: each of them
