@@ -40,21 +40,21 @@ const (
 type Service struct {
 	db       *refdb.DB
 	log      *slog.Logger
+	turns    *turns
 	stopping chan struct{}
 	stop     func()
 
 	mu    sync.Mutex
-	ended bool           // Wait was called
-	left  map[string]int // number of requests that calls no longer wait for, by subject
+	ended bool // Wait was called
 
 	running sync.WaitGroup // requests that calls wait for; none is added once ended is set
 }
 
 var _ refdbv1connect.RefdbServiceHandler = (*Service)(nil)
 
-// New returns a service on db.
-func New(db *refdb.DB, log *slog.Logger) *Service {
-	s := &Service{db: db, log: log, stopping: make(chan struct{}), left: map[string]int{}}
+// New returns a service on db, for which so many calls have requests at a time.
+func New(db *refdb.DB, log *slog.Logger, requests int) *Service {
+	s := &Service{db: db, log: log, turns: newTurns(requests), stopping: make(chan struct{})}
 	s.stop = sync.OnceFunc(func() { close(s.stopping) })
 	return s
 }
@@ -84,7 +84,23 @@ func Caller(ctx context.Context) (access.Identity, bool) {
 	return caller, ok
 }
 
-// callerOf returns the caller. Without a caller nothing is allowed.
+type keepKey struct{}
+
+// WithKeep returns a context for a call. An acquisition that the call leaves calls keep before it is
+// sent, and what that returns when it has ended: what the call has used is in use until then.
+func WithKeep(ctx context.Context, keep func() (end func())) context.Context {
+	return context.WithValue(ctx, keepKey{}, keep)
+}
+
+// keepOf calls what [WithKeep] has.
+func keepOf(ctx context.Context) (end func()) {
+	if keep, ok := ctx.Value(keepKey{}).(func() func()); ok {
+		return keep()
+	}
+	return func() {}
+}
+
+// callerOf returns who calls. Without an identity nothing is allowed.
 func callerOf(ctx context.Context) (access.Identity, error) {
 	caller, ok := Caller(ctx)
 	if !ok {
@@ -192,30 +208,29 @@ func begin[T any](ctx context.Context, s *Service, do func(context.Context) (T, 
 	return do(lasting)
 }
 
-// A call leaves an acquisition that hangs. If so many acquisitions were left, no further one begins.
-const (
-	maxLeft           = 256
-	maxLeftPerSubject = 16
-)
-
 // beginLasting is begin for a request that nothing may interrupt. If it takes longer than writeLimit,
 // the call leaves it: beginLasting returns refdb.ErrOutcomeUnknown, and do goes on until the database
-// answers or the DB is closed.
+// answers or the DB is closed. Until then it has the turn of the call.
 func beginLasting[T any](ctx context.Context, s *Service, subject string, do func(context.Context) (T, error)) (T, error) {
 	var zero T
+	endTurn, err := s.turns.begin(ctx, subject, true)
+	if err != nil {
+		return zero, err
+	}
 	if err := s.start(ctx); err != nil {
+		endTurn()
 		return zero, err
 	}
 	defer s.running.Done()
-	if !s.mayLeave(subject) {
-		return zero, fmt.Errorf("%w: too many earlier requests have no answer yet", refdb.ErrUnavailable)
-	}
 	type result struct {
 		value T
 		err   error
 	}
 	ended := make(chan result, 1)
+	endKeep := keepOf(ctx)
 	go func() {
+		defer endTurn()
+		defer endKeep()
 		value, err := do(context.WithoutCancel(ctx))
 		ended <- result{value, err}
 	}()
@@ -225,32 +240,7 @@ func beginLasting[T any](ctx context.Context, s *Service, subject string, do fun
 	case r := <-ended:
 		return r.value, r.err
 	case <-limit.C:
-	}
-	s.leave(subject, 1)
-	go func() {
-		<-ended
-		s.leave(subject, -1)
-	}()
-	return zero, fmt.Errorf("%w: the database has not answered within %s", refdb.ErrOutcomeUnknown, writeLimit)
-}
-
-// mayLeave reports whether a call of the subject could leave its request. Calls that began at the same
-// time may exceed the limits together, by no more than there can be calls.
-func (s *Service) mayLeave(subject string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := 0
-	for _, n := range s.left {
-		all += n
-	}
-	return s.left[subject] < maxLeftPerSubject && all < maxLeft
-}
-
-func (s *Service) leave(subject string, n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.left[subject] += n; s.left[subject] == 0 {
-		delete(s.left, subject)
+		return zero, fmt.Errorf("%w: the database has not answered within %s", refdb.ErrOutcomeUnknown, writeLimit)
 	}
 }
 

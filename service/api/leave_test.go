@@ -2,9 +2,11 @@ package api_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,7 +55,7 @@ func TestACallLeavesAnAcquisitionThatHangs(t *testing.T) {
 			t.Fatal(err)
 		}
 		log := slog.New(slog.DiscardHandler)
-		cache, service := access.NewCache(db, log), api.New(db, log)
+		cache, service := access.NewCache(db, log), api.New(db, log, 16)
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { cache.Run(ctx) })
@@ -78,35 +80,48 @@ func TestACallLeavesAnAcquisitionThatHangs(t *testing.T) {
 			return caller{service, api.WithCaller(ctx, identity)}
 		}
 		ci, other := as("ci"), as("other")
-
-		const left = 16
-		answers := make(chan *refdbv1.AcquireResponse, left)
-		for i := range left {
-			go func() {
-				got, err := ci.acquire("refs/locks/" + strings.Repeat("x", i+1))
-				if err != nil {
-					t.Error(err)
-				}
-				answers <- got
-			}()
+		var kept atomic.Int64
+		keep := func() func() {
+			kept.Add(1)
+			return func() { kept.Add(-1) }
 		}
-		late := time.After(time.Minute)
-		for range left {
-			select {
-			case got := <-answers:
-				if got.GetUnknown() == nil {
-					t.Errorf("%v", got)
+		ci.ctx, other.ctx = api.WithKeep(ci.ctx, keep), api.WithKeep(other.ctx, keep)
+
+		const calls, left = 128, 3 // of a subject
+		var unknown, refused atomic.Int64
+		var acquiring sync.WaitGroup
+		for i := range calls {
+			acquiring.Go(func() {
+				got, err := ci.acquire(fmt.Sprintf("refs/locks/%d", i))
+				switch {
+				case got.GetUnknown() != nil:
+					unknown.Add(1)
+				case connect.CodeOf(err) == connect.CodeUnavailable && strings.Contains(err.Error(), "nothing was done"):
+					refused.Add(1)
+				default:
+					t.Errorf("%v, %v", got, err)
 				}
-			case <-late:
-				close(d.answer)
-				t.Fatal("a call does not return")
+			})
+		}
+		synctest.Wait()
+		for _, c := range []caller{ci, other} {
+			began := time.Now()
+			if _, err := c.service.Get(c.ctx, connect.NewRequest(&refdbv1.GetRequest{Project: "p", Refs: []string{"refs/heads/main"}})); err != nil || time.Since(began) > 0 {
+				t.Errorf("reading meanwhile: %v after %s", err, time.Since(began))
 			}
+		}
+		if got, err := other.acquire("refs/locks/other"); err != nil || got.GetUnknown() == nil {
+			t.Errorf("another subject: %v, %v", got, err)
+		}
+		acquiring.Wait()
+		if unknown.Load() != left || refused.Load() != calls-left {
+			t.Errorf("%d acquisitions were left, %d refused", unknown.Load(), refused.Load())
 		}
 		if _, err := ci.acquire("refs/locks/more"); connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "nothing was done") {
 			t.Errorf("one more: %v", err)
 		}
-		if got, err := other.acquire("refs/locks/other"); err != nil || got.GetUnknown() == nil {
-			t.Errorf("another subject: %v, %v", got, err)
+		if n := kept.Load(); n != left+1 {
+			t.Errorf("%d requests keep what their calls used", n)
 		}
 		service.Wait() // not for what was left
 		if _, err := other.acquire("refs/locks/late"); connect.CodeOf(err) != connect.CodeUnavailable {
@@ -123,6 +138,9 @@ func TestACallLeavesAnAcquisitionThatHangs(t *testing.T) {
 		}
 		if n != left+1 {
 			t.Errorf("%d of the requests were carried out", n)
+		}
+		if n := kept.Load(); n != 0 {
+			t.Errorf("%d requests have ended, and keep what their calls used", n)
 		}
 	})
 }

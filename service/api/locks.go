@@ -121,7 +121,7 @@ func (s *Service) pause(ctx context.Context, d time.Duration) bool {
 func (s *Service) Extend(ctx context.Context, call *connect.Request[refdbv1.ExtendRequest]) (*connect.Response[refdbv1.ExtendResponse], error) {
 	g, err := grantOf(ctx, call.Msg.Lock)
 	if err == nil {
-		_, err = begin(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.db.Grants().Extend(ctx, g) })
+		err = s.onGrant(ctx, func(ctx context.Context) error { return s.db.Grants().Extend(ctx, g) })
 	}
 	var lost *refdb.LostError
 	r := &refdbv1.ExtendResponse{}
@@ -142,7 +142,7 @@ func (s *Service) Extend(ctx context.Context, call *connect.Request[refdbv1.Exte
 func (s *Service) Release(ctx context.Context, call *connect.Request[refdbv1.ReleaseRequest]) (*connect.Response[refdbv1.ReleaseResponse], error) {
 	g, err := grantOf(ctx, call.Msg.Lock)
 	if err == nil {
-		_, err = begin(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.db.Grants().Release(ctx, g) })
+		err = s.onGrant(ctx, func(ctx context.Context) error { return s.db.Grants().Release(ctx, g) })
 	}
 	var lost *refdb.LostError
 	r := &refdbv1.ReleaseResponse{}
@@ -157,6 +157,21 @@ func (s *Service) Release(ctx context.Context, call *connect.Request[refdbv1.Rel
 		return nil, s.failure(ctx, err)
 	}
 	return connect.NewResponse(r), nil
+}
+
+// onGrant calls do, which writes, when the caller has a turn.
+func (s *Service) onGrant(ctx context.Context, do func(context.Context) error) error {
+	caller, err := callerOf(ctx)
+	if err != nil {
+		return err
+	}
+	end, err := s.turns.begin(ctx, caller.Subject, false)
+	if err != nil {
+		return err
+	}
+	defer end()
+	_, err = begin(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, do(ctx) })
+	return err
 }
 
 // grantOf returns the caller's grant that a lock of the API names.

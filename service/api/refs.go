@@ -33,10 +33,15 @@ func refsOf(rows []refdb.Ref) (refs []*refdbv1.Ref) {
 // Get implements the API.
 func (s *Service) Get(ctx context.Context, call *connect.Request[refdbv1.GetRequest]) (*connect.Response[refdbv1.GetResponse], error) {
 	r := call.Msg
-	_, err := authorize(ctx, access.Read, r.Project, r.Refs...)
+	caller, err := authorize(ctx, access.Read, r.Project, r.Refs...)
 	if err != nil {
 		return nil, s.failure(ctx, err)
 	}
+	end, err := s.turns.begin(ctx, caller.Subject, false)
+	if err != nil {
+		return nil, s.failure(ctx, err)
+	}
+	defer end()
 	limited, cancel := reading(ctx)
 	defer cancel()
 	rows, err := s.db.GetAll(limited, r.Project, r.Refs...)
@@ -57,13 +62,18 @@ func (s *Service) Get(ctx context.Context, call *connect.Request[refdbv1.GetRequ
 // IsUpToDate implements the API.
 func (s *Service) IsUpToDate(ctx context.Context, call *connect.Request[refdbv1.IsUpToDateRequest]) (*connect.Response[refdbv1.IsUpToDateResponse], error) {
 	r := call.Msg
-	_, err := authorize(ctx, access.Read, r.Project, r.Ref)
+	caller, err := authorize(ctx, access.Read, r.Project, r.Ref)
 	if err == nil {
 		err = driver.CheckValue(refdb.Value(r.Local))
 	}
 	if err != nil {
 		return nil, s.failure(ctx, err)
 	}
+	end, err := s.turns.begin(ctx, caller.Subject, false)
+	if err != nil {
+		return nil, s.failure(ctx, err)
+	}
+	defer end()
 	limited, cancel := reading(ctx)
 	defer cancel()
 	value, err := s.db.Get(limited, r.Project, r.Ref)
@@ -104,6 +114,11 @@ func (s *Service) list(ctx context.Context, r *refdbv1.ListRequest) (*refdbv1.Li
 	if r.PageToken != "" && driver.CheckRef(r.PageToken) != nil {
 		return nil, fmt.Errorf("%w page token: give the next_page_token of a response", refdb.ErrInvalid)
 	}
+	end, err := s.turns.begin(ctx, caller.Subject, false)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	limited, cancel := reading(ctx)
 	defer cancel()
 	page := &refdbv1.ListResponse{}

@@ -56,6 +56,11 @@ func (s *Service) update(ctx context.Context, r *refdbv1.UpdateRequest) (*refdbv
 		return nil, err
 	}
 	options = append(options, fence...)
+	end, err := s.turns.begin(ctx, caller.Subject, false)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	inRepositories, err := s.placed(ctx, caller, r.Project, refs)
 	if err != nil {
 		return nil, err

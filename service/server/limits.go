@@ -13,16 +13,17 @@ type Limits struct {
 	CallsPerSubject  int   // of one subject; calls that wait for a lock count, too
 	Body             int64 // bytes of one request
 	Bodies           int64 // bytes of all requests that have arrived, in whole or in part, and are being answered
-	BodiesPerSubject int64 // bytes of such requests of one subject
-	Connections      int   // open connections; more wait until one is closed
+	BodiesPerSubject int64 // of those of one subject
+	Connections      int   // open ones; more wait until one is closed
+	Requests         int   // calls that have requests at the database; more wait. A subject has a quarter of them
 }
 
 // DefaultLimits are the limits unless others are configured.
-var DefaultLimits = Limits{Calls: 1024, CallsPerSubject: 128, Body: 2 << 20, Bodies: 32 << 20, BodiesPerSubject: 8 << 20, Connections: 16 << 10}
+var DefaultLimits = Limits{Calls: 1024, CallsPerSubject: 128, Body: 2 << 20, Bodies: 32 << 20, BodiesPerSubject: 8 << 20, Connections: 16 << 10, Requests: 16}
 
 func (l Limits) check() error {
-	if l.Calls < 1 || l.CallsPerSubject < 1 || l.Body < 1 || l.BodiesPerSubject < l.Body || l.Bodies < l.BodiesPerSubject || l.Connections < 1 {
-		return fmt.Errorf("%w limits %+v: each must be positive, and one request fit among those of a subject, and these among all", refdb.ErrInvalid, l)
+	if l.Calls < 1 || l.CallsPerSubject < 1 || l.Body < 1 || l.BodiesPerSubject < l.Body || l.Bodies < l.BodiesPerSubject || l.Connections < 1 || l.Requests < 4 {
+		return fmt.Errorf("%w limits %+v: each must be positive, one request fit among those of a subject, these among all, and at least 4 be at the database", refdb.ErrInvalid, l)
 	}
 	return nil
 }
@@ -50,6 +51,7 @@ type place struct {
 	of      *limiter
 	subject string
 	bytes   int64
+	users   int // of the bytes: the call, and an acquisition
 }
 
 // enter counts a call until leave. If that would exceed a limit, it returns nil and the reason.
@@ -68,7 +70,7 @@ func (l *limiter) enter(subject string) (p *place, reason string) {
 	}
 	l.calls++
 	used.calls++
-	return &place{of: l, subject: subject}, ""
+	return &place{of: l, subject: subject, users: 1}, ""
 }
 
 // charge sets the bytes that the call takes. If that would exceed a limit, it changes nothing and
@@ -88,14 +90,38 @@ func (p *place) charge(bytes int64) (reason string) {
 	return ""
 }
 
+// keep has the bytes counted until release, also after the call.
+func (p *place) keep() (release func()) {
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
+	p.users++
+	return sync.OnceFunc(func() {
+		p.of.mu.Lock()
+		defer p.of.mu.Unlock()
+		p.release()
+	})
+}
+
+// leave ends the call.
 func (p *place) leave() {
 	l := p.of
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	used := l.bySubject[p.subject]
-	l.calls, l.bytes = l.calls-1, l.bytes-p.bytes
-	used.calls, used.bytes = used.calls-1, used.bytes-p.bytes
-	if used.calls == 0 {
+	l.calls--
+	l.bySubject[p.subject].calls--
+	p.release()
+}
+
+// release ends one use of the bytes; the limiter's mu is held.
+func (p *place) release() {
+	l, used := p.of, p.of.bySubject[p.subject]
+	if p.users--; used == nil {
+		return // there were no bytes
+	}
+	if p.users == 0 {
+		used.bytes, l.bytes = used.bytes-p.bytes, l.bytes-p.bytes
+	}
+	if used.calls == 0 && used.bytes == 0 {
 		delete(l.bySubject, p.subject)
 	}
 }

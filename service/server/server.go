@@ -62,7 +62,7 @@ func New(o Options) (*Server, error) {
 	if err := o.Limits.check(); err != nil {
 		return nil, err
 	}
-	s := &Server{o: o, api: api.New(o.DB, o.Logger), cache: access.NewCache(o.DB, o.Logger), limiter: newLimiter(o.Limits), counts: newCounts()}
+	s := &Server{o: o, api: api.New(o.DB, o.Logger, o.Limits.Requests), cache: access.NewCache(o.DB, o.Logger), limiter: newLimiter(o.Limits), counts: newCounts()}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	registry.MustRegister(s.counts.collectors(s.limiter)...)
@@ -186,7 +186,7 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		next.ServeHTTP(w, r)
+		next.ServeHTTP(w, r.WithContext(api.WithKeep(r.Context(), p.keep)))
 	})
 }
 

@@ -1,0 +1,125 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// turnLimit is how long a call waits until it may send requests to the database.
+const turnLimit = 10 * time.Second
+
+// turns bound how many calls have requests at the database at a time: all of them, those of a subject,
+// and among both those with an acquisition, which nothing interrupts. A call that has no turn waits,
+// and is not overtaken by calls that arrive later, unless its own subject has no turn left.
+type turns struct {
+	all, acquisitions turnLimits
+
+	mu        sync.Mutex
+	used      turnCount
+	bySubject map[string]turnCount
+	waiting   []*turn // in the order of their arrival
+}
+
+// turnLimits are how many turns there are in all, and for one subject.
+type turnLimits struct{ total, subject int }
+
+// turnCount is how many turns are taken.
+type turnCount struct{ all, acquisitions int }
+
+// A turn lasts until end.
+type turn struct {
+	subject     string
+	acquisition bool
+	begun       chan struct{} // closed when it begins
+}
+
+// newTurns returns turns for so many calls. A subject has a quarter of them, and all acquisitions half
+// of them: those may hang.
+func newTurns(n int) *turns {
+	share := max(1, n/4)
+	return &turns{
+		all:          turnLimits{n, share},
+		acquisitions: turnLimits{max(1, n/2), max(1, share*3/4)},
+		bySubject:    map[string]turnCount{},
+	}
+}
+
+func (c turnCount) add(acquisition bool, n int) turnCount {
+	c.all += n
+	if acquisition {
+		c.acquisitions += n
+	}
+	return c
+}
+
+// begin waits for a turn, and returns what ends it. The error says why there is none.
+func (q *turns) begin(ctx context.Context, subject string, acquisition bool) (end func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("%w: %w", errNotBegun, err)
+	}
+	t := &turn{subject, acquisition, make(chan struct{})}
+	q.mu.Lock()
+	q.waiting = append(q.waiting, t)
+	q.next()
+	q.mu.Unlock()
+	limit := time.NewTimer(turnLimit)
+	defer limit.Stop()
+	select {
+	case <-t.begun:
+		return sync.OnceFunc(func() { q.end(t) }), nil
+	case <-ctx.Done():
+		err = fmt.Errorf("%w: %w", errNotBegun, ctx.Err())
+	case <-limit.C:
+		err = fmt.Errorf("%w: too many earlier requests have no answer yet", refdb.ErrUnavailable)
+	}
+	q.cancel(t)
+	return nil, err
+}
+
+// next begins the turns for which there is room; q.mu is held.
+func (q *turns) next() {
+	q.waiting = slices.DeleteFunc(q.waiting, func(t *turn) bool {
+		used, own := q.used, q.bySubject[t.subject]
+		if used.all >= q.all.total || own.all >= q.all.subject ||
+			t.acquisition && (used.acquisitions >= q.acquisitions.total || own.acquisitions >= q.acquisitions.subject) {
+			return false
+		}
+		q.count(t, 1)
+		close(t.begun)
+		return true
+	})
+}
+
+func (q *turns) count(t *turn, n int) {
+	q.used = q.used.add(t.acquisition, n)
+	own := q.bySubject[t.subject].add(t.acquisition, n)
+	q.bySubject[t.subject] = own
+	if own.all == 0 {
+		delete(q.bySubject, t.subject)
+	}
+}
+
+func (q *turns) end(t *turn) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.count(t, -1)
+	q.next()
+}
+
+// cancel ends a turn that nobody waits for any more, even if it has just begun.
+func (q *turns) cancel(t *turn) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i := slices.Index(q.waiting, t)
+	if i < 0 {
+		q.count(t, -1)
+		q.next()
+		return
+	}
+	q.waiting = slices.Delete(q.waiting, i, i+1)
+}

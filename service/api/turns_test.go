@@ -1,0 +1,104 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+func TestASubjectHasItsShareOfTheTurnsAndDelaysNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newTurns(16)
+		begin := func(subject string, acquisition bool) func() {
+			t.Helper()
+			end, err := q.begin(t.Context(), subject, acquisition)
+			if err != nil {
+				t.Error(err)
+				return func() {}
+			}
+			return end
+		}
+		for range 1000 {
+			go q.begin(t.Context(), "greedy", false)
+		}
+		synctest.Wait()
+		if q.used.all != 4 {
+			t.Errorf("a subject has %d turns", q.used.all)
+		}
+		began := time.Now()
+		for i := range 8 { // acquisitions that don't end
+			begin(fmt.Sprint("subject-", i/3), true)
+		}
+		if time.Since(began) > 0 {
+			t.Error("others wait for a subject without turns")
+		}
+		if _, err := q.begin(t.Context(), "late", true); !errors.Is(err, refdb.ErrUnavailable) {
+			t.Errorf("with half of the turns taken by acquisitions: %v", err)
+		}
+		synctest.Wait()
+		if len(q.waiting) > 0 {
+			t.Errorf("%d wait for longer than the limit", len(q.waiting))
+		}
+		var ends []func()
+		for range 4 {
+			ends = append(ends, begin("reader", false))
+		}
+		if q.used.all != 16 {
+			t.Fatalf("%d turns are taken", q.used.all)
+		}
+		// A turn that ends is that of the longest waiter whose subject has one left.
+		var order []string
+		for _, subject := range []string{"greedy", "first", "second"} {
+			go func() {
+				if _, err := q.begin(t.Context(), subject, false); err == nil {
+					order = append(order, subject)
+				}
+			}()
+			synctest.Wait()
+		}
+		ends[0]()
+		ends[0]() // again, without effect
+		synctest.Wait()
+		ends[1]()
+		synctest.Wait()
+		if fmt.Sprint(order) != "[first second]" || q.used.all != 16 {
+			t.Errorf("%q, %d turns are taken", order, q.used.all)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := q.begin(ctx, "new", false); !errors.Is(err, errNotBegun) {
+			t.Errorf("after the end of the call: %v", err)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+func TestATurnOfACallThatHasEndedIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newTurns(4)
+		end, err := q.begin(t.Context(), "ci", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		failed := make(chan error, 1)
+		go func() {
+			_, err := q.begin(ctx, "ci", false)
+			failed <- err
+		}()
+		synctest.Wait()
+		cancel()
+		if err := <-failed; !errors.Is(err, errNotBegun) {
+			t.Error(err)
+		}
+		end()
+		if q.used.all != 0 || len(q.bySubject) != 0 || len(q.waiting) != 0 {
+			t.Errorf("%+v", q)
+		}
+	})
+}
