@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/drivers"
@@ -73,9 +74,41 @@ func (d *address) read(context.Context) (string, error) {
 	return text, nil
 }
 
-// open opens the database. Each new connection uses the address that the file has then.
-func (d *address) open(ctx context.Context) (refdb.Driver, error) {
-	text, err := d.read(ctx)
+// open opens the database. Its new connections are made as the file says then.
+func (d *address) open(ctx context.Context) (refdb.Driver, error) { return d.openAs(ctx, d.read) }
+
+// openForRules opens the database with few connections, for the reader of the tokens and rules.
+func (d *address) openForRules(ctx context.Context) (refdb.Driver, error) {
+	return d.openAs(ctx, func(ctx context.Context) (string, error) {
+		text, err := d.read(ctx)
+		if err != nil {
+			return "", err
+		}
+		text = withFewConnections(text)
+		d.note(text)
+		return text, nil
+	})
+}
+
+// fewConnections are enough for requests one after another, beside one that follows changes.
+const fewConnections = "pool_max_conns=2&pool_min_conns=0&pool_min_idle_conns=0"
+
+// withFewConnections returns an address of the same database with a small pool, if it has a form in
+// which a parameter can be put.
+func withFewConnections(address string) string {
+	if dialect, err := drivers.DialectOf(address); err != nil || dialect != migrations.Postgres || strings.Contains(address, "#") {
+		return address
+	}
+	before, query, _ := strings.Cut(address, "?")
+	parameters := slices.DeleteFunc(strings.Split(query, "&"), func(p string) bool {
+		name, _, _ := strings.Cut(p, "=")
+		return name == "" || name == "pool_max_conns" || name == "pool_min_conns" || name == "pool_min_idle_conns"
+	})
+	return before + "?" + strings.Join(append(parameters, fewConnections), "&")
+}
+
+func (d *address) openAs(ctx context.Context, read func(context.Context) (string, error)) (refdb.Driver, error) {
+	text, err := read(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +117,7 @@ func (d *address) open(ctx context.Context) (refdb.Driver, error) {
 		return nil, err
 	}
 	if reader, ok := driver.RoleOf[driver.AddressReader](opened); ok && d.file != "" {
-		reader.ReadAddress(d.read)
+		reader.ReadAddress(read)
 	}
 	return opened, nil
 }

@@ -108,7 +108,13 @@ func (f flags) serve(ctx context.Context, env func(string) string, messages io.W
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	observed.Watch(db)
-	s, err := server.New(server.Options{DB: db, Logger: log, Limits: f.limits, Collectors: []prometheus.Collector{observed}})
+	// Whatever the calls do, the rules can still be read.
+	rules, err := refdb.Open(d.openForRules, refdb.Options{Site: f.site, Logger: log, DigestKey: []byte(env("REFDB_DIGEST_KEY"))})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rules.Close()) }()
+	s, err := server.New(server.Options{DB: db, Rules: rules, Logger: log, Limits: f.limits, Collectors: []prometheus.Collector{observed}})
 	if err != nil {
 		return err
 	}

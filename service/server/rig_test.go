@@ -118,7 +118,7 @@ func (r *rig) serve(t *testing.T, limits server.Limits, d refdb.Driver) *serving
 	if d == nil {
 		d = r.open()
 	}
-	s, err := server.New(server.Options{DB: r.process(t, d, "server"), Logger: slog.New(slog.DiscardHandler), Limits: limits})
+	s, err := server.New(server.Options{DB: r.process(t, d, "server"), Rules: r.process(t, r.open(), "server"), Logger: slog.New(slog.DiscardHandler), Limits: limits})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ type run struct {
 func (r *rig) run(t *testing.T, at server.Listen, limits server.Limits, stop server.Stop) *run {
 	t.Helper()
 	log := &bytes.Buffer{}
-	s, err := server.New(server.Options{DB: r.process(t, r.open(), "server"), Logger: slog.New(slog.NewTextHandler(log, nil)), Limits: limits})
+	s, err := server.New(server.Options{DB: r.process(t, r.open(), "server"), Rules: r.process(t, r.open(), "server"), Logger: slog.New(slog.NewTextHandler(log, nil)), Limits: limits})
 	if err != nil {
 		t.Fatal(err)
 	}

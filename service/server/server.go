@@ -39,6 +39,7 @@ const (
 // Options configure a server.
 type Options struct {
 	DB     *refdb.DB
+	Rules  *refdb.DB // the same database, with connections that no call uses, for the tokens and rules
 	Logger *slog.Logger
 	Limits Limits
 	// Collectors are the metrics of the process, such as those of DB.
@@ -62,7 +63,7 @@ func New(o Options) (*Server, error) {
 	if err := o.Limits.check(); err != nil {
 		return nil, err
 	}
-	s := &Server{o: o, api: api.New(o.DB, o.Logger, o.Limits.Requests), cache: access.NewCache(o.DB, o.Logger), limiter: newLimiter(o.Limits), counts: newCounts()}
+	s := &Server{o: o, api: api.New(o.DB, o.Logger, o.Limits.Requests), cache: access.NewCache(o.Rules, o.Logger), limiter: newLimiter(o.Limits), counts: newCounts()}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	registry.MustRegister(s.counts.collectors(s.limiter)...)
