@@ -45,12 +45,13 @@ type snapshot struct {
 // NewCache returns a cache that is stale until Run has read the database.
 func NewCache(db *refdb.DB, log *slog.Logger) *Cache { return &Cache{db: db, log: log} }
 
-// Run keeps the cache current until ctx ends.
+// Run keeps the cache current until ctx ends. It also removes what confirmations have left.
 func (c *Cache) Run(ctx context.Context) {
 	wake := make(chan struct{}, 1)
-	var following sync.WaitGroup
-	defer following.Wait()
-	following.Go(func() { c.follow(ctx, wake) })
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() { c.follow(ctx, wake) })
+	beside.Go(func() { c.sweep(ctx) })
 	for {
 		c.refresh(ctx)
 		select {
