@@ -32,8 +32,10 @@ const (
 	idleLimit   = 2 * time.Minute
 	headerBytes = 16 << 10
 	streams     = 100       // calls at a time on one connection of HTTP/2
-	received    = 128 << 10 // bytes on such a connection that no call has read yet
-	scrapes     = 4         // requests for the metrics at a time
+	received    = 128 << 10 // bytes on one that no call has read yet
+
+	// Requests for the metrics at a time, in all and of one subject.
+	scrapes, scrapesPerSubject = 4, 2
 )
 
 // Options configure a server.
@@ -82,8 +84,7 @@ func New(o Options) (*Server, error) {
 	mux := http.NewServeMux()
 	path, answer := refdbv1connect.NewRefdbServiceHandler(s.api, options...)
 	calls := s.authenticated(s.bounded(answer))
-	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes})
-	mux.Handle("GET /metrics", s.authenticated(metrics))
+	mux.Handle("GET /metrics", s.authenticated(s.scraped(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := s.ready(); err != nil {
@@ -188,6 +189,21 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		next.ServeHTTP(w, r.WithContext(api.WithKeep(r.Context(), p.keep)))
+	})
+}
+
+// scraped passes on requests for the metrics within their limits.
+func (s *Server) scraped(next http.Handler) http.Handler {
+	l := newLimiter(Limits{Calls: scrapes, CallsPerSubject: scrapesPerSubject})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		caller, _ := api.Caller(r.Context())
+		p, reason := l.enter(caller.Subject)
+		if p == nil {
+			s.reject(w, r, reason, tooMany(reason))
+			return
+		}
+		defer p.leave()
+		next.ServeHTTP(w, r)
 	})
 }
 
