@@ -211,9 +211,9 @@ func begin[T any](ctx context.Context, s *Service, do func(context.Context) (T, 
 // beginLasting is begin for a request that nothing may interrupt. If it takes longer than writeLimit,
 // the call leaves it: beginLasting returns refdb.ErrOutcomeUnknown, and do goes on until the database
 // answers or the DB is closed. Until then it has the turn of the call.
-func beginLasting[T any](ctx context.Context, s *Service, subject string, do func(context.Context) (T, error)) (T, error) {
+func beginLasting[T any](ctx context.Context, s *Service, caller access.Identity, may func() error, do func(context.Context) (T, error)) (T, error) {
 	var zero T
-	endTurn, err := s.turns.begin(ctx, subject, true)
+	endTurn, err := s.turn(ctx, caller, true, may)
 	if err != nil {
 		return zero, err
 	}

@@ -47,7 +47,17 @@ func (c caller) acquire(ref string) (*refdbv1.AcquireResponse, error) {
 	return r.Msg, nil
 }
 
-func TestACallLeavesAnAcquisitionThatHangs(t *testing.T) {
+// A rig is a service whose database answers no acquisition until it is told to.
+type rig struct {
+	d       *hanging
+	db      *refdb.DB
+	cache   *access.Cache
+	service *api.Service
+}
+
+// whileAcquisitionsHang runs a test in a bubble.
+func whileAcquisitionsHang(t *testing.T, test func(t *testing.T, r *rig)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := &hanging{memory.New().Open(), make(chan struct{})}
 		db, err := refdb.New(d, refdb.Options{Site: "server"})
@@ -55,31 +65,42 @@ func TestACallLeavesAnAcquisitionThatHangs(t *testing.T) {
 			t.Fatal(err)
 		}
 		log := slog.New(slog.DiscardHandler)
-		cache, service := access.NewCache(db, log), api.New(db, log, 16)
+		r := &rig{d, db, access.NewCache(db, log), api.New(db, log, 16)}
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		running.Go(func() { cache.Run(ctx) })
+		running.Go(func() { r.cache.Run(ctx) })
 		defer func() {
 			db.Close()
 			cancel()
 			running.Wait()
 		}()
-		as := func(subject string) caller {
-			text, _, err := access.CreateToken(ctx, db, subject, time.Hour, "")
-			if err == nil {
-				_, _, err = access.AddRule(ctx, db, access.Rule{Subject: subject, Projects: access.All, Refs: access.All, Right: access.Lock})
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(access.ValidFor)
-			identity, err := cache.Authenticate(text)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return caller{service, api.WithCaller(ctx, identity)}
-		}
-		ci, other := as("ci"), as("other")
+		test(t, r)
+	})
+}
+
+// as returns the calls of a subject that may lock everything.
+func (r *rig) as(t *testing.T, subject string) (caller, access.Rule) {
+	t.Helper()
+	text, _, err := access.CreateToken(t.Context(), r.db, subject, time.Hour, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule, _, err := access.AddRule(t.Context(), r.db, access.Rule{Subject: subject, Projects: access.All, Refs: access.All, Right: access.Lock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(access.ValidFor)
+	identity, err := r.cache.Authenticate(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return caller{r.service, api.WithCaller(t.Context(), identity)}, rule
+}
+
+func TestACallLeavesAnAcquisitionThatHangs(t *testing.T) {
+	whileAcquisitionsHang(t, func(t *testing.T, r *rig) {
+		ci, _ := r.as(t, "ci")
+		other, _ := r.as(t, "other")
 		var kept atomic.Int64
 		keep := func() func() {
 			kept.Add(1)
@@ -123,14 +144,14 @@ func TestACallLeavesAnAcquisitionThatHangs(t *testing.T) {
 		if n := kept.Load(); n != left+1 {
 			t.Errorf("%d requests keep what their calls used", n)
 		}
-		service.Wait() // not for what was left
+		r.service.Wait() // not for what was left
 		if _, err := other.acquire("refs/locks/late"); connect.CodeOf(err) != connect.CodeUnavailable {
 			t.Errorf("after the end: %v", err)
 		}
-		close(d.answer)
+		close(r.d.answer)
 		synctest.Wait()
 		n := 0
-		for _, err := range db.Locks(ctx, refdb.LockFilter{}) {
+		for _, err := range r.db.Locks(t.Context(), refdb.LockFilter{}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -142,5 +163,31 @@ func TestACallLeavesAnAcquisitionThatHangs(t *testing.T) {
 		if n := kept.Load(); n != 0 {
 			t.Errorf("%d requests have ended, and keep what their calls used", n)
 		}
+	})
+}
+
+func TestARuleThatIsRemovedEndsTheWaitForATurn(t *testing.T) {
+	whileAcquisitionsHang(t, func(t *testing.T, r *rig) {
+		ci, rule := r.as(t, "ci")
+		var hanging sync.WaitGroup
+		for i := range 3 {
+			hanging.Go(func() { ci.acquire(fmt.Sprintf("refs/locks/%d", i)) })
+		}
+		synctest.Wait()
+		failed := make(chan error, 1)
+		go func() {
+			_, err := ci.acquire("refs/locks/late")
+			failed <- err
+		}()
+		synctest.Wait()
+		if err := access.RemoveRule(t.Context(), r.db, rule.ID); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second) // for the cache
+		close(r.d.answer)
+		if err := <-failed; connect.CodeOf(err) != connect.CodePermissionDenied {
+			t.Error(err)
+		}
+		hanging.Wait()
 	})
 }

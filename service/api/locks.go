@@ -60,7 +60,8 @@ func (s *Service) acquire(ctx context.Context, r *refdbv1.AcquireRequest) (*refd
 	owner := access.Owner(caller.Subject, part)
 	pause := firstPause
 	for began := time.Now(); ; pause = min(pause*3/2, lastPause) {
-		a, err := beginLasting(ctx, s, caller.Subject, func(ctx context.Context) (grants.Acquired, error) {
+		may := func() error { return caller.May(access.Lock, r.Project, r.Refs...) }
+		a, err := beginLasting(ctx, s, caller, may, func(ctx context.Context) (grants.Acquired, error) {
 			return s.db.Grants().AcquireUnique(ctx, owner, lease, r.Project, r.Refs...)
 		})
 		var locked *refdb.LockedError
@@ -81,10 +82,6 @@ func (s *Service) acquire(ctx context.Context, r *refdbv1.AcquireRequest) (*refd
 		left := wait - time.Since(began)
 		if left <= 0 || !s.pause(ctx, min(left, pause/2+mathrand.N(pause))) {
 			return &refdbv1.AcquireResponse{Result: &refdbv1.AcquireResponse_Locked{Locked: lockedBy(caller, locked)}}, nil
-		}
-		// The right may have been removed in the meantime.
-		if err := caller.May(access.Lock, r.Project, r.Refs...); err != nil {
-			return nil, err
 		}
 	}
 }
@@ -121,7 +118,7 @@ func (s *Service) pause(ctx context.Context, d time.Duration) bool {
 func (s *Service) Extend(ctx context.Context, call *connect.Request[refdbv1.ExtendRequest]) (*connect.Response[refdbv1.ExtendResponse], error) {
 	g, err := grantOf(ctx, call.Msg.Lock)
 	if err == nil {
-		err = s.onGrant(ctx, func(ctx context.Context) error { return s.db.Grants().Extend(ctx, g) })
+		err = s.onGrant(ctx, g, func(ctx context.Context) error { return s.db.Grants().Extend(ctx, g) })
 	}
 	var lost *refdb.LostError
 	r := &refdbv1.ExtendResponse{}
@@ -142,7 +139,7 @@ func (s *Service) Extend(ctx context.Context, call *connect.Request[refdbv1.Exte
 func (s *Service) Release(ctx context.Context, call *connect.Request[refdbv1.ReleaseRequest]) (*connect.Response[refdbv1.ReleaseResponse], error) {
 	g, err := grantOf(ctx, call.Msg.Lock)
 	if err == nil {
-		err = s.onGrant(ctx, func(ctx context.Context) error { return s.db.Grants().Release(ctx, g) })
+		err = s.onGrant(ctx, g, func(ctx context.Context) error { return s.db.Grants().Release(ctx, g) })
 	}
 	var lost *refdb.LostError
 	r := &refdbv1.ReleaseResponse{}
@@ -160,12 +157,12 @@ func (s *Service) Release(ctx context.Context, call *connect.Request[refdbv1.Rel
 }
 
 // onGrant calls do, which writes, when the caller has a turn.
-func (s *Service) onGrant(ctx context.Context, do func(context.Context) error) error {
+func (s *Service) onGrant(ctx context.Context, g grants.Grant, do func(context.Context) error) error {
 	caller, err := callerOf(ctx)
 	if err != nil {
 		return err
 	}
-	end, err := s.turns.begin(ctx, caller.Subject, false)
+	end, err := s.turn(ctx, caller, false, func() error { return caller.May(access.Lock, g.Project, g.Refs...) })
 	if err != nil {
 		return err
 	}

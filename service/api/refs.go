@@ -37,7 +37,7 @@ func (s *Service) Get(ctx context.Context, call *connect.Request[refdbv1.GetRequ
 	if err != nil {
 		return nil, s.failure(ctx, err)
 	}
-	end, err := s.turns.begin(ctx, caller.Subject, false)
+	end, err := s.turn(ctx, caller, false, func() error { return caller.May(access.Read, r.Project, r.Refs...) })
 	if err != nil {
 		return nil, s.failure(ctx, err)
 	}
@@ -69,7 +69,7 @@ func (s *Service) IsUpToDate(ctx context.Context, call *connect.Request[refdbv1.
 	if err != nil {
 		return nil, s.failure(ctx, err)
 	}
-	end, err := s.turns.begin(ctx, caller.Subject, false)
+	end, err := s.turn(ctx, caller, false, func() error { return caller.May(access.Read, r.Project, r.Ref) })
 	if err != nil {
 		return nil, s.failure(ctx, err)
 	}
@@ -114,7 +114,10 @@ func (s *Service) list(ctx context.Context, r *refdbv1.ListRequest) (*refdbv1.Li
 	if r.PageToken != "" && driver.CheckRef(r.PageToken) != nil {
 		return nil, fmt.Errorf("%w page token: give the next_page_token of a response", refdb.ErrInvalid)
 	}
-	end, err := s.turns.begin(ctx, caller.Subject, false)
+	end, err := s.turn(ctx, caller, false, func() (err error) {
+		selections, err = caller.Selected(access.Read, r.Project, r.Prefix)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

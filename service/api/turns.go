@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/service/access"
 )
 
 // turnLimit is how long a call waits until it may send requests to the database.
@@ -122,4 +123,18 @@ func (q *turns) cancel(t *turn) {
 		return
 	}
 	q.waiting = slices.Delete(q.waiting, i, i+1)
+}
+
+// turn waits for a turn of the caller, and returns what ends it. The caller's rights may have been
+// withdrawn meanwhile: may looks at them again.
+func (s *Service) turn(ctx context.Context, caller access.Identity, acquisition bool, may func() error) (end func(), err error) {
+	end, err = s.turns.begin(ctx, caller.Subject, acquisition)
+	if err != nil {
+		return nil, err
+	}
+	if err := may(); err != nil {
+		end()
+		return nil, err
+	}
+	return end, nil
 }

@@ -56,7 +56,7 @@ func (s *Service) update(ctx context.Context, r *refdbv1.UpdateRequest) (*refdbv
 		return nil, err
 	}
 	options = append(options, fence...)
-	end, err := s.turns.begin(ctx, caller.Subject, false)
+	end, err := s.turn(ctx, caller, false, func() error { return caller.May(access.Write, r.Project, refs...) })
 	if err != nil {
 		return nil, err
 	}
