@@ -368,6 +368,9 @@ func (d *connection) Revoke(ctx context.Context, r driver.PrepareRequest) error 
 		return err
 	}
 	defer end()
+	if err := d.refuseBarred(r.Owner, "revoke"); err != nil {
+		return err
+	}
 	for _, u := range r.Updates {
 		k := key{r.Project, u.Ref}
 		if row, ok := d.locks[k]; ok && (row.of(r.Owner, r.Nonce, d.bug) || d.bug == "revokes by name") && d.bug != "revokes only what comes" {

@@ -128,7 +128,7 @@ func TestEveryBugIsCaught(t *testing.T) {
 			"readers are always let through", "whatever is old was pruned", "nothing was pruned", "the decided stay missing", "intents end by their own operation", "looks for operations of any ref", "looks for no intents",
 			"reports of other servers count", "late changes halt", "a second report is nothing", "open reports are complete", "nobody is away", "marks are ignored", "reports are believed", "admissions stay", "lost changes do not halt", "nobody is waited for",
 			"recovers what is admitted", "recovers at once", "intents end with a recovery", "locks outlive a recovery", "the epoch begins last", "no new epoch", "a recovery writes by nobody", "an intent outlives its change",
-			"barred sites prepare", "barred sites finish", "sites are never closed", "testimonies are never given", "testimonies are given once", "words stay", "carried intents always count",
+			"barred sites prepare", "barred sites finish", "barred sites revoke", "sites are never closed", "testimonies are never given", "testimonies are given once", "words stay", "carried intents always count",
 			"a site does not correct another's report", "whoever is excused is not waited for", "the policy goes back with the database"},
 		"DB admission":   {"readers are always let through", "lost changes do not halt", "marks are ignored", "nobody is away"},
 		"Races of names": {"names exclude nothing", "looks at names before transaction", "intents exclude nothing"},

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -118,14 +117,12 @@ func newCluster(t testing.TB, g *git, d design) *cluster {
 func (c *cluster) newServer(name, url string, d design) *server {
 	c.Helper()
 	dir := shortDir(c)
-	enable := []string{"site", "enable"}
 	if d.bin == "" {
-		enable = append(enable, "--new")
 		bin, err := programs()
 		d.bin = must(c.TB, bin, err)
-		if !strings.Contains(d.extra, "store = ") {
-			d.extra = "\tstore = none\n" + d.extra
-		}
+	}
+	if !strings.Contains(d.extra, "store = ") {
+		d.extra = "\tstore = none\n" + d.extra
 	}
 	s := &server{c: c, life: c.TB, name: name, dir: dir, bin: d.bin, root: filepath.Join(dir, "git"), db: url, config: filepath.Join(dir, "site.config"), limits: d.limits}
 	if err := os.MkdirAll(s.root, 0o755); err != nil {
@@ -146,13 +143,13 @@ func (c *cluster) newServer(name, url string, d design) *server {
 	s.configure(d.extra)
 	s.start()
 	for _, p := range d.projects {
-		args := append(enable, s.repo(p))
+		how := "--new"
 		if _, known, err := c.db.Projects().Get(c.Context(), p); err != nil {
 			c.Fatal(err)
-		} else if known && slices.Contains(args, "--new") {
-			args[slices.Index(args, "--new")] = "--copy"
+		} else if known {
+			how = "--copy"
 		}
-		s.must(args...)
+		s.must("site", "enable", how, s.repo(p))
 	}
 	return s
 }
