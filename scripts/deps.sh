@@ -2,7 +2,7 @@
 # Installs what the tests need and this machine lacks: PostgreSQL, PgBouncer, the
 # Spanner emulator (as container images where an engine runs, otherwise with apt-get, if it
 # runs as root), a C compiler, for Go's race detector, and promtool, for the alerts; as root with apt-get
-# also Gitolite, without which one test is left out, mmdebstrap, for the test of the packages, and on Debian what make containers-test
+# also Gitolite, and jq and curl, without which a test each is left out, mmdebstrap, for the test of the packages, and on Debian what make containers-test
 # needs. It never uses sudo.
 set -euo pipefail
 
@@ -47,6 +47,10 @@ have_promtool() {
 	command -v promtool >/dev/null
 }
 
+have_jq() {
+	command -v jq >/dev/null && command -v curl >/dev/null
+}
+
 have_gitolite() {
 	command -v gitolite >/dev/null
 }
@@ -79,7 +83,7 @@ have_image() {
 }
 
 things=(postgres pgbouncer emulator compiler promtool)
-if may_install; then things+=(gitolite mmdebstrap); fi
+if may_install; then things+=(gitolite jq mmdebstrap); fi
 if may_install && grep -q '^ID=debian$' /etc/os-release; then things+=(podman); fi
 missing=()
 for thing in "${things[@]}"; do
@@ -112,6 +116,7 @@ for thing in "${missing[@]}"; do
 	compiler) packages+=(gcc libc6-dev) ;;
 	promtool) promtool=prometheus ;;
 	gitolite) packages+=(gitolite3) ;;
+	jq) packages+=(jq curl) ;;
 	podman) packages+=(podman buildah runc podman-compose netavark aardvark-dns iptables) ;;
 	mmdebstrap) packages+=(mmdebstrap libarchive-tools iproute2 debian-archive-keyring) ;; # Ubuntu lacks the keys
 	esac

@@ -26,7 +26,7 @@ func TestAnAddressWithFewConnectionsIsOtherwiseTheSame(t *testing.T) {
 func TestTheRulesHaveASmallPoolWhateverTheAddressSays(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("starts PostgreSQL")
+		t.Skip("left out by -short: the pool of the rules on PostgreSQL; make test-all runs it")
 	}
 	a := &address{fallback: local.Postgres(t).URL() + "&pool_max_conns=20&pool_min_conns=5"}
 	rules, err := a.openForRules(t.Context())

@@ -208,7 +208,7 @@ func TestASecondSignalEndsTheServerAtOnce(t *testing.T) {
 		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
 			t.Errorf("%v", err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(5 * time.Minute):
 		t.Error("it goes on")
 	}
 }

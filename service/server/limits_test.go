@@ -316,7 +316,7 @@ func TestLargeAndCompressedRequestsAreRefused(t *testing.T) {
 // The limit for reading a body must not end a call that goes on after it.
 func TestACallLastsLongerThanTheLimitForItsBody(t *testing.T) {
 	if testing.Short() {
-		t.Skip("waits for 16 seconds")
+		t.Skip("left out by -short: a call that lasts for 16 seconds; make test-all runs it")
 	}
 	t.Parallel()
 	r := inMemory(t)
@@ -333,7 +333,7 @@ func TestACallLastsLongerThanTheLimitForItsBody(t *testing.T) {
 
 func TestTheServerDoesNotWaitLongForABodyThatDoesNotArrive(t *testing.T) {
 	if testing.Short() {
-		t.Skip("waits for 15 seconds")
+		t.Skip("left out by -short: a body that is waited for for 15 seconds; make test-all runs it")
 	}
 	t.Parallel()
 	r := inMemory(t)

@@ -48,7 +48,7 @@ func onEach(t *testing.T, test func(t *testing.T, r *rig)) {
 	for name, kind := range map[string]local.Kind{"SQLite": local.SQLiteKind(), "PostgreSQL": local.PostgresKind()} {
 		t.Run(name, func(t *testing.T) {
 			if testing.Short() && name == "PostgreSQL" {
-				t.Skip("starts PostgreSQL")
+				t.Skip("left out by -short: the same on PostgreSQL; make test-all runs it")
 			}
 			t.Parallel()
 			url := kind.New(t).URL()
