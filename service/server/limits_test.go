@@ -333,7 +333,7 @@ func TestACallLastsLongerThanTheLimitForItsBody(t *testing.T) {
 
 func TestTheServerDoesNotWaitLongForABodyThatDoesNotArrive(t *testing.T) {
 	if testing.Short() {
-		t.Skip("left out by -short: a body that is waited for for 15 seconds; make test-all runs it")
+		t.Skip("left out by -short: a request whose body does not arrive within 15 seconds; make test-all runs it")
 	}
 	t.Parallel()
 	r := inMemory(t)
