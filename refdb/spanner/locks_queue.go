@@ -17,19 +17,19 @@ type ending struct {
 	now   time.Time
 }
 
-// to says what becomes of its row: it goes to next, or to the first waiter.
+// to returns the update of the lock's row: next gets it or, without next, the first waiter.
 func (e ending) to(next driver.Waiter) rowEnd {
 	return rowEnd{e.lock.Project, e.lock.Ref, queue.End(e.lock, e.queue, next, e.now)}
 }
 
-// A rowEnd is what becomes of a row whose lock ends.
+// A rowEnd is the update of a row whose lock ends.
 type rowEnd struct {
 	project, ref string
 	after        queue.RowUpdate
 }
 
-// endings returns a function that reads and locks the rows of keys, and returns those that
-// match, nil for the others.
+// endings returns a function that reads and locks the rows of keys. It returns an ending for each
+// key whose row matches, and nil for the others.
 func endings(sql string, keys []lockKey) func(context.Context, *transaction) ([]*ending, error) {
 	return func(ctx context.Context, t *transaction) ([]*ending, error) {
 		found := make([]*ending, len(keys))
@@ -45,8 +45,8 @@ func endings(sql string, keys []lockKey) func(context.Context, *transaction) ([]
 	}
 }
 
-// end ends locks. It is called last: if the commit has no room for a reservation, it deletes the
-// row instead, and the waiter comes back with its ticket.
+// end ends locks. It has to be the last call on b: if the commit has no room left for a
+// reservation, end deletes the row instead, and the waiter returns with its ticket.
 func (b *batch) end(rows []rowEnd) {
 	for i, r := range rows {
 		a := r.after
@@ -57,7 +57,7 @@ func (b *batch) end(rows []rowEnd) {
 	}
 }
 
-// apply writes what becomes of the row of a lock.
+// apply makes an update of the row of a lock.
 func (b *batch) apply(project, ref string, a queue.RowUpdate) {
 	switch a.Action {
 	case queue.SetQueue:

@@ -16,7 +16,7 @@ const (
 		UPDATE locks SET owner = ?3, heartbeat = ?4, stale_after = ?5, nonce = ?6, waiting = ?7
 		WHERE project = ?1 AND ref = ?2`
 
-	// Most locks have no waiters: they end without being read.
+	// Most locks have no waiters, so their rows are deleted without being read.
 	deleteUnqueued = deleteLocks + ` AND waiting IS NULL`
 )
 
@@ -29,7 +29,7 @@ func queueOf(text string) queue.Queue {
 	return queue.Read(texts)
 }
 
-// waiting returns what the column waiting stores for q.
+// waiting returns q as the column waiting stores it.
 func waiting(q queue.Queue) any {
 	if len(q) == 0 {
 		return nil
@@ -37,7 +37,8 @@ func waiting(q queue.Queue) any {
 	return asJSON(q.Texts())
 }
 
-// setQueues writes the queues of after to the rows of refs, which were just taken and have none.
+// setQueues writes the queues of after to the rows of refs, which were just taken and have no
+// queues.
 func (t *tx) setQueues(project string, refs []string, after []queue.RowUpdate) error {
 	for i, a := range after {
 		if len(a.Queue) == 0 {
@@ -50,7 +51,7 @@ func (t *tx) setQueues(project string, refs []string, after []queue.RowUpdate) e
 	return nil
 }
 
-// apply writes what becomes of the rows of refs.
+// apply makes the updates after of the rows of refs.
 func (t *tx) apply(project string, refs []string, after []queue.RowUpdate) error {
 	var ended []string
 	for i, a := range after {
@@ -75,8 +76,8 @@ func (t *tx) apply(project string, refs []string, after []queue.RowUpdate) error
 	return err
 }
 
-// end ends the locks on refs, all of which stand: they go to next, or to the first
-// waiter.
+// end ends the locks on refs, all of which are in the table. The rows go to next or, without next,
+// to the first waiter.
 func (t *tx) end(project string, refs []string, next driver.Waiter) error {
 	n, err := t.exec(deleteUnqueued, project, asJSON(refs))
 	if err != nil || int(n) == len(refs) {
@@ -87,7 +88,7 @@ func (t *tx) end(project string, refs []string, next driver.Waiter) error {
 	})
 }
 
-// decideRows writes what decide says of each lock that stands on refs.
+// decideRows makes the update that decide returns for each lock on refs.
 func (t *tx) decideRows(project string, refs []string, decide func(rules.Row) queue.RowUpdate) error {
 	rows, err := t.rows(project, refs)
 	if err != nil {
