@@ -13,24 +13,26 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// Which server is admitted is compared by a trigger, in each statement that writes, whoever makes
-// it. What is here runs only after a server was replaced, and once a minute: it decides in Go, in
-// transactions that last several round trips. Each may be made again, whatever became of it.
+// A trigger checks in each statement that writes, no matter which program sends it, that the server
+// is the admitted one. The code in this file runs only after a server was replaced, and once a
+// minute. It decides in Go, in transactions of several round trips, each of which may be repeated
+// whatever its outcome.
 
-// requireAdmissionSQL fails as a statement that writes does. A halt that commits between it and the
-// next statement could as well have come after both.
+// requireAdmissionSQL fails whenever a statement that writes would fail. A halt that commits
+// between this statement and the next one might as well have committed after both.
 const requireAdmissionSQL = `SELECT refdb_require()`
 
-// requireNamedSQL is requireAdmissionSQL, with a row only if the admission names a server. A dump that is being restored has
-// created the tables and not yet their rows and triggers: refdb_require takes that for admitted.
+// requireNamedSQL is requireAdmissionSQL, but returns a row only if the table admission names a
+// server. While a dump is being restored, the tables exist, but their rows and triggers may not
+// yet, and refdb_require then takes the server for admitted.
 const requireNamedSQL = requireAdmissionSQL + ` FROM admission WHERE id = 1`
 
-// changeAdmission runs do in a transaction under the lock on the row of admission, which has its
-// server.
+// changeAdmission runs do in a transaction that has locked the row of admission, and passes that
+// row.
 func (d *Driver) changeAdmission(ctx context.Context, what string, do func(pgx.Tx, admission) error) error {
 	return d.inTransaction(ctx, what, func(tx pgx.Tx) error {
 		var a admission
-		// What others did before they gave the lock up is seen by the statements after this one.
+		// The statements after this one see what earlier holders of the row lock have committed.
 		err := tx.QueryRow(ctx, lockAdmissionSQL).Scan(&a.admitted, &a.server, &a.testimonies)
 		if err != nil {
 			return err
@@ -39,16 +41,16 @@ func (d *Driver) changeAdmission(ctx context.Context, what string, do func(pgx.T
 	})
 }
 
-// lockAdmissionSQL also says whether the schema has what testimonies and the policy need: version 11 has
-// not.
+// lockAdmissionSQL also reports whether the schema has the columns for testimonies and the policy,
+// which version 11 lacks.
 const lockAdmissionSQL = `
 SELECT server, refdb_server(), EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'witnesses'::regclass AND attname = 'word' AND NOT attisdropped)
 FROM admission WHERE id = 1 FOR UPDATE`
 
-// An admission is which server is admitted, and which one this is.
+// An admission holds the admitted server and the connected one.
 type admission struct {
 	admitted, server string
-	testimonies      bool // the schema has them
+	testimonies      bool // the schema has columns for them
 }
 
 func (d *Driver) inTransaction(ctx context.Context, what string, do func(pgx.Tx) error) error {
@@ -69,9 +71,9 @@ func (d *Driver) inTransaction(ctx context.Context, what string, do func(pgx.Tx)
 	return roundtrip.Failure(ctx, what, roundtrip.Executing, err)
 }
 
-// admissionSQL returns a row for each witness, and one without a witness if there is none: all from
-// one snapshot. In version 11 of the schema, which lacks some of the columns, these are NULL. A word counts
-// until its site has reported: programs of that version leave it as it is.
+// admissionSQL returns a row for each witness, or a single row without a witness, all from one
+// snapshot. Columns that version 11 of the schema lacks are NULL. A word counts only until its site
+// has reported, because programs of version 11 don't clear it.
 const admissionSQL = `
 SELECT a.server, refdb_server(), (SELECT count(*) FROM lost WHERE fate = ''),
   to_jsonb(a) ->> 'policy', (to_jsonb(a) ->> 'policy_since')::timestamptz,
@@ -79,7 +81,7 @@ SELECT a.server, refdb_server(), (SELECT count(*) FROM lost WHERE fate = ''),
 FROM admission AS a LEFT JOIN witnesses AS w ON true, LATERAL (SELECT (to_jsonb(w) ->> 'word')::timestamptz AS word) AS spoken
 WHERE a.id = 1 ORDER BY w.name`
 
-// Admission takes one round trip: sites ask before they go by what the database says.
+// Admission takes one round trip, because sites call it before they rely on values of the database.
 func (d *Driver) Admission(ctx context.Context) (a driver.Admission, err error) {
 	err = d.pools.Do(ctx, roundtrip.Read("read which server is admitted").Query(admissionSQL, func(rows pgx.Rows) (err error) {
 		a, err = readAdmission(rows)
@@ -131,7 +133,7 @@ func nullTime(t time.Time) *time.Time {
 	return &t
 }
 
-// admissionNow reads the state.
+// admissionNow reads the admission within tx.
 func admissionNow(ctx context.Context, tx pgx.Tx) (driver.Admission, error) {
 	rows, err := tx.Query(ctx, admissionSQL)
 	if err != nil {
@@ -140,8 +142,8 @@ func admissionNow(ctx context.Context, tx pgx.Tx) (driver.Admission, error) {
 	return readAdmission(rows)
 }
 
-// lookSQL returns the indices of what is missing, from 1, and the server. What is known is mostly
-// new, so each change is looked for from the end of its ref's history: a ref may have moved a
+// lookSQL returns the indices, from 1, of the missing changes, and the server. Most known changes
+// are recent, so each one is searched for from the end of its ref's history: a ref may have moved a
 // million times.
 //
 //	$1 witness  $2 to $6 project, ref, operation, token and time of each
@@ -162,7 +164,7 @@ WHERE made IS NULL
   AND NOT EXISTS (SELECT FROM lost AS l WHERE l.project = k.project AND l.ref = k.ref AND l.op = k.op AND l.fate <> '')
   AND NOT coalesce(k.at <= (SELECT upto FROM pruned), false)`
 
-// Look looks in one statement.
+// Look takes one statement, and so reads one snapshot.
 func (d *Driver) Look(ctx context.Context, witness string, known []driver.Known) (l driver.Looked, err error) {
 	err = d.inTransaction(ctx, "compare with the server", func(tx pgx.Tx) error {
 		l, err = look(ctx, tx, witness, known)
@@ -186,8 +188,8 @@ func look(ctx context.Context, tx pgx.Tx, witness string, known []driver.Known) 
 }
 
 const (
-	// recordLostSQL has rules.Tells in SQL: $1 the witness  $2 the fate of what is new  $3 and on: columns of the
-	// changes.
+	// recordLostSQL contains rules.Tells in SQL: $1 the witness  $2 the fate of new rows  $3 to $12
+	// columns of the changes.
 	recordLostSQL = `
 INSERT INTO lost (witness, fate, project, ref, op, old, new, owner, asked_by, token, move, at, reported)
 SELECT $1, $2, k.*, clock_timestamp()
@@ -200,7 +202,7 @@ INSERT INTO witnesses (name, server, seen, away, without, since, word) VALUES ($
 ON CONFLICT (name) DO UPDATE SET (server, seen, away, without, since, word) =
   (excluded.server, excluded.seen, excluded.away, excluded.without, excluded.since, excluded.word)`
 
-	// putWordlessSQL is for version 11 of the schema.
+	// putWordlessSQL is putWitnessSQL for version 11 of the schema.
 	putWordlessSQL = `
 INSERT INTO witnesses (name, server, seen, away, without, since) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (name) DO UPDATE SET (server, seen, away, without, since) = (excluded.server, excluded.seen, excluded.away, excluded.without, excluded.since)`
@@ -210,7 +212,7 @@ ON CONFLICT (name) DO UPDATE SET (server, seen, away, without, since) = (exclude
 	admitSQL = `UPDATE admission SET server = $1, since = clock_timestamp() WHERE id = 1`
 )
 
-// Report excludes all other reports.
+// Report excludes concurrent reports.
 func (d *Driver) Report(ctx context.Context, r driver.Report) (a driver.Admission, err error) {
 	const what = "report a comparison with the server"
 	err = d.changeAdmission(ctx, what, func(tx pgx.Tx, row admission) error {
@@ -232,7 +234,8 @@ func (d *Driver) Report(ctx context.Context, r driver.Report) (a driver.Admissio
 	return a, err
 }
 
-// report records a report, and returns the state before it is decided which server is admitted.
+// report records r, and returns the resulting state, in which the admitted server is not decided
+// yet.
 func report(ctx context.Context, tx pgx.Tx, row admission, r driver.Report) (a driver.Admission, err error) {
 	if a, err = admissionNow(ctx, tx); err != nil {
 		return a, err
@@ -245,7 +248,8 @@ func report(ctx context.Context, tx pgx.Tx, row admission, r driver.Report) (a d
 		r = rules.WithoutTestimonies(r)
 	}
 	reported := rules.Report(a, r, now.UTC())
-	// This goes by when the witness was seen last, so it comes before the witness's new row.
+	// The comparison depends on when the witness was last seen, so it precedes the update of its
+	// row.
 	if err := recordLost(ctx, tx, row, r, reported); err != nil {
 		return a, err
 	}
@@ -271,7 +275,7 @@ func putWitness(ctx context.Context, tx pgx.Tx, row admission, w driver.Witness)
 	return err
 }
 
-// SetPolicy is for the owner of the tables.
+// SetPolicy requires the owner of the tables.
 func (d *Driver) SetPolicy(ctx context.Context, p driver.Policy) (a driver.Admission, err error) {
 	if err := d.CheckRights(ctx, "recover"); err != nil {
 		return a, err
@@ -299,7 +303,7 @@ func (d *Driver) SetPolicy(ctx context.Context, p driver.Policy) (a driver.Admis
 
 var errReplaced = fmt.Errorf("%w: the server was replaced meanwhile", driver.ErrUnavailable)
 
-// recordLost records those of reported.Missing that are missing still.
+// recordLost records the changes in reported.Missing that are still missing.
 func recordLost(ctx context.Context, tx pgx.Tx, row admission, r driver.Report, reported rules.Reported) error {
 	looked, err := look(ctx, tx, r.Witness, reported.Missing)
 	n := len(looked.Missing)
@@ -318,12 +322,12 @@ func recordLost(ctx context.Context, tx pgx.Tx, row admission, r driver.Report, 
 	return err
 }
 
-// lostColumns are what lostOf reads.
+// lostColumns are the columns that lostOf reads.
 const lostColumns = `project, ref, op, old, new, owner, asked_by, token, move, at, witness, fate, reported`
 
 func lostOf(row pgx.CollectableRow) (driver.LostChange, error) { return lostAnd(row) }
 
-// lostAnd reads lostColumns, and more columns behind them.
+// lostAnd reads lostColumns, and the columns after them into more.
 func lostAnd(row pgx.CollectableRow, more ...any) (l driver.LostChange, err error) {
 	err = row.Scan(append([]any{
 		&l.Project, &l.Ref, &l.Op, &l.Old, &l.New, &l.Owner, &l.By, &l.Token, &l.Move, &l.At, &l.Witness, &l.Fate, &l.Reported,

@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	// beginRecoverySQL lets the transaction write. Neither the trigger nor a pooler's next client
-	// sees the setting after it. Autovacuum gives way to a lock on a table only once that has
-	// waited for deadlock_timeout, which is longer than a request may wait.
+	// beginRecoverySQL permits the transaction to write. The setting is local to the transaction,
+	// so neither a later trigger nor the pooler's next client sees it. Autovacuum yields a table to
+	// a waiting lock request only after deadlock_timeout, which is longer than the lock_timeout of
+	// other requests.
 	beginRecoverySQL = `SELECT set_config('refdb.recovery', 'on', true), set_config('lock_timeout', '10s', true)`
 
-	// excludeSQL waits for writers that were let through before the server was not admitted any
-	// more.
+	// excludeSQL waits for the transactions that passed the trigger while the server was still
+	// admitted.
 	excludeSQL = `LOCK TABLE refs, locks, intents IN SHARE ROW EXCLUSIVE MODE`
 
 	withoutSQL = `
 UPDATE witnesses SET without = true, since = greatest(clock_timestamp(), since + interval '1 microsecond')
 WHERE name = ANY($1) AND server <> $2 AND NOT away AND NOT without`
 
-	// undecidedSQL returns all lost changes of some refs, with what each ref holds and the intent
-	// on it.
+	// undecidedSQL returns all lost changes of some refs, with each ref's value and pending intent.
 	undecidedSQL = `
 WITH chosen AS MATERIALIZED (
   SELECT DISTINCT project, ref FROM lost WHERE fate = '' ORDER BY project, ref LIMIT $1
@@ -38,7 +38,7 @@ FROM lost JOIN chosen USING (project, ref) WHERE fate = '' ORDER BY project, ref
 INSERT INTO refs (project, ref, value, time, op) VALUES ($1, $2, $3, clock_timestamp(), $4)
 ON CONFLICT (project, ref) DO UPDATE SET value = excluded.value, time = excluded.time, op = excluded.op`
 
-	// eraseSQL: the trigger that records it takes the operation from this setting.
+	// eraseSQL sets refdb.op, from which the trigger that records the removal takes the operation.
 	eraseSQL = `WITH op AS MATERIALIZED (SELECT set_config('refdb.op', $3, true)) DELETE FROM refs USING op WHERE project = $1 AND ref = $2`
 
 	endIntentSQL = `
@@ -47,11 +47,13 @@ DELETE FROM locks USING ended WHERE locks.project = $1 AND locks.ref = $2 AND lo
 
 	fateSQL = `UPDATE lost SET fate = $4 WHERE project = $1 AND ref = $2 AND op = $3`
 
-	// endLocksSQL leaves those that stand for intents. What was lost may have ended others.
+	// endLocksSQL deletes all locks except those of intents, because the changes that released
+	// other locks may be lost.
 	endLocksSQL = `DELETE FROM locks WHERE stale_after IS NULL OR stale_after < $1`
 
-	// newEpochSQL begins before what the recovery wrote again: since the halt nothing else was
-	// written. Something else that was lost may have had its position.
+	// newEpochSQL begins an epoch before the changes that the recovery wrote: since the halt, the
+	// database has accepted no other change. A position in that range may once have belonged to
+	// another lost change.
 	newEpochSQL = `
 INSERT INTO epochs (first, id, began, asked_by, reason)
 SELECT greatest((SELECT max(first) + 1 FROM epochs), coalesce(
@@ -59,9 +61,9 @@ SELECT greatest((SELECT max(first) + 1 FROM epochs), coalesce(
     pg_current_xact_id()::text::bigint + shift)), $1, clock_timestamp(), $2, $3 FROM history_state WHERE id = 1`
 )
 
-// Recover excludes all who write, and all reports.
+// Recover excludes all writers and all reports.
 func (d *Driver) Recover(ctx context.Context, r driver.RecoverRequest) (answer driver.Recovered, err error) {
-	// The last step needs more than the first one.
+	// Only the last step needs all of these rights, but the first one must not start without them.
 	if err := d.CheckRights(ctx, "recover"); err != nil {
 		return driver.Recovered{}, err
 	}

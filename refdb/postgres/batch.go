@@ -10,8 +10,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// sendBatch makes the round trip of a batch, with the calls that are still wanted once
-// there is a connection.
+// sendBatch makes the round trip of a batch. The batch consists of the calls that are still wanted
+// when a connection is available.
 func (d *Driver) sendBatch(ctx context.Context, calls []call, wanted func() []call) error {
 	work := roundtrip.Write("in a batch of requests")
 	if len(calls) == 1 {
@@ -30,16 +30,16 @@ func (d *Driver) sendBatch(ctx context.Context, calls []call, wanted func() []ca
 		reset(calls)
 		return err
 	}
-	// Callers may have given up meanwhile: so this is not left to them.
+	// Some callers may have given up meanwhile, so decide is called here and not by them.
 	for _, c := range calls {
 		c.decide(d)
 	}
 	return nil
 }
 
-// batch is the statements for calls, one for each kind of them. The keys come first,
-// so that the transaction, of whose number tokens are made, begins after all that had
-// them before.
+// batch returns the statements for calls, one for each kind of call. The keys come first: the
+// transaction, whose number tokens are made from, then begins after all transactions that held the
+// keys before.
 func (d *Driver) batch(calls []call) (all []roundtrip.Statement) {
 	var (
 		keyed         []refName
@@ -88,18 +88,18 @@ func (d *Driver) batch(calls []call) (all []roundtrip.Statement) {
 // A call is a request about a single ref, with room for its answer.
 type call interface {
 	groupcommit.Request[refName]
-	reset()           // leaves it undecided
-	decide(d *Driver) // makes its answer, and wakes those who wait
+	reset()           // makes it undecided
+	decide(d *Driver) // completes its answer, and notifies waiters
 }
 
-// reset leaves the calls undecided.
+// reset makes the calls undecided.
 func reset[C call](calls []C) {
 	for _, c := range calls {
 		c.reset()
 	}
 }
 
-// byName finds a call by its ref, of which a batch has each once.
+// byName indexes calls by their refs. A batch has at most one call for a ref.
 func byName[C call](calls []C) map[refName]C {
 	named := make(map[refName]C, len(calls))
 	for _, c := range calls {
@@ -108,16 +108,16 @@ func byName[C call](calls []C) map[refName]C {
 	return named
 }
 
-// A form is how the statements of a batch take their requests. The rest of their text
+// A form is the way in which the statements of a batch take their requests. The rest of their text
 // is the same in both forms.
 type form int
 
 const (
-	// single: one request, in plain arguments, which takes the server a third less
-	// time. It waits for its keys.
+	// single is for one request, in scalar arguments. It costs the server a third less time, and
+	// waits for its keys.
 	single form = iota
-	// several: arrays with an element for each request. Only requests whose keys
-	// nobody has are served.
+	// several is for arrays with an element for each request. A request whose keys are taken stays
+	// undecided.
 	several
 )
 
@@ -128,8 +128,8 @@ func bothForms(text func(f form) string) [2]string {
 
 // asked selects the requests from the arguments: columns such as "ref text", from $1 on.
 //
-// Here and in tryRefsSQL unnest is in a SELECT list, because in FROM each array would be copied
-// first.
+// Here and in tryRefsSQL, unnest is in a SELECT list because in FROM the server would first copy
+// each array.
 func (f form) asked(columns ...string) string {
 	from := map[form]string{single: "$%d::%s", several: "unnest($%d::%s[])"}[f]
 	for i, c := range columns {
@@ -139,7 +139,7 @@ func (f form) asked(columns ...string) string {
 	return "SELECT " + strings.Join(columns, ", ")
 }
 
-// gotKeys holds for a request whose keys were taken; index counts from 1.
+// gotKeys is true for a request whose keys were taken; index counts from 1.
 func (f form) gotKeys() string {
 	if f == single {
 		return "true"
@@ -147,7 +147,7 @@ func (f form) gotKeys() string {
 	return "strpos(current_setting('refdb.got'), chr(index + 64)) > 0"
 }
 
-// column is an argument for a statement of that form.
+// column returns an argument for a statement of form f.
 func column[C, T any](f form, calls []C, of func(C) T) any {
 	if f == single {
 		return of(calls[0])

@@ -44,9 +44,10 @@ func TestRequestsThatShareABatchCostOneCommit(t *testing.T) {
 		}
 		return n
 	}
-	// each makes n requests, which share a few batches; how many depends on how soon they
-	// come. A batch whose statements are new to the connection costs a round trip more, to
-	// describe them: in any of the rounds, as a batch of one request has other statements.
+	// each makes n requests, which share a few batches; how many depends on how soon the requests
+	// arrive. A batch whose statements are new to the connection costs one round trip more, to
+	// describe them. That may happen in any of the rounds, as a batch of one request has other
+	// statements.
 	each := func(what string, do func(i int, ref string)) {
 		t.Helper()
 		requests := make([]func(), n)
@@ -118,7 +119,7 @@ func TestRequestsThatShareABatchCostOneCommit(t *testing.T) {
 	}
 }
 
-// meanwhile runs a statement again and again while do runs.
+// meanwhile runs a statement repeatedly while do runs.
 func meanwhile(t *testing.T, db *dbtest.Database, sql string, do func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	other := session(t, db.URL())
@@ -137,8 +138,8 @@ func meanwhile(t *testing.T, db *dbtest.Database, sql string, do func()) {
 	do()
 }
 
-// Others change a row, without ending it, while a batch has begun to look at
-// it. What the batch then says must have happened.
+// Another transaction changes a row, without ending it, after a batch has begun to read it. The
+// answers of the batch must still be true.
 func TestABatchSaysOnlyWhatItDid(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -167,8 +168,8 @@ func TestABatchSaysOnlyWhatItDid(t *testing.T) {
 	})
 }
 
-// A batch has a request of every kind there is; the others must not wait for what
-// it can't decide at once.
+// A batch has a request of every kind. The others must not wait for a request that the batch can't
+// decide at once.
 func TestRequestsThatShareABatchDoNotAffectEachOther(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -185,7 +186,8 @@ func TestRequestsThatShareABatchDoNotAffectEachOther(t *testing.T) {
 		}
 		return kind
 	}
-	// busy has somebody else hold the keys of a ref, until the others have their answers.
+	// busy makes another session hold the keys of a ref until the other requests have their
+	// answers.
 	busy := func(ref string, others ...func()) (all []func()) {
 		_, key := postgres.KeysOf(project, ref)
 		exec(t, c, `SELECT pg_advisory_lock($1)`, key)
@@ -293,8 +295,8 @@ func TestRequestsThatShareABatchDoNotAffectEachOther(t *testing.T) {
 	}
 }
 
-// A batch fails half-way, and is sent again: what it said the first time was
-// undone, and others may have come in between.
+// A batch fails half-way, and is sent again: the effects of its first attempt were undone, and
+// other transactions may have committed in between.
 func TestABatchThatIsSentAgainSaysOnlyWhatItDidTheLastTime(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -338,7 +340,7 @@ func TestABatchThatIsSentAgainSaysOnlyWhatItDidTheLastTime(t *testing.T) {
 			},
 		)
 		if gone == stolen {
-			t.Fatalf("released: %v, deleted by somebody else: %v", gone, stolen)
+			t.Fatalf("released: %v, deleted by another session: %v", gone, stolen)
 		}
 		if stolen {
 			return // they shared a batch
@@ -347,8 +349,7 @@ func TestABatchThatIsSentAgainSaysOnlyWhatItDidTheLastTime(t *testing.T) {
 	t.Error("no release shared a batch with an acquisition")
 }
 
-// Whoever released the lock is not there any more when the batch returns, but
-// those who wait are.
+// The caller that released the lock is gone when the batch returns, but the waiters are not.
 func TestACallerThatGivesUpOnABatchWakesThoseWhoWaitAllTheSame(t *testing.T) {
 	for what, end := range map[string]func(ctx context.Context, d *postgres.Driver, token driver.Token, ref string) error{
 		"release": func(ctx context.Context, d *postgres.Driver, token driver.Token, ref string) error {
@@ -402,16 +403,16 @@ func TestACallerThatGivesUpOnABatchWakesThoseWhoWaitAllTheSame(t *testing.T) {
 					return
 				}
 			}
-			t.Error("nobody gave up on a batch that was carried out")
+			t.Error("no caller gave up on a batch that was carried out")
 		})
 	}
 }
 
-// gateRounds is how often a test tries to have two requests share a batch.
+// gateRounds is how often a test tries to make two requests share a batch.
 const gateRounds = 200
 
-// waitAtGate waits inside the server until the gate is opened. It is no lock, for which the driver
-// would not wait as long.
+// waitAtGate waits inside the server until the gate is opened. The gate is not a lock, because the
+// driver would not wait as long for a lock.
 const waitAtGate = `DECLARE opened bigint; BEGIN
 	SELECT last_value INTO opened FROM gate;
 	WHILE opened = (SELECT last_value FROM gate) LOOP
@@ -431,15 +432,15 @@ func newServerGate(tb testing.TB, c *pgx.Conn) serverGate {
 	return serverGate{tb, c}
 }
 
-// awaited waits until somebody waits for the gate.
+// awaited waits until a session waits at the gate.
 func (g serverGate) awaited() {
 	g.tb.Helper()
-	eventually(g.tb, "somebody waits for the gate", func() bool {
+	eventually(g.tb, "a session waits at the gate", func() bool {
 		return query[int64](g.tb, g.conn, `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()`)[0] > 0
 	})
 }
 
-// open lets those through that wait for the gate.
+// open opens the gate for the sessions that wait at it.
 func (g serverGate) open() {
 	g.tb.Helper()
 	exec(g.tb, g.conn, `SELECT nextval('gate')`)

@@ -10,10 +10,10 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// A beat changes only the heartbeat, which is in no index. It returns the rows that
-// matched, and whether it renewed them.
+// A beat changes only the column heartbeat, which is in no index. Its statement returns the rows
+// that matched, and whether it renewed each of them.
 const (
-	// beatSQL skips rows that others have locked. A row that matched and was not
+	// beatSQL skips rows that other transactions have locked. A row that matched but was not
 	// renewed was locked, or has changed since the statement began.
 	beatSQL = `
 WITH locked AS MATERIALIZED (
@@ -27,8 +27,8 @@ UNION ALL
 SELECT n, false FROM ` + heldRows + `, LATERAL (` + lockOfHeld + `) AS lock
 WHERE (SELECT count(*) FROM locked) < cardinality($1::text[]) AND n NOT IN (SELECT n FROM locked)`
 
-	// The statements of a beat that waits. The last one sees what has become of
-	// the rows that the one before it locked.
+	// The statements of a beat that waits for locked rows. The last statement sees the current
+	// versions of the rows that the one before it locked.
 	beatLimitSQL = `pg_catalog.set_config('lock_timeout', '1s', true)`
 	beatLockSQL  = `SELECT 1 FROM ` + heldRows + `, LATERAL (` + lockOfHeld + ` FOR NO KEY UPDATE) AS lock`
 	beatWaitSQL  = `
@@ -40,11 +40,11 @@ WITH locked AS MATERIALIZED (
 SELECT n, true FROM locked`
 )
 
-// beatRows is how many rows a beat by key renews in one transaction.
+// beatRows is the maximum number of rows that a beat by key renews in one transaction.
 const beatRows = 5000
 
-// Beat renews the locks by their owner's name if they are many and all that the owner
-// has, else by their keys.
+// Beat renews the locks by their owner's name if they are numerous and the only locks of that
+// owner, and otherwise by their keys.
 func (d *Driver) Beat(ctx context.Context, locks []driver.LockID) ([]driver.BeatResult, error) {
 	results := make([]driver.BeatResult, len(locks))
 	switch beaten, err := d.beatByOwner(ctx, locks); {
@@ -74,9 +74,9 @@ func (d *Driver) Beat(ctx context.Context, locks []driver.LockID) ([]driver.Beat
 	return results, nil
 }
 
-// beatByKey renews rows in one statement. A second round trip waits for the rows that
-// others have locked. If that takes too long, a third one renews the rows that have
-// become free.
+// beatByKey renews rows in one statement. If other transactions have locked some of them, a second
+// round trip waits for those rows, and if that takes too long, a third one renews the rows that
+// have become free.
 func (d *Driver) beatByKey(ctx context.Context, rows heldArray, results []driver.BeatResult) error {
 	found, err := d.beat(ctx, rows)
 	if err != nil {
@@ -96,7 +96,7 @@ func (d *Driver) beatByKey(ctx context.Context, rows heldArray, results []driver
 	if err != nil {
 		found, err = d.beat(ctx, left)
 	}
-	if err == nil { // else those left stay BeatUnknown
+	if err == nil { // otherwise the rows in left stay BeatUnknown
 		for i, h := range left {
 			results[h.index] = found[i]
 		}
@@ -104,7 +104,7 @@ func (d *Driver) beatByKey(ctx context.Context, rows heldArray, results []driver
 	return nil
 }
 
-// beat skips rows that are locked: they are BeatUnknown.
+// beat renews rows without waiting: rows that are locked are BeatUnknown.
 func (d *Driver) beat(ctx context.Context, rows heldArray) (found beats, err error) {
 	found = make(beats, len(rows))
 	err = d.pools.Do(ctx, roundtrip.Write("beat").On(roundtrip.Beats).
@@ -112,7 +112,7 @@ func (d *Driver) beat(ctx context.Context, rows heldArray) (found beats, err err
 	return found, err
 }
 
-// beatWaiting waits for rows that are locked.
+// beatWaiting renews rows, and waits for those that are locked.
 func (d *Driver) beatWaiting(ctx context.Context, rows heldArray) (found beats, err error) {
 	found = make(beats, len(rows))
 	err = d.pools.Do(ctx, roundtrip.Write("beat").On(roundtrip.Beats).FailAtLockTimeout().
@@ -127,7 +127,7 @@ type beats []driver.BeatResult
 
 func (b beats) read(rows pgx.Rows) error {
 	for i := range b {
-		b[i] = driver.BeatLost // unless it's in the answer
+		b[i] = driver.BeatLost // unless the answer has a row for it
 	}
 	for rows.Next() {
 		var n int

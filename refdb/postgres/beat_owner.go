@@ -12,17 +12,17 @@ import (
 )
 
 // A process that holds many locks renews them by its name instead of by their keys, which is
-// several times as fast. Its name may also be on rows that it does not know of, left by an
-// acquisition or a release whose reply was lost. Those rows have to become stale. So nothing is
-// renewed unless the rows with the process's name are exactly the rows that it holds.
+// several times as fast. Its name may also be on rows that it does not know, left by an acquisition
+// or a release whose reply was lost. Those rows have to become stale. So nothing is renewed unless
+// the rows with the process's name are exactly the rows that it holds.
 
-// ownerRows is the least number of rows for which a beat by owner is tried. For fewer
-// rows the look-ups by key take a few milliseconds at most.
+// ownerRows is the least number of rows for which a beat by owner is tried. For fewer rows, the
+// look-ups by key take a few milliseconds at most.
 const ownerRows = 500
 
 const (
-	// beatOwnerSetSQL lets the beat give up soon. The beat locks rows in the order in
-	// which they are stored, others lock them in the order of their keys, and a
+	// beatOwnerSetSQL limits how long the beat waits for row locks. The beat locks rows in the
+	// order in which they are stored, other statements lock them in the order of their keys, and a
 	// deadlock costs a second. A bitmap scan visits each page once.
 	beatOwnerSetSQL = `pg_catalog.set_config('lock_timeout', '100ms', true), pg_catalog.set_config('enable_indexscan', 'off', true)`
 
@@ -33,7 +33,7 @@ const (
 	// for intents need no beats. Exactly the counted rows are renewed: a row that was left behind
 	// is eventually older than half of its lease. The clock is read for each row, because a row
 	// that the statement waited for may have been renewed since the statement began.
-	//	$1 owner  $2 the newest token held  $3 how many are held  $4 their digest  $5 project and $6 ref of any of them
+	//	$1 owner  $2 the newest token held  $3 number of locks held  $4 their digest  $5 project and $6 ref of one of them
 	beatOwnerSQL = `
 WITH any_of_them AS MATERIALIZED (
   SELECT stale_after, clock_timestamp() - stale_after / 2 * interval '1 microsecond' AS fresh
@@ -54,8 +54,8 @@ WHERE owner = $1 AND token <= $2
 	rowDigest = `hashtextextended(ref, hashtextextended(project, interval_hash_extended(token - timestamptz 'epoch', 0)))`
 )
 
-// beatByOwner renews all of locks by their owner's name, and reports whether it did. It
-// never renews a lock that is not in locks.
+// beatByOwner renews all of locks by their owner's name, and reports whether it did. It never
+// renews a lock that is not in locks.
 func (d *Driver) beatByOwner(ctx context.Context, locks []driver.LockID) (beaten bool, err error) {
 	if len(locks) < ownerRows {
 		return false, nil
@@ -83,18 +83,18 @@ func (d *Driver) beatByOwner(ctx context.Context, locks []driver.LockID) (beaten
 	return renewed == int64(len(locks)), err
 }
 
-// digestOf tells versions of rows apart. Callers choose the names, but nobody can choose
-// the token, which is the server's time in microseconds. On a server that computes
-// another digest all beats would go by key.
+// digestOf distinguishes versions of rows. A client can choose names, but not the token, which is
+// the server's time in microseconds. If a server computed a different digest, all beats would be by
+// key.
 func digestOf(l driver.LockID) uint64 {
 	return textHash(l.Ref, textHash(l.Project, intervalHash(uint64(l.Token))))
 }
 
-// The server's hash functions are Bob Jenkins' lookup3 (public domain) with a seed. They
-// are the same in all versions of the server, because partitions by hash rely on them.
+// The server's hash functions are Bob Jenkins' lookup3 (public domain) with a seed. They are the
+// same in all versions of the server, because hash partitioning relies on them.
 const hashInitial = 0x9e3779b9 + 3923095
 
-// textHash is hashtextextended on text in UTF-8.
+// textHash is hashtextextended for text in UTF-8.
 func textHash(text string, seed uint64) uint64 {
 	a := hashInitial + uint32(len(text))
 	b, c := a, a
@@ -113,12 +113,12 @@ func textHash(text string, seed uint64) uint64 {
 	copy(block[:], text)
 	a += binary.LittleEndian.Uint32(block[0:])
 	b += binary.LittleEndian.Uint32(block[4:])
-	c += binary.LittleEndian.Uint32(block[8:]) << 8 // its lowest byte is the length's
+	c += binary.LittleEndian.Uint32(block[8:]) << 8 // the lowest byte is the length's
 	return final(a, b, c)
 }
 
-// intervalHash is interval_hash_extended on that many microseconds, none of
-// them negative, with the seed 0. It folds them to 32 bits.
+// intervalHash is interval_hash_extended with seed 0 for a non-negative number of microseconds. It
+// folds the number to 32 bits.
 func intervalHash(micros uint64) uint64 {
 	const a = hashInitial + 4 // bytes
 	return final(a+uint32(micros^micros>>32), a, a)

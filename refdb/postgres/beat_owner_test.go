@@ -14,7 +14,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// hold inserts n locks of owner's, of names of all kinds, in no order.
+// hold inserts n locks of owner, with names of all kinds, in no particular order.
 func hold(tb testing.TB, db *dbtest.Database, n int) []driver.LockID {
 	tb.Helper()
 	c := session(tb, db.URL())
@@ -43,7 +43,7 @@ func hold(tb testing.TB, db *dbtest.Database, n int) []driver.LockID {
 	return held
 }
 
-// insertLike inserts a lock of owner's with the token of h, or one that is larger by so much.
+// insertLike inserts a lock of owner with the token of h, or with a token that is larger by later.
 func insertLike(tb testing.TB, db *dbtest.Database, h driver.LockID, ref string, later time.Duration) {
 	tb.Helper()
 	db.Exec(tb, `INSERT INTO locks (project, ref, heartbeat, token, owner, stale_after)
@@ -59,7 +59,7 @@ func beat(tb testing.TB, d driver.Driver, held []driver.LockID) []driver.BeatRes
 	return results
 }
 
-// wantBeaten checks what became of the rows, those at the given places having got another result.
+// wantBeaten checks the results for the rows; others are the rows with a result other than renewed.
 func wantBeaten(tb testing.TB, results []driver.BeatResult, n int, others map[int]driver.BeatResult) {
 	tb.Helper()
 	if len(results) != n {
@@ -76,13 +76,13 @@ func wantBeaten(tb testing.TB, results []driver.BeatResult, n int, others map[in
 	}
 }
 
-// renewed returns how many locks have been beaten since they were inserted.
+// renewed returns how many locks have been renewed since they were inserted.
 func renewed(tb testing.TB, db *dbtest.Database) int64 {
 	tb.Helper()
 	return query[int64](tb, session(tb, db.URL()), `SELECT count(*) FROM locks WHERE heartbeat > clock_timestamp() - interval '5 minutes'`)[0]
 }
 
-// By key they would be twenty transactions.
+// By key, the beats would be twenty transactions.
 func TestAHundredThousandLocksAreRenewedInOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -94,21 +94,21 @@ func TestAHundredThousandLocksAreRenewedInOneRoundTrip(t *testing.T) {
 	beat(t, d, held) // prepares the statements
 	db.Exec(t, `UPDATE locks SET heartbeat = heartbeat - interval '10 minutes'`)
 	if trips := w.count(func() { wantBeaten(t, beat(t, d, held), n, nil) }); trips != 1 {
-		t.Errorf("it took %d round trips", trips)
+		t.Errorf("the beat took %d round trips", trips)
 	}
 	if got := renewed(t, db); got != n {
 		t.Errorf("%d of %d rows were renewed", got, n)
 	}
 }
 
-// A site holds both: locks that it beats, and intents, which need no beats.
+// A site holds both locks that it beats and intents, which need no beats.
 func TestIntentsOfTheSameOwnerDoNotSlowItsBeatsDown(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	w := newWire(t, db.URL())
 	d := open(t, w.url)
 	d.BePatient()
-	const intents = 2000 // they are found first
+	const intents = 2000 // the index has them first
 	refs := names(intents)
 	p, err := d.Prepare(t.Context(), intention("", v1, refs...))
 	if err != nil {
@@ -121,22 +121,22 @@ func TestIntentsOfTheSameOwnerDoNotSlowItsBeatsDown(t *testing.T) {
 	beat(t, d, held) // prepares the statements
 	db.Exec(t, `UPDATE locks SET heartbeat = heartbeat - interval '10 minutes'`)
 	if trips := w.count(func() { wantBeaten(t, beat(t, d, held), len(held), nil) }); trips != 1 {
-		t.Errorf("it took %d round trips", trips)
+		t.Errorf("the beat took %d round trips", trips)
 	}
 	if got := renewed(t, db); got != int64(len(held)) {
 		t.Errorf("%d rows were renewed, of %d", got, len(held))
 	}
 	if err := d.Finish(t.Context(), dropped(p.Token-driver.Token(2*time.Hour/time.Microsecond), refs...)); err != nil {
-		t.Errorf("the intents were not there: %v", err)
+		t.Errorf("the intents were missing: %v", err)
 	}
 }
 
 func TestOfManyLocksThoseThatWereLostAreFound(t *testing.T) {
 	for name, lose := range map[string]string{
-		"one was purged":                 `DELETE FROM locks WHERE project = $1 AND ref = $2`,
-		"another process took one over":  `UPDATE locks SET owner = 'site/2', token = clock_timestamp() WHERE project = $1 AND ref = $2`,
-		"this process took its own over": `UPDATE locks SET token = clock_timestamp() WHERE project = $1 AND ref = $2`,
-		"one is of an older acquisition": `UPDATE locks SET token = token - interval '1 microsecond' WHERE project = $1 AND ref = $2`,
+		"a lock was purged":                   `DELETE FROM locks WHERE project = $1 AND ref = $2`,
+		"another process took a lock over":    `UPDATE locks SET owner = 'site/2', token = clock_timestamp() WHERE project = $1 AND ref = $2`,
+		"this process took its own lock over": `UPDATE locks SET token = clock_timestamp() WHERE project = $1 AND ref = $2`,
+		"a lock is of an older acquisition":   `UPDATE locks SET token = token - interval '1 microsecond' WHERE project = $1 AND ref = $2`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -166,18 +166,18 @@ func TestAProcessThatTookOverItsOwnLockHoldsOnlyTheSuccessor(t *testing.T) {
 	wantBeaten(t, beat(t, d, held), 1000, nil)
 }
 
-// Left behind by an acquisition or a release whose reply was lost, they have to become stale.
+// Locks left behind by an acquisition or a release whose reply was lost have to become stale.
 func TestLocksOfTheOwnerThatWereNotNamedAreNotRenewed(t *testing.T) {
 	for _, row := range []struct {
 		name  string
-		later time.Duration // than the newest that is held
-		loses bool          // one that is held is lost at the same time
+		later time.Duration // than the newest held lock
+		loses bool          // a held lock is lost at the same time
 		trips int
 	}{
-		{"as new as one that is held", 0, false, 3},
-		{"as new as one that is held and was lost", 0, true, 3},
+		{"as new as a held lock", 0, false, 3},
+		{"as new as a held lock that was lost", 0, true, 3},
 		{"older", -time.Minute, false, 3},
-		{"newer than all that are held", time.Second, false, 1},
+		{"newer than all held locks", time.Second, false, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -196,16 +196,16 @@ func TestLocksOfTheOwnerThatWereNotNamedAreNotRenewed(t *testing.T) {
 			}
 			beat(t, d, held)
 			if trips := w.count(func() { wantBeaten(t, beat(t, d, held), len(held), others) }); trips != row.trips {
-				t.Errorf("it took %d round trips, want %d", trips, row.trips)
+				t.Errorf("the beat took %d round trips, want %d", trips, row.trips)
 			}
 			if l, _ := db.RowLock(t, newest.Project, "refs/heads/abandoned"); l.Age < 10*time.Minute {
-				t.Errorf("the one that was not named was renewed %s ago", l.Age)
+				t.Errorf("the lock that was not named was renewed %s ago", l.Age)
 			}
 		})
 	}
 }
 
-// So do those that are half-way there already, and those that are stale.
+// The same holds for locks that are half-way to stale, and for stale ones.
 func TestLocksOfTheOwnerThatWereNotNamedStayAsOldAsTheyAre(t *testing.T) {
 	for name, age := range map[string]time.Duration{"half-way to stale": 40 * time.Minute, "stale": 2 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -218,14 +218,14 @@ func TestLocksOfTheOwnerThatWereNotNamedStayAsOldAsTheyAre(t *testing.T) {
 			for range 2 {
 				wantBeaten(t, beat(t, d, held), len(held), nil)
 				if l, _ := db.RowLock(t, held[7].Project, "refs/heads/abandoned"); l.Age < age {
-					t.Errorf("it was renewed %s ago", l.Age)
+					t.Errorf("the lock was renewed %s ago", l.Age)
 				}
 			}
 		})
 	}
 }
 
-// While a lock is stale, somebody may be taking it over.
+// While a lock is stale, another process may be taking it over.
 func TestManyLocksOfWhichOneIsStaleAreRenewedByKey(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -233,17 +233,17 @@ func TestManyLocksOfWhichOneIsStaleAreRenewedByKey(t *testing.T) {
 	d := open(t, w.url)
 	d.BePatient()
 	held := hold(t, db, 6000)
-	beat(t, d, held) // prepares the statements, and so does
+	beat(t, d, held) // prepares the statements, as does the next one
 	beat(t, d, held[:1])
 	db.Age(t, held[5].Project, held[5].Ref, time.Hour)
-	for _, trips := range []int{3, 1} { // then all are fresh
+	for _, trips := range []int{3, 1} { // after the first beat, all locks are fresh
 		if got := w.count(func() { wantBeaten(t, beat(t, d, held), len(held), nil) }); got != trips {
-			t.Errorf("it took %d round trips, want %d", got, trips)
+			t.Errorf("the beat took %d round trips, want %d", got, trips)
 		}
 	}
 }
 
-// They are not all of one owner: each is told by its own.
+// The locks have different owners: each row is compared with its own.
 func TestManyLocksOfTwoOwnersAreRenewedByKey(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -263,13 +263,13 @@ func TestOfManyLocksOneThatAnotherTransactionKeepsLockedIsUnknown(t *testing.T) 
 		change string
 		age    time.Duration // of the row
 		frees  bool          // the other transaction ends while the beat waits
-		left   bool          // the owner has a row besides, left behind and half-way to stale
+		left   bool          // the owner has another row, which was left behind and is half-way to stale
 		want   driver.BeatResult
 	}{
 		{"it stays locked", ``, 0, false, false, driver.BeatUnknown},
 		{"it becomes free", ``, 0, true, false, driver.BeatRenewed},
 		{"it is deleted meanwhile", `DELETE FROM locks WHERE ref = $1`, 0, true, false, driver.BeatLost},
-		{"it is deleted meanwhile, and another might stand for it", `DELETE FROM locks WHERE ref = $1`, 0, true, true, driver.BeatLost},
+		{"it is deleted meanwhile, and another row might be counted for it", `DELETE FROM locks WHERE ref = $1`, 0, true, true, driver.BeatLost},
 		{"another process takes it over meanwhile", `UPDATE locks SET owner = 'site/2', token = clock_timestamp() WHERE ref = $1`, time.Hour, true, false, driver.BeatLost},
 		{"this process takes it over meanwhile", `UPDATE locks SET token = token + interval '1 microsecond' WHERE ref = $1`, time.Hour, true, false, driver.BeatLost},
 		{"it gets a waiter meanwhile", `UPDATE locks SET waiting = '{refdb_x}' WHERE ref = $1`, 0, true, false, driver.BeatRenewed},
@@ -306,8 +306,8 @@ func TestOfManyLocksOneThatAnotherTransactionKeepsLockedIsUnknown(t *testing.T) 
 	}
 }
 
-// A beat by owner locks rows in the order in which they are stored, its
-// neighbours lock them in the order of their keys. It gives way.
+// A beat by owner locks rows in the order in which they are stored; its neighbours lock them in the
+// order of their keys. The beat yields.
 func TestBeatsByOwnerNeverDeadlockWithTheirNeighbours(t *testing.T) {
 	a := newDeadlockArena(t)
 	all := hold(t, a.db, 2000)
@@ -317,7 +317,7 @@ func TestBeatsByOwnerNeverDeadlockWithTheirNeighbours(t *testing.T) {
 		byProject[h.Project] = append(byProject[h.Project], h.Ref)
 		tokens[h.Ref] = h.Token
 	}
-	// Tokens that are those of one acquisition, for the fence.
+	// The fences need tokens of single acquisitions.
 	var projects []string
 	for p, refs := range byProject {
 		slices.Sort(refs)
@@ -383,7 +383,8 @@ func TestBeatsByOwnerNeverDeadlockWithTheirNeighbours(t *testing.T) {
 			}
 		})
 	}
-	// Locks of another project of the same owner come and go: the beat has strangers.
+	// Locks of another project of the same owner come and go, so the beat finds rows that it does
+	// not hold.
 	work.Go(func() {
 		refs := names(50)
 		for ctx.Err() == nil {

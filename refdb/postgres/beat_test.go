@@ -20,7 +20,7 @@ func TestABeatWaitsForALockedRowOnlyBriefly(t *testing.T) {
 		frees  bool   // it ends while the beat waits
 		want   []driver.BeatResult
 	}{
-		{"a row that stays locked is unknown, and only that", ``, false, []driver.BeatResult{beaten, unknown, beaten}},
+		{"only a row that stays locked is unknown", ``, false, []driver.BeatResult{beaten, unknown, beaten}},
 		{"a row that becomes free is renewed", ``, true, []driver.BeatResult{beaten, beaten, beaten}},
 		{"a row that is deleted meanwhile is lost", `DELETE FROM locks WHERE ref = 'refs/heads/b'`, true, []driver.BeatResult{beaten, lost, beaten}},
 		{"a row that is taken over meanwhile is lost", `UPDATE locks SET token = clock_timestamp() WHERE ref = 'refs/heads/b'`, true, []driver.BeatResult{beaten, lost, beaten}},
@@ -55,7 +55,7 @@ func TestABeatWaitsForALockedRowOnlyBriefly(t *testing.T) {
 	}
 }
 
-// While one row stays locked, another that was locked when the beat began is renewed.
+// While one row stays locked, another row that was locked when the beat began is renewed.
 func TestARowThatBecomesFreeIsRenewedBesideOneThatDoesNot(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -75,7 +75,7 @@ func TestARowThatBecomesFreeIsRenewedBesideOneThatDoesNot(t *testing.T) {
 	stays.end()
 }
 
-// A process may hold a lock that it lost and does not know it, and its successor.
+// A process may hold a lock that it has lost without knowing it, and also that lock's successor.
 func TestABeatAndAPurgeTellLocksOnTheSameRefApart(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -94,7 +94,7 @@ func TestABeatAndAPurgeTellLocksOnTheSameRefApart(t *testing.T) {
 	}
 }
 
-// A right token with another owner names no lock and no intent.
+// A valid token with another owner identifies no lock and no intent.
 func TestWhatIsNamedByAnotherOwnerIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	const stranger = "site/2"
@@ -178,8 +178,8 @@ func TestWhatIsNamedByAnotherOwnerIsLeftAlone(t *testing.T) {
 	}
 }
 
-// Nothing else should run meanwhile: dead rows stay, and take up the room, for
-// the oldest transaction of the whole server.
+// No other test may run meanwhile: dead rows stay, and occupy space, until the oldest transaction
+// of the whole server ends.
 func TestBeatsAreWrittenInPlace(t *testing.T) {
 	db := dbtest.Postgres(t)
 	d := open(t, db.URL())
@@ -191,18 +191,18 @@ func TestBeatsAreWrittenInPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d.Close() // which has the server count
+	d.Close() // makes the server count the updates
 	c := session(t, db.URL())
 	eventually(t, "all updates are counted", func() bool {
 		return query[int64](t, c, `SELECT n_tup_upd FROM pg_stat_user_tables WHERE relname = 'locks'`)[0] == beats*1000
 	})
 	if n := query[int64](t, c, `SELECT n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'locks'`)[0]; n < beats*1000*3/4 {
-		t.Errorf("of %d updates %d were in place", beats*1000, n)
+		t.Errorf("%[2]d of %[1]d updates were in place", beats*1000, n)
 	}
 }
 
-// beatBeside makes a beat beside a blockade, which ends once the beat waits for it, if frees, or
-// else once the beat has ended.
+// beatBeside makes a beat beside a blockade. The blockade ends once the beat waits for it, if
+// frees, and otherwise once the beat has ended.
 func beatBeside(t *testing.T, d *postgres.Driver, b *blockade, frees bool, locks []driver.LockID) (results []driver.BeatResult) {
 	t.Helper()
 	done := make(chan []driver.BeatResult, 1)

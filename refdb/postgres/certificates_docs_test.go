@@ -37,8 +37,8 @@ func documentedBlocks(t *testing.T, section, language string) (blocks []string) 
 	}
 }
 
-// The documented certificates are made and installed as it is written, at a real server, and then renewed under a
-// driver that runs.
+// The certificates are made and installed as documented, at a real server, and then renewed under a
+// running driver.
 func TestTheDocumentedCertificatesAreRequiredAndRenewed(t *testing.T) {
 	t.Parallel()
 	s, err := testserver.StartPostgres(t.Context(), testserver.PostgresOptions{
@@ -84,7 +84,7 @@ func TestTheDocumentedCertificatesAreRequiredAndRenewed(t *testing.T) {
 	commands := documentedBlocks(t, section, "sh")
 	statements, texts := documentedBlocks(t, section, "sql"), documentedBlocks(t, section, "text")
 	if len(commands) != 3 || len(statements) != 1 || len(texts) != 2 {
-		t.Fatalf("%d, %d and %d blocks were found", len(commands), len(statements), len(texts))
+		t.Fatalf("found %d, %d and %d blocks", len(commands), len(statements), len(texts))
 	}
 	for _, c := range commands {
 		shell(c)
@@ -104,7 +104,7 @@ func TestTheDocumentedCertificatesAreRequiredAndRenewed(t *testing.T) {
 
 	var d *postgres.Driver
 	var refused error
-	eventually(t, "a connection with certificates", func() bool { // the server reads its files
+	eventually(t, "a connection with certificates", func() bool { // the server is reading its files
 		d, refused = postgres.Open(t.Context(), address)
 		return refused == nil
 	})
@@ -123,7 +123,7 @@ func TestTheDocumentedCertificatesAreRequiredAndRenewed(t *testing.T) {
 	with := func(replacements ...string) string { return strings.NewReplacer(replacements...).Replace(address) }
 	for _, row := range []struct{ name, address, says string }{
 		{"no certificate", with("&sslcert="+etc+"/site.pem&sslkey="+etc+"/site.key", ""), "connection requires a valid client certificate"},
-		{"another's certificate", with(etc+"/site.", made+"/other."), "the server refused the user or the password"},
+		{"another role's certificate", with(etc+"/site.", made+"/other."), "the server refused the user or the password"},
 		{"another password", with("fisch", "falsch"), "the server refused the user or the password"},
 		{"a server whose name is not in its certificate", with("localhost", "127.0.0.1"), "sslmode=verify-ca"},
 		{"another CA", with(etc+"/ca.pem", made+"/other.pem"), "name the certificate file of the CA"},
@@ -161,9 +161,9 @@ func TestTheDocumentedCertificatesAreRequiredAndRenewed(t *testing.T) {
 	}
 	first := serial()
 	shell(issuing(commands[0], "site"))
-	shell("cp site.pem " + etc) // half of it
+	shell("cp site.pem " + etc) // without its key
 	if got := serial(); got.Cmp(first) != 0 {
-		t.Errorf("with a certificate that is not the key's, a connection has number %v, not %v", got, first)
+		t.Errorf("with a certificate that does not match the key, a connection has number %v, not %v", got, first)
 	}
 	shell(commands[2])
 	second := serial()
@@ -174,11 +174,11 @@ func TestTheDocumentedCertificatesAreRequiredAndRenewed(t *testing.T) {
 	shell(commands[1])
 	configure("SELECT pg_reload_conf();")
 	if got := serial(); got.Cmp(second) != 0 {
-		t.Errorf("with another certificate of the server, a connection has number %v, not %v", got, second)
+		t.Errorf("after a change of the server's certificate, a connection has number %v, not %v", got, second)
 	}
 }
 
-// issuing returns those of the commands that make a certificate.
+// issuing returns the commands that make a certificate.
 func issuing(commands, name string) string {
 	var kept []string
 	for line := range strings.SplitSeq(strings.ReplaceAll(commands, "\\\n", ""), "\n") {

@@ -28,7 +28,7 @@ func TestConformanceAlternating(t *testing.T) {
 	refdbtest.Run(t, refdbtest.Alternating(func(tb testing.TB) refdbtest.Database { return narrow{dbtest.Postgres(tb)} }))
 }
 
-// narrow opens drivers that have few connections, because there are many of them.
+// narrow opens drivers with few connections each, because there are many drivers.
 type narrow struct{ *dbtest.Database }
 
 func (n narrow) Open(tb testing.TB) driver.Driver {
@@ -42,7 +42,7 @@ func TestConformanceWhereTripsAreShared(t *testing.T) {
 	refdbtest.Run(t, func(tb testing.TB) refdbtest.Database { return sharing{dbtest.Postgres(tb)} })
 }
 
-// sharing opens drivers whose requests queue for a shared round trip, always.
+// sharing opens drivers whose requests always queue for a shared round trip.
 type sharing struct{ *dbtest.Database }
 
 func (s sharing) Open(tb testing.TB) driver.Driver {
@@ -60,7 +60,7 @@ const (
 	v2 driver.Value = "2222222222222222222222222222222222222222"
 )
 
-// open opens a driver, which is closed when the test ends.
+// open opens a driver and closes it when the test ends.
 func open(tb testing.TB, url string) *postgres.Driver {
 	tb.Helper()
 	d, err := postgres.Open(tb.Context(), url)
@@ -90,12 +90,12 @@ func with(tb testing.TB, address, name, value string) string {
 
 const owner = "site/1"
 
-// request asks for locks of the project that stay fresh.
+// request returns a request for locks of the project that stay fresh.
 func request(refs ...string) driver.AcquireRequest {
 	return driver.AcquireRequest{Project: project, Refs: refs, Owner: owner, Nonce: rand.Text(), StaleAfter: time.Hour}
 }
 
-// intention asks for intents that move refs of the project.
+// intention returns a request for intents that move refs of the project.
 func intention(old, new driver.Value, refs ...string) driver.PrepareRequest {
 	return driver.PrepareRequest{Project: project, Updates: moves(old, new, refs...), Owner: owner, Nonce: rand.Text(), Agent: "boot:1:2"}
 }
@@ -116,7 +116,7 @@ func acquire(tb testing.TB, d driver.Driver, refs ...string) driver.Acquired {
 	return a
 }
 
-// ids names the locks of an acquisition, or the intents of a preparation.
+// ids returns the IDs of an acquisition's locks, or of a preparation's intents.
 func ids(token driver.Token, refs ...string) []driver.LockID {
 	var all []driver.LockID
 	for _, ref := range refs {
@@ -125,12 +125,12 @@ func ids(token driver.Token, refs ...string) []driver.LockID {
 	return all
 }
 
-// ending asks for the release of an acquisition.
+// ending returns a request to release an acquisition.
 func ending(token driver.Token, refs ...string) driver.ReleaseRequest {
 	return driver.ReleaseRequest{Project: project, Refs: refs, Owner: owner, Token: token}
 }
 
-// release releases an acquisition that stands.
+// release releases an acquisition that must exist.
 func release(tb testing.TB, d driver.Driver, a driver.Acquired, refs ...string) {
 	tb.Helper()
 	if released, err := d.Release(tb.Context(), ending(a.Token, refs...)); err != nil || released.Missing != nil {
@@ -138,13 +138,13 @@ func release(tb testing.TB, d driver.Driver, a driver.Acquired, refs ...string) 
 	}
 }
 
-// released reports whether a release found all that it was to end.
+// released reports whether a release ended all of its locks.
 func released(d driver.Driver, r driver.ReleaseRequest) (bool, error) {
 	got, err := d.Release(context.Background(), r)
 	return err == nil && got.Missing == nil, err
 }
 
-// fence is the lock of an acquisition, which stays.
+// fence is the lock of an acquisition, which the update keeps.
 func fence(token driver.Token, refs ...string) *driver.Fence {
 	return &driver.Fence{Refs: refs, Owner: owner, Token: token}
 }
@@ -166,7 +166,7 @@ func try(ctx context.Context, d driver.Driver, r driver.UpdateRequest) error {
 	return d.Update(ctx, r)
 }
 
-// done has the intents of a preparation done, dropped has none of them done.
+// done finishes the intents of a preparation as done; dropped drops them.
 func done(token driver.Token, old, new driver.Value, refs ...string) driver.FinishRequest {
 	return driver.FinishRequest{Project: project, Origin: driver.Origin{ID: "done", Owner: owner}, Token: token, Done: moves(old, new, refs...)}
 }
@@ -190,8 +190,8 @@ func session(tb testing.TB, url string) *pgx.Conn {
 	return c
 }
 
-// waitersForTable counts who waits for a lock on the table $1. Tables of other tests' databases
-// have its number, too: all are copies of one.
+// waitersForTable counts the sessions that wait for a lock on the table $1. The databases of other
+// tests are copies of one template, so their tables have the same number.
 const waitersForTable = `SELECT count(*) FROM pg_locks WHERE relation = $1::regclass AND NOT granted
 	AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
 
@@ -216,14 +216,14 @@ func query[T any](tb testing.TB, c *pgx.Conn, sql string, args ...any) []T {
 	return all
 }
 
-// terminate ends the driver's sessions that where selects, as an administrator does.
+// terminate terminates the sessions of the driver that where selects, as an administrator would.
 func terminate(tb testing.TB, c *pgx.Conn, where string) {
 	tb.Helper()
 	exec(tb, c, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 		WHERE application_name = 'refdb' AND datname = current_database() AND `+where)
 }
 
-// patience is how long a test waits for what surely happens, however busy the machine is.
+// patience is how long a test waits for an event that is certain, however busy the machine is.
 const patience = 5 * time.Minute
 
 // eventually polls until ok is true.
@@ -231,7 +231,7 @@ func eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			tb.Fatalf("waited in vain until %s", what)
+			tb.Fatalf("gave up waiting until %s", what)
 		}
 	}
 }

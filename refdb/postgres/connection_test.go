@@ -22,22 +22,21 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// onlyOne opens a driver that uses one connection.
+// onlyOne opens a driver with a single connection.
 func onlyOne(t *testing.T, address string) *postgres.Driver {
 	t.Helper()
 	return open(t, address+"&pool_max_conns=1")
 }
 
-// eachWay runs a test with the address of a database that is reached in the
-// clear, and over TLS.
+// eachWay runs a test with an address of a database for plaintext, and with one for TLS.
 func eachWay(t *testing.T, test func(t *testing.T, address string)) {
 	db := dbtest.Postgres(t)
-	t.Run("in the clear", func(t *testing.T) { test(t, db.URL()) })
+	t.Run("in plaintext", func(t *testing.T) { test(t, db.URL()) })
 	t.Run("over TLS", func(t *testing.T) { test(t, overTLS(t, db.URL())) })
 }
 
-// overTLS returns the address of a proxy that speaks TLS with its clients, and
-// with the server at address in the clear.
+// overTLS returns the address of a proxy that speaks TLS with its clients, and plaintext with the
+// server at address.
 func overTLS(t *testing.T, address string) string {
 	t.Helper()
 	to, err := pgx.ParseConfig(address)
@@ -53,7 +52,7 @@ func overTLS(t *testing.T, address string) string {
 	var running sync.WaitGroup
 	serve := func(client net.Conn) {
 		defer client.Close()
-		request := make([]byte, 8) // SSLRequest; a client that asks to cancel sends the same first
+		request := make([]byte, 8) // SSLRequest; a client that cancels a request sends the same first
 		if _, err := io.ReadFull(client, request); err != nil {
 			return
 		}
@@ -92,7 +91,7 @@ func overTLS(t *testing.T, address string) string {
 	return through.String()
 }
 
-// backend returns the ID of the server's process at the end of the only connection.
+// backend returns the process ID of the server's end of the only connection.
 func backend(t *testing.T, d *postgres.Driver) (pid int32) {
 	t.Helper()
 	err := d.RoundTrip(t.Context(), func(rows pgx.Rows) error {
@@ -105,7 +104,7 @@ func backend(t *testing.T, d *postgres.Driver) (pid int32) {
 	return pid
 }
 
-// Whatever becomes of a round trip, the next one gets the answers to its own statements.
+// Whatever the outcome of a round trip, the next one reads the answers to its own statements.
 func TestARoundTripLeavesNothingOfItselfOnTheConnection(t *testing.T) {
 	errRead := errors.New("can't be read")
 	const rows, wide = `SELECT n FROM generate_series(1, 50000) n`, `SELECT repeat('x', 3000000)`
@@ -115,9 +114,9 @@ func TestARoundTripLeavesNothingOfItselfOnTheConnection(t *testing.T) {
 		read       func(pgx.Rows) error
 		want       error // nil: some error of the server
 		done       bool
-		lost       bool // so is the connection
+		lost       bool // the connection is lost, too
 	}{
-		{name: "rows that nobody reads", statements: []string{rows, wide, rows}, done: true},
+		{name: "rows that are not read", statements: []string{rows, wide, rows}, done: true},
 		{name: "rows of which one is read", statements: []string{rows, wide}, read: func(rows pgx.Rows) error {
 			rows.Next()
 			return nil
@@ -135,11 +134,11 @@ func TestARoundTripLeavesNothingOfItselfOnTheConnection(t *testing.T) {
 			return rows.Scan(new(int))
 		}, want: driver.ErrOutcomeUnknown},
 		{name: "the first statement fails", statements: []string{`SELECT 1/0`, rows, rows}},
-		{name: "the last one fails", statements: []string{rows, wide, `SELECT 1/0`}},
-		{name: "one fails after some rows", statements: []string{`SELECT 1/(25000-n) FROM generate_series(1, 50000) n`, rows}},
-		{name: "one that can't be prepared", statements: []string{rows, `SELECT nothing`, rows}},
+		{name: "the last statement fails", statements: []string{rows, wide, `SELECT 1/0`}},
+		{name: "a statement fails after some rows", statements: []string{`SELECT 1/(25000-n) FROM generate_series(1, 50000) n`, rows}},
+		{name: "a statement that can't be prepared", statements: []string{rows, `SELECT nothing`, rows}},
 		{name: "the commit fails", statements: []string{`INSERT INTO late VALUES (1), (1)`}, want: driver.ErrOutcomeUnknown},
-		{name: "the server ends it", statements: []string{rows, `SELECT pg_terminate_backend(pg_backend_pid())`, `SELECT pg_sleep(60)`}, want: driver.ErrUnavailable, lost: true},
+		{name: "the server terminates the session", statements: []string{rows, `SELECT pg_terminate_backend(pg_backend_pid())`, `SELECT pg_sleep(60)`}, want: driver.ErrUnavailable, lost: true},
 	}
 	eachWay(t, func(t *testing.T, address string) {
 		for _, test := range tests {
@@ -185,7 +184,7 @@ func TestAContextThatEndsDuringARoundTripEndsTheConnection(t *testing.T) {
 				defer cancel()
 				ended := make(chan error, 1)
 				go func() { ended <- d.RoundTrip(ctx, nil, statements...) }()
-				eventually(t, "the statements are under way", func() bool {
+				eventually(t, "the statements are executing", func() bool {
 					return len(ended) > 0 || query[int64](t, look, `SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'PgSleep'`, before)[0] > 0
 				})
 				start := time.Now()
@@ -217,15 +216,15 @@ func TestAContextThatEndsAfterARoundTripIsNoneOfItsBusiness(t *testing.T) {
 		}
 	}
 	if backend(t, d) != before {
-		t.Error("the connection was given up")
+		t.Error("the connection was closed")
 	}
 }
 
-// Both sides would wait for the other to read if all was written before anything is read.
+// If everything was written before anything is read, both sides would wait for the other to read.
 func TestARoundTripMayBeLargerThanWhatAConnectionTakesUp(t *testing.T) {
 	t.Parallel()
 	eachWay(t, func(t *testing.T, address string) {
-		const size = 7_000_000 // three times, each way
+		const size = 7_000_000 // three times, in each direction
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		back := fmt.Sprintf(`SELECT repeat('x', %d) WHERE $1::text <> ''`, size)
@@ -253,6 +252,6 @@ func TestStatementsArePreparedAnewWhenTheirTablesAreAltered(t *testing.T) {
 	get()
 	get()
 	if backend(t, d) != before {
-		t.Error("the connection was given up")
+		t.Error("the connection was closed")
 	}
 }

@@ -25,8 +25,8 @@ func openDB(t *testing.T, s *dbtest.PostgresServer) *refdb.DB {
 	return db
 }
 
-// olderCursor returns what a program of version 10 of the schema would have printed in the place of
-// c: its mark is the last position that has ended.
+// olderCursor returns the cursor that a program of version 10 of the schema would have printed
+// instead of c: its mark is the last position that has ended.
 func olderCursor(t *testing.T, c driver.Cursor, ended driver.Position) driver.Cursor {
 	t.Helper()
 	const prefix = "refdb-"
@@ -50,8 +50,8 @@ func olderCursor(t *testing.T, c driver.Cursor, ended driver.Position) driver.Cu
 	return c
 }
 
-// A crash of the server hands IDs out again that nobody waited for. Changes then have positions
-// that had ended before.
+// After a crash, the server reuses IDs of transactions that no client waited for. Changes then have
+// positions that had ended before.
 func TestAReaderMissesNothingAfterACrashThatLostNothing(t *testing.T) {
 	t.Parallel()
 	s := dbtest.StartPostgres(t)
@@ -60,7 +60,8 @@ func TestAReaderMissesNothingAfterACrashThatLostNothing(t *testing.T) {
 		t.Helper()
 		for _, name := range refs {
 			project, ref, _ := strings.Cut(name, " ")
-			// The first one after a crash compares the database with what its process knows.
+			// The first writer after a crash compares the database with the changes that its
+			// process knows.
 			if err := writer.Update(t.Context(), project, []driver.Update{{Ref: "refs/heads/" + ref, New: "x"}}); err != nil {
 				t.Fatal(err)
 			}
@@ -118,7 +119,7 @@ func TestAReaderMissesNothingAfterACrashThatLostNothing(t *testing.T) {
 	created := []string{"p b1", "q b2", "p b3", "q b4"}
 	create(created...)
 	if at := newestOf(t, db, "q"); at > newest+40 {
-		t.Fatalf("the last change was to have a position that had ended before the crash, up to %d, and has %d", newest+40, at)
+		t.Fatalf("the last change should have a position that had ended before the crash, at most %d, but has %d", newest+40, at)
 	}
 	check(created...)
 	s.UseIDs(60)
@@ -147,7 +148,7 @@ func TestAReaderMissesNothingAfterACrashThatLostNothing(t *testing.T) {
 	}
 }
 
-// lastCursor returns the cursor of a reader that has read all there is.
+// lastCursor returns the cursor of a reader that has read all changes.
 func lastCursor(t *testing.T, db *refdb.DB, q refdb.ChangeQuery) driver.Cursor {
 	t.Helper()
 	for page, err := range db.Changes(t.Context(), q) {
@@ -161,7 +162,7 @@ func lastCursor(t *testing.T, db *refdb.DB, q refdb.ChangeQuery) driver.Cursor {
 	panic("not reached")
 }
 
-// changesTo returns what a reader is given until it has all there is.
+// changesTo returns the changes that a reader gets until it has read all of them.
 func changesTo(t *testing.T, db *refdb.DB, q refdb.ChangeQuery) (got []string, err error) {
 	t.Helper()
 	end, err := db.HistoryEnd(t.Context())
@@ -187,7 +188,7 @@ func named(changes []driver.Change) (names []string) {
 	return names
 }
 
-// follow sends what a reader is given, one by one, and how it fails.
+// follow sends the changes that a reader gets, one by one, and its error.
 func follow(t *testing.T, db *refdb.DB, q refdb.ChangeQuery) chan []string {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -221,7 +222,7 @@ func TestAPositionThatIsNotOnTheDiskIsInTheFuture(t *testing.T) {
 	}
 	newest := newestOf(t, d, "p")
 	c := session(t, db.URL())
-	for ended := newest; ended <= newest; { // other tests' transactions hold it back
+	for ended := newest; ended <= newest; { // transactions of other tests hold the position back
 		query[string](t, c, "SELECT pg_current_xact_id()::text")
 		s, err := d.HistoryState(t.Context())
 		if err != nil {
@@ -253,8 +254,8 @@ func newestOf(t *testing.T, db *refdb.DB, project string) driver.Position {
 	return 0
 }
 
-// Readers see a change once it is committed. If a crash could take it along, its position would be
-// used again.
+// Readers see a change once it is committed. If a crash could undo the change, its position would
+// be used again.
 func TestAChangeIsDurableWhateverProgramMakesIt(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -274,7 +275,7 @@ func TestAChangeIsDurableWhateverProgramMakesIt(t *testing.T) {
 				_, err = tx.Exec(t.Context(), sql)
 			}
 			if err == nil {
-				_, err = tx.Exec(t.Context(), `CREATE TEMPORARY TABLE other (x int) ON COMMIT DROP`) // what follows changes nothing about it
+				_, err = tx.Exec(t.Context(), `CREATE TEMPORARY TABLE other (x int) ON COMMIT DROP`) // later statements don't affect it
 			}
 			if err == nil {
 				err = tx.Commit(t.Context())

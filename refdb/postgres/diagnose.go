@@ -16,7 +16,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/schema"
 )
 
-// diagnoseSQL counts backends and standbys, which any user may do.
+// diagnoseSQL counts backends and standbys, for which a user needs no privilege.
 const diagnoseSQL = missingSQL + `
 SELECT current_setting('server_version'), current_setting('server_version_num')::int,
        current_setting('fsync')::boolean, current_setting('full_page_writes')::boolean,
@@ -36,8 +36,9 @@ SELECT current_setting('server_version'), current_setting('server_version_num'):
           ELSE '' END),
        session_user::text`
 
-// holdingSQL finds the oldest open transaction that has a number: changes that were made since are
-// not complete. Of other users' sessions only some roles see that (pg_read_all_stats).
+// holdingSQL finds the oldest open transaction with a transaction ID: changes made since it began
+// are not complete. For sessions of other users, the columns are visible only to some roles
+// (pg_read_all_stats).
 const holdingSQL = `
 SELECT holder, coalesce(extract(epoch FROM clock_timestamp() - since), 0)::float8, awaits_standby FROM (
   SELECT format('the prepared transaction %L of database %s', gid, database) AS holder, prepared AS since, transaction AS id,
@@ -48,10 +49,10 @@ SELECT holder, coalesce(extract(epoch FROM clock_timestamp() - since), 0)::float
   WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid()
 ) AS open ORDER BY age(id) DESC LIMIT 1`
 
-// longOpen is how long a transaction may hold back who reads changes before that is a finding.
+// longOpen is how long a transaction may delay the readers of changes before Diagnose reports it.
 const longOpen = time.Minute
 
-// A setup is what Diagnose finds.
+// A setup holds the findings of Diagnose.
 type setup struct {
 	version             string
 	number              int
@@ -64,23 +65,23 @@ type setup struct {
 	autovacuum          bool
 	room, clients       int // connections that the server has for users, and those in use
 	standbys            int
-	stopped             string // the commands that fail for want of grants
-	grants              string // that are missing, "" for none
-	closing             string // the statements that keep the server's other roles out, "" if they are
+	stopped             string // the commands that fail for lack of privileges
+	grants              string // the statements that grant what is missing, "" for none
+	closing             string // the statements that exclude the server's other roles, "" if they are excluded
 	role, user          string // session_user; the user that the URL names
 	mapping             mapping
-	tables              string // what is wrong with them, or that nothing is
-	intact              bool   // the tables are
-	pooled, readWrite   bool   // a pooler is in between; the URL asks for a server that takes writes
+	tables              string // what is wrong with them, or that they are intact
+	intact              bool   // the tables are as they should be
+	pooled, readWrite   bool   // connections go through a pooler; the URL requires a server that accepts writes
 	hosts, connectsUpTo int    // in the URL; of this driver
-	holder              string // the oldest open transaction that is seen, or ""
+	holder              string // the oldest open transaction that this user can see, or ""
 	held                time.Duration
-	awaitsStandby       bool // the holder has committed, and the synchronous standby has not confirmed that
+	awaitsStandby       bool // the holder has committed, but the synchronous standby has not confirmed the commit
 	encryption          driver.Diagnosis
-	settings            []driver.Diagnosis // that transactions verify or set
+	settings            []driver.Diagnosis // those that transactions verify or set
 }
 
-// Diagnose checks the settings that the promises rest on.
+// Diagnose checks the settings that the driver's promises depend on.
 func (d *Driver) Diagnose(ctx context.Context) ([]driver.Diagnosis, error) {
 	var s setup
 	if err := d.connected(ctx, &s); err != nil {
@@ -137,7 +138,8 @@ func (d *Driver) Diagnose(ctx context.Context) ([]driver.Diagnosis, error) {
 	return s.diagnoses(), nil
 }
 
-// findRows checks that the tables have the rows that migrations wrote. They exist, and may be read.
+// findRows checks for the rows that migrations insert into the tables. The tables must exist and be
+// readable.
 func (d *Driver) findRows(ctx context.Context, s *setup) error {
 	return d.pools.Do(ctx, roundtrip.Read("diagnose").Query(migrations.RowsSQL(migrations.Postgres), func(rows pgx.Rows) error {
 		missing, err := pgx.CollectRows(rows, pgx.RowTo[string])
@@ -148,10 +150,11 @@ func (d *Driver) findRows(ctx context.Context, s *setup) error {
 	}))
 }
 
-// settingsSQL reads what the session began with: this transaction has set some of them.
+// settingsSQL reads the values that the session began with, because this transaction has set some
+// of them.
 const settingsSQL = `SELECT name, reset_val FROM pg_settings WHERE name = ANY ($1::text[])`
 
-// settings shows what a session's settings are, apart from those that have checks of their own.
+// settings reports the session's settings, except for those that have checks of their own.
 func settings(all *roundtrip.Settings, found map[string]string) (shown []driver.Diagnosis) {
 	all.Each(func(name, right string, set bool) {
 		value, ok := found[name]
@@ -170,7 +173,7 @@ func settings(all *roundtrip.Settings, found map[string]string) (shown []driver.
 	return shown
 }
 
-// connected sets the fields of s that need a connection.
+// connected sets the fields of s that are read from a single connection.
 func (d *Driver) connected(ctx context.Context, s *setup) error {
 	conn, err := d.pools.Acquire(ctx)
 	if err != nil {
@@ -250,7 +253,7 @@ func (s setup) diagnoses() []driver.Diagnosis {
 	check("history", s.held < longOpen, "no transaction that this user can see delays the readers of changes", s.holding())
 	check("autovacuum", s.autovacuum, "on", "off: beats leave dead rows behind, and slow everything down: set autovacuum = on")
 
-	// Others need connections too.
+	// Other programs need connections, too.
 	used := fmt.Sprintf("%d of %d in use, this program takes up to %d", s.clients, s.room, s.connectsUpTo)
 	check("connections", s.room-s.clients >= s.room/10, used,
 		used+": raise max_connections, put a pooler in between, or lower pool_max_conns in the database URL")
@@ -262,7 +265,7 @@ func (s setup) diagnoses() []driver.Diagnosis {
 	return all
 }
 
-// serverVersion says what the server is.
+// serverVersion reports the server's product and version.
 func (s setup) serverVersion() driver.Diagnosis {
 	d := driver.Diagnosis{Name: "server version", OK: true, Detail: s.server.String()}
 	switch {
@@ -278,7 +281,7 @@ func (s setup) serverVersion() driver.Diagnosis {
 	return d
 }
 
-// tooFew says what fails without the privileges that are missing, and how to grant them.
+// tooFew describes what fails for lack of privileges, and how to grant them.
 func (s setup) tooFew() string {
 	what := "too few for a site"
 	if s.stopped != "" {
@@ -287,8 +290,8 @@ func (s setup) tooFew() string {
 	return what + "; a read-only role needs only SELECT: " + s.grants
 }
 
-// holding says what to do about the oldest open transaction. A commit that waits for its standby
-// must not be ended: it would show what a failover loses.
+// holding advises what to do about the oldest open transaction. A commit that waits for its standby
+// must not be terminated: it would become visible although a failover loses it.
 func (s setup) holding() string {
 	if s.awaitsStandby {
 		return fmt.Sprintf("%s has waited for its synchronous standby for %s, and delays the readers of changes: bring the standby back, and don't end the process", s.holder, s.held)

@@ -36,7 +36,7 @@ func TestADoctorSaysWhatToDo(t *testing.T) {
 		{"privileges of a site", func(s *setup) { s.grants = "GRANT" }, "privileges"},
 		{"privileges of commands", func(s *setup) { s.grants, s.stopped = "GRANT", "lock" }, "privileges"},
 		{"the server's other roles", func(s *setup) { s.closing = "REVOKE" }, ""},
-		{"a role in the place of one that is mapped", func(s *setup) { s.mapping = mapping{known: true, sites: 1, absent: "eu"} }, "site roles"},
+		{"a role in place of a mapped one", func(s *setup) { s.mapping = mapping{known: true, sites: 1, absent: "eu"} }, "site roles"},
 		{"a pooler that changes the role", func(s *setup) {
 			s.mapping, s.pooled, s.user, s.role = mapping{known: true, sites: 1}, true, "eu", "pooler"
 		}, "site roles"},
@@ -52,7 +52,7 @@ func TestADoctorSaysWhatToDo(t *testing.T) {
 			var sick []string
 			for _, d := range s.diagnoses() {
 				if d.Detail == "" || strings.Contains(d.Detail, "\n") {
-					t.Errorf("%s: %q is no line", d.Name, d.Detail)
+					t.Errorf("%s: %q is not one line", d.Name, d.Detail)
 				}
 				if s.awaitsStandby && strings.Contains(d.Detail, "pg_terminate_backend") {
 					t.Errorf("%s: %q would show what a failover loses", d.Name, d.Detail)

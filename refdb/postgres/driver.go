@@ -4,12 +4,12 @@
 // one implicit READ COMMITTED transaction. The server itself commits it, so no transaction ever
 // waits for a slow client. An operation that must exclude others begins with a statement that takes
 // advisory locks on the keys of the refs. The following statements have snapshots taken under these
-// locks, and see all earlier commits. A single clever statement is not linearizable: a statement
-// that waits decides on data from before its wait.
+// locks, and see all earlier commits. A single statement that did everything would not be
+// linearizable: a statement that waits decides on data from before its wait.
 //
 // Requests about a single ref go through a batcher. Its statements decide many requests at once and
-// never wait: a request that needs a row that is locked at the moment stays undecided. It is then
-// sent by itself, with statements that wait and that serve any number of refs.
+// never wait: a request that needs a locked row stays undecided. The driver then sends that request
+// by itself, with statements that wait and that serve any number of refs.
 //
 // The parts: internal/roundtrip manages connections and sends pipelines, internal/groupcommit
 // batches requests, internal/waitqueue notifies waiters of their turns, internal/dburl parses the
@@ -40,10 +40,10 @@ type Driver struct {
 	lag      *lag
 	notifier *waitqueue.Notifier
 
-	mu      sync.Mutex      // begin adds to running, or finds closing ended
+	mu      sync.Mutex      // makes begin's check of closing and its addition to running atomic
 	closing context.Context // ends with Close
 	close   context.CancelFunc
-	running sync.WaitGroup // what Close waits for
+	running sync.WaitGroup // requests and goroutines that Close waits for
 }
 
 var (
@@ -70,11 +70,11 @@ func newDriver(pools *roundtrip.Pools) *Driver {
 	return d
 }
 
-// closeGrace is how long Close lets requests under way go on.
+// closeGrace is how long Close waits for in-flight requests before it interrupts them.
 const closeGrace = time.Second
 
-// Close ends the connections and the driver's goroutines, and waits for them.
-// Requests under way may finish; after a moment they end with an error.
+// Close ends the connections and the driver's goroutines, and waits for them. In-flight requests
+// may finish within closeGrace; after that they end with an error.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	d.close()
@@ -86,8 +86,7 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-// begin reports whether something may begin that Close has to wait for until
-// running.Done, or Close was called.
+// begin reports whether the driver is still open. If so, Close waits for a call of running.Done.
 func (d *Driver) begin() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -119,7 +118,7 @@ func (d *Driver) Listen(ctx context.Context, channel string, started func(), wak
 	}
 }
 
-// Stats implements [driver.Meter]. Batches are those of requests about single refs.
+// Stats implements [driver.Meter]. Its batches are those of requests about single refs.
 func (d *Driver) Stats() driver.DriverStats {
 	return driver.DriverStats{Pools: d.pools.Stats(), Batches: d.batcher.Stats()}
 }
@@ -135,7 +134,7 @@ func (d *Driver) Now(ctx context.Context) (time.Time, error) {
 	return now.UTC(), err
 }
 
-// one reads the only row.
+// one reads the first row, and returns pgx.ErrNoRows if there is none.
 func one(rows pgx.Rows, into ...any) error {
 	if !rows.Next() {
 		if err := rows.Err(); err != nil {
@@ -146,5 +145,5 @@ func one(rows pgx.Rows, into ...any) error {
 	return rows.Scan(into...)
 }
 
-// listenConns is how many connections a driver may have beside those of its pools.
+// listenConns is the maximum number of connections of a driver beyond those of its pools.
 const listenConns = 1

@@ -22,13 +22,13 @@ func TestTheStatsOfPostgreSQL(t *testing.T) {
 	}
 	after := db.Stats().Driver
 	if n := after.Batches.Sizes[0] - before.Batches.Sizes[0]; n != 1 || after.Batches.Requests-before.Batches.Requests != 1 {
-		t.Errorf("an update is %d batches: %+v", n, after.Batches)
+		t.Errorf("an update took %d batches: %+v", n, after.Batches)
 	}
 	if len(after.Pools) != 3 || after.Pools[0].Name != "requests" {
 		t.Fatalf("%+v", after.Pools)
 	}
 	p := after.Pools[0]
-	eventually(t, "no connection is in use", func() bool { // the DB looks at the schema now and then
+	eventually(t, "no connection is in use", func() bool { // the DB checks the schema from time to time
 		p = db.Stats().Driver.Pools[0]
 		return p.InUse == 0
 	})

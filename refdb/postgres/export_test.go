@@ -11,13 +11,14 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// ShareAll has every request about a single ref queue for a shared round trip, even if it is alone.
+// ShareAll makes every request about a single ref queue for a shared round trip, even if it is
+// alone.
 func (d *Driver) ShareAll() {
 	d.batcher.ShareAll()
 }
 
-// BePatient has beats and releases wait for a connection however long that takes, rather than open
-// a spare one. It is called before the first request.
+// BePatient makes beats and releases wait for a shared connection, however long that takes, rather
+// than open a spare one. It has to be called before the first request.
 func (d *Driver) BePatient() { d.pools.SpareAfter = 10 * time.Minute }
 
 // KeysOf returns the keys of a project and of a ref.
@@ -25,7 +26,7 @@ func KeysOf(project, ref string) (int64, int64) {
 	return int64(keyOf(project, "")), int64(keyOf(project, ref))
 }
 
-// OpenDialing is [Open] with connections that dial makes.
+// OpenDialing is [Open] with connections made by dial.
 func OpenDialing(ctx context.Context, address string, dial pgconn.DialFunc) (*Driver, error) {
 	config, given, err := dburl.Parse(address)
 	if err != nil {
@@ -44,7 +45,7 @@ func OpenDialing(ctx context.Context, address string, dial pgconn.DialFunc) (*Dr
 	return newDriver(pools), nil
 }
 
-// RoundTrip makes a round trip of statements without arguments, and has read take each answer.
+// RoundTrip makes a round trip of statements without arguments, and passes each answer to read.
 func (d *Driver) RoundTrip(ctx context.Context, read func(pgx.Rows) error, statements ...string) error {
 	work := roundtrip.Write("make a round trip")
 	for _, sql := range statements {
@@ -53,8 +54,8 @@ func (d *Driver) RoundTrip(ctx context.Context, read func(pgx.Rows) error, state
 	return d.pools.Do(ctx, work)
 }
 
-// Leave executes a statement as another client of the connection would, and leaves behind what it
-// sets.
+// Leave executes a statement as another client of the connection would, and leaves its settings
+// behind.
 func (d *Driver) Leave(ctx context.Context, sql string) error {
 	conn, err := d.pools.Acquire(ctx)
 	if err != nil {
@@ -65,7 +66,7 @@ func (d *Driver) Leave(ctx context.Context, sql string) error {
 	return err
 }
 
-// RoundTripAbout makes a round trip of statements that all have that argument.
+// RoundTripAbout makes a round trip of statements that all have the argument arg.
 func (d *Driver) RoundTripAbout(ctx context.Context, arg string, statements ...string) error {
 	work := roundtrip.Write("make a round trip")
 	for _, sql := range statements {
@@ -82,7 +83,7 @@ func (d *Driver) Idle() int32 {
 	return d.pools.Config().MaxConns - d.pools.Stat().AcquiredConns()
 }
 
-// ConnectsUpTo returns how many connections a doctor says the driver may have.
+// ConnectsUpTo returns the maximum number of connections that Diagnose reports.
 func (d *Driver) ConnectsUpTo() int {
 	return d.pools.MaxConns() + listenConns
 }
@@ -100,5 +101,5 @@ var (
 	HoldingSQL     = holdingSQL
 )
 
-// SetLoginPause sets how long no login is attempted after the server has refused one.
+// SetLoginPause sets how long logins are suspended after the server has refused one.
 func (d *Driver) SetLoginPause(pause time.Duration) { d.pools.SetLoginPause(pause) }

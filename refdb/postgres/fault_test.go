@@ -17,8 +17,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// connected makes sure that there is a connection: what is lost while it is
-// made is not lost.
+// connected makes sure that there is a connection, so that a fault hits a request and not the
+// connection's setup.
 func connected(t *testing.T, d *postgres.Driver) {
 	t.Helper()
 	if _, err := d.Now(t.Context()); err != nil {
@@ -46,7 +46,7 @@ func TestALostReplyIsAnUnknownOutcomeAndTheNonceFindsTheAcquisition(t *testing.T
 	}
 }
 
-// findsItself has a request's reply lost, and sends it again.
+// findsItself makes a request whose reply is lost, and sends it again.
 func findsItself(t *testing.T, db *dbtest.Database, d *postgres.Driver, w *wire, refs []string, send func() (driver.Token, error)) {
 	t.Helper()
 	connected(t, d)
@@ -59,7 +59,7 @@ func findsItself(t *testing.T, db *dbtest.Database, d *postgres.Driver, w *wire,
 		t.Fatal("the lock was not taken")
 	}
 	if token, err := send(); err != nil || token != row.Token {
-		t.Fatalf("asked again: token %d, %v; want %d", token, err, row.Token)
+		t.Fatalf("sent again: token %d, %v; want %d", token, err, row.Token)
 	}
 	if _, err := d.Acquire(t.Context(), request(refs...)); !errors.Is(err, driver.ErrLocked) {
 		t.Fatalf("another acquisition: %v", err)
@@ -151,8 +151,8 @@ func TestAServerThatIsGoneIsUnavailable(t *testing.T) {
 	d := open(t, w.url)
 	a := acquire(t, d, mainRef)
 	w.cut()
-	// Whoever uses the broken connection first may not know whether its request
-	// arrived. A read does not mind.
+	// The first request on the broken connection may not know whether it arrived. A read is simply
+	// repeated.
 	if _, err := d.Get(t.Context(), project, []string{mainRef}); !errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("get: %v", err)
 	}
@@ -169,13 +169,12 @@ func TestAServerThatIsGoneIsUnavailable(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "refused") {
-			t.Errorf("%s: %q is no clear line", name, err)
+			t.Errorf("%s: %q does not say in one line that the connection was refused", name, err)
 		}
 	}
 }
 
-// An idle connection that the server has ended is found out before anything is
-// sent through it.
+// An idle connection that the server has closed is detected before anything is sent through it.
 func TestConnectionsThatEndedWhileIdleAreReplaced(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -190,7 +189,7 @@ func TestConnectionsThatEndedWhileIdleAreReplaced(t *testing.T) {
 	}
 }
 
-// A blockade is another client's transaction that keeps the lock on a ref locked.
+// A blockade is another client's transaction that locks the row of a ref's lock.
 type blockade struct {
 	tb   testing.TB
 	conn *pgx.Conn
@@ -215,7 +214,7 @@ func (b *blockade) wait() {
 	})
 }
 
-// waitUnless waits until a request of the driver is stuck, or over.
+// waitUnless waits until a request of the driver is stuck, or over returns true.
 func (b *blockade) waitUnless(over func() bool) {
 	b.tb.Helper()
 	eventually(b.tb, "a request waits for the row", func() bool {
@@ -223,8 +222,8 @@ func (b *blockade) waitUnless(over func() bool) {
 	})
 }
 
-// untilInTime repeats an attempt that came too late for a time-out of the driver, as on a busy
-// machine.
+// untilInTime repeats an attempt that came too late for a timeout of the driver, as happens on a
+// busy machine.
 func untilInTime(tb testing.TB, attempt func() (late bool)) {
 	tb.Helper()
 	for range 20 {
@@ -232,7 +231,7 @@ func untilInTime(tb testing.TB, attempt func() (late bool)) {
 			return
 		}
 	}
-	tb.Error("each attempt came too late")
+	tb.Error("every attempt came too late")
 }
 
 func (b *blockade) end() {
@@ -240,7 +239,7 @@ func (b *blockade) end() {
 	exec(b.tb, b.conn, `COMMIT`)
 }
 
-// Whether the row is to be seen yet or not when the caller gives up.
+// The row may or may not be visible yet when the caller gives up.
 func TestALockThatItsCallerGaveUpOnDoesNotStand(t *testing.T) {
 	for name, slow := range map[string]string{"the answer comes soon": "0.3", "it comes late": "1.5"} {
 		for _, together := range []bool{false, true} {
@@ -278,7 +277,7 @@ func TestALockThatItsCallerGaveUpOnDoesNotStand(t *testing.T) {
 				if err := <-returned; err != nil {
 					t.Error(err)
 				}
-				eventually(t, "no lock stands that nobody holds, and none comes", func() bool {
+				eventually(t, "no lock without a holder exists or is still to come", func() bool {
 					if count(`state <> 'idle'`) > 0 {
 						return false
 					}
@@ -309,7 +308,7 @@ func TestAContextThatEndsCancelsTheRequestAndItsOutcomeIsKnown(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("the context ended: %v", err)
 		}
-		return errors.Is(err, driver.ErrOutcomeUnknown) // the server was slow to say so
+		return errors.Is(err, driver.ErrOutcomeUnknown) // the server answered too slowly
 	})
 	b.end()
 }
@@ -327,7 +326,7 @@ func TestARequestWhoseSessionIsTerminatedIsMadeAgain(t *testing.T) {
 		done <- try(t.Context(), d, r)
 	}()
 	var before []int64
-	eventually(t, "its session is terminated", func() bool { // between two waits it is not found
+	eventually(t, "its session is terminated", func() bool { // between two waits there is no session to find
 		before = query[int64](t, b.look, `WITH blocked AS MATERIALIZED (SELECT pid FROM pg_stat_activity WHERE `+isBlocked+`)
 			SELECT pid::bigint FROM blocked WHERE pg_terminate_backend(pid)`)
 		return len(before) > 0
@@ -352,7 +351,7 @@ func TestARequestThatAnAdministratorCancelsIsUnavailable(t *testing.T) {
 		_, err := d.Release(t.Context(), ending(a.Token, mainRef))
 		done <- err
 	}()
-	eventually(t, "it is cancelled", func() bool { // between two waits it is not found
+	eventually(t, "it is cancelled", func() bool { // between two waits there is no session to find
 		exec(t, b.look, `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE `+isBlocked)
 		return len(done) > 0
 	})
@@ -362,8 +361,8 @@ func TestARequestThatAnAdministratorCancelsIsUnavailable(t *testing.T) {
 	b.end()
 }
 
-// provoke has the server answer every write to refs with an SQLSTATE: to the
-// statement or, deferred, to the commit.
+// provoke makes the server answer every write to refs with an SQLSTATE: the statement or, deferred,
+// the commit.
 func provoke(t *testing.T, c *pgx.Conn, level, code string, deferred bool) {
 	t.Helper()
 	exec(t, c, `CREATE SEQUENCE IF NOT EXISTS provoked`)
@@ -404,9 +403,9 @@ func TestErrorsAreToldApartByTheirCode(t *testing.T) {
 		{level: "EXCEPTION", code: "42703", want: driver.ErrSchema, tries: 1},
 		{level: "EXCEPTION", code: "P0001", want: permanent, tries: 1, says: "provoked"},
 		{level: "EXCEPTION", code: "08006", want: driver.ErrOutcomeUnknown, tries: 1},
-		// Nobody knows what else a commit might fail with, and how far it came.
+		// A commit may fail with any other code, at an unknown stage.
 		{level: "EXCEPTION", code: "P0001", deferred: true, want: driver.ErrOutcomeUnknown, tries: 1},
-		// As a commit does whose wait for the standby was cancelled.
+		// A commit whose wait for the standby was cancelled behaves like this.
 		{level: "WARNING", code: "01000", deferred: true, want: driver.ErrOutcomeUnknown, tries: 1, written: true},
 		{level: "WARNING", code: "01000", tries: 1, written: true},
 		{level: "NOTICE", code: "00000", deferred: true, tries: 1, written: true},
@@ -426,11 +425,11 @@ func TestErrorsAreToldApartByTheirCode(t *testing.T) {
 				t.Errorf("%q is not one line with %q", err, row.says)
 			}
 			if tries := attempts() - before - 1; tries != row.tries {
-				t.Errorf("tried %d times, want %d", tries, row.tries)
+				t.Errorf("made %d attempts, want %d", tries, row.tries)
 			}
 			refs, err := d.Get(t.Context(), project, []string{ref})
 			if err != nil || (len(refs) > 0) != row.written {
-				t.Errorf("it left %v, %v", refs, err)
+				t.Errorf("the table has %v, %v", refs, err)
 			}
 		})
 	}
@@ -456,12 +455,12 @@ func TestAServerThatTurnedReadOnlySaysWhatToDo(t *testing.T) {
 	}
 	exec(t, c, `SET default_transaction_read_only = off`)
 	exec(t, c, `ALTER DATABASE `+name+` RESET default_transaction_read_only`)
-	// The connections that the error came from are given up, but not all at once.
-	eventually(t, "a write succeeds when that is over", func() bool { return try(t.Context(), d, update(otherRef)) == nil })
+	// The connections that the error came from are closed, but not all at once.
+	eventually(t, "a write succeeds again", func() bool { return try(t.Context(), d, update(otherRef)) == nil })
 }
 
-// A new connection may lead to the primary, or not. Finding out for each request
-// anew would cost a server that stays read-only thousands of them.
+// A new connection may or may not lead to the primary. Trying one for each request would cost a
+// server that stays read-only thousands of connections.
 func TestAServerThatStaysReadOnlyIsNotConnectedToAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)

@@ -10,12 +10,12 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// A gate lets requests for changes through one by one, once it is closed.
+// A gate, once it is closed, admits requests for changes one by one.
 type gate struct {
 	driver.Driver
 	closed         chan struct{}
 	asked, through chan struct{}
-	changed        atomic.Int32 // pages that had changes
+	changed        atomic.Int32 // pages with changes
 }
 
 func (g *gate) Changes(ctx context.Context, r driver.ChangesRequest) (driver.ChangesPage, error) {
@@ -43,7 +43,7 @@ func TestAHundredReadersCostOneRoundTripForEachPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	defer close(g.through) // before that
+	defer close(g.through) // before the drivers are closed
 	end, err := db.HistoryEnd(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func TestAHundredReadersCostOneRoundTripForEachPage(t *testing.T) {
 			}
 		}
 	})
-	// Another test's transaction may hold the change back for any number of empty pages.
+	// Another test's transaction may hold back the change for any number of empty pages.
 	if changed := g.changed.Load(); trips > asked || changed > readers/2 {
 		t.Errorf("%d readers took %d round trips for %d pages, %d of which had changes", readers, trips, asked, changed)
 	}

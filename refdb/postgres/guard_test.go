@@ -12,13 +12,13 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// A writer is a request that writes, and what has to be there before.
+// A writer is a request that writes, with its preconditions.
 type writer struct {
 	name    string
 	arrange func() (write func() error)
 }
 
-// writers are all that a driver has, for refs of their own each time.
+// writers are all requests of a driver that write, each for its own refs.
 func writers(t *testing.T, d *postgres.Driver) []writer {
 	ctx := t.Context()
 	serial := 0
@@ -96,7 +96,8 @@ func writers(t *testing.T, d *postgres.Driver) []writer {
 			_, token := prepared(refs)
 			return func() error {
 				_, err := d.Resolve(ctx, driver.ResolveRequest{Intents: ids(token, refs...), Decision: driver.KeepOld})
-				// Both, so that one that does nothing is not taken for one that is refused.
+				// Both errors, so that a request that does nothing is not taken for one that is
+				// refused.
 				return errors.Join(err, d.Forget(ctx, ids(token, refs...)))
 			}
 		})
@@ -152,14 +153,14 @@ var paths = map[string]func(testing.TB, *dbtest.Database) string{
 	"through PgBouncer": func(tb testing.TB, db *dbtest.Database) string { return dbtest.PgBouncer(tb, db.URL()) },
 }
 
-// Whoever had the connection before may have left it with any default.
+// The previous client of the connection may have left it with any default.
 func TestNothingIsWrittenUnderAnotherIsolation(t *testing.T) {
 	t.Parallel()
 	for path, url := range paths {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
 			if testing.Short() && path == "directly" {
-				t.Skip("left out by -short: the path on which nobody else leaves an isolation behind; make test-all runs it")
+				t.Skip("left out by -short: the path on which no other client leaves an isolation level behind; make test-all runs it")
 			}
 			db := dbtest.Postgres(t)
 			address := url(t, db)
@@ -179,7 +180,7 @@ func TestNothingIsWrittenUnderAnotherIsolation(t *testing.T) {
 					}
 					isolate("read committed")
 					if err := write(); err != nil {
-						t.Errorf("%s, and again under read committed: %v", w.name, err)
+						t.Errorf("%s, then under read committed: %v", w.name, err)
 					}
 				}
 			}
@@ -187,7 +188,7 @@ func TestNothingIsWrittenUnderAnotherIsolation(t *testing.T) {
 	}
 }
 
-// What is acknowledged is on disk, whatever synchronous_commit somebody has set.
+// Acknowledged writes are on disk, whatever synchronous_commit is set to.
 func TestEveryWriteIsDurable(t *testing.T) {
 	t.Parallel()
 	for path, url := range paths {

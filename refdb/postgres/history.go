@@ -18,15 +18,15 @@ import (
 //
 // All transactions below the smallest ID in the snapshot of the reading statement have ended,
 // whatever their kind, in every database of the server. Not all of these IDs are on the disk: after
-// a crash PostgreSQL reuses the IDs of transactions that nobody waited for.
+// a crash PostgreSQL reuses the IDs of transactions that no client waited for.
 const ended = `pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1 + shift`
 
-// begun is at or above the positions of all transactions that are visible.
+// begun is at or above the positions of all visible transactions.
 const begun = `pg_snapshot_xmax(pg_current_snapshot())::text::bigint - 1 + shift`
 
-// A position is complete up to the newest change of these: what is visible is on the disk, with all
-// IDs before it. The bounds keep the search from walking through entries of the index that are not
-// committed, or were pruned.
+// upto is the last complete position: that of the newest visible change up to ended. A visible
+// change is on the disk, with all IDs before it. The bounds keep the search from walking through
+// index entries that are not committed, or were pruned.
 const upto = `greatest(pruned - 1, (SELECT position FROM history WHERE position >= pruned AND position <= ` + ended + ` ORDER BY position DESC LIMIT 1))`
 
 const state = `state AS MATERIALIZED (
@@ -34,19 +34,19 @@ const state = `state AS MATERIALIZED (
     coalesce((SELECT server FROM admission WHERE id = 1) = refdb_server(), false) AS admitted FROM history_state WHERE id = 1
 )`
 
-// stateColumns are what stateRow reads.
+// stateColumns are the columns that stateRow reads.
 const stateColumns = `upto, ended, begun, pruned, pruned_time, admitted, epochs.*`
 
-// fromState has one row, which stateColumns are of. One sort serves all of its arrays.
+// fromState has the one row that stateColumns select from. One sort serves all of its arrays.
 const fromState = `state, (
   SELECT array_agg(first) AS first, array_agg(id) AS id, array_agg(began) AS began, array_agg(asked_by) AS asked_by, array_agg(reason) AS reason
   FROM (SELECT first, id, began, asked_by, reason FROM epochs ORDER BY first) AS in_order
 ) AS epochs`
 
-// noState is as many columns without a value.
+// noState has a NULL for each of stateColumns.
 const noState = `NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::timestamptz, NULL::boolean, NULL::bigint[], NULL::text[], NULL::timestamptz[], NULL::text[], NULL::text[]`
 
-// A stateRow is stateColumns, which only the first row of an answer has.
+// A stateRow holds stateColumns, which are NULL except in the first row of an answer.
 type stateRow struct {
 	upto, ended, begun, pruned *int64
 	prunedTime                 *time.Time
@@ -56,12 +56,12 @@ type stateRow struct {
 	began                      []time.Time
 }
 
-// into are where a row's columns go.
+// into returns the destinations of a row's columns.
 func (s *stateRow) into() []any {
 	return []any{&s.upto, &s.ended, &s.begun, &s.pruned, &s.prunedTime, &s.admitted, &s.first, &s.id, &s.began, &s.askedBy, &s.reason}
 }
 
-// read reports whether the row has a state, and reads it.
+// read reports whether the row has a state, and if so copies it to state.
 func (s *stateRow) read(state *driver.HistoryState) bool {
 	if s.upto == nil {
 		return false
@@ -81,7 +81,7 @@ func (s *stateRow) read(state *driver.HistoryState) bool {
 	return true
 }
 
-// HistoryState reads in one statement.
+// HistoryState takes one statement.
 func (d *Driver) HistoryState(ctx context.Context) (s driver.HistoryState, err error) {
 	err = d.pools.Do(ctx, roundtrip.Read("read the history").Query(`WITH `+state+` SELECT `+stateColumns+` FROM `+fromState, func(rows pgx.Rows) error {
 		var row stateRow
@@ -99,7 +99,7 @@ const (
 	noChange      = `NULL, NULL, NULL::bigint, NULL, NULL, NULL::timestamptz, NULL`
 )
 
-// A changeRow is changeColumns, which the first row of an answer lacks.
+// A changeRow holds changeColumns, which are NULL in the first row of an answer.
 type changeRow struct {
 	project, ref, old, new, op *string
 	position                   *int64

@@ -10,10 +10,10 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// pruneSQL looks at some changes, deletes what may go of them, and raises the mark. It returns how
-// many it looked at and deleted, and the last that it looked at.
+// pruneSQL examines a number of changes, deletes those that may be pruned, and raises the mark. It
+// returns how many changes it examined and deleted, and the last one that it examined.
 //
-//	$1 last position to prune  $2 last one to prune unread  $3 how many of each ref stay  $4 to $6 where to begin  $7 how many to look at
+//	$1 last position to prune  $2 last one to prune unread  $3 how many of each ref stay  $4 to $6 where to begin  $7 how many to examine
 const pruneSQL = `
 WITH bound AS MATERIALIZED (
   SELECT greatest(least($1::bigint, (SELECT min(read) FROM followers)), least($1, $2::bigint)) AS upto
@@ -58,7 +58,7 @@ func (d *Driver) Prune(ctx context.Context, r driver.PruneRequest) (p driver.Pru
 	return p, nil
 }
 
-// Followers reads all.
+// Followers reads all followers in one statement.
 func (d *Driver) Followers(ctx context.Context) (all []driver.Follower, err error) {
 	const sql = `SELECT name, cursor, read, seen, clock_timestamp() FROM followers ORDER BY name`
 	err = d.pools.Do(ctx, roundtrip.Read("list followers").Query(sql, func(rows pgx.Rows) (err error) {

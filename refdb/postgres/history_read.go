@@ -12,7 +12,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// changesSQL returns the state, with the row that was read last, and a page of changes: all from
+// changesSQL returns the state, the row that the reader read last, and a page of changes, all from
 // one snapshot.
 //
 //	$1 to $3 position, project and ref to begin after  $4 how many  $5 to $7 the row read last
@@ -80,7 +80,7 @@ func (d *Driver) Changes(ctx context.Context, r driver.ChangesRequest) (page dri
 	return page, nil
 }
 
-// newestSQL returns the state, and the last complete change.
+// newestSQL returns the state and the last complete change.
 const newestSQL = `
 WITH ` + state + `, newest AS MATERIALIZED (
   SELECT ` + changeColumns + ` FROM history
@@ -91,7 +91,7 @@ SELECT ` + stateColumns + `, ` + noChange + ` FROM ` + fromState + `
 UNION ALL
 SELECT ` + noState + `, ` + changeColumns + ` FROM newest`
 
-// Newest reads in one statement.
+// Newest takes one statement.
 func (d *Driver) Newest(ctx context.Context) (newest driver.Change, state driver.HistoryState, err error) {
 	err = d.pools.Do(ctx, roundtrip.Read("find the newest change").Query(newestSQL, func(rows pgx.Rows) error {
 		newest = driver.Change{}
@@ -108,8 +108,8 @@ func (d *Driver) Newest(ctx context.Context) (newest driver.Change, state driver
 	return newest, state, err
 }
 
-// tipSQL returns the state, and where the history of project $1 ends. Subqueries with a limit read
-// one entry of an index each, whatever the planner knows of the tables.
+// tipSQL returns the state, and the end of the history of project $1. Each subquery with a limit
+// reads one entry of an index, whatever statistics the planner has.
 const tipSQL = `
 WITH ` + state + `
 SELECT ` + stateColumns + `, refdb_server(),
@@ -118,7 +118,7 @@ SELECT ` + stateColumns + `, refdb_server(),
   (SELECT revision FROM projects WHERE project = $1)
 FROM ` + fromState
 
-// Tip reads in one statement.
+// Tip takes one statement.
 func (d *Driver) Tip(ctx context.Context, project string) (t driver.Tip, err error) {
 	err = d.pools.Do(ctx, roundtrip.Read("find the tip of a project").Query(tipSQL, func(rows pgx.Rows) error {
 		t = driver.Tip{}
@@ -144,7 +144,7 @@ func (d *Driver) Tip(ctx context.Context, project string) (t driver.Tip, err err
 	return t, nil
 }
 
-// logSQL returns the state, and a page of a project's changes.
+// logSQL returns the state and a page of a project's changes.
 //
 //	$1 project  $2 and $3 position and ref to end before  $4 how many
 func logSQL(selected string) string {
@@ -195,11 +195,11 @@ func (d *Driver) Log(ctx context.Context, r driver.LogRequest) (page driver.LogP
 	return page, nil
 }
 
-// pastSQL returns the state, and a page of a project's refs at a position. A ref's value then is
-// the old value of its first later change or, without a later change, its present value. A ref
-// without a row is found in the history, whose index is read from name to name.
+// pastSQL returns the state and a page of a project's refs at a position. A ref's value at that
+// position is the old value of its first later change or, without a later change, its present
+// value. A ref without a row is found in the history, whose index is read from name to name.
 //
-//	$1 project  $2 the first name  $3 the name to begin after  $4 how many names  $5 position  $6 deleted ones too
+//	$1 project  $2 the first name  $3 the name to begin after  $4 how many names  $5 position  $6 whether to include deleted refs
 func pastSQL(inPrefix func(ref string) string) string {
 	return `
 WITH RECURSIVE ` + state + `, recorded (ref) AS (
@@ -266,8 +266,9 @@ func (d *Driver) Past(ctx context.Context, r driver.PastRequest) (page driver.Pa
 	return page, err
 }
 
-// positionAtSQL finds the first change, in the order of time, that is later. One with a smaller
-// position may be even later: those are few, and found in the summaries of the table's blocks.
+// positionAtSQL finds the first change, in order of time, after $1. A few changes with smaller
+// positions may be even later; they are found through the block summaries of the table's BRIN
+// index.
 const positionAtSQL = `
 WITH ` + state + `, later AS MATERIALIZED (
   SELECT position FROM history WHERE time > $1 ORDER BY time, position LIMIT 1
@@ -280,7 +281,7 @@ WITH ` + state + `, later AS MATERIALIZED (
 )
 SELECT ` + stateColumns + `, least(upto, first.position - 1) FROM ` + fromState + `, first`
 
-// PositionAt finds it in one statement.
+// PositionAt takes one statement.
 func (d *Driver) PositionAt(ctx context.Context, t time.Time) (at driver.Position, state driver.HistoryState, err error) {
 	err = d.pools.Do(ctx, roundtrip.Read("find a position").Query(positionAtSQL, func(rows pgx.Rows) error {
 		var s stateRow

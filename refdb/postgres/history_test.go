@@ -14,8 +14,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// A transaction takes its position when it first writes, and may commit after many with larger
-// ones.
+// A transaction gets its position at its first write, and may commit after many transactions with
+// larger ones.
 func TestAnOpenTransactionHoldsBackWhoReadsChanges(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -37,20 +37,20 @@ func TestAnOpenTransactionHoldsBackWhoReadsChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := read(); got != "" {
-		t.Errorf("while a transaction is open that began before, a reader gets %s", got)
+		t.Errorf("while an older transaction is open, a reader gets %s", got)
 	}
 	if log, err := d.Log(t.Context(), driver.LogRequest{Project: project, Limit: 10}); err != nil || len(log.Changes) != 1 {
 		t.Errorf("the log has %+v, %v", log, err)
 	}
 	if holders := query[string](t, session(t, db.URL()), `SELECT holder FROM (`+postgres.HoldingSQL+`) AS holding`); len(holders) != 1 {
-		t.Errorf("who holds it back: %q", holders)
+		t.Errorf("the holder of the oldest transaction: %q", holders)
 	}
 	exec(t, c, `COMMIT`)
 	eventually(t, "both are complete", func() bool { return read() == "refs/heads/first refs/heads/second " })
 }
 
-// While a transaction is open that began before a change, and may bring an earlier one, the change
-// can't be what caches go by.
+// While an older transaction is open, which may still insert an earlier change, caches can't rely
+// on the change.
 func TestAnOpenTransactionKeepsKeysOfLaterChangesUnsettled(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -77,7 +77,7 @@ func TestAnOpenTransactionKeepsKeysOfLaterChangesUnsettled(t *testing.T) {
 	c := session(t, db.URL())
 	exec(t, c, `BEGIN; INSERT INTO refs (project, ref, value) VALUES ('`+project+`', 'refs/heads/first', 'x')`)
 	if k := settled(); k != before {
-		t.Error("a transaction that has not ended changed the key")
+		t.Error("a transaction that is still open changed the key")
 	}
 	if err := try(t.Context(), d, update("refs/heads/second")); err != nil {
 		t.Fatal(err)
@@ -92,7 +92,8 @@ func TestAnOpenTransactionKeepsKeysOfLaterChangesUnsettled(t *testing.T) {
 	}
 }
 
-// What people write by hand is recorded as well, and by a restored dump nothing is twice.
+// Changes that people write by hand are recorded as well, and restoring a dump records nothing
+// twice.
 func TestWhateverWritesRefsIsRecorded(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -141,12 +142,13 @@ SELECT p, 'refs/heads/' || n, clock_timestamp(), 'other', 'agent', '', 'x', cloc
 		{"ten refs of the past", postgres.PastOfRangeSQL, `'p', 'refs/heads/', 'refs/heads/100', 10, 25000, true, 'refs/heads0'`, 10 * 6},
 		{"ten changes of a ref", postgres.LogOfRefSQL, `'p', 40000, '', 10, 'refs/heads/100'`, 10 * 2},
 		{"ten changes of a project", postgres.ChangesSQL, `20000, 'p', 'refs/heads/100', 10, 20000, 'p', 'refs/heads/000', 'p'`, 10 * 2},
-		// One more than they return: the newest change, up to which the history is complete.
+		// One row more than the statement returns: the newest change, up to which the history is
+		// complete.
 		{"the newest change", postgres.NewestSQL, ``, 2},
 		{"the tip of a project", postgres.TipSQL, `'p'`, 3},
 		{"the tip of a project without any", postgres.TipSQL, `'q'`, 1},
 		{"the packs of a project", postgres.PacksSQL, `'p', 0, '', 10, 0`, 1},
-		// The changes of a block of the table beside its boundary are looked at.
+		// The changes in the table block next to the boundary are read, too.
 		{"a position at a time", postgres.PositionAtSQL, `'2020-01-01 06:00'`, 3 * 16 * 120},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -168,14 +170,14 @@ SELECT p, 'refs/heads/' || n, clock_timestamp(), 'other', 'agent', '', 'x', cloc
 				t.Fatal(err)
 			}
 			if n := plans[0].Plan.read(); n > row.most {
-				t.Errorf("it reads %d rows, %d at most:\n%s", n, row.most, plan[0])
+				t.Errorf("the statement reads %d rows, want at most %d:\n%s", n, row.most, plan[0])
 			}
 		})
 	}
 }
 
-// After each start of the server all sites look whether it has the newest changes that they know,
-// and nothing is written meanwhile.
+// After each start of the server, all sites check whether it has the newest changes that they know,
+// and meanwhile nothing is written.
 func TestTheNewestChangesOfABusyRefAreLookedUpFromItsEnd(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -200,13 +202,13 @@ SELECT 'p', 'refs/heads/main', n, 'x', 'y', clock_timestamp(), 'op' || n || E'\t
 	if err := json.Unmarshal([]byte(plan[0]), &plans); err != nil {
 		t.Fatal(err)
 	}
-	// The plan has averages, which are rounded.
+	// The plan contains averages, which are rounded.
 	if n, most := plans[0].Plan.read(), known*(known+1)/2+known; n > most {
-		t.Errorf("it reads %d rows of %d changes, %d at most", n, changes, most)
+		t.Errorf("the statement reads %d rows of %d changes, want at most %d", n, changes, most)
 	}
 }
 
-// A planNode is a part of a plan that was executed.
+// A planNode is a node of a plan that was executed.
 type planNode struct {
 	Relation string  `json:"Relation Name"`
 	Rows     float64 `json:"Actual Rows"`
@@ -216,7 +218,7 @@ type planNode struct {
 	Plans    []planNode
 }
 
-// read returns how many rows were read from the tables whose size grows.
+// read returns how many rows were read from the tables that grow.
 func (n planNode) read() (rows int) {
 	if slices.Contains([]string{"history", "refs", "intents", "projects"}, n.Relation) {
 		rows = int((n.Rows + n.Filtered + n.Recheck) * n.Loops)

@@ -11,7 +11,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// finishSQL is an update whose fence is the locks of intents, which end with them.
+// finishSQL is an update whose fence consists of the locks of intents, and which ends these locks.
 var finishSQL = fenceOfIntents + decideUpdate(foundByKey, finishVerdict) + endIntents + endLocks("''") + answerFinish
 
 const (
@@ -49,8 +49,8 @@ func (d *Driver) Finish(ctx context.Context, r driver.FinishRequest) error {
 
 const lockIntentRowsSQL = `SELECT 1 FROM ` + askedIntents + `, LATERAL (` + lockOfIntent + ` FOR UPDATE) AS lock`
 
-// resolveSQL ends the pending intents. If a program that does not know intents has deleted an
-// intent's lock, the ref may have moved since, and can only keep its value.
+// resolveSQL ends pending intents. If a program that doesn't know intents has deleted the lock of
+// an intent, the ref may have moved since, so the intent can only be resolved as KeepOld.
 //
 //	$1 to $4 the intents  $5 decision  $6 who made it  $7 why  $8 operation
 var resolveSQL = `
@@ -110,7 +110,7 @@ DELETE FROM intents WHERE ctid = ANY (ARRAY(
   SELECT intent.tid FROM ` + askedIntents + `, LATERAL (` + decidedOfAsked + `) AS intent
 ))`
 
-// Forget takes no keys: nobody changes an intent that was decided.
+// Forget takes no keys, because a decided intent never changes.
 func (d *Driver) Forget(ctx context.Context, intents []driver.LockID) error {
 	if len(intents) == 0 {
 		return nil
@@ -118,7 +118,7 @@ func (d *Driver) Forget(ctx context.Context, intents []driver.LockID) error {
 	return d.pools.Do(ctx, roundtrip.Write("forget intents").Exec(forgetSQL, sortIntents(intents).args()...))
 }
 
-// names are the refs of the intents.
+// names returns the refs of the intents.
 func (a intentArray) names() []refName {
 	all := make([]refName, len(a))
 	for i, h := range a {

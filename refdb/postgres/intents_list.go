@@ -15,23 +15,23 @@ import (
 )
 
 const (
-	// askedIntents is the arrays $1 to $4, n counting from 1.
+	// askedIntents is the table of the arrays $1 to $4; n counts from 1.
 	askedIntents = `unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[]) WITH ORDINALITY AS asked (project, ref, owner, token, n)`
 
-	// intentOfAsked is the record that asked names, and where it is stored.
+	// intentOfAsked selects the record of the intent asked, and its location.
 	intentOfAsked = `SELECT *, ctid AS tid FROM intents
 WHERE project = asked.project AND ref = asked.ref AND owner = asked.owner AND token = asked.token`
 
 	pendingOfAsked = intentOfAsked + ` AND decision IS NULL LIMIT 1`
 	decidedOfAsked = intentOfAsked + ` AND decision IS NOT NULL LIMIT 1`
 
-	// lockOfIntent is the lock that the intent was recorded with.
+	// lockOfIntent selects the lock that was taken with the intent asked.
 	lockOfIntent = `SELECT ctid AS tid, waiting FROM locks
 WHERE project = asked.project AND ref = asked.ref AND owner IS NOT DISTINCT FROM asked.owner AND token = asked.token AND ` + isIntent + ` LIMIT 1`
 )
 
-// intentArray names intents, each once, in the order of their keys. Each has its first
-// place in the caller's list.
+// intentArray is a list of distinct intents in the order of their keys. The index of an intent is
+// its first position in the caller's list.
 type intentArray []indexedIntent
 
 type indexedIntent struct {
@@ -53,7 +53,7 @@ func sortIntents(intents []driver.LockID) intentArray {
 	return slices.CompactFunc(all, func(a, b indexedIntent) bool { return a.compare(b) == 0 })
 }
 
-// args are the arrays $1 to $4.
+// args returns the arrays $1 to $4.
 func (a intentArray) args() []any {
 	projects, refs, owners, tokens := make([]string, len(a)), make([]string, len(a)), make([]string, len(a)), make([]time.Time, len(a))
 	for n, i := range a {
@@ -62,7 +62,7 @@ func (a intentArray) args() []any {
 	return []any{projects, refs, owners, tokens}
 }
 
-// Intents reads one page, from the index's entry after the last row of the page before.
+// Intents reads one page. It starts at the index entry after the last row of the page before.
 func (d *Driver) Intents(ctx context.Context, q driver.IntentQuery) (page driver.IntentPage, err error) {
 	sql, args := intentsQuery(q)
 	err = d.pools.Do(ctx, roundtrip.Read("list intents").Query(sql, func(rows pgx.Rows) (err error) {

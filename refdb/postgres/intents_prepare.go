@@ -28,7 +28,7 @@ var prepareSQL = prepareWith(preparePart{}, preparePart{})
 //	$10 packs
 var prepareWithPacksSQL = prepareWith(packsPart, preparePart{})
 
-// These also decide about the names of refs that are created: see around.
+// These statements also check the names of created refs: see around.
 //
 //	the last two: created refs, and the names above them
 var (
@@ -36,13 +36,13 @@ var (
 	prepareCreationWithPacksSQL = prepareWith(packsPart, namesPart(11))
 )
 
-// A preparePart is what packs, or names, add to a preparation.
+// A preparePart is an addition to the statement of a preparation, for packs or for names.
 type preparePart struct {
-	read      string // parts of the statement that read
+	read      string // common table expressions that read
 	condition string // of the verdict
-	write     string // a part that writes
+	write     string // a common table expression that writes
 	column    string // of the answer
-	rows      string // of the answer, but for that column
+	rows      string // of the answer, without that column
 }
 
 var packsPart = preparePart{
@@ -59,8 +59,9 @@ var packsPart = preparePart{
 	column: `, ARRAY(SELECT unnest($10) EXCEPT SELECT unnest(ids) FROM usable) || (SELECT bases FROM unheld)`,
 }
 
-// namesPart has the numbers of its arguments from first on. Its rows are those of the refs that
-// exclude a created one: no row of the answer is of a ref that was not asked for otherwise.
+// namesPart returns the part for the names of created refs, whose arguments are numbered from
+// first. Its rows are those of the refs that exclude a created one; without it, the answer has no
+// rows of refs that the request does not name.
 func namesPart(first int) preparePart {
 	return preparePart{
 		read:      around(first, first+1) + `, `,
@@ -72,9 +73,11 @@ SELECT around.ref, free, adopted, NULL, now, holds, NULL, NULL, NULL, owner, aro
 }
 
 const (
-	// compareBasesSQL notes for the rest of the transaction which bases are not held. It runs
-	// before anything gives the transaction its ID, which is the packs' position: so they come
-	// after what they build on. What refs hold may change right afterwards: it was held.
+	// compareBasesSQL records, for the rest of the transaction, which bases the refs don't hold. It
+	// runs before any statement assigns the transaction its ID, which becomes the packs' position,
+	// so the packs come after the changes that they build on. The refs may move right afterwards:
+	// it is enough that they held the bases.
+	//
 	//	$1 project  $2 refs  $3 values
 	compareBasesSQL = `
 SELECT set_config('` + unheldSetting + `', coalesce((
@@ -86,17 +89,17 @@ SELECT set_config('` + unheldSetting + `', coalesce((
 	unheldSetting = "refdb.unheld"
 )
 
-// frozenOfProject is a part of a statement: the line of the project's freeze, if it is frozen. What
-// reads it is a subselect that the server evaluates once, not for each ref. Its snapshot is from after
-// the project's key was locked, as PutProject locks that key to freeze the project.
+// frozenOfProject is a common table expression: the line of the project's freeze, if it is frozen.
+// Its readers are subselects that the server evaluates once, not for each ref. Its snapshot is from
+// after the project's key was locked, and PutProject locks that key to freeze the project.
 const frozenOfProject = `frozen AS MATERIALIZED (
   SELECT split_part(rules, E'\n', 1) AS line FROM projects WHERE project = $1 AND ` + isFrozen + `
 )`
 
-// isFrozen holds for a row of projects that is frozen: see driver.CutFreeze.
+// isFrozen is true for a row of projects that is frozen: see driver.CutFreeze.
 const isFrozen = `split_part(split_part(rules, E'\n', 1), ' ', 1) = 'frozen'`
 
-// prepareWith returns the statement with what packs and names add to it.
+// prepareWith returns the statement with the parts for packs and names.
 func prepareWith(packs, names preparePart) string {
 	return `
 WITH ` + frozenOfProject + `, ` + packs.read + names.read + `found AS MATERIALIZED (
@@ -126,12 +129,13 @@ SELECT ` + answerColumns + `, owner, found.token, heartbeat, stale_after, adopte
 FROM found CROSS JOIN verdict LEFT JOIN granted ON true` + frozenRow.rowsBeside(packs, "frozen") + names.rowsBeside(packs, "around")
 }
 
-// frozenRow is the row of the answer, of no ref, that has the line of a freeze as its value.
+// frozenRow is a row of the answer for no ref, with the line of the freeze as its value.
 var frozenRow = preparePart{rows: `
 UNION ALL
 SELECT '', free, adopted, NULL, now, false, line, NULL, NULL, NULL, NULL, NULL, NULL, false, false, false, NULL, NULL, NULL, NULL`}
 
-// rowsBeside returns the rows that part adds to the answer from a table if packs add their column.
+// rowsBeside returns the rows that part adds to the answer from a table, with an extra column if
+// packs adds one.
 func (part preparePart) rowsBeside(packs preparePart, table string) string {
 	if part.rows == "" {
 		return ""
@@ -144,9 +148,8 @@ func (part preparePart) rowsBeside(packs preparePart, table string) string {
 FROM ` + table + `, verdict, (SELECT now FROM found LIMIT 1) AS clock WHERE NOT adopted`
 }
 
-// Prepare takes the locks and records the intents in one round trip. Its callers try
-// again by themselves: it queues nobody, and keeps the queues of the locks that it
-// takes over.
+// Prepare takes the locks and records the intents in one round trip. Its callers retry by
+// themselves, so it enqueues no waiter. It keeps the queues of the locks that it takes over.
 func (d *Driver) Prepare(ctx context.Context, r driver.PrepareRequest) (driver.Prepared, error) {
 	refs, olds, news := columnsOf(r.Updates)
 	request := driver.AcquireRequest{Project: r.Project, Refs: refs, Owner: r.Owner, Nonce: r.Nonce, StaleAfter: driver.NeverStale}
@@ -203,9 +206,9 @@ func columnsOf(updates []driver.Update) (refs []string, olds []*string, news []s
 	return refs, olds, news
 }
 
-// mismatch is the error of a preparation that no lock refused: which refs do not hold what was
-// expected or, if all do, which created ones are excluded or, if none is, which packs are missing
-// or, if none is, that it was revoked.
+// mismatch returns the error of a preparation that no lock refused. The error names the refs that
+// don't hold the expected values; if all do, the created refs that other refs exclude; if there are
+// none, the missing packs; and if there are none, it says that the preparation was revoked.
 func (a *acquisition) mismatch(updates []driver.Update, created, missing []string) error {
 	have := make(map[string]driver.Value, len(a.refs))
 	for _, r := range a.refs {
@@ -229,8 +232,8 @@ func (a *acquisition) mismatch(updates []driver.Update, created, missing []strin
 	return cmp.Or(rules.MissingPacks(missing), driver.ErrReleased)
 }
 
-// revokeSQL undoes what a preparation did, and leaves a record. The preparation
-// reads that, under the same keys, before it does anything.
+// revokeSQL undoes a preparation and leaves a record. The preparation reads the record, under the
+// same keys, before it does anything.
 //
 //	$1 project  $2 refs  $3 owner  $4 nonce  $5 agent  $6 old and $7 new value of the first ref
 var revokeSQL = `
@@ -250,7 +253,7 @@ SELECT ref, told FROM handed`
 
 const isRevoked = `EXISTS (SELECT FROM intents WHERE project = $1 AND ref = ($2::text[])[1] AND nonce = $4 AND decision = '` + string(driver.Revoked) + `')`
 
-// Revoke excludes the preparation by its keys: one comes before the other.
+// Revoke and the preparation take the same keys, so one comes before the other.
 func (d *Driver) Revoke(ctx context.Context, r driver.PrepareRequest) error {
 	refs, _, _ := columnsOf(r.Updates)
 	first := r.Updates[0]

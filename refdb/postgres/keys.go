@@ -9,32 +9,31 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// maxKeys is how many refs are locked by keys of their own. The server's table of locks
-// has room for some thousands, shared by all clients: a request for more refs takes the
-// whole project instead.
+// maxKeys is the maximum number of refs that are locked by keys of their own. The server's lock
+// table has room for some thousands of locks, shared by all clients, so a request for more refs
+// locks the whole project instead.
 const maxKeys = 256
 
 // A refName names a ref.
 type refName struct{ project, ref string }
 
-// A key stands for a project, or for one of its refs, among the server's advisory
-// locks. All processes on a database have to compute the same key, so the
-// computation may never change.
+// A key identifies a project or one of its refs among the server's advisory locks. All processes on
+// a database have to compute the same key, so the computation must never change.
 type key int64
 
 // keyOf returns the key of a ref or, given ref "", of the project itself.
 func keyOf(project, ref string) key {
 	name := make([]byte, 0, driver.MaxNameBytes+1)
 	name = append(name, project...)
-	name = append(name, 0) // in no name
+	name = append(name, 0) // occurs in no name
 	name = append(name, ref...)
 	sum := sha256.Sum256(name)
 	return key(binary.BigEndian.Uint64(sum[:8]))
 }
 
-// Everybody takes the project's key first, and then the refs' keys in the keys' order,
-// so that no circle of waiting can arise. This is a statement of its own because the
-// next one's snapshot has to be taken after the wait.
+// Every transaction takes the project's key first, and then the refs' keys in ascending order, so
+// no deadlock can arise. This is a separate statement because the snapshot of the next one has to
+// be taken after the wait.
 const (
 	lockRefsSQL = `
 pg_catalog.count(CASE WHEN n OPERATOR(pg_catalog.=) 1 THEN pg_catalog.pg_advisory_xact_lock_shared(k) ELSE pg_catalog.pg_advisory_xact_lock(k) END)
@@ -44,8 +43,8 @@ pg_catalog.count(CASE WHEN n OPERATOR(pg_catalog.=) 1 THEN pg_catalog.pg_advisor
 	lockProjectSQL = `pg_catalog.pg_advisory_xact_lock($1)`
 )
 
-// lockRefs keeps out all others who lock, update or remove one of the refs. It has
-// to be the first statement.
+// lockRefs excludes all other transactions that lock, update or remove one of the refs. It has to
+// be the first statement.
 func lockRefs(project string, refs []string) roundtrip.Statement {
 	if len(refs) > maxKeys {
 		return lockProject(project)
@@ -68,9 +67,8 @@ const lockKeysSQL = `
 pg_catalog.count(CASE WHEN shared THEN pg_catalog.pg_advisory_xact_lock_shared(k) ELSE pg_catalog.pg_advisory_xact_lock(k) END)
   FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.int8[]), pg_catalog.unnest($2::pg_catalog.bool[])) AS keys (k, shared)`
 
-// lockNames is lockRefs for names in their order, of any number of projects. All
-// projects come first, in the order of their names, then the refs in the order of
-// their keys.
+// lockNames is lockRefs for sorted names of any number of projects. The keys of all projects come
+// first, in the order of their names, then the keys of the refs in ascending order.
 func lockNames(names []refName) roundtrip.Statement {
 	var projects, refs []int64
 	for _, n := range names {
@@ -89,13 +87,14 @@ func lockNames(names []refName) roundtrip.Statement {
 	return roundtrip.Guarded(lockKeysSQL, slices.Concat(projects, refs), shared)
 }
 
-// lockProject keeps out all others from the project. It has to be the first statement.
+// lockProject excludes all other transactions on the project. It has to be the first statement.
 func lockProject(project string) roundtrip.Statement {
 	return roundtrip.Guarded(lockProjectSQL, int64(keyOf(project, "")))
 }
 
-// tryRefsSQL records the keys that it got without waiting in a setting of the transaction, with a
-// character for each pair, because the following statements are sent before its answer has arrived.
+// tryRefsSQL records in a setting of the transaction which keys it took without waiting, with a
+// character for each pair of keys, because the following statements are sent before its answer has
+// arrived.
 //
 //	$1 keys of the projects  $2 of the refs
 const tryRefsSQL = `
@@ -104,8 +103,8 @@ pg_catalog.set_config('refdb.got', coalesce(pg_catalog.string_agg(
   FROM (SELECT pg_catalog.unnest($1::pg_catalog.int8[]) AS p, pg_catalog.unnest($2::pg_catalog.int8[]) AS r,
           pg_catalog.generate_subscripts($1::pg_catalog.int8[], 1) AS n) AS keys`
 
-// tryRefs keeps out all others from each of the refs whose keys nobody has. It has
-// to be the first statement.
+// tryRefs excludes other transactions from each ref whose keys are free. It has to be the first
+// statement.
 func tryRefs(refs []refName) roundtrip.Statement {
 	ofProjects, ofRefs := make([]int64, len(refs)), make([]int64, len(refs))
 	for i, r := range refs {

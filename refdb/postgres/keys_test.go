@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Processes of all versions have to agree on these.
+// Processes of all versions have to compute the same keys.
 func TestKeysNeverChange(t *testing.T) {
 	for _, row := range []struct {
 		project, ref string
@@ -34,8 +34,8 @@ func TestKeysAreLockedInTheirOrderAfterTheProjects(t *testing.T) {
 	}
 }
 
-// A key that is locked shared and then exclusively makes two requests wait for each other: each has
-// to wait for the end of the other's share.
+// Two requests that lock a key shared and then exclusively deadlock: each has to wait for the end
+// of the other's shared lock.
 func TestAKeyIsLockedOnceThoughARefIsAboveAnotherOrTwoNamesHaveOneKey(t *testing.T) {
 	for name, row := range map[string]struct {
 		exclusive, shared, keys []int64

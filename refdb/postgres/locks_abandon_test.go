@@ -12,7 +12,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// The pool's connections may all be in use when a batch is to be sent.
+// All connections of the pool may be in use when a batch is to be sent.
 func TestAnAcquisitionThatIsGivenUpInASaturatedPoolLeavesNothing(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -37,7 +37,7 @@ func TestAnAcquisitionThatIsGivenUpInASaturatedPoolLeavesNothing(t *testing.T) {
 	if _, err := d.Acquire(ctx, givenUp); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, driver.ErrOutcomeUnknown) {
 		t.Errorf("given up: %v", err)
 	}
-	// By another connection, before the batch has one.
+	// Abandoned through another connection, before the batch has one.
 	if err := other.Abandon(t.Context(), driver.AbandonRequest{Project: project, Refs: givenUp.Refs, Owner: owner, Nonce: givenUp.Nonce}); err != nil {
 		t.Fatal(err)
 	}
@@ -46,10 +46,10 @@ func TestAnAcquisitionThatIsGivenUpInASaturatedPoolLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if row, ok := db.RowLock(t, project, mainRef); ok {
-		t.Errorf("the lock stands: %+v", row)
+		t.Errorf("the lock was taken: %+v", row)
 	}
 	if _, ok := db.RowLock(t, project, otherRef); !ok {
-		t.Error("that of the other request was not taken")
+		t.Error("the lock of the other request was not taken")
 	}
 }
 
@@ -82,7 +82,7 @@ func TestAnAcquisitionThatIsGivenUpInABatchUnderWayIsGivenBack(t *testing.T) {
 	})
 }
 
-// Somebody has locked the table of locks, as ALTER TABLE and VACUUM FULL do.
+// Another session has locked the table of locks, as ALTER TABLE and VACUUM FULL do.
 func TestLockReturnsAtItsWaitLimitWhileTheTableIsLocked(t *testing.T) {
 	t.Parallel()
 	database := dbtest.Postgres(t)
@@ -109,7 +109,7 @@ func TestLockReturnsAtItsWaitLimitWhileTheTableIsLocked(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(patience):
-		t.Error("it waits for the table")
+		t.Error("Lock waits for the table")
 	}
 	exec(t, c, `COMMIT`)
 	eventually(t, "nothing is left", func() bool {

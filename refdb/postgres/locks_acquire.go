@@ -12,14 +12,14 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// acquireSQL returns the verdict and carries it out. It does not wait, except for the row of
-// token_origin if a stale lock has a token from the future.
+// acquireSQL decides and takes the locks. It does not wait, except for the row of token_origin if a
+// stale lock has a token from the future.
 //
 // A row with the request's owner and nonce is already its own. If all rows are, they are adopted.
 // If only some are, they don't conflict with the request, and are taken anew or end.
 //
 //	$1 project  $2 refs  $3 owner  $4 nonce  $5 stale_after, µs
-//	$6 who waits if the locks are refused: its place, as far as it is known, or ''
+//	$6 the place of the waiter, as far as it is known, or '' if the request doesn't wait
 var acquireSQL = `
 WITH found AS MATERIALIZED (
   SELECT *, fresh OR over AND told AS refuses_others, CASE WHEN NOT over THEN reserved_for WHEN told THEN places[1] END AS kept,
@@ -104,8 +104,7 @@ const (
 	foundColumns = `asked.*, lock.tid, owner, token, heartbeat, stale_after, waiting, refs.ref IS NOT NULL AS known, value, time, op,
          now, lock.tid IS NOT NULL AND NOT (` + isStale + `) AS fresh`
 
-	// grantSQL takes the locks if the verdict is that they are free, and puts the
-	// merged queues into their rows.
+	// grantSQL takes the locks if the verdict is free, and writes the merged queues to their rows.
 	grantSQL = `
 raised AS (
   UPDATE token_origin SET origin = greatest(origin, latest + interval '1 microsecond' - ` + passed + `),
@@ -122,15 +121,15 @@ raised AS (
       stale_after = excluded.stale_after, waiting = excluded.waiting
 )`
 
-	// answerColumns are the first columns of the answer. The commit of a refusal doesn't
-	// wait for the disk.
+	// answerColumns are the first columns of the answer. The commit of a refusal does not wait for
+	// the disk.
 	answerColumns = `ref, CASE WHEN free THEN true ELSE set_config('synchronous_commit', 'off', true) IS NULL END, adopted, granted.token, found.now,
        known, value, time, op`
 )
 
-// Acquire takes the locks in one round trip, or finds out who holds them. The lock on
-// a single ref is taken in a batch, unless its caller has waited for it. That may take a
-// second round trip if somebody has the lock or waits for it, or has its keys right now.
+// Acquire takes the locks in one round trip, or finds out who holds them. The lock on a single ref
+// is taken in a batch, unless the caller has already waited for it. If another request holds the
+// lock or its keys, or waits for it, that may take a second round trip.
 func (d *Driver) Acquire(ctx context.Context, r driver.AcquireRequest) (driver.Acquired, error) {
 	if len(r.Refs) == 1 && r.Waiter.Channel == "" && r.Waiter.Place.Ticket.IsZero() {
 		c := acquireCall{request: r}
@@ -158,13 +157,13 @@ type acquisition struct {
 	free, adopted bool
 	token         driver.Token
 	refs          []driver.Ref
-	holders       []driver.LockInfo // others'
+	holders       []driver.LockInfo // of other owners
 	place         driver.Place      // of the waiter, if it was refused
 	toNotify      map[string][]string
 	frozen        string                // the line of the project's freeze, "" if it is not frozen
 	above         []string              // names above refs that are created
-	more          []any                 // where the answer's further columns go
-	first, before []roundtrip.Statement // of its transaction: before anything else, and before the decision
+	more          []any                 // destinations of the answer's further columns
+	first, before []roundtrip.Statement // statements of its transaction: before all others, and before the decision
 }
 
 func (a *acquisition) read(rows pgx.Rows) error {
@@ -212,13 +211,13 @@ func (a *acquisition) read(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-// refused reports whether a fresh lock of somebody else is in the way.
+// refused reports whether a fresh lock of another owner is in the way.
 func (a *acquisition) refused() bool {
 	return slices.ContainsFunc(a.holders, func(l driver.LockInfo) bool { return !l.Stale() })
 }
 
-// grant makes the round trip that decides with sql, and once more if no tokens could be
-// made. The arguments are those from $6 on.
+// grant makes the round trip that decides with sql. If no token could be made, it makes a second
+// round trip. args are the arguments from $6 on.
 func (d *Driver) grant(ctx context.Context, what string, r driver.AcquireRequest, a *acquisition, sql string, args ...any) error {
 	args = append([]any{r.Project, r.Refs, r.Owner, r.Nonce, r.StaleAfter.Microseconds()}, args...)
 	locked := func() roundtrip.Pipeline {
@@ -231,7 +230,7 @@ func (d *Driver) grant(ctx context.Context, what string, r driver.AcquireRequest
 	return err
 }
 
-// acquired is what Acquire returns for what its round trip said, or for its error.
+// acquired returns the result of Acquire for the answer to its round trip, or for its error.
 func (d *Driver) acquired(a acquisition, err error) (driver.Acquired, error) {
 	switch {
 	case err != nil:

@@ -11,8 +11,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// acquireBatchedSQL takes the locks on refs that have none, and returns the locks on
-// the others.
+// acquireBatchedSQL takes the locks on refs that have none, and returns the existing locks on the
+// others.
 //
 //	$1 projects  $2 refs  $3 owners  $4 nonces  $5 stale_after, µs  $6 indices of their keys
 var acquireBatchedSQL = bothForms(func(f form) string {
@@ -34,8 +34,8 @@ WITH found AS MATERIALIZED (
 SELECT index, token, now, value, time, op, holder, held, heartbeat, stands, holds FROM found`
 })
 
-// An acquireCall is a request for the lock on a single ref. It is undecided
-// unless the answer has a token, or a holder whose lock is fresh.
+// An acquireCall is a request for the lock on a single ref. It is undecided unless the answer has a
+// token, or a holder whose lock is fresh.
 type acquireCall struct {
 	request driver.AcquireRequest
 	index   int32 // of its keys
@@ -47,7 +47,7 @@ func (c *acquireCall) Key() refName   { return refName{c.request.Project, c.requ
 func (c *acquireCall) reset()         { c.answer = acquisition{} }
 func (c *acquireCall) decide(*Driver) {}
 
-// acquireStatement is the statement for acquisitions, or nothing if there are none.
+// acquireStatement returns the statement for calls, or none if there are no calls.
 func acquireStatement(f form, calls []*acquireCall) []roundtrip.Statement {
 	if len(calls) == 0 {
 		return nil
@@ -76,7 +76,7 @@ func readAcquired(row pgx.Rows, calls []*acquireCall) error {
 		token pgtype.Timestamptz // NULL if the lock was not taken
 		now   time.Time
 		ref   refColumns
-		lock  lockColumns // that was there
+		lock  lockColumns // the existing lock
 		nonce pgtype.Text
 	)
 	if err := row.Scan(&index, &token, &now, &ref.value, &ref.time, &ref.op,

@@ -18,36 +18,36 @@ const (
 	// lockAge is the age of a row of locks, at the time in the column now.
 	lockAge = `now - coalesce(heartbeat, 'epoch')`
 
-	// isStale is the stale rule: a row of locks may be taken over at the time in the
-	// column now.
+	// isStale is the stale rule: whether a row of locks may be taken over at the time in the column
+	// now.
 	isStale = lockAge + ` > coalesce(stale_after, ` + defaultStaleAfter + `) * interval '1 microsecond'`
 
-	// isIntent holds for the rows of locks that stand for an intent.
+	// isIntent is true for the rows of locks that stand for an intent.
 	isIntent = `coalesce(stale_after, 0) = ` + neverStale
 
-	// These are driver.DefaultStaleAfter and driver.NeverStale as they are recorded, in µs.
+	// These are driver.DefaultStaleAfter and driver.NeverStale as the rows store them, in µs.
 	defaultStaleAfter = `30000000`
 	neverStale        = `3153600000000000`
 )
 
-// inTheWay holds for a row of locks that keeps others from moving its ref: one that is not
-// stale or, where locks are advisory, one that stands for an intent.
+// inTheWay is true for a row of locks that keeps other owners from moving its ref: a lock that is
+// not stale or, where locks are advisory, a lock that stands for an intent.
 func inTheWay(advisory string) string {
 	return `CASE WHEN ` + advisory + ` THEN ` + isIntent + ` ELSE NOT (` + isStale + `) END`
 }
 
-// Rows of locks are locked by a separate statement before the deciding one, so that no beat or
-// release changes them in between. The rows of a fence only have to stay: their tokens change only
-// under their keys, and FOR KEY SHARE permits the holder's beats.
+// A separate statement locks the rows of locks before the statement that decides, so that no beat
+// or release changes them in between. The rows of a fence only have to stay: their tokens change
+// only under their keys, and FOR KEY SHARE permits the holder's beats.
 //
-// Here and elsewhere LATERAL … LIMIT 1 looks up the rows one by one by their whole keys, whatever
-// the planner assumes about the table. With "ref = ANY (…)" a plan made while the table was small
+// Here and elsewhere, LATERAL … LIMIT 1 looks up the rows one by one by their whole keys, whatever
+// the planner assumes about the table. With "ref = ANY (…)", a plan made while the table was small
 // reads all rows of the project, and is kept after the table has grown.
 const (
 	lockRowsSQL  = `SELECT 1 FROM unnest($2::text[]) AS asked (ref), LATERAL (` + lockOfAsked + ` FOR UPDATE) AS lock`
 	lockFenceSQL = `SELECT 1 FROM unnest($2::text[]) AS asked (ref), LATERAL (` + lockOfAsked + ` FOR KEY SHARE) AS lock`
 
-	// lockOfAsked is the lock on asked.ref of project $1, and where it is stored.
+	// lockOfAsked selects the lock on asked.ref of project $1, and its location.
 	lockOfAsked = `SELECT *, ctid AS tid FROM locks WHERE project = $1 AND ref = asked.ref LIMIT 1`
 )
 
@@ -61,7 +61,7 @@ func lockFence(project string, refs []string) roundtrip.Statement {
 	return roundtrip.Exec(lockFenceSQL, project, refs)
 }
 
-// lockColumns are the columns of locks beside the key. A row always has an owner.
+// lockColumns are the columns of locks without the key. A row always has an owner.
 type lockColumns struct {
 	owner            pgtype.Text
 	token, heartbeat pgtype.Timestamptz
@@ -92,9 +92,9 @@ func byRef(locks []driver.LockInfo) {
 	slices.SortFunc(locks, func(a, b driver.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
 }
 
-// Locks reads one page. It starts at the index's entry after the last row of
-// the page before. The query has only the conditions that are asked for: a plan that is
-// kept for all filters could not use the index.
+// Locks reads one page. It starts at the index entry after the last row of the page before. The
+// query contains only the conditions that q requires: a generic plan for all filters could not use
+// the index.
 func (d *Driver) Locks(ctx context.Context, q driver.LockQuery) (page driver.LockPage, err error) {
 	sql, args := locksQuery(q)
 	err = d.pools.Do(ctx, roundtrip.Read("list locks").Query(sql, func(rows pgx.Rows) error {
@@ -156,13 +156,13 @@ SELECT project, ref, owner, token, heartbeat, stale_after, coalesce(cardinality(
 FROM locks CROSS JOIN (SELECT clock_timestamp() AS now OFFSET 0) AS clock`, `project, ref`, q.Limit)
 }
 
-// A filter is the conditions of a page's query, with their arguments.
+// A filter holds the conditions of a page's query, and their arguments.
 type filter struct {
 	conditions []string
 	args       []any
 }
 
-// and adds a condition with a %d for the number of each of its values.
+// and adds a condition, which has a %d for the number of each of its values.
 func (f *filter) and(condition string, values ...any) {
 	var numbers []any
 	for _, v := range values {
@@ -172,7 +172,7 @@ func (f *filter) and(condition string, values ...any) {
 	f.conditions = append(f.conditions, fmt.Sprintf(condition, numbers...))
 }
 
-// page returns the query, and its arguments.
+// page returns the query and its arguments.
 func (f *filter) page(query, order string, limit int) (sql string, args []any) {
 	args = append(f.args, limit)
 	return fmt.Sprintf("%s\nWHERE %s\nORDER BY %s LIMIT $%d", query, strings.Join(f.conditions, " AND "), order, len(args)), args

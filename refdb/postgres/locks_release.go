@@ -66,22 +66,22 @@ func (d *Driver) Purge(ctx context.Context, locks []driver.StandingLock) ([]bool
 }
 
 const (
-	// heldRows is the arrays $1 to $5, n counting from 1.
+	// heldRows is the table of the arrays $1 to $5; n counts from 1.
 	heldRows = `unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::timestamptz[])
   WITH ORDINALITY AS held (held_project, held_ref, held_owner, held_token, held_heartbeat, n)`
 
-	// lockOfHeld is the lock that such a row names, if it matches, and its location. A lock that
-	// stands for an intent does not match: see finishSQL.
+	// lockOfHeld selects the lock that a row of heldRows names, if it matches, and its location. A
+	// lock that stands for an intent does not match: see finishSQL.
 	//
-	// Here and elsewhere "owner IS NOT DISTINCT FROM" keeps the planner from looking the lock up by
-	// its owner, who may have any number of locks.
+	// Here and elsewhere, "owner IS NOT DISTINCT FROM" keeps the planner from looking up the lock
+	// by its owner, who may have any number of locks.
 	lockOfHeld = `SELECT *, ctid AS tid FROM locks
 WHERE project = held_project AND ref = held_ref AND owner IS NOT DISTINCT FROM held_owner AND coalesce(token, 'epoch') = held_token
 AND (held_heartbeat IS NULL OR coalesce(heartbeat, 'epoch') = held_heartbeat) AND NOT (` + isIntent + `) LIMIT 1`
 )
 
-// heldArray is a list of locks in the order of their keys, in which everybody locks
-// rows. Each has its place in the caller's list.
+// heldArray is a list of locks in the order of their keys, in which all transactions lock rows. The
+// index of a lock is its position in the caller's list.
 type heldArray []heldLock
 
 type heldLock struct {
@@ -89,7 +89,7 @@ type heldLock struct {
 	index int
 }
 
-// sortHeld sorts all.
+// sortHeld sorts all in place, and returns it.
 func sortHeld(all heldArray) heldArray {
 	slices.SortStableFunc(all, func(a, b heldLock) int {
 		return cmp.Or(strings.Compare(a.Project, b.Project), strings.Compare(a.Ref, b.Ref))
@@ -97,10 +97,10 @@ func sortHeld(all heldArray) heldArray {
 	return all
 }
 
-// args are the arrays $1 to $5.
+// args returns the arrays $1 to $5.
 func (a heldArray) args() []any {
 	projects, refs, owners := make([]string, len(a)), make([]string, len(a)), make([]string, len(a))
-	tokens, heartbeats := make([]time.Time, len(a)), make([]*time.Time, len(a)) // nil: any will do
+	tokens, heartbeats := make([]time.Time, len(a)), make([]*time.Time, len(a)) // nil: any heartbeat
 	for i := range a {
 		h := &a[i]
 		projects[i], refs[i], owners[i], tokens[i] = h.Project, h.Ref, h.Owner, h.Token.Time()
@@ -113,10 +113,10 @@ func (a heldArray) args() []any {
 
 const lockHeldSQL = `SELECT 1 FROM ` + heldRows + `, LATERAL (` + lockOfHeld + ` FOR UPDATE) AS lock`
 
-// releaseHeldSQL hands the locks on. A row that is only kept for a waiter, and is
-// purged, is deleted with its queue.
+// releaseHeldSQL ends the locks and hands them over. Purging a reservation deletes the row with its
+// queue.
 //
-//	$6 who is next, or ''
+//	$6 the place of the next waiter, or ''
 var releaseHeldSQL = `
 WITH ends AS MATERIALIZED (
   SELECT n, held_project AS project, held_ref AS ref, tid, CASE WHEN NOT ` + isReserved + ` THEN ` + placesOf("waiting", "''") + ` END AS waiting, $6::text AS next,
@@ -125,15 +125,15 @@ WITH ends AS MATERIALIZED (
 ), ` + handOver + `
 SELECT n, coalesce(told, forgotten) FROM ends LEFT JOIN handed USING (project, ref)`
 
-// An endedRow is what became of a row that was to end.
+// An endedRow is the outcome for a row that was to end.
 type endedRow struct {
 	ended    bool
 	toNotify []string // the places to notify
 }
 
-// endHeld ends the rows that match. They go to next, a place or "", or to those who wait.
-// It returns what became of each, in the caller's order. It takes no keys, because the
-// rows are there: lockHeldSQL waits for whoever has locked a row, and reads it again.
+// endHeld ends the rows that match. They go to next, a place or "", or to their waiters. It returns
+// the outcome for each row, in the caller's order. It takes no keys, because the rows exist:
+// lockHeldSQL waits for any transaction that has locked a row, and reads the row again.
 func (d *Driver) endHeld(ctx context.Context, what string, rows heldArray, next string) ([]endedRow, error) {
 	found := make([]endedRow, len(rows))
 	args := rows.args()
@@ -154,8 +154,8 @@ func (d *Driver) endHeld(ctx context.Context, what string, rows heldArray, next 
 	return found, err
 }
 
-// abandonSQL ends what an acquisition took, and what is kept for the waiter. The waiter
-// leaves the queues.
+// abandonSQL ends the locks that an acquisition took and the reservations for the waiter, and
+// removes the waiter from the queues.
 //
 //	$1 project  $2 refs  $3 owner  $4 nonce  $5 ID of the waiter, or ''
 var abandonSQL = `
@@ -172,13 +172,13 @@ WITH found AS MATERIALIZED (
 )
 SELECT ref, told FROM handed`
 
-// abandonLimit bounds an Abandon that nobody waits for.
+// abandonLimit bounds an Abandon that runs in the background.
 const abandonLimit = 10 * time.Second
 
 // Abandon waits for the keys, and so for an acquisition that is still in progress and whose rows
 // are not visible yet. It does not overtake an acquisition that has not reached its keys: a batch
-// that waits for a connection omits the acquisition, and an acquisition in a batch that was sent is
-// given back. Only an acquisition on a broken connection may come later, if the server had not
+// that waits for a connection omits the acquisition, and giveBack undoes an acquisition in a batch
+// that was sent. Only an acquisition on a broken connection may come later, if the server had not
 // started it.
 func (d *Driver) Abandon(ctx context.Context, r driver.AbandonRequest) error {
 	o := outcome{project: r.Project}
@@ -194,14 +194,13 @@ func (d *Driver) Abandon(ctx context.Context, r driver.AbandonRequest) error {
 	return err
 }
 
-// giveBack ends the lock of a call that took it, or may have taken it, after its caller
-// gave up.
+// giveBack ends the lock of a call that took it, or may have taken it, after its caller gave up.
 func (d *Driver) giveBack(c call) {
 	a, ok := c.(*acquireCall)
 	if !ok || a.answer.refused() {
 		return
 	}
-	// Close waits for the batch that this is called by, so it will for this.
+	// Close waits for the batch that calls giveBack, and so it also waits for this goroutine.
 	d.running.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), abandonLimit)
 		defer cancel()
@@ -210,7 +209,7 @@ func (d *Driver) giveBack(c call) {
 	})
 }
 
-// readToNotify reads rows of a ref and the places to notify of it.
+// readToNotify reads rows of a ref and its places to notify.
 func readToNotify(rows pgx.Rows) (map[string][]string, error) {
 	toNotify := map[string][]string{}
 	for rows.Next() {

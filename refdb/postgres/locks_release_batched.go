@@ -9,11 +9,11 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// releaseBatchedSQL skips rows locked by others, and returns the rows that it ended. It does not
-// end a row that has changed since the statement began, because it can lock the new version, but
-// does not see it.
+// releaseBatchedSQL skips rows that other transactions have locked, and returns the rows that it
+// ended. It does not end a row that has changed since the statement began: it can lock the new
+// version, but does not see it.
 //
-//	$1 projects  $2 refs  $3 owners  $4 tokens  $5 who is next, or ''
+//	$1 projects  $2 refs  $3 owners  $4 tokens  $5 places of the next waiters, or ''
 var releaseBatchedSQL = bothForms(func(f form) string {
 	return `
 WITH ends AS MATERIALIZED (
@@ -27,11 +27,11 @@ WITH ends AS MATERIALIZED (
 SELECT project, ref, NULL::text[] FROM deleted UNION ALL SELECT project, ref, told FROM handed`
 })
 
-// A releaseCall is a request to release a single lock. It is undecided unless it ended
-// the row: that may be locked, or gone.
+// A releaseCall is a request to release a single lock. It is undecided unless it ended the row,
+// which may also be locked or missing.
 type releaseCall struct {
 	request driver.ReleaseRequest
-	next    string // the place of who is next, or ""
+	next    string // the place of the next waiter, or ""
 	row     endedRow
 }
 
@@ -45,7 +45,7 @@ func (c *releaseCall) decide(d *Driver) {
 	}
 }
 
-// releaseStatement is the statement for releases, or nothing if there are none.
+// releaseStatement returns the statement for calls, or none if there are no calls.
 func releaseStatement(f form, calls []*releaseCall) []roundtrip.Statement {
 	if len(calls) == 0 {
 		return nil

@@ -9,14 +9,15 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// around is a part of a statement that creates refs: the rows that decide about their names. These
-// are the refs above them, and, of the refs below each, the first with a value and the first whose
-// lock stands for an intent, except for the refs that the statement moves, which are $2. It needs
-// no newer snapshot than the rest: the creator of one of these refs holds the key of the name
-// above, which this transaction has (see lockCreations). All rows are read in one snapshot, because
-// the end of an intent takes only the key of its own ref.
+// around is a part of a statement that creates refs: the rows that decide about the names. These
+// are the refs above the created ones and, of the refs below each, the first with a value and the
+// first whose lock stands for an intent. Refs that the statement itself moves, which are $2, are
+// left out. It needs no newer snapshot than the rest: the creator of one of these refs holds the
+// key of the name above, which this transaction has locked (see lockCreations). All rows are read
+// in one snapshot, because the end of an intent takes only the key of its own ref.
 //
-// The arguments have the numbers created and above: the results of rules.Created and rules.Above.
+// created and above are the numbers of the arguments with the results of rules.Created and
+// rules.Above.
 func around(created, above int) string {
 	const notMoved = ` AND NOT ref = ANY ($2::text[])`
 	below := `ref > made.ref || '/' AND ref < made.ref || '0'` + notMoved // 0 comes after the slash
@@ -37,19 +38,20 @@ func around(created, above int) string {
 )`, created, above)
 }
 
-// conflicts is the error of a request whose created refs are excluded by others.
+// conflicts returns the error of a request whose created refs are excluded by the refs in with.
 func conflicts(project string, created, with []string) error {
 	rows := make([]rules.Row, len(with))
 	for i, ref := range with {
-		// Any value will do.
+		// The value may be any that is not absent.
 		rows[i] = rules.Row{Name: ref, Ref: &driver.Ref{Name: ref, Value: driver.Value(ref)}}
 	}
 	_, e := rules.CheckNames(project, created, rows)
 	return e
 }
 
-// lockCreations is lockRefs for a request that creates refs, above which are those names. It holds
-// these shared: whoever creates one of them holds it alone, and so comes before this or after it.
+// lockCreations is lockRefs for a request that creates refs; above are the names above the created
+// refs. It locks the keys of above shared: a request that creates one of these names locks its key
+// exclusively, and so comes before or after this one.
 func lockCreations(project string, refs, above []string) roundtrip.Statement {
 	if len(above) == 0 {
 		return lockRefs(project, refs)
@@ -69,10 +71,10 @@ func keysOf(project string, refs []string) []int64 {
 	return keys
 }
 
-// orderedKeys returns each key once, in order, and whether it is locked shared. What is needed in
-// both ways is locked exclusively at once: a ref may be above another one of the same request, and
-// two names may have the same key. Two requests that hold a key shared, and then want it alone,
-// wait for each other.
+// orderedKeys returns the distinct keys in ascending order, and whether each is locked shared. A
+// key in both lists is locked exclusively from the start: a ref may be above another ref of the
+// same request, and two names may have the same key. Two requests that hold a key shared and then
+// request it exclusively would deadlock.
 func orderedKeys(exclusive, shared []int64) (keys []int64, isShared []bool) {
 	slices.Sort(exclusive)
 	keys = slices.Concat(exclusive, shared)

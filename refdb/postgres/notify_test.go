@@ -47,7 +47,7 @@ func newWaiter(tb testing.TB, url string) *waiter {
 	return w
 }
 
-// refused asks for the locks, and waits for those who hold them.
+// refused requests the locks, and waits for their holders.
 func (w *waiter) refused(refs ...string) {
 	w.tb.Helper()
 	r := request(refs...)
@@ -57,7 +57,7 @@ func (w *waiter) refused(refs ...string) {
 	}
 }
 
-// wantWoken waits for the wake-up for a ref, or for any.
+// wantWoken waits for a wake-up for ref, or for any ref if ref is empty.
 func (w *waiter) wantWoken(ref string) {
 	w.tb.Helper()
 	select {
@@ -89,7 +89,7 @@ func queued(tb testing.TB, db *dbtest.Database, ref string) []string {
 	return rows[0]
 }
 
-// Whoever does not fit in polls.
+// A waiter that does not fit into the queue polls.
 func TestAQueueDoesNotGrowBeyondAHundred(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -118,7 +118,7 @@ func TestAQueueDoesNotGrowBeyondAHundred(t *testing.T) {
 	w.wantWoken(mainRef)
 }
 
-// What another version of this program left in a queue is nobody.
+// Queue entries of other versions of this program don't count as waiters.
 func TestEntriesOfOtherFormsAreIgnored(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -130,7 +130,7 @@ func TestEntriesOfOtherFormsAreIgnored(t *testing.T) {
 		exec(t, c, `UPDATE locks SET waiting = $1`, foreign)
 		release(t, w, a, refs...)
 		if rows := query[string](t, c, `SELECT ref FROM locks`); len(rows) != 0 {
-			t.Errorf("rows stand on %q", rows)
+			t.Errorf("the locks %q are left", rows)
 		}
 		a = acquire(t, w, refs...)
 		exec(t, c, `UPDATE locks SET waiting = $1`, foreign)
@@ -149,8 +149,8 @@ func TestEntriesOfOtherFormsAreIgnored(t *testing.T) {
 	}
 }
 
-// Several clients may be behind one channel, each with a driver of its own. Whoever listens through
-// the driver that ends the lock is woken without a notification.
+// Several clients may listen on one channel, each with its own driver. A client that listens
+// through the driver that ends the lock is woken without a notification.
 func TestAllWhoListenToAChannelHearItsWakeUps(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -171,7 +171,7 @@ func TestAllWhoListenToAChannelHearItsWakeUps(t *testing.T) {
 	if got := <-heard; got.Ref != mainRef || got.Waiter != first.ID {
 		t.Errorf("heard %+v", got)
 	}
-	first.wantAsleep() // the second's probe is nothing to it
+	first.wantAsleep() // the second client's probe does not wake it
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Error(err)

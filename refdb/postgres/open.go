@@ -21,9 +21,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/schema"
 )
 
-// oldestVersion is the oldest server_version_num that is served. PostgreSQL 13 is out of support,
-// loses locks on hundreds of refs, and its extract() returns floating-point numbers, from which a
-// server's identity is made.
+// oldestVersion is the oldest supported server_version_num. PostgreSQL 13 is out of support, loses
+// locks on hundreds of refs, and its extract(), which a server's identity is computed with, returns
+// floating-point numbers.
 const oldestVersion = 140000
 
 const versionSQL = `CAST(pg_catalog.current_setting('server_version_num') AS pg_catalog.int4), pg_catalog.current_setting('server_version')`
@@ -49,11 +49,11 @@ func Open(ctx context.Context, address string) (*Driver, error) {
 	return d, dburl.Explain(address, err)
 }
 
-// errPooled says that a pooler is in between.
+// errPooled reports that connections go through a pooler.
 var errPooled = errors.New("there is a pooler in between")
 
-// openAs opens the database on the assumption that connections lead to it that way:
-// direct ones have settings of their own.
+// openAs opens the database on the assumption that connections take the given path: direct ones
+// have their own settings.
 func openAs(ctx context.Context, address string, path roundtrip.Path) (*Driver, error) {
 	config, given, err := dburl.Parse(address)
 	if err != nil {
@@ -71,12 +71,12 @@ func openAs(ctx context.Context, address string, path roundtrip.Path) (*Driver, 
 	return newDriver(pools), nil
 }
 
-// tune sets what the URL left open.
+// tune sets the settings that the URL leaves open.
 func tune(config *pgxpool.Config, given map[string]bool, path roundtrip.Path) {
 	c := config.ConnConfig
 	if path == roundtrip.Direct {
-		// What a connection begins with stays, whatever becomes of the settings of
-		// the server, the database and the role.
+		// These values apply for the whole connection, even if the settings of the server, the
+		// database or the role change.
 		c.RuntimeParams[roundtrip.DefaultIsolation] = roundtrip.ReadCommitted
 		if !given["lock_timeout"] {
 			c.RuntimeParams["lock_timeout"] = strconv.FormatInt(roundtrip.LockTimeout.Milliseconds(), 10)
@@ -87,14 +87,14 @@ func tune(config *pgxpool.Config, given map[string]bool, path roundtrip.Path) {
 	}
 	switch {
 	case given["default_query_exec_mode"]:
-		// Somebody knows what is in between.
+		// The user has chosen a mode for the connection's path.
 	case path == roundtrip.Pooled:
-		// Prepared statements and settings belong to a connection to the server,
-		// and the next round trip may get another one.
+		// Prepared statements and settings belong to a connection to the server, and the next round
+		// trip may use another one.
 		c.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	default:
-		// All statements find their rows by primary key: a plan that is made
-		// while a table is small has to be good when it has grown.
+		// All statements find their rows by primary key: a plan made while a table is small has to
+		// be good after the table has grown.
 		for name, value := range map[string]string{
 			"plan_cache_mode": "force_generic_plan",
 			"enable_seqscan":  "off",
@@ -107,9 +107,9 @@ func tune(config *pgxpool.Config, given map[string]bool, path roundtrip.Path) {
 	}
 }
 
-// examineSQL names everything in full: a search_path that was left behind may hide what the server
-// has. The schema that holds the tables is the first of those on the search_path, temporary ones
-// left out.
+// examineSQL qualifies all names, because a search_path that another client left behind may hide
+// the server's objects. The schema of the tables is the first one on the search_path that has a
+// table refs or, if there is none, the first one at all. Temporary schemas don't count.
 var examineSQL = `
 SELECT pg_catalog.pg_backend_pid(), ` + versionSQL + `,
        pg_catalog.pg_is_in_recovery(), CAST(pg_catalog.current_setting('transaction_read_only') AS pg_catalog.bool),
@@ -122,9 +122,8 @@ SELECT pg_catalog.pg_backend_pid(), ` + versionSQL + `,
        ), (SELECT ` + pathToTables + ` FROM ROWS FROM (pg_catalog.unnest(` + schemasSQL + `)) WITH ORDINALITY AS s (name, n) ORDER BY n LIMIT 1), ''),
        ` + serverColumns
 
-// examine checks the database through its first connection. Unless a pooler is
-// known to be in between it looks for one, which tells its clients a process ID
-// of its own.
+// examine checks the database through its first connection. Unless pools are for a pooler, it
+// detects one, because a pooler reports a process ID of its own to its clients.
 func examine(ctx context.Context, pools *roundtrip.Pools) error {
 	if err := examineServer(ctx, pools); err != nil {
 		return err
@@ -138,15 +137,15 @@ func examine(ctx context.Context, pools *roundtrip.Pools) error {
 	return err
 }
 
-// openDatabase is what is being done, for errors.
+// openDatabase names the operation, for errors.
 const openDatabase = "open the database"
 
-// examineServer finds where the tables are, and checks all but them.
+// examineServer finds the tables, and checks everything except them.
 func examineServer(ctx context.Context, pools *roundtrip.Pools) error {
 	mayBePooled := pools.Path() == roundtrip.Direct
 	conn, err := pools.Acquire(ctx)
 	if mayBePooled && strings.HasPrefix(roundtrip.Code(err), roundtrip.ConnectionException) {
-		return errPooled // it knows nothing of our settings
+		return errPooled // the pooler rejects settings that it doesn't know
 	}
 	if err != nil {
 		return failed(ctx, roundtrip.Connecting, err)
@@ -184,8 +183,8 @@ func examineServer(ctx context.Context, pools *roundtrip.Pools) error {
 }
 
 // inspect makes a query, and returns the columns of its row. The query sees the search_path that
-// the session began with: another client of a pooler may have left one behind. Both statements are
-// one message, and so one transaction.
+// the session began with, because another client of a pooler may have left one behind. Both
+// statements are one message, and so one transaction.
 func inspect(ctx context.Context, conn *pgx.Conn, query string) (columns []string, err error) {
 	const ownSearchPath = `
 SELECT pg_catalog.set_config('search_path', reset_val, true) FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=) 'search_path'; `
@@ -199,31 +198,31 @@ SELECT pg_catalog.set_config('search_path', reset_val, true) FROM pg_catalog.pg_
 	return columns, nil
 }
 
-// failed is the error of opening the database after it came so far.
+// failed returns the error of an attempt to open the database that reached the given stage.
 func failed(ctx context.Context, came roundtrip.Stage, err error) error {
 	return roundtrip.Failure(ctx, openDatabase, came, err)
 }
 
-// searchPath is where the tables are looked for.
+// searchPath is the search_path that leads to the tables.
 type searchPath struct {
 	set   string
-	found bool // a schema of it
+	found bool // one of its schemas exists and may be used
 }
 
 const (
 	searchPathSQL = `pg_catalog.current_setting('search_path')`
 
-	// schemasSQL are those on the search_path that exist and that this user may use, apart from
-	// those of the server and of temporary tables.
+	// schemasSQL lists the schemas on the search_path that exist and that this user may use,
+	// without the schemas of the server and of temporary tables.
 	schemasSQL = `pg_catalog.array_remove(pg_catalog.array_remove(pg_catalog.current_schemas(false), 'pg_catalog'), (SELECT nspname FROM pg_catalog.pg_namespace WHERE oid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema()))`
 )
 
-// allSchemasSQL is the search_path as it is now, for a migrator: its tables may be in any of the
+// allSchemasSQL is the present search_path, for a migrator: its tables may be in any of the
 // schemas.
 var allSchemasSQL = `(SELECT coalesce(pg_catalog.string_agg(pg_catalog.quote_ident(name), ', ' ORDER BY n) OPERATOR(pg_catalog.||) ', pg_temp', '')
   FROM ROWS FROM (pg_catalog.unnest(` + schemasSQL + `)) WITH ORDINALITY AS s (name, n))`
 
-// pathToTables is the search_path to the tables in the schema "name".
+// pathToTables is the search_path that leads to the tables in the schema "name".
 var pathToTables = roundtrip.SearchPathSQL("name")
 
 func (p searchPath) check() error {
@@ -263,8 +262,8 @@ func (d *Driver) Reread(ctx context.Context) (read driver.AddressRead, err error
 	return driver.AddressRead{User: c.User, Ignored: dburl.Differing(d.pools.Config().ConnString(), c.ConnString())}, nil
 }
 
-// Migrator returns what moves the database at the URL between versions of the
-// schema. It connects once, to see that there is a database.
+// Migrator returns a migrator for the database at the URL. It connects once, to check that the
+// database exists.
 func Migrator(ctx context.Context, address string) (*migrations.Migrator, error) {
 	config, _, err := dburl.Parse(address)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// Another schema of the same database may hold another application's tables of
-// the same names, or another ref database.
+// Another schema of the same database may contain tables of the same names, of another application
+// or of another ref database.
 func TestASchemaOfTheSearchPathHoldsTheTables(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -48,7 +48,7 @@ func TestASchemaBehindTheFirstOfTheSearchPath(t *testing.T) {
 	url := with(t, db.URL(), "search_path", "other,public")
 	d := open(t, url)
 	release(t, d, acquire(t, d, mainRef), mainRef)
-	// A second set of tables in front would hide the first.
+	// A second set of tables in an earlier schema would hide the first.
 	wantLine(t, schema.Up(t.Context(), url), `the schema is in "public"`)
 }
 

@@ -21,7 +21,7 @@ import (
 
 const secret = "s3cr3t"
 
-// openers are the functions that take a URL.
+// openers calls the functions that take a URL, and returns their errors.
 func openers(ctx context.Context, url string) map[string]error {
 	d, err := postgres.Open(ctx, url)
 	if err == nil {
@@ -34,7 +34,7 @@ func openers(ctx context.Context, url string) map[string]error {
 	return map[string]error{"Open": err, "Migrator": merr}
 }
 
-// wantLine checks that err is one line that says something and not the password.
+// wantLine checks that err is one line that contains says but not the password.
 func wantLine(t *testing.T, err error, says string) {
 	t.Helper()
 	switch {
@@ -64,7 +64,7 @@ func TestAURLThatIsNoneIsRefusedWithoutShowingThePassword(t *testing.T) {
 		"postgres://u:" + secret + "@host/db?target_session_attrs=x":         "target_session_attrs",
 		"postgres://u@host/db?password=" + secret + "&connect_timeout=x":     "connect_timeout",
 		"postgres://u:1?pool_max_conns=" + secret + "@host/db?sslmode=maybe": "sslmode",
-		// Everything after the first @ would be the host, or the database.
+		// Everything after the first @ would be taken for the host, or the database.
 		"postgres://u:p@" + secret + "@host/db":                                               "%40",
 		"postgres://u:p@" + secret + "@host,other/db":                                         "%40",
 		"postgres://u:p@" + secret + "/x@host/db":                                             "%40",
@@ -95,7 +95,7 @@ func TestAServerThatDoesNotLetUsInIsReportedInOneLine(t *testing.T) {
 		{"3D000", driver.Permanent, "no such database"},
 		{"53300", driver.Retryable, "database unavailable"},
 		{"57P03", driver.Retryable, "database unavailable"},
-		{"", driver.Retryable, "database unavailable"}, // it hangs up
+		{"", driver.Retryable, "database unavailable"}, // the server closes the connection
 	} {
 		t.Run("code "+row.code, func(t *testing.T) {
 			t.Parallel()
@@ -121,7 +121,7 @@ func TestAServerThatIsNotThereIsUnavailable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	silent := ln.Addr().String() // takes connections, and says nothing
+	silent := ln.Addr().String() // accepts connections, but sends nothing
 	defer ln.Close()
 	gone := fakeGone(t)
 	for name, url := range map[string]string{
@@ -153,7 +153,7 @@ func TestAServerThatIsNotThereIsUnavailable(t *testing.T) {
 	})
 }
 
-// fakeGone returns an address where nobody listens.
+// fakeGone returns an address on which no server listens.
 func fakeGone(t *testing.T) string {
 	t.Helper()
 	port, err := testserver.FreePort()
@@ -170,7 +170,7 @@ func TestADatabaseThatCannotKeepThePromisesIsRefused(t *testing.T) {
 		through       func(tb testing.TB, address string) string
 		says          string
 	}{
-		// Without a pooler the connections have an isolation of their own.
+		// Without a pooler, the connections set their isolation level themselves.
 		{"stricter isolation", `default_transaction_isolation = 'serializable'`, dbtest.PgBouncer, "read committed"},
 		{"read-only", `default_transaction_read_only = on`, direct, "reset default_transaction_read_only"},
 	} {
@@ -187,7 +187,7 @@ func TestADatabaseThatCannotKeepThePromisesIsRefused(t *testing.T) {
 	}
 }
 
-// hide puts a function that does nothing in the place of the server's own.
+// hide replaces one of the server's functions with one that does nothing.
 func hide(t *testing.T, db *dbtest.Database, function string) {
 	t.Helper()
 	returns, value := "void", ""
@@ -198,7 +198,7 @@ func hide(t *testing.T, db *dbtest.Database, function string) {
 	db.Exec(t, fmt.Sprintf(`CREATE FUNCTION pg_catalog.%s(bigint) RETURNS %s LANGUAGE sql AS 'SELECT %s'`, function, returns, value))
 }
 
-// setDefault sets what the database's sessions begin with from now on.
+// setDefault sets a default for later sessions of the database.
 func setDefault(t *testing.T, db *dbtest.Database, setting string) {
 	t.Helper()
 	c := session(t, db.URL())
@@ -206,7 +206,7 @@ func setDefault(t *testing.T, db *dbtest.Database, setting string) {
 	exec(t, c, `ALTER DATABASE `+name+` SET `+setting)
 }
 
-// A server may take an advisory lock in name only, as CockroachDB does.
+// A server may report an advisory lock without taking it, as CockroachDB does.
 func TestAServerThatKeepsNoAdvisoryLocksIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, function := range []string{
@@ -228,7 +228,7 @@ func TestAServerThatKeepsNoAdvisoryLocksIsRefused(t *testing.T) {
 	}
 }
 
-// isolation is what the transactions of a driver's requests have.
+// isolation returns the isolation level of the transactions of a driver's requests.
 func isolation(t *testing.T, d *postgres.Driver) (level string) {
 	t.Helper()
 	err := d.RoundTrip(t.Context(), func(rows pgx.Rows) error {
@@ -241,7 +241,7 @@ func isolation(t *testing.T, d *postgres.Driver) (level string) {
 	return level
 }
 
-// It is a setting of the whole server: no other test may run meanwhile.
+// The setting is the whole server's: no other test may run meanwhile.
 func TestTheServersDefaultIsolationMayChangeUnderRunningConnections(t *testing.T) {
 	db := dbtest.Postgres(t)
 	c := session(t, db.URL())
@@ -316,7 +316,7 @@ func TestASchemaThatDoesNotFitSaysWhatToRun(t *testing.T) {
 	}
 }
 
-// Programs are upgraded before the schema, and may meet one that they bear though it is newer.
+// Programs are upgraded before the schema, and may meet a newer schema that they support.
 func TestASchemaBesideItsOwnIsServed(t *testing.T) {
 	for name, change := range map[string]string{
 		"the one before": `UPDATE refdb_schema SET version = 11`,
@@ -364,7 +364,7 @@ func TestADoctorFindsTheTestServerHealthyButForItsSpeed(t *testing.T) {
 		if !d.OK && d.Name == "history" && !strings.Contains(d.Detail, " in database "+name+" ") {
 			continue // a transaction of another test
 		}
-		// Tests may run on a server that need not survive a crash.
+		// The tests may run on a server that need not survive a crash.
 		if !d.OK && d.Name != "fsync" && d.Name != "full_page_writes" && d.Name != "synchronous_commit" && d.Name != "connections" {
 			t.Errorf("%s: %s", d.Name, d.Detail)
 		}

@@ -19,11 +19,11 @@ const (
 INSERT INTO packs (id, project, owner, bases, tips, base, parts, size, sum, time)
 VALUES ($1, $2, $3, $4, $5, $6, 0, 0, '', clock_timestamp()) ON CONFLICT (id) DO NOTHING`
 
-	// lockPackSQL is a statement of its own, so that the next one sees what others have done to the
-	// pack until it was locked.
+	// lockPackSQL is a separate statement, so that the next one sees all changes that were made to
+	// the pack before it was locked.
 	lockPackSQL = `SELECT FROM packs WHERE id = $1 FOR UPDATE`
 
-	// storePartSQL decides as rules.StorePart does, and says what it found.
+	// storePartSQL decides as rules.StorePart does, and returns the values that it decided on.
 	//
 	//	$1 pack  $2 number  $3 data  $4 whether it is the last  $5 size and $6 sum of the whole pack  $7 position, if it is a base
 	storePartSQL = `
@@ -45,8 +45,8 @@ WITH found AS MATERIALIZED (
 SELECT project, complete, stored, below FROM found`
 )
 
-// storing returns the statements that store a part. The last one says what it found, unless read is
-// nil.
+// storing returns the statements that store a part. read reads the answer of the last one, and may
+// be nil.
 func storing(p driver.PackPart, read func(pgx.Rows) error) (statements []roundtrip.Statement) {
 	if p.Number == 0 {
 		statements = append(statements, roundtrip.Exec(beginPackSQL,
@@ -80,16 +80,16 @@ func (d *Driver) StorePart(ctx context.Context, p driver.PackPart) error {
 	return nil
 }
 
-// latestBase is the key of the latest complete base of a project.
+// latestBase selects the key of the latest complete base of a project.
 func latestBase(project string) string {
 	return `(SELECT position, id FROM packs WHERE project = ` + project + ` AND base AND position IS NOT NULL ORDER BY position DESC, id DESC LIMIT 1)`
 }
 
 var (
-	// packsSQL returns a page of used packs and one more, or a row without a pack, each with how
-	// far the positions are complete. All is from one snapshot.
+	// packsSQL returns a page of used packs and one more, or a row without a pack, and with each
+	// row the position up to which the history is complete. All is from one snapshot.
 	//
-	//	$1 project  $2 position and $3 ID to begin after  $4 how many  $5 bytes of data, as rules.Inlined has it
+	//	$1 project  $2 position and $3 ID to begin after  $4 how many  $5 bytes of data, as in rules.Inlined
 	packsSQL = `
 WITH history_end AS MATERIALIZED (SELECT ` + upto + ` AS upto FROM history_state WHERE id = 1)
 SELECT upto, page.id, owner, bases, tips, base, position, parts, size, sum, clock_timestamp() - time,
@@ -113,7 +113,7 @@ SELECT count(position), count(*) FILTER (WHERE base AND position IS NOT NULL), c
 FROM packs WHERE $1 = '' OR project = $1`
 )
 
-// A packRow is what packsSQL says of a pack, if there is one.
+// A packRow holds the columns of packsSQL for a pack, which are NULL if there is none.
 type packRow struct {
 	id, owner, bases, tips, sum *string
 	base                        *bool
@@ -134,7 +134,7 @@ func (p *packRow) pack(project string) driver.Pack {
 	}
 }
 
-// Packs reads in one statement.
+// Packs takes one statement.
 func (d *Driver) Packs(ctx context.Context, q driver.PackQuery) (page driver.PackPage, err error) {
 	err = d.pools.Do(ctx, roundtrip.Read("list packs").Query(packsSQL, func(rows pgx.Rows) error {
 		page = driver.PackPage{}
@@ -157,7 +157,7 @@ func (d *Driver) Packs(ctx context.Context, q driver.PackQuery) (page driver.Pac
 	return page, nil
 }
 
-// PackPart reads in one statement.
+// PackPart takes one statement.
 func (d *Driver) PackPart(ctx context.Context, id string, number int) (data []byte, err error) {
 	const what = "read a part of a pack"
 	err = d.pools.Do(ctx, roundtrip.Read(what).Query(packPartSQL, func(rows pgx.Rows) error {
@@ -174,7 +174,7 @@ func (d *Driver) PackPart(ctx context.Context, id string, number int) (data []by
 	return data, nil
 }
 
-// PackUsage counts in one statement.
+// PackUsage takes one statement.
 func (d *Driver) PackUsage(ctx context.Context, project string) (u driver.PackUsage, err error) {
 	err = d.pools.Do(ctx, roundtrip.Read("count packs").Query(packUsageSQL, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&u.Packs, &u.FullPacks, &u.Size, &u.Unused, &u.UnusedSize}, func() error { return nil })
@@ -186,20 +186,20 @@ func (d *Driver) PackUsage(ctx context.Context, project string) (u driver.PackUs
 	return u, nil
 }
 
-// A dropSQL has the statements that delete packs which a condition selects.
+// A dropSQL holds the statements that delete the packs that a condition selects.
 type dropSQL struct {
-	packs string // as many as one transaction should
-	piece string // the first parts of a pack that is larger, which makes it a pack that is not complete and was not used
-	whole string // that pack, by roles that may not delete parts
+	packs string // deletes as many packs as fit into one transaction
+	piece string // deletes the first parts of a larger pack, which makes the pack incomplete and unused
+	whole string // deletes that pack at once, for roles that may not delete parts
 }
 
-// dropPacksSQL locks packs before it deletes them: a preparation that uses one keeps it. The order
-// is that of an index. Packs that were not used are locked in the order of their IDs, as a
-// preparation locks them. Parts go by their foreign key.
+// dropPacksSQL locks packs before it deletes them, because a preparation that uses a pack keeps it.
+// The order is that of an index. Unused packs are locked in the order of their IDs, as a
+// preparation locks them. The parts of a pack are deleted by their foreign key.
 //
-//	$1 what the condition compares with
-//	packs: $2 how many  $3 bytes; it returns how many went, otherwise a larger one, and whether the role may delete parts
-//	piece: $2 the pack  $3 how many parts; it returns whether the pack was selected, and how many parts went
+//	$1 the value that the condition compares with
+//	packs: $2 how many  $3 bytes; it returns how many it deleted, otherwise a larger pack, and whether the role may delete parts
+//	piece: $2 the pack  $3 how many parts; it returns whether the pack was selected, and how many parts it deleted
 func dropPacksSQL(order, selected string) dropSQL {
 	return dropSQL{
 		packs: `
@@ -227,7 +227,7 @@ SELECT EXISTS (SELECT FROM pack), (SELECT count(*) FROM parts)`,
 	}
 }
 
-// isUnused selects a pack that was not used.
+// isUnused selects a pack if it was not used.
 const isUnused = `id = $1 AND position IS NULL`
 
 var (
@@ -266,8 +266,8 @@ func (d *Driver) dropPacks(ctx context.Context, what string, sql dropSQL, limit 
 		if err != nil || n > 0 || large == "" {
 			return n, err
 		}
-		// If somebody else is faster, or the pack is not to be dropped any more, there may be
-		// others.
+		// Another process may have been faster, or the pack may no longer be selected: then there
+		// may be other packs.
 		switch gone, err := d.dropLarge(ctx, what, sql, arg, large, deletesParts); {
 		case err != nil:
 			return 0, err
@@ -277,21 +277,21 @@ func (d *Driver) dropPacks(ctx context.Context, what string, sql dropSQL, limit 
 	}
 }
 
-// dropLarge deletes a pack piece by piece, and reports whether it did. A role from before that had
-// the privilege deletes it at once.
+// dropLarge deletes a pack piece by piece, and reports whether it did. A role that was created
+// before the privilege to delete parts existed deletes the pack at once.
 func (d *Driver) dropLarge(ctx context.Context, what string, sql dropSQL, arg any, id string, deletesParts bool) (gone bool, err error) {
 	for part := rules.DropParts; deletesParts && part > 0; {
 		var found bool
 		if err := d.dropRow(ctx, what, sql.piece, []any{&found, &part}, arg, id, rules.DropParts); err != nil || !found {
 			return false, err
 		}
-		sql, arg = dropUnusedSQL, id // which it is from now on
+		sql, arg = dropUnusedSQL, id // the condition that selects it from now on
 	}
 	err = d.dropRow(ctx, what, sql.whole, []any{&gone}, arg, id)
 	return gone, err
 }
 
-// dropRow runs a statement that returns a row.
+// dropRow runs a statement that returns one row.
 func (d *Driver) dropRow(ctx context.Context, what, sql string, into []any, args ...any) error {
 	return d.pools.Do(ctx, roundtrip.Write(what).Query(sql, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, into, func() error { return nil })

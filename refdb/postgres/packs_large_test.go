@@ -11,8 +11,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// A large pack goes in pieces. One that is interrupted leaves nothing that can be read, listed or
-// used, and goes as abandoned.
+// A large pack is deleted in pieces. A pack whose deletion is interrupted can't be read, listed or
+// used, and is later deleted as abandoned.
 func TestALargePackWhoseDropIsInterrupted(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -25,7 +25,7 @@ func TestALargePackWhoseDropIsInterrupted(t *testing.T) {
 	exec(t, c, `CREATE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'stop'; END $$`)
 	exec(t, c, `CREATE TRIGGER stop BEFORE DELETE ON pack_parts FOR EACH ROW WHEN (OLD.number = 100) EXECUTE FUNCTION stop()`)
 	if n, err := d.RemovePacks(t.Context(), project, 10); n != 0 || err == nil {
-		t.Errorf("%d packs went, %v", n, err)
+		t.Errorf("%d packs were deleted, %v", n, err)
 	}
 	if n := query[int64](t, c, `SELECT count(*) FROM pack_parts`)[0]; n != 130-64 {
 		t.Errorf("%d parts are left", n)
@@ -47,14 +47,14 @@ func TestALargePackWhoseDropIsInterrupted(t *testing.T) {
 	}
 	exec(t, c, `DROP TRIGGER stop ON pack_parts`)
 	if n, err := d.DropAbandonedPacks(t.Context(), 0, 10); n != 1 || err != nil {
-		t.Errorf("%d abandoned packs went, %v", n, err)
+		t.Errorf("%d abandoned packs were deleted, %v", n, err)
 	}
 	if n := query[int64](t, c, `SELECT (SELECT count(*) FROM packs) + (SELECT count(*) FROM pack_parts)`)[0]; n != 0 {
 		t.Errorf("%d rows are left", n)
 	}
 }
 
-// storeLarge stores a pack of 130 small parts that says it has 130 MiB.
+// storeLarge stores a pack of 130 small parts that claims a size of 130 MiB.
 func storeLarge(tb testing.TB, d *postgres.Driver, id string) {
 	tb.Helper()
 	for number := range 130 {
@@ -66,7 +66,8 @@ func storeLarge(tb testing.TB, d *postgres.Driver, id string) {
 	}
 }
 
-// A role from before parts were deleted by themselves drops a large pack at once.
+// A role that was created before the privilege to delete parts existed deletes a large pack at
+// once.
 func TestARoleThatMayNotDeletePartsDropsLargePacks(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -86,7 +87,7 @@ func TestARoleThatMayNotDeletePartsDropsLargePacks(t *testing.T) {
 	}
 	d := open(t, db.URL()+separator+"options=-crole%3D"+role)
 	if n, err := d.RemovePacks(t.Context(), project, 10); n != 1 || err != nil {
-		t.Errorf("%d packs went, %v", n, err)
+		t.Errorf("%d packs were deleted, %v", n, err)
 	}
 	if n := query[int64](t, c, `SELECT (SELECT count(*) FROM packs) + (SELECT count(*) FROM pack_parts)`)[0]; n != 0 {
 		t.Errorf("%d rows are left", n)

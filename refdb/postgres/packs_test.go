@@ -11,7 +11,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// storePack stores a pack of so many parts.
+// storePack stores a pack with the given number of parts.
 func storePack(tb testing.TB, d *postgres.Driver, id string, parts int) {
 	tb.Helper()
 	for number := range parts {
@@ -21,7 +21,7 @@ func storePack(tb testing.TB, d *postgres.Driver, id string, parts int) {
 	}
 }
 
-// partOf is one of so many parts of a pack, of a byte each.
+// partOf returns a part of a pack with the given number of parts, of one byte each.
 func partOf(id string, number, parts int) driver.PackPart {
 	return driver.PackPart{
 		Pack:   driver.Pack{ID: id, Project: project, Owner: owner, Tips: []string{string(v1)}, Size: int64(parts), Sum: "sum"},
@@ -29,14 +29,14 @@ func partOf(id string, number, parts int) driver.PackPart {
 	}
 }
 
-// using is an intention with packs.
+// using returns an intention that uses packs.
 func using(ref string, packs ...string) driver.PrepareRequest {
 	r := intention("", v1, ref)
 	r.Packs = packs
 	return r
 }
 
-// carrying is an intention that carries packs of one part.
+// carrying returns an intention that carries packs of one part.
 func carrying(ref string, packs ...string) driver.PrepareRequest {
 	r := using(ref, packs...)
 	for _, id := range packs {
@@ -47,7 +47,7 @@ func carrying(ref string, packs ...string) driver.PrepareRequest {
 
 func errorOf[T any](_ T, err error) error { return err }
 
-// usedPacks returns the used packs of project, and up to where they are complete.
+// usedPacks returns the used packs of the project, and the position up to which packs are complete.
 func usedPacks(tb testing.TB, d *postgres.Driver) (packs []driver.Pack, upto driver.Position) {
 	tb.Helper()
 	page, err := d.Packs(tb.Context(), driver.PackQuery{Project: project, Limit: 100})
@@ -57,17 +57,17 @@ func usedPacks(tb testing.TB, d *postgres.Driver) (packs []driver.Pack, upto dri
 	return page.Packs, page.Upto
 }
 
-// A request that waits for the row of a pack goes by what the row is afterwards: its own snapshot
-// is from before.
+// A request that waits for the row of a pack decides on the row's version after the wait: its own
+// snapshot is older.
 func TestWhoeverWaitsForAPackGoesByWhatBecameOfIt(t *testing.T) {
 	t.Parallel()
 	const deletes, uses, completes = `DELETE FROM packs WHERE id = 'p'`, `UPDATE packs SET position = 7 WHERE id = 'p'`, `UPDATE packs SET size = size WHERE id = 'p'`
 	type test struct {
-		other  string // what another transaction does
-		end    string // how it ends
+		other  string // the statement of another transaction
+		end    string // and how that transaction ends
 		do     func(*postgres.Driver) error
 		want   error
-		stays  bool // the pack
+		stays  bool // the pack remains
 		listed bool
 	}
 	prepare := func(d *postgres.Driver) error {
@@ -78,18 +78,18 @@ func TestWhoeverWaitsForAPackGoesByWhatBecameOfIt(t *testing.T) {
 	remove := func(d *postgres.Driver) error { return errorOf(d.RemovePacks(t.Context(), project, 10)) }
 	again := func(d *postgres.Driver) error { return d.StorePart(t.Context(), partOf("p", 1, 2)) }
 	for name, row := range map[string]test{
-		"a preparation of one that was deleted":         {deletes, `COMMIT`, prepare, driver.ErrNoPack, false, false},
-		"a preparation of one that was not":             {deletes, `ROLLBACK`, prepare, nil, true, true},
-		"a preparation of one that was used":            {uses, `COMMIT`, prepare, nil, true, true},
-		"a drop of one that was used":                   {uses, `COMMIT`, drop, nil, true, true},
-		"a drop of one that was not":                    {uses, `ROLLBACK`, drop, nil, false, false},
-		"a drop of one that was changed":                {completes, `COMMIT`, drop, nil, false, false},
-		"a drop of the abandoned, and one was used":     {uses, `COMMIT`, abandon, nil, true, true},
-		"a drop of the abandoned, and one was not":      {uses, `ROLLBACK`, abandon, nil, false, false},
-		"a drop of the abandoned, and one was changed":  {completes, `COMMIT`, abandon, nil, false, false},
-		"a removal of one that was used":                {uses, `COMMIT`, remove, nil, false, false},
-		"a part that is stored again of one in use":     {uses, `COMMIT`, again, nil, true, true},
-		"a part that is stored of one that was deleted": {deletes, `COMMIT`, again, driver.ErrNoPack, false, false},
+		"a preparation with a pack that was deleted":     {deletes, `COMMIT`, prepare, driver.ErrNoPack, false, false},
+		"a preparation with a pack that was not":         {deletes, `ROLLBACK`, prepare, nil, true, true},
+		"a preparation with a pack that was used":        {uses, `COMMIT`, prepare, nil, true, true},
+		"a drop of a pack that was used":                 {uses, `COMMIT`, drop, nil, true, true},
+		"a drop of a pack that was not":                  {uses, `ROLLBACK`, drop, nil, false, false},
+		"a drop of a pack that was changed":              {completes, `COMMIT`, drop, nil, false, false},
+		"a drop of abandoned packs, one of them used":    {uses, `COMMIT`, abandon, nil, true, true},
+		"a drop of abandoned packs, none used":           {uses, `ROLLBACK`, abandon, nil, false, false},
+		"a drop of abandoned packs, one of them changed": {completes, `COMMIT`, abandon, nil, false, false},
+		"a removal of a pack that was used":              {uses, `COMMIT`, remove, nil, false, false},
+		"a part that is stored again, of a used pack":    {uses, `COMMIT`, again, nil, true, true},
+		"a part that is stored, of a deleted pack":       {deletes, `COMMIT`, again, driver.ErrNoPack, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -108,7 +108,7 @@ func TestWhoeverWaitsForAPackGoesByWhatBecameOfIt(t *testing.T) {
 			}
 			_, err := d.PackPart(t.Context(), "p", 1)
 			if stays := err == nil; stays != row.stays {
-				t.Errorf("the pack is there: %t, want %t", stays, row.stays)
+				t.Errorf("the pack remains: %t, want %t", stays, row.stays)
 			}
 			if n := query[int64](t, b.look, `SELECT count(*) FROM pack_parts`)[0]; row.stays != (n == 2) || !row.stays && n != 0 {
 				t.Errorf("%d parts are there", n)
@@ -123,7 +123,8 @@ func TestWhoeverWaitsForAPackGoesByWhatBecameOfIt(t *testing.T) {
 	}
 }
 
-// A transaction that is open holds back how far packs are complete, and not that they are listed.
+// An open transaction holds back the position up to which packs are complete, but not their
+// listing.
 func TestAnOpenTransactionHoldsNoPacksBack(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -149,7 +150,8 @@ func TestAnOpenTransactionHoldsNoPacksBack(t *testing.T) {
 	})
 }
 
-// A pack comes after what it builds on, by its position, though its transaction began before that.
+// A pack's position is after the changes that it builds on, even if its transaction began before
+// them.
 func TestACarriedPackComesAfterItsBases(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -191,7 +193,7 @@ func TestRequestsAboutPacksTakeOneRoundTrip(t *testing.T) {
 	db := dbtest.Postgres(t)
 	w := newWire(t, db.URL())
 	d := open(t, w.url)
-	for _, count := range []bool{false, true} { // first it prepares the statements
+	for _, count := range []bool{false, true} { // the first run prepares the statements
 		for _, step := range []struct {
 			name string
 			do   func() error
@@ -213,8 +215,8 @@ func TestRequestsAboutPacksTakeOneRoundTrip(t *testing.T) {
 			{"reading a part", func() error { return errorOf(d.PackPart(t.Context(), "a", 1)) }},
 			{"a count", func() error { return errorOf(d.PackUsage(t.Context(), "")) }},
 			{"a drop", func() error { return d.DropPack(t.Context(), "c") }},
-			{"a drop of the abandoned", func() error { return errorOf(d.DropAbandonedPacks(t.Context(), time.Hour, 10)) }},
-			{"a drop of the superseded", func() error { return errorOf(d.DropSupersededPacks(t.Context(), project, 10)) }},
+			{"a drop of abandoned packs", func() error { return errorOf(d.DropAbandonedPacks(t.Context(), time.Hour, 10)) }},
+			{"a drop of superseded packs", func() error { return errorOf(d.DropSupersededPacks(t.Context(), project, 10)) }},
 			{"a removal", func() error { return errorOf(d.RemovePacks(t.Context(), project, 10)) }},
 		} {
 			if n := w.count(func() {
@@ -264,7 +266,8 @@ func TestARequestAboutPacksWhoseReplyWasLostIsMadeAgain(t *testing.T) {
 	}
 }
 
-// What git has packed the server need not compress, and reads without decompressing.
+// Git has already compressed the data, so the server stores it uncompressed and reads it without
+// decompression.
 func TestPartsAreStoredAsTheyAre(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)

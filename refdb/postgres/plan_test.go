@@ -10,13 +10,13 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// Whatever the tables' size, an operation reads the rows that it was asked
-// for, also by a plan made when they were empty, and known to be.
+// Whatever the size of the tables, an operation reads only the rows that it needs, even with a plan
+// made when the tables were known to be empty.
 func TestOperationsReadNoMoreRowsThanTheyNeed(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		url    func(testing.TB, *dbtest.Database) string
-		shared bool // batches, that is
+		shared bool // requests share batches
 		long   bool
 	}{
 		{"directly", func(_ testing.TB, db *dbtest.Database) string { return db.URL() }, false, false},
@@ -44,7 +44,7 @@ func TestOperationsReadNoMoreRowsThanTheyNeed(t *testing.T) {
 				for range 2 { // the second acquisition is refused
 					_, _ = d.Acquire(t.Context(), request(refs...))
 				}
-				_ = try(t.Context(), d, update(refs...)) // refused, too
+				_ = try(t.Context(), d, update(refs...)) // refused as well
 				locks, err := d.Locks(t.Context(), driver.LockQuery{LockFilter: driver.LockFilter{Project: project, Ref: refs[0]}, Limit: 10})
 				if err != nil || len(locks.Locks) != 1 {
 					t.Fatal(locks, err)
@@ -65,7 +65,7 @@ func TestOperationsReadNoMoreRowsThanTheyNeed(t *testing.T) {
 					t.Fatal(err)
 				}
 				again.Nonce, again.Waiter = "other", driver.Waiter{ID: "1"}
-				if _, err := d.Acquire(t.Context(), again); !errors.Is(err, driver.ErrLocked) { // and is queued
+				if _, err := d.Acquire(t.Context(), again); !errors.Is(err, driver.ErrLocked) { // and is enqueued
 					t.Fatal(err)
 				}
 				r.Updates, r.Fence = moves(v1, v2, refs...), releasing(a.Token, refs...)
@@ -90,7 +90,7 @@ func TestOperationsReadNoMoreRowsThanTheyNeed(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// intend makes two preparations: one is finished, one resolved.
+			// intend makes two preparations: one is finished, the other resolved.
 			intend := func(refs ...string) {
 				t.Helper()
 				operations, rows = operations+9, rows+9*len(refs)
@@ -143,7 +143,7 @@ func TestOperationsReadNoMoreRowsThanTheyNeed(t *testing.T) {
 			for i := range 3 {
 				once(fmt.Sprintf("refs/heads/%d", i))
 				once(some(fmt.Sprintf("refs/heads/%d/", i), 20)...)
-				intend(fmt.Sprintf("refs/intended/%d", i)) // created, and so looked for above and below
+				intend(fmt.Sprintf("refs/intended/%d", i)) // created, so names above and below are looked up
 				intend(some(fmt.Sprintf("refs/intended/many%d/", i), 20)...)
 			}
 			d.Close()
@@ -151,7 +151,7 @@ func TestOperationsReadNoMoreRowsThanTheyNeed(t *testing.T) {
 				exec(t, c, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
 				return query[int64](t, c, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()`)[0] == 1
 			})
-			// A few look-ups for each row, dead versions of it, and pages of 10.
+			// A few look-ups for each row, dead row versions, and pages of 10 rows.
 			if n := query[int64](t, c, reads)[0] - before; n > int64(3*rows+20*operations) {
 				t.Errorf("%d operations on %d rows read %d", operations, rows, n)
 			} else {

@@ -45,8 +45,8 @@ func TestThroughPgBouncerNotificationsAreUnsupported(t *testing.T) {
 	}
 }
 
-// PgBouncer 1.18 ends itself when a client hangs up on it while it passes on a
-// request to cancel, as pgx's own handler of ended contexts does.
+// PgBouncer 1.18 crashes when a client closes its connection while PgBouncer forwards a cancel
+// request, as pgx's own handler of ended contexts does.
 func TestPgBouncerSurvivesRequestsThatAreCancelled(t *testing.T) {
 	t.Parallel()
 	db := newPooled(t)
@@ -72,7 +72,7 @@ func TestPgBouncerSurvivesRequestsThatAreCancelled(t *testing.T) {
 	}
 }
 
-// Many clients share few connections to the server, and meet the same statements there.
+// Many clients share few connections to the server, and find the same statements there.
 func TestManyDriversShareFewServerConnections(t *testing.T) {
 	t.Parallel()
 	db := newPooled(t)
@@ -100,7 +100,7 @@ func TestManyDriversShareFewServerConnections(t *testing.T) {
 	work.Wait()
 }
 
-// Whatever mode the URL asks for is used.
+// The driver uses the mode that the URL requires.
 func TestEveryModeOfExecutionWorks(t *testing.T) {
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// However many requests wait for something else, with all of the pool's connections.
+// Even if requests that wait for something else occupy all connections of the pool.
 func TestBeatsAndReleasesNeverWaitForAConnection(t *testing.T) {
 	t.Parallel()
 	for path, url := range paths {
@@ -33,7 +33,7 @@ func TestBeatsAndReleasesNeverWaitForAConnection(t *testing.T) {
 
 				c := session(t, db.URL())
 				exec(t, c, `BEGIN`)
-				exec(t, c, `LOCK TABLE refs`) // as some changes of its schema do
+				exec(t, c, `LOCK TABLE refs`) // as some migrations do
 				ctx, cancel := context.WithCancel(t.Context())
 				var stuck sync.WaitGroup
 				defer stuck.Wait()
@@ -70,7 +70,7 @@ func TestBeatsAndReleasesNeverWaitForAConnection(t *testing.T) {
 	}
 }
 
-// A standstill holds the next requests for a connection until their contexts end.
+// A standstill blocks the next requests for a connection until their contexts end.
 type standstill struct{ next atomic.Int64 }
 
 func (s *standstill) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
@@ -88,12 +88,13 @@ func (*standstill) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.Trace
 
 func (*standstill) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// On a machine that is busy with something else, a beat would take another connection, and one more
-// round trip to prepare its statements, although one was free.
+// On a machine that is busy otherwise, a beat would use another connection, and one more round trip
+// to prepare its statements, although a connection was free.
 func TestAFreeConnectionIsTakenHoweverLongTheProcessStoodStill(t *testing.T) {
 	t.Parallel()
 	address := with(t, dbtest.Postgres(t).URL(), "pool_max_conns", "1")
-	// spareUsed reports whether a round trip used the spare connection after so many standstills.
+	// spareUsed reports whether a round trip used the spare connection after the given number of
+	// standstills.
 	spareUsed := func(on roundtrip.Pool, times int) bool {
 		t.Helper()
 		config, err := pgxpool.ParseConfig(address)
@@ -123,9 +124,9 @@ func TestAFreeConnectionIsTakenHoweverLongTheProcessStoodStill(t *testing.T) {
 	}
 	for _, on := range []roundtrip.Pool{roundtrip.Beats, roundtrip.Releases} {
 		for times := range 2 {
-			untilInTime(t, func() (late bool) { return spareUsed(on, times) }) // a busy machine stands still by itself, too
+			untilInTime(t, func() (late bool) { return spareUsed(on, times) }) // a busy machine causes standstills, too
 		}
-		if !spareUsed(on, 2) { // it is not asked for without end
+		if !spareUsed(on, 2) { // the shared connections are not tried for ever
 			t.Errorf("after 2 standstills the spare connection %d was not used", on)
 		}
 	}
@@ -157,7 +158,7 @@ func TestAReleaseIsNotHeldUpByThoseOfItsBatch(t *testing.T) {
 	}
 }
 
-// As OPERATIONS says, and doctor.
+// The limit is the one that OPERATIONS.md and refdbctl doctor state.
 func TestADriverHasNoMoreConnectionsThanItSays(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -179,7 +180,7 @@ func TestADriverHasNoMoreConnectionsThanItSays(t *testing.T) {
 	defer cancel()
 	started := sync.OnceFunc(func() { close(listening) })
 	go func() {
-		for ctx.Err() == nil { // on a busy machine its first notification may be late
+		for ctx.Err() == nil { // on a busy machine the first notification may be late
 			_ = d.Listen(ctx, "channel", started, func(driver.Wakeup) {})
 		}
 	}()
@@ -190,7 +191,7 @@ func TestADriverHasNoMoreConnectionsThanItSays(t *testing.T) {
 	var work sync.WaitGroup
 	for i := range 60 {
 		work.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*20*time.Millisecond) // so that some are given up on
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*20*time.Millisecond) // so that some requests are given up
 			defer cancel()
 			_ = try(ctx, d, update(fmt.Sprint("refs/heads/stuck", i)))
 			_, _ = d.Beat(ctx, ids(a.Token, mainRef))
@@ -200,12 +201,11 @@ func TestADriverHasNoMoreConnectionsThanItSays(t *testing.T) {
 	work.Wait()
 	exec(t, c, `COMMIT`)
 	if most, says := clients.most.Load(), int64(d.ConnectsUpTo()); most > says || says != 4+3 {
-		t.Errorf("%d connections, of %d", most, says)
+		t.Errorf("%d connections, want at most %d", most, says)
 	}
 }
 
-// A dialer counts connections until their client hangs up: when the server notices is another
-// matter.
+// A dialer counts connections until the client closes them; the server may notice that later.
 type dialer struct{ now, most atomic.Int64 }
 
 func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {

@@ -19,7 +19,8 @@ const (
 SELECT ` + projectColumns + `, clock_timestamp() FROM projects
 WHERE ($1 = '' OR project = $1) AND revision > $2 ORDER BY revision LIMIT $3`
 
-	// putProjectSQL returns the row as it is afterwards. Nobody else writes a project meanwhile.
+	// putProjectSQL returns the row after the write. No other transaction writes projects
+	// meanwhile.
 	putProjectSQL = `
 WITH clock AS MATERIALIZED (
   SELECT clock_timestamp() AS now
@@ -39,7 +40,7 @@ UNION ALL
 SELECT old.*, now FROM old, clock WHERE NOT EXISTS (SELECT FROM new)`
 )
 
-// Projects reads in one statement.
+// Projects takes one statement.
 func (d *Driver) Projects(ctx context.Context, q driver.ProjectQuery) (all []driver.Project, err error) {
 	err = d.pools.Do(ctx, roundtrip.Read("read projects").Query(projectsSQL, func(rows pgx.Rows) (err error) {
 		all, err = pgx.CollectRows(rows, projectOf)
@@ -51,9 +52,9 @@ func (d *Driver) Projects(ctx context.Context, q driver.ProjectQuery) (all []dri
 	return all, nil
 }
 
-// PutProject excludes all others who write a project, so that revisions are in the order
-// of commits. To freeze a project it also excludes those who move refs of it: it waits for those
-// whose statements have not read the freeze, and the others read it.
+// PutProject excludes all other writers of projects, so that revisions are in the order of commits.
+// To freeze a project, it also takes the project's key exclusively: it waits for requests that move
+// refs of the project and whose statements have not read the freeze, and later requests read it.
 func (d *Driver) PutProject(ctx context.Context, r driver.ProjectRequest) (p driver.Project, err error) {
 	first := lockProject("") // the name of no project
 	if _, _, frozen := driver.CutFreeze(r.Rules); frozen {

@@ -8,7 +8,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// alone runs a race with requests that are sent by themselves.
+// alone runs a race with requests that are sent alone.
 func alone(t *testing.T, race func(a *arena)) {
 	t.Run("alone", func(t *testing.T) {
 		a := newArena(t)
@@ -17,7 +17,7 @@ func alone(t *testing.T, race func(a *arena)) {
 	})
 }
 
-// aloneAndShared runs it with requests about single refs that share batches, too.
+// aloneAndShared also runs the race with requests about single refs that share batches.
 func aloneAndShared(t *testing.T, race func(a *arena)) {
 	alone(t, race)
 	t.Run("shared", func(t *testing.T) {
@@ -29,8 +29,8 @@ func aloneAndShared(t *testing.T, race func(a *arena)) {
 	})
 }
 
-// wantIntentsAndLocksTogether checks that each lock that stands for an intent has one, and the
-// reverse.
+// wantIntentsAndLocksTogether checks that each lock that stands for an intent has an intent, and
+// that each pending intent has such a lock.
 func (a *arena) wantIntentsAndLocksTogether() {
 	a.Helper()
 	c := session(a, a.db.URL())
@@ -139,7 +139,7 @@ func TestAPreparationSeesTheUpdateThatReleasedTheLock(t *testing.T) {
 	})
 }
 
-// A release takes no keys: only the row of the lock stands between.
+// A release takes no keys: only the row of the lock excludes the preparation.
 func TestOfAReleaseAndAPreparationThatTakesTheStaleLockOverOneDoesIt(t *testing.T) {
 	aloneAndShared(t, func(a *arena) {
 		token := a.hold(all("x"), true)
@@ -194,22 +194,23 @@ func TestOfADroppedIntentAndADecisionOneCounts(t *testing.T) {
 		},
 		func(n int) {
 			if lost := a.is(finished[n], driver.ErrLockLost); resolved[n] != nil || lost != ended[n][0] {
-				a.Errorf("the drop ended with %v, it was resolved: %v, %v", finished[n], ended[n], resolved[n])
+				a.Errorf("the drop ended with %v, the resolution with %v, %v", finished[n], ended[n], resolved[n])
 				return
 			}
 			rows, err := a.left.Get(a.Context(), project, []string{ref("x", n)})
 			if err != nil || (len(rows) == 1) != ended[n][0] {
-				a.Errorf("it was resolved: %v, and the ref holds %v, %v", ended[n], rows, err)
+				a.Errorf("the resolution took effect: %v, but the ref holds %v, %v", ended[n], rows, err)
 			}
 		})
 	a.wantIntentsAndLocksTogether()
 	left, err := a.left.Locks(t.Context(), driver.LockQuery{Limit: 10})
 	if err != nil || len(left.Locks) > 0 {
-		t.Errorf("locks are left: %v, %v", left, err)
+		t.Errorf("locks remain: %v, %v", left, err)
 	}
 }
 
-// The reply to the first was lost, and somebody ends what it did while it is sent again.
+// The reply to the first request was lost, and the preparation is dropped while the request is sent
+// again.
 func TestAPreparationIsAdoptedOrMadeAnewWhileItIsDropped(t *testing.T) {
 	a := newArena(t)
 	requests, first := make([]driver.PrepareRequest, raceRounds()+1), make([]driver.Prepared, raceRounds()+1)
@@ -234,7 +235,7 @@ func TestAPreparationIsAdoptedOrMadeAnewWhileItIsDropped(t *testing.T) {
 	a.wantIntentsAndLocksTogether()
 }
 
-// Somebody who knows of no intents has deleted the lock, so that its row keeps nobody apart.
+// A program that doesn't know intents has deleted the lock, so no row of a lock separates the two.
 func TestOfTwoDecisionsAboutAnIntentWithoutALockOneCounts(t *testing.T) {
 	a := newArena(t)
 	token := a.prepare("", v1, all("x"))
@@ -246,14 +247,14 @@ func TestOfTwoDecisionsAboutAnIntentWithoutALockOneCounts(t *testing.T) {
 			Intents: ids(token, ref("x", n)), Decision: decision, Origin: driver.Origin{By: "by"}, Reason: "reason"})
 	}
 	if ended, err := resolve(a.left, driver.TakeNew, 1); err != nil || ended[0] {
-		t.Errorf("its new value was taken, though the ref may have moved: %v, %v", ended, err)
+		t.Errorf("the new value was taken although the ref may have moved: %v, %v", ended, err)
 	}
 	a.race(
 		func(n int) { left[n], leftErr[n] = resolve(a.left, driver.KeepOld, n) },
 		func(n int) { right[n], rightErr[n] = resolve(a.right, driver.KeepOld, n) },
 		func(n int) {
 			if err := errors.Join(leftErr[n], rightErr[n]); err != nil || left[n][0] == right[n][0] {
-				a.Errorf("one says %v, the other %v, %v", left[n], right[n], err)
+				a.Errorf("one returned %v, the other %v, %v", left[n], right[n], err)
 			}
 		})
 	decided, err := a.left.Intents(t.Context(), driver.IntentQuery{IntentFilter: driver.IntentFilter{Decided: true}, Limit: 2 * raceRounds()})

@@ -16,10 +16,10 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// The races that single statements lose (docs/DRIVERS.md, "PostgreSQL"). Each round is on refs
-// of its own, prepared for all rounds together, and is judged by the answers;
-// what the tables hold in the end is compared with them.
-const raceLanes = 4 // rounds at a time
+// The races that single statements lose (docs/DRIVERS.md, "PostgreSQL"). Each round has its own
+// refs, which are prepared for all rounds together. It is judged by the answers, and the final
+// contents of the tables are compared with them.
+const raceLanes = 4 // concurrent rounds
 
 func raceRounds() int {
 	if testing.Short() {
@@ -41,7 +41,7 @@ func newArena(t *testing.T) *arena {
 	return &arena{t, db, open(t, db.URL()), open(t, db.URL())}
 }
 
-// deadlockRounds is how many beats a test sends beside what they may deadlock with.
+// deadlockRounds is how many beats a test sends beside requests that they may deadlock with.
 func deadlockRounds() int64 {
 	if testing.Short() {
 		return 10
@@ -49,8 +49,8 @@ func deadlockRounds() int64 {
 	return 200
 }
 
-// newDeadlockArena returns an arena in which nothing but the server ends a deadlock, after a
-// time so long that a beat, which gives way after a second at most, leaves none to be found.
+// newDeadlockArena returns an arena in which only the server ends a deadlock, and so late that a
+// beat, which yields after a second at most, leaves no deadlock to find.
 func newDeadlockArena(t *testing.T) *arena {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -70,7 +70,7 @@ func (a *arena) wantNoDeadlocks() {
 	}
 }
 
-// race runs both functions at about the same moment, round after round.
+// race runs both functions at about the same time, round after round.
 func (a *arena) race(left, right, judge func(round int)) {
 	a.Helper()
 	var next atomic.Int64
@@ -96,7 +96,7 @@ func (a *arena) race(left, right, judge func(round int)) {
 	lanes.Wait()
 }
 
-// stagger lets up to 150 µs pass, which is about how long a statement takes.
+// stagger waits for up to 150 µs, which is about the duration of a statement.
 func stagger() {
 	for end := time.Now().Add(rand.N(150 * time.Microsecond)); time.Now().Before(end); {
 	}
@@ -124,7 +124,7 @@ func (a *arena) create(refs []string) {
 	}
 }
 
-// hold locks refs by the left side, under one token, as stale locks or fresh ones.
+// hold takes the locks on refs for the left side, under one token, either stale or fresh.
 func (a *arena) hold(refs []string, stale bool) driver.Token {
 	a.Helper()
 	got := acquire(a, a.left, refs...)
@@ -141,7 +141,7 @@ func (a *arena) must(err error) {
 	}
 }
 
-// is reports whether err is the given refusal; anything but that and nil is a failure.
+// is reports whether err is the given refusal. Any other error fails the test.
 func (a *arena) is(err, refusal error) bool {
 	if err != nil && !errors.Is(err, refusal) {
 		a.Error(err)
@@ -190,7 +190,7 @@ func TestAnAcquisitionSeesTheUpdateThatItsLockDidNotRefuse(t *testing.T) {
 
 func TestOfTwoOverlappingAcquisitionsOneLeavesNothing(t *testing.T) {
 	for _, stale := range []bool{false, true} {
-		t.Run(fmt.Sprintf("stale locks stand in between: %v", stale), func(t *testing.T) {
+		t.Run(fmt.Sprintf("stale locks in between: %v", stale), func(t *testing.T) {
 			a := newArena(t)
 			var before driver.Token
 			if stale {
@@ -231,18 +231,18 @@ func TestOfTwoOverlappingAcquisitionsOneLeavesNothing(t *testing.T) {
 			a.must(err)
 			for _, l := range page.Locks {
 				if tokens[l.Ref] != l.Token {
-					a.Errorf("a lock with token %d is left on %s", l.Token, l.Ref)
+					a.Errorf("a lock with token %d remains on %s", l.Token, l.Ref)
 				}
 				delete(tokens, l.Ref)
 			}
 			if len(tokens) > 0 {
-				a.Errorf("%d locks that were granted are not there", len(tokens))
+				a.Errorf("%d locks that were granted are missing", len(tokens))
 			}
 		})
 	}
 }
 
-// A fence holds its rows FOR KEY SHARE only.
+// A fenced update locks the rows of its fence FOR KEY SHARE only.
 func TestAFencedUpdateIsSeenByWhoeverEndsTheFence(t *testing.T) {
 	fenced := func(token driver.Token, n int) driver.UpdateRequest {
 		return driver.UpdateRequest{
@@ -287,7 +287,7 @@ func TestAFencedUpdateIsSeenByWhoeverEndsTheFence(t *testing.T) {
 						want = driver.Unknown
 					}
 					if got := value(saw[n]); got != want {
-						a.Errorf("the fenced update ended with %v, and who ended its fence saw %q", lost[n], got)
+						a.Errorf("the fenced update ended with %v, and the request that ended its fence saw %q", lost[n], got)
 					}
 				})
 		})
@@ -315,7 +315,7 @@ func TestOfABeatAndAnUpdatePastTheStaleLockOneIsRefused(t *testing.T) {
 		})
 }
 
-// More than 256 refs are locked through the project's key, fewer by their own.
+// More than 256 refs are locked by the project's key, fewer by their own keys.
 func TestLargeTransactionsExcludeSmallOnes(t *testing.T) {
 	a := newArena(t)
 	refs, rounds := names(300), raceRounds()/5
@@ -345,7 +345,7 @@ func TestLargeTransactionsExcludeSmallOnes(t *testing.T) {
 	}
 }
 
-// Beats come in any order, and wait for nobody; fenced updates don't wait for them.
+// Beats lock rows in any order, and never wait; fenced updates don't wait for them.
 func TestBeatsInAnyOrderAndFencedUpdatesNeverDeadlock(t *testing.T) {
 	a := newDeadlockArena(t)
 	refs := names(400)

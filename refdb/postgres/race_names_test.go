@@ -13,8 +13,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// The server ends one of two transactions that wait for each other, unless lock_timeout is over
-// first: here it is not.
+// The server ends one of two deadlocked transactions, unless lock_timeout expires first, which it
+// does not here.
 func TestCreatorsOfNamesThatExcludeEachOtherNeverWaitInACircle(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -49,14 +49,14 @@ func TestCreatorsOfNamesThatExcludeEachOtherNeverWaitInACircle(t *testing.T) {
 	for _, a := range rows {
 		for _, b := range rows {
 			if driver.Excludes(a.Name, b.Name) {
-				t.Errorf("%s and %s are both there", a.Name, b.Name)
+				t.Errorf("%s and %s both exist", a.Name, b.Name)
 			}
 		}
 	}
 }
 
-// replaceNames creates some of names that don't exclude each other, and deletes all others that are
-// there.
+// replaceNames creates some of names, which don't exclude each other, and deletes all others that
+// exist.
 func replaceNames(t *testing.T, d driver.Driver, random *rand.Rand, names []string) error {
 	rows, err := d.Get(t.Context(), project, names)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// A primary on which default_transaction_read_only was left on is not taken for a standby.
+// A primary with a leftover default_transaction_read_only is not taken for a standby.
 func TestASettingThatWasLeftBehindIsNotExplainedAsAStandby(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -25,7 +25,7 @@ func TestASettingThatWasLeftBehindIsNotExplainedAsAStandby(t *testing.T) {
 	if !strings.Contains(err.Error(), "no server in the database URL accepts writes") || driver.ClassOf(err) != driver.Retryable {
 		t.Errorf("%s: %v", driver.ClassOf(err), err)
 	}
-	// The advice is good.
+	// The advice works.
 	db.Exec(t, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I RESET default_transaction_read_only', current_database()); END $$`)
 	if again, err := postgres.Open(t.Context(), db.URL()); err != nil {
 		t.Error(err)

@@ -15,13 +15,13 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// The values of a ref that is absent. This package never writes the empty one.
+// These are the values of an absent ref. This package never writes the empty one.
 const (
 	zeroIDs = `('` + string(driver.Deleted) + `', '` + string(driver.Deleted256) + `')`
 	absent  = `('', '` + string(driver.Deleted) + `', '` + string(driver.Deleted256) + `')`
 )
 
-// refColumns are the columns of refs beside the key, all of them NULL if there is no row.
+// refColumns are the columns of refs without the key, all of them NULL if there is no row.
 type refColumns struct {
 	value pgtype.Text
 	time  pgtype.Timestamptz
@@ -36,7 +36,7 @@ func (c refColumns) ref(name string) driver.Ref {
 	return r
 }
 
-// refs are read from rows of name, value, time and op.
+// refs are read from rows with name, value, time and op.
 type refs []driver.Ref
 
 func (r *refs) read(rows pgx.Rows) error {
@@ -52,13 +52,13 @@ func (r *refs) read(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-// refOfAsked is the row of asked.ref of project $1, and where it is stored.
+// refOfAsked selects the row of asked.ref of project $1, and its location.
 const refOfAsked = `SELECT *, ctid AS tid FROM refs WHERE project = $1 AND ref = asked.ref LIMIT 1`
 
 const getSQL = `
 SELECT refs.ref, value, time, op FROM unnest($2::text[]) AS asked (ref), LATERAL (` + refOfAsked + `) AS refs`
 
-// Get reads the refs in one statement, so as of one moment.
+// Get takes one statement, so it returns the refs as of one moment.
 func (d *Driver) Get(ctx context.Context, project string, names []string) ([]driver.Ref, error) {
 	var found refs
 	err := d.pools.Do(ctx, roundtrip.Read("get refs").Query(getSQL, found.read, project, names))
@@ -72,7 +72,7 @@ LEFT JOIN LATERAL (` + refOfAsked + `) AS refs ON true
 LEFT JOIN LATERAL (` + lockOfAsked + `) AS lock ON true
 WHERE refs.ref IS NOT NULL OR lock.ref IS NOT NULL`
 
-// States reads values and locks in one statement, so as of one moment, in which the server was
+// States reads values and locks in one statement, as of one moment at which the server was
 // admitted.
 func (d *Driver) States(ctx context.Context, project string, refs []string) ([]driver.State, error) {
 	const what = "get refs and locks"
@@ -110,7 +110,7 @@ func (d *Driver) States(ctx context.Context, project string, refs []string) ([]d
 	return states, err
 }
 
-// A page starts at the index's entry for its first ref.
+// A page starts at the index entry of its first ref.
 const (
 	listSQL = `
 SELECT ref, value, time, op FROM refs
@@ -138,8 +138,8 @@ func (d *Driver) List(ctx context.Context, q driver.RefQuery) (page driver.RefPa
 	return page, err
 }
 
-// prefixEnd returns the smallest text that is greater, by bytes, than all that
-// start with prefix. Nothing is greater than the last code point.
+// prefixEnd returns the smallest string that is greater, by bytes, than all strings with the
+// prefix. No string is greater than all that begin with the last code point.
 func prefixEnd(prefix string) (end string, ok bool) {
 	prefix = strings.TrimRight(prefix, string(utf8.MaxRune))
 	last, size := utf8.DecodeLastRuneInString(prefix)
@@ -153,8 +153,8 @@ func prefixEnd(prefix string) (end string, ok bool) {
 	return prefix[:len(prefix)-size] + string(next), true
 }
 
-// summariesSQL finds the names by jumping through the primary keys, from each name to
-// the next, and reads only the refs of the projects on the page.
+// summariesSQL finds the projects by skipping through the primary keys from each name to the next,
+// and reads only the refs of the projects on the page.
 const summariesSQL = `
 WITH RECURSIVE name (project, n) AS (
   SELECT least((SELECT min(project) FROM refs WHERE project > $1), (SELECT min(project) FROM locks WHERE project > $1 AND ` + noMarker + `)), 1

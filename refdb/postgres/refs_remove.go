@@ -12,15 +12,15 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// lockProjectRowsSQL keeps beats and releases away from the project's locks.
+// lockProjectRowsSQL excludes beats and releases of the project's locks.
 const lockProjectRowsSQL = `SELECT 1 FROM locks WHERE project = $1 ORDER BY ref FOR UPDATE`
 
-// nameOperationSQL tells the trigger that records removed refs which operation removes them.
+// nameOperationSQL names the operation that removes refs, for the trigger that records removals.
 const nameOperationSQL = `SELECT set_config('refdb.op', $1, true)`
 
-// removeSQL removes the first $2 refs and, if there are no more, the locks.
-// With $3 only those that stand for intents are in the way. It returns a row with the
-// number and, for each lock that was removed or is in the way, one more.
+// removeSQL removes the first $2 refs and, if no more are left, the locks. If $3, only locks that
+// stand for intents are in the way. It returns a row with the number of removed refs, and one more
+// row for each lock that was removed or is in the way.
 var removeSQL = `
 WITH clock AS MATERIALIZED (
   SELECT clock_timestamp() AS now
@@ -44,13 +44,13 @@ SELECT free, 0, now, ref, owner, token, heartbeat, stale_after, NULL FROM locks,
 UNION ALL
 SELECT free, 0, now, ref, NULL, NULL, NULL, NULL, waiting FROM unlocked, verdict, clock WHERE waiting IS NOT NULL`
 
-// Remove deletes a chunk in one round trip, and keeps all others out of the project
-// meanwhile.
+// Remove deletes a chunk in one round trip, and meanwhile excludes all other requests for the
+// project.
 func (d *Driver) Remove(ctx context.Context, r driver.RemoveRequest) (int, error) {
 	var (
 		removed int
 		free    bool
-		waiters map[string][]string // of the locks that went with the refs
+		waiters map[string][]string // of the locks that were removed with the refs
 		holders []driver.LockInfo
 	)
 	err := d.pools.Do(ctx, roundtrip.Write("remove refs").
@@ -104,8 +104,8 @@ DELETE FROM refs WHERE ctid = ANY (ARRAY(
 ))`
 )
 
-// PurgeTombstones first looks for tombstones, which can take a while among many refs.
-// Only then it keeps others out.
+// PurgeTombstones finds the tombstones first, which can take a while among many refs, and only then
+// excludes other requests.
 func (d *Driver) PurgeTombstones(ctx context.Context, r driver.TombstoneRequest) (int, error) {
 	var found []string
 	err := d.pools.Do(ctx, roundtrip.Read("find deleted refs").Query(findTombstonesSQL, func(rows pgx.Rows) (err error) {

@@ -14,14 +14,14 @@ import (
 )
 
 // These statements compare, write, and end locks, without waiting. They return a row with the
-// verdict, and further rows with the reasons of a refusal, or with the waiters to notify of ended
+// verdict, and further rows with the reasons for a refusal, or with the waiters to notify of ended
 // locks.
 //
 //	$1 project   $2 refs    $3 olds, NULL if absent   $4 news   $5 operation   $6 whether to adopt
-//	$7 refs whose locks are in the way   $8 whether those of the fence end
-//	$9 fence     $10 its owner   $11 its token   $12 whether the locks that end are locked, so that no beat comes in between
-//	$13 whether of the locks only those that stand for an intent are in the way  $14 who is next, or ''
-//	$15 created refs, if names are judged, and  $16 the names above them: see around
+//	$7 refs whose locks are in the way   $8 whether the locks of the fence end
+//	$9 fence     $10 its owner   $11 its token   $12 whether the rows of ending locks are locked, so that no beat comes in between
+//	$13 whether only locks that stand for an intent are in the way  $14 the place of the next waiter, or ''
+//	$15 created refs, if names are checked, and  $16 the names above them: see around
 var (
 	updateSQL     = fenceOfUpdate + decideUpdate(foundByKey, updateVerdict) + endLocks("$14::text") + answerUpdate
 	updateManySQL = fenceOfUpdate + decideUpdate(foundInRange, updateVerdict) + endLocks("$14::text") + answerUpdate
@@ -58,8 +58,8 @@ WHERE verdict = 'locked' AND owner IS NOT NULL OR verdict = 'excluded' AND holds
 )
 
 const (
-	// foundByKey is the rows of the refs, each looked up. It looks none up if no row stands between
-	// the first of the refs and the last, as in an import of new refs.
+	// foundByKey looks up the row of each ref. It looks up none if there is no row from the first
+	// of the refs to the last, as in an import of new refs.
 	foundByKey = `found AS MATERIALIZED (
   SELECT asked.*, tid, value FROM unnest($2::text[], $3::text[], $4::text[]) AS asked (ref, old, new)
   LEFT JOIN LATERAL (
@@ -69,19 +69,19 @@ const (
   ) AS refs ON true
 )`
 
-	// inRange is the rows from the first of the refs to the last, but at most twice as many as
+	// inRange reads the rows from the first of the refs to the last, but at most twice as many as
 	// there are refs.
 	inRange = `in_range AS MATERIALIZED (
   SELECT ref, ctid AS tid, value FROM refs WHERE project = $1 AND ref >= ($2::text[])[1] AND ref <= ($2::text[])[cardinality($2::text[])]
   ORDER BY ref LIMIT 2 * cardinality($2::text[])
 )`
 
-	// foundInRange returns the same rows by reading from the first of the refs to the last, which
-	// is faster for many adjacent refs. It reads at most twice as many rows as there are refs, and
-	// looks up the refs beyond.
+	// foundInRange returns the same rows as foundByKey by reading from the first of the refs to the
+	// last, which is faster for many adjacent refs. It reads at most twice as many rows as there
+	// are refs, and looks up the refs beyond.
 	//
-	// Only a hash or a merge can make a full join. For another join the planner, which plans for
-	// arrays of unknown length, would compare each row with each.
+	// Only a hash join or a merge join can implement a full join. For another kind of join the
+	// planner, which plans for arrays of unknown length, would compare each row with each ref.
 	foundInRange = inRange + `, range_end AS MATERIALIZED (
   SELECT CASE WHEN count(*) = 2 * cardinality($2::text[]) THEN max(ref) END AS last FROM in_range
 ), found AS MATERIALIZED (
@@ -92,8 +92,8 @@ const (
 )`
 )
 
-// verdictOf is what becomes of an update, by what may refuse it, in the order of
-// precedence. A stale lock in the way refuses nothing, but has to be locked first.
+// verdictOf returns the verdict on an update from the conditions that may refuse it, in the order
+// of precedence. A stale lock in the way refuses nothing, but has to be locked first.
 func verdictOf(lost, frozen, locked, stale, differs, excluded string) string {
 	return `CASE
     WHEN ` + lost + ` THEN 'lost'
@@ -106,8 +106,8 @@ func verdictOf(lost, frozen, locked, stale, differs, excluded string) string {
   END`
 }
 
-// differs holds for a ref that does not hold old, which is NULL for one that should be
-// absent. value is NULL if it has no row: to adopt it, it need not hold old.
+// differs is true for a ref that does not hold old, which is NULL if the ref should be absent.
+// value is NULL if the ref has no row: an update that adopts the ref does not require old then.
 func differs(adopt string) string {
 	return `CASE
     WHEN value IS NULL THEN old IS NOT NULL AND NOT ` + adopt + `
@@ -116,11 +116,12 @@ func differs(adopt string) string {
   END`
 }
 
-// The verdict on the end of intents, on an update, and on one whose created refs others may exclude.
+// These are the verdicts on the end of intents, on an update, and on an update whose created refs
+// other refs may exclude.
 var (
 	finishVerdict = verdictOf(
 		`EXISTS (SELECT FROM lost)`,
-		`false`, // what was prepared before may end
+		`false`, // an intent that was prepared before the freeze may end
 		`EXISTS (SELECT FROM standing WHERE NOT stale)`,
 		`NOT $12::boolean AND EXISTS (SELECT FROM standing)`,
 		`EXISTS (SELECT FROM differing)`,
@@ -141,8 +142,8 @@ var (
 		`EXISTS (SELECT FROM around)`)
 )
 
-// decideUpdate compares, and writes if all fits. It looks no lock up if none stands
-// between the first of the refs and the last.
+// decideUpdate compares, and writes if every ref matches. It looks up no lock if there is none from
+// the first of the refs to the last.
 func decideUpdate(found, verdict string) string {
 	return `, lost AS MATERIALIZED (
   SELECT ref FROM fence WHERE lock IS NULL
@@ -165,7 +166,7 @@ func decideUpdate(found, verdict string) string {
 )`
 }
 
-// endLocks ends the locks of the fence, if they are to end, and the stale ones that the update
+// endLocks ends the locks of the fence, if they are to end, and the stale locks that the update
 // passes.
 func endLocks(next string) string {
 	return `, ends AS MATERIALIZED (
@@ -175,10 +176,10 @@ func endLocks(next string) string {
 ), ` + handOver
 }
 
-// updateRangeSQL moves all refs if each has its expected value, if no lock is held between the
-// first and the last, if the project is not frozen, and if the range has at most twice as many rows
-// as there are refs. It returns whether it moved them. It takes three quarters of the time of
-// updateManySQL, which also has to return the reasons of a refusal.
+// updateRangeSQL moves all refs if each has its expected value, if there is no lock from the first
+// to the last, if the project is not frozen, and if the range has at most twice as many rows as
+// there are refs. It returns whether it moved them. It takes three quarters of the time of
+// updateManySQL, which also has to return the reasons for a refusal.
 //
 //	$1 project  $2 refs  $3 olds  $4 news  $5 operation
 var updateRangeSQL = `
@@ -205,9 +206,9 @@ func (d *Driver) updateRange(ctx context.Context, r driver.UpdateRequest, c upda
 	return done, err
 }
 
-// Update decides and writes in one round trip. It takes one more if stale locks are in
-// the way, or if updateRangeSQL can't move many refs. The update of a single ref is made
-// in a batch, unless its fence is on other refs or stays: such updates are rare.
+// Update decides and writes in one round trip. It takes one more if stale locks are in the way, or
+// if updateRangeSQL can't move many refs. The update of a single ref is made in a batch, unless its
+// fence covers other refs or is not released: such updates are rare.
 func (d *Driver) Update(ctx context.Context, r driver.UpdateRequest) error {
 	c := newUpdateArrays(r)
 	o := outcome{project: r.Project}
@@ -219,7 +220,7 @@ func (d *Driver) Update(ctx context.Context, r driver.UpdateRequest) error {
 		switch o = u.answer; o.verdict {
 		case "done":
 			return nil
-		case "frozen": // the statement below also says why
+		case "frozen": // the statement below also returns the reason
 			o.verdict = ""
 		case "lost", "locked", "differs":
 			return o.err(r.Updates)
@@ -230,7 +231,7 @@ func (d *Driver) Update(ctx context.Context, r driver.UpdateRequest) error {
 			return err
 		}
 	}
-	// The rows of the locks that end are locked only if there certainly are some.
+	// The rows of ending locks are locked only if some certainly exist.
 	sql, names := updateSQL, []any(nil)
 	if len(c.refs) > maxKeys {
 		sql = updateManySQL
@@ -275,7 +276,7 @@ func (d *Driver) notifyEnded(o *outcome, c updateArrays) {
 	}
 }
 
-// notifyAll notifies those who wait for the locks that ended.
+// notifyAll notifies the waiters for the locks that ended.
 func (d *Driver) notifyAll(o *outcome) {
 	for ref, toNotify := range o.toNotify {
 		d.notifier.Notify(o.project, ref, toNotify)
@@ -290,12 +291,12 @@ type updateArrays struct {
 	owner      string
 	token      driver.Token
 	release    bool
-	next       string   // the place of who is next, or ""
+	next       string   // the place of the next waiter, or ""
 	inTheWay   []string // refs whose locks refuse it, unless they are stale
 	mandatory  bool     // locks that stand for no intent refuse it, too
 	ending     []string // refs whose locks end with the update
-	keyed      []string // all refs that it touches
-	created    []string // refs that it creates, if names are judged
+	keyed      []string // all refs whose keys it takes
+	created    []string // refs that it creates, if names are checked
 	above      []string // the names above these
 }
 
@@ -326,7 +327,7 @@ func newUpdateArrays(r driver.UpdateRequest) updateArrays {
 	return c
 }
 
-// outcome is what the last statement of an Update or a Finish says.
+// outcome holds the answer of the last statement of an Update or a Finish.
 type outcome struct {
 	project  string
 	verdict  string // "" while there is none
@@ -336,14 +337,14 @@ type outcome struct {
 	have     map[string]driver.Value
 	toNotify map[string][]string // places to notify of locks that ended
 
-	excluding []string // refs because of which others can't be created
+	excluding []string // refs that exclude created ones
 }
 
 func (o *outcome) read(rows pgx.Rows) error {
 	*o = outcome{project: o.project}
 	for rows.Next() {
 		if raw := rows.RawValues(); string(raw[0]) == "done" && raw[len(raw)-1] == nil {
-			o.verdict = "done" // and nobody waits: that is all, mostly
+			o.verdict = "done" // and there are no waiters, the usual case
 			continue
 		}
 		var (
@@ -364,7 +365,7 @@ func (o *outcome) read(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-// add notes what is said about one ref.
+// add records the answer about one ref.
 func (o *outcome) add(ref string, value *string, lock lockColumns, now time.Time, toNotify []string) {
 	switch o.verdict {
 	case "lost":
@@ -395,7 +396,7 @@ func (o *outcome) add(ref string, value *string, lock lockColumns, now time.Time
 	}
 }
 
-// err is the error that says why the updates were refused; nil if they were not.
+// err returns the error of a refusal, or nil if the updates were not refused.
 func (o *outcome) err(updates []driver.Update) error {
 	switch o.verdict {
 	case "lost":

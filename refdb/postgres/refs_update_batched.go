@@ -11,8 +11,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// updatePlainSQL moves the refs that nobody has locked and that hold what they should, of projects
-// that are not frozen, in less time than updateBatchedSQL. It returns the refs that it moved.
+// updatePlainSQL moves the refs that are not locked, that hold their expected values, and whose
+// projects are not frozen, in less time than updateBatchedSQL. It returns the refs that it moved.
 //
 //	$1 projects  $2 refs  $3 olds  $4 news  $5 operations  $6 indices of their keys
 var updatePlainSQL = bothForms(func(f form) string {
@@ -25,13 +25,13 @@ AND NOT EXISTS (SELECT FROM projects WHERE project = asked_project AND ` + isFro
 RETURNING index`
 })
 
-// updateBatchedSQL decides about each ref separately. A ref stays undecided if the row of its lock
-// is locked by others, or has changed since the statement began, so that it could be locked but not
-// deleted.
+// updateBatchedSQL decides about each ref separately. A ref stays undecided if another transaction
+// has locked the row of its lock, or if that row has changed since the statement began, so that it
+// could be locked but not deleted.
 //
 //	$1 projects  $2 refs  $3 olds, NULL if absent  $4 news  $5 operations  $6 indices of their keys
 //	$7 whether locks are in the way  $8 whether to adopt  $9 owners and $10 tokens of the locks to hold and release, or NULL
-//	$11 who is next, or ''
+//	$11 places of the next waiters, or ''
 var updateBatchedSQL = bothForms(func(f form) string {
 	return `
 WITH found AS MATERIALIZED (
@@ -67,8 +67,8 @@ WITH found AS MATERIALIZED (
 SELECT index, verdict, value, owner, token, heartbeat, stale_after, now, told FROM decided`
 })
 
-// An updateCall is an update of a single ref, whose fence, if any, is the lock on that
-// ref. It is undecided if the answer has no verdict, or "stale".
+// An updateCall is an update of a single ref, whose fence, if any, is the lock on that ref. It is
+// undecided if the answer has no verdict, or the verdict "stale".
 type updateCall struct {
 	request driver.UpdateRequest
 	arrays  updateArrays
@@ -84,12 +84,12 @@ func (c *updateCall) decide(d *Driver) {
 	d.notifyEnded(&c.answer, c.arrays)
 }
 
-// plain reports whether updatePlainSQL may do.
+// plain reports whether updatePlainSQL can make the update.
 func (c *updateCall) plain() bool {
 	return c.request.Fence == nil && c.arrays.mandatory && !c.request.Adopt && c.arrays.olds[0] != nil
 }
 
-// updateColumns are the first arguments of both statements.
+// updateColumns returns the first arguments of both statements.
 func updateColumns(f form, calls []*updateCall) []any {
 	return []any{
 		column(f, calls, func(c *updateCall) string { return c.request.Project }),
@@ -101,7 +101,7 @@ func updateColumns(f form, calls []*updateCall) []any {
 	}
 }
 
-// plainStatement is the statement for plain updates, or nothing if there are none.
+// plainStatement returns the statement for plain updates, or none if there are no calls.
 func plainStatement(f form, calls []*updateCall) []roundtrip.Statement {
 	if len(calls) == 0 {
 		return nil
@@ -119,7 +119,7 @@ func plainStatement(f form, calls []*updateCall) []roundtrip.Statement {
 	}, updateColumns(f, calls)...)}
 }
 
-// updateStatement is the statement for the other updates, or nothing if there are none.
+// updateStatement returns the statement for the other updates, or none if there are no calls.
 func updateStatement(f form, calls []*updateCall) []roundtrip.Statement {
 	if len(calls) == 0 {
 		return nil
@@ -152,7 +152,7 @@ func updateStatement(f form, calls []*updateCall) []roundtrip.Statement {
 		column(f, calls, func(c *updateCall) string { return c.arrays.next }))...)}
 }
 
-// calledAt finds a call by the index of its keys.
+// calledAt returns the call with the given index of its keys.
 func calledAt(calls []*updateCall, index int32) *updateCall {
 	return calls[slices.IndexFunc(calls, func(c *updateCall) bool { return c.index == index })]
 }

@@ -39,7 +39,7 @@ func put(t *testing.T, d *postgres.Driver, old, new driver.Value) driver.Positio
 	return page.Changes[i].Position
 }
 
-// report has site b report that nothing is missing.
+// report reports as site b that nothing is missing.
 func report(t *testing.T, d *postgres.Driver, r driver.Report) driver.Admission {
 	t.Helper()
 	a, err := d.Admission(t.Context())
@@ -60,7 +60,7 @@ func admit(t *testing.T, d *postgres.Driver) {
 	}
 }
 
-// halt has site b report a change as missing.
+// halt reports as site b that a change is missing.
 func halt(t *testing.T, d *postgres.Driver, missing driver.Known) {
 	t.Helper()
 	if a := report(t, d, driver.Report{Witness: "b", Missing: []driver.Known{missing}}); !a.Halted {
@@ -81,13 +81,13 @@ func recoverAll(t *testing.T, d *postgres.Driver) {
 	}
 }
 
-// shift is what positions are ahead of transaction IDs.
+// shift returns how far positions are ahead of transaction IDs.
 func shift(t *testing.T, db *dbtest.Database) int64 {
 	t.Helper()
 	return query[int64](t, session(t, db.URL()), `SELECT shift FROM history_state`)[0]
 }
 
-// reads returns the values of mainRef that a reader gets, until the last one.
+// reads returns the values of mainRef that a reader gets, up to the last one.
 func reads(t *testing.T, d *postgres.Driver, after driver.Cursor, last driver.Value) (values []driver.Value, cursor driver.Cursor) {
 	t.Helper()
 	db, err := refdb.New(d, refdb.Options{Site: "reader"})
@@ -113,7 +113,7 @@ func reads(t *testing.T, d *postgres.Driver, after driver.Cursor, last driver.Va
 	return values, driver.Cursor{}
 }
 
-// usePack stores a pack, and has an intent use it, which ends without a change. It returns the
+// usePack stores a pack, and makes an intent use it that ends without a change. It returns the
 // pack's position.
 func usePack(t *testing.T, d *postgres.Driver, id string, use func(driver.PrepareRequest)) driver.Position {
 	t.Helper()
@@ -126,7 +126,7 @@ func usePack(t *testing.T, d *postgres.Driver, id string, use func(driver.Prepar
 	return packs[len(packs)-1].Position
 }
 
-// prepares uses packs as this program does.
+// prepares uses packs the way this program does.
 func prepares(t *testing.T, d *postgres.Driver) func(driver.PrepareRequest) {
 	return func(r driver.PrepareRequest) {
 		t.Helper()
@@ -136,7 +136,7 @@ func prepares(t *testing.T, d *postgres.Driver) func(driver.PrepareRequest) {
 	}
 }
 
-// storeBase stores a base pack of that position.
+// storeBase stores a base pack with the given position.
 func storeBase(t *testing.T, d *postgres.Driver, id string, at driver.Position) error {
 	t.Helper()
 	p := partOf(id, 0, 1)
@@ -144,7 +144,7 @@ func storeBase(t *testing.T, d *postgres.Driver, id string, at driver.Position) 
 	return d.StorePart(t.Context(), p)
 }
 
-// A fail-over lost the state that a site made it of.
+// A failover lost the state from which a site made the base.
 func TestABaseOfAPositionToWhichTheDatabaseHasNotComeIsRefused(t *testing.T) {
 	t.Parallel()
 	d := open(t, dbtest.Postgres(t).URL())
@@ -166,12 +166,12 @@ const (
 	v4 driver.Value = "4444444444444444444444444444444444444444"
 )
 
-// gone is a change of another ref, which the database does not have.
+// gone is a change of another ref, which is missing from the database.
 func gone(op string) driver.Known {
 	return driver.Known{Project: project, Ref: "refs/heads/gone", Op: op, New: v1, Owner: owner, At: time.Now()}
 }
 
-// What admits a server after a restore.
+// admissions are the ways in which a server is admitted after a restore.
 var admissions = map[string]func(*testing.T, *postgres.Driver){
 	"after a comparison that finds nothing lost": admit,
 	"after a recovery": func(t *testing.T, d *postgres.Driver) {
@@ -180,9 +180,9 @@ var admissions = map[string]func(*testing.T, *postgres.Driver){
 	},
 }
 
-// The IDs of the server that a dump is restored at are smaller. Readers, bases and marks of the old
-// server have positions that it came to after its last change. All that comes later comes last,
-// also after a second restore.
+// The server on which a dump is restored has smaller IDs. Readers, bases and marks of the old
+// server have positions that it reached after its last change. Later changes come last, even after
+// a second restore.
 func TestWhatIsWrittenAfterARestoreComesLast(t *testing.T) {
 	t.Parallel()
 	for name, admits := range admissions {
@@ -203,7 +203,7 @@ func TestWhatIsWrittenAfterARestoreComesLast(t *testing.T) {
 				}
 				db = dbtest.RestoreIntoYounger(t, db)
 				if n == 1 {
-					exec(t, session(t, db.URL()), `UPDATE history_state SET cluster = 1`) // it is the same one
+					exec(t, session(t, db.URL()), `UPDATE history_state SET cluster = 1`) // the cluster is the same one
 				}
 				d = open(t, db.URL())
 				admits(t, d)
@@ -213,24 +213,24 @@ func TestWhatIsWrittenAfterARestoreComesLast(t *testing.T) {
 	}
 }
 
-// comesLast moves the ref to the last one of these values, and uses a pack. cursor is behind the
-// values before, and upto is what the server came to that had the database before.
+// comesLast moves the ref to the last one of values, and uses a pack. cursor is after the earlier
+// values, and upto is the position that the database's previous server had reached.
 func comesLast(t *testing.T, d *postgres.Driver, values []driver.Value, cursor driver.Cursor, upto driver.Position) driver.Cursor {
 	t.Helper()
 	value, before := values[len(values)-1], values[len(values)-2]
 	if at := put(t, d, before, value); at <= upto {
-		t.Errorf("the change is at %d, and the database had come to %d", at, upto)
+		t.Errorf("the change is at %d, but the database had reached %d", at, upto)
 	}
 	id := "pack-" + string(value[:4])
 	if at := usePack(t, d, id, prepares(t, d)); at <= upto {
-		t.Errorf("the pack is at %d, and the database had come to %d", at, upto)
+		t.Errorf("the pack is at %d, but the database had reached %d", at, upto)
 	}
-	// A site may have made it for long, of what the old server had.
+	// A site may have needed a long time to make the base, from the data of the old server.
 	if err := storeBase(t, d, "base-"+string(value[:4]), upto); err != nil {
 		t.Error(err)
 	}
 	if packs, _ := usedPacks(t, d); packs[len(packs)-1].ID != id {
-		t.Errorf("a base of what the database had before stands for a later pack: %+v", packs)
+		t.Errorf("a base of the earlier state replaces a later pack: %+v", packs)
 	}
 	if got, _ := reads(t, d, driver.Cursor{}, value); !slices.Equal(got, values) {
 		t.Errorf("a reader from the beginning gets %s, want %s", got, values)
@@ -253,8 +253,8 @@ func comesLast(t *testing.T, d *postgres.Driver, values []driver.Value, cursor d
 	return cursor
 }
 
-// restored is a database that was made at an older server, with two changes, and restored at a
-// younger one, which nobody has compared.
+// restored returns a database that was made on an older server, with two changes, and restored on a
+// younger one, which no site has compared.
 func restored(t *testing.T) *dbtest.Database {
 	t.Helper()
 	db := dbtest.OlderPostgres(t)
@@ -265,7 +265,7 @@ func restored(t *testing.T) *dbtest.Database {
 	return dbtest.RestoreIntoYounger(t, db)
 }
 
-// Its ID is smaller than that of the transaction that admits the server.
+// The transaction's ID is smaller than the ID of the one that admits the server.
 func TestATransactionFromBeforeTheAdmissionWritesAfterWhatWasRestored(t *testing.T) {
 	t.Parallel()
 	db := restored(t)
@@ -281,7 +281,7 @@ func TestATransactionFromBeforeTheAdmissionWritesAfterWhatWasRestored(t *testing
 	}
 }
 
-// Sites would take the refs for missing.
+// Otherwise sites would take the refs for missing.
 func TestStatesAreNotReadWhileADumpIsBeingRestored(t *testing.T) {
 	t.Parallel()
 	for name, missing := range map[string][]string{
@@ -304,8 +304,8 @@ func TestStatesAreNotReadWhileADumpIsBeingRestored(t *testing.T) {
 	}
 }
 
-// A writer that has read how far positions are ahead, or what tokens are made of, has a lock on the
-// table that it writes.
+// A writer that has read the shift of positions, or the origin of tokens, has a lock on the table
+// that it writes.
 func TestPositionsAreRaisedOnceNoWriterIsOpen(t *testing.T) {
 	t.Parallel()
 	for name, admits := range admissions {
@@ -313,7 +313,7 @@ func TestPositionsAreRaisedOnceNoWriterIsOpen(t *testing.T) {
 			t.Run(name+", of "+table, func(t *testing.T) {
 				t.Parallel()
 				if testing.Short() && table != "history" {
-					t.Skip("left out by -short: writers of other tables than the one with positions in each row; make test-all runs it")
+					t.Skip("left out by -short: writers of tables without a position in each row; make test-all runs it")
 				}
 				db := restored(t)
 				d := open(t, db.URL())
@@ -353,7 +353,7 @@ func TestTwoRecoveriesAtOnceRaisePositionsOnce(t *testing.T) {
 	}
 }
 
-// The server is another one than before, and the cluster is the same.
+// The server differs from the previous one, but the cluster is the same.
 func TestPositionsStayAsTheyAreAfterARestart(t *testing.T) {
 	t.Parallel()
 	for name, admits := range admissions {
@@ -374,13 +374,14 @@ func TestPositionsStayAsTheyAreAfterARestart(t *testing.T) {
 	}
 }
 
-// migrateTo brings the schema to a version.
+// migrateTo migrates the schema to a version.
 func migrateTo(t *testing.T, db *dbtest.Database, version uint) {
 	t.Helper()
 	m, err := postgres.Migrator(t.Context(), db.URL())
 	if err == nil {
 		err = m.To(t.Context(), version)
-		// On a busy machine those who write may keep a table for longer than a step waits for it.
+		// On a busy machine, writers may keep a table locked for longer than a migration step waits
+		// for it.
 		for end := time.Now().Add(patience); err != nil && strings.Contains(err.Error(), "another transaction has locked a table") && time.Now().Before(end); {
 			err = m.To(t.Context(), version)
 		}
@@ -431,18 +432,19 @@ func TestAMigrationUnderLoadLeavesPositionsAsTheyAre(t *testing.T) {
 	working.Wait()
 }
 
-// Under version 10 positions went back with the restore.
+// Under version 10, positions went back with the restore.
 func TestAMigrationRaisesPositionsThatWentBack(t *testing.T) {
 	t.Parallel()
 	for name, admits := range map[string]func(*testing.T, *postgres.Driver){
-		"a server that was admitted before": admit,
-		"a server that nobody has compared": nil,
+		"a server that was admitted before":  admit,
+		"a server that no site has compared": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.OlderPostgres(t)
 			migrateTo(t, db, 10)
-			// This program serves that version no more, but a newer one that says so.
+			// This program no longer supports that version, but a newer one that claims to support
+			// it.
 			db.Exec(t, `UPDATE refdb_schema SET version = 99, oldest = 10`)
 			d := open(t, db.URL())
 			admit(t, d)
@@ -463,15 +465,15 @@ func TestAMigrationRaisesPositionsThatWentBack(t *testing.T) {
 	}
 }
 
-// PostgreSQL ends an autovacuum only for a lock that has waited for deadlock_timeout, a second. A
-// request waits for half of that.
+// PostgreSQL ends an autovacuum only for a lock request that has waited for deadlock_timeout, one
+// second. A request waits for half of that.
 func TestARecoveryOutwaitsAutovacuum(t *testing.T) {
 	t.Parallel()
 	db := restored(t)
 	d := open(t, db.URL())
 	halt(t, d, gone("gone"))
 	c := session(t, db.URL())
-	// A vacuum of the locks that lasts: a page every 100 ms.
+	// A vacuum of the table of locks that takes long: a page every 100 ms.
 	exec(t, c, `ALTER TABLE locks SET (autovacuum_vacuum_threshold = 0, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_insert_threshold = 0,
 		autovacuum_vacuum_cost_delay = 100, autovacuum_vacuum_cost_limit = 1)`)
 	exec(t, c, `SET session_replication_role = replica`) // nothing is written before the recovery
@@ -483,8 +485,8 @@ func TestARecoveryOutwaitsAutovacuum(t *testing.T) {
 	recoverAll(t, d)
 }
 
-// Tokens are ahead of the clock, as they are for a while after a restore: then what they have
-// reached is recorded seldom, and they have grown by each transaction since.
+// Tokens are ahead of the clock, as they are for a while after a restore: the token reached is then
+// seldom recorded, and tokens have grown by each transaction since.
 func TestTokensAfterARestoreAreLargerThanAllBefore(t *testing.T) {
 	t.Parallel()
 	for name, admits := range admissions {
@@ -504,7 +506,7 @@ func TestTokensAfterARestoreAreLargerThanAllBefore(t *testing.T) {
 	}
 }
 
-// Whatever it writes: what positions are ahead is read after the lock on the table.
+// Whatever the writer writes: it reads the shift of positions after it has locked the table.
 func TestAWriterThatHasWaitedForARaiseWritesAboveIt(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, table, write, position string }{
@@ -533,14 +535,14 @@ func TestAWriterThatHasWaitedForARaiseWritesAboveIt(t *testing.T) {
 				t.Fatal(err)
 			}
 			if at := query[int64](t, look, row.position)[0]; at < ahead {
-				t.Errorf("it is at %d, below %d", at, ahead)
+				t.Errorf("its position is %d, below %d", at, ahead)
 			}
 		})
 	}
 }
 
-// A site's role may write the admission, and neither what positions are ahead nor the tables that
-// are locked for that.
+// A site's role may write the admission, but neither the shift of positions nor the tables that are
+// locked while the shift is raised.
 func TestASiteAdmitsAServerAndRaisesPositionsWithoutRightsOfItsOwn(t *testing.T) {
 	t.Parallel()
 	db := restored(t)
@@ -576,11 +578,12 @@ func TestASiteAdmitsAServerAndRaisesPositionsWithoutRightsOfItsOwn(t *testing.T)
 	}
 	site := session(t, u.String())
 	if _, err := site.Exec(t.Context(), `SELECT refdb_raise_positions()`); err == nil {
-		t.Error("it may raise them at will")
+		t.Error("the role may raise positions by itself")
 	}
 }
 
-// Then only positions that are ahead of the server's show that the tables came from elsewhere.
+// Then only positions that are ahead of the server's IDs show that the tables were copied from
+// elsewhere.
 func TestAServerThatDoesNotSayOfWhichClusterItIs(t *testing.T) {
 	t.Parallel()
 	db := restored(t)
@@ -593,14 +596,14 @@ func TestAServerThatDoesNotSayOfWhichClusterItIs(t *testing.T) {
 
 	db = dbtest.Postgres(t)
 	owner = session(t, db.URL())
-	exec(t, owner, `REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC`) // in this database
-	exec(t, owner, `SET ROLE pg_read_all_data`)                                  // any but a superuser
+	exec(t, owner, `REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC`) // in this database only
+	exec(t, owner, `SET ROLE pg_read_all_data`)                                  // any role but a superuser
 	if got := query[int64](t, owner, `SELECT refdb_cluster()`)[0]; got != 0 {
-		t.Errorf("its number is %d", got)
+		t.Errorf("the cluster's number is %d", got)
 	}
 }
 
-// pg_restore makes triggers last: sites that find the tables before admit nothing.
+// pg_restore creates triggers last: sites that find the tables before that admit no server.
 func TestAReportBeforeTheTriggersAreRestoredAdmitsNoServer(t *testing.T) {
 	t.Parallel()
 	db := restored(t)
@@ -609,7 +612,7 @@ func TestAReportBeforeTheTriggersAreRestoredAdmitsNoServer(t *testing.T) {
 	exec(t, c, `DROP TRIGGER refdb_admit ON admission`)
 	report(t, d, driver.Report{Witness: "b"})
 	if err := try(t.Context(), d, update("refs/heads/early")); !errors.Is(err, driver.ErrNotAdmitted) {
-		t.Errorf("it was written: %v", err)
+		t.Errorf("the report was written: %v", err)
 	}
 	exec(t, c, `CREATE TRIGGER refdb_admit BEFORE UPDATE OF server ON admission FOR EACH ROW WHEN (NEW.server <> OLD.server) EXECUTE FUNCTION refdb_admit()`)
 	if a, err := d.Admission(t.Context()); err != nil || a.Admitted {

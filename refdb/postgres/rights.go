@@ -15,15 +15,16 @@ import (
 // recorded are the commands that are recorded in the audit before they begin.
 const recorded = "access allow, access remove, followers remove, locks purge, locks resolve, project freeze, project remove, project set, project set --mirror-at, project unfreeze, refs purge-tombstones, refs rollback, site store, site take-over, sites retire, token create, token revoke"
 
-// reads are the commands that read the history. "history prune" is for the owner of the tables.
+// reads are the commands that read the history, apart from "history prune", which is in owners.
 const reads = "refs log, refs rollback, watch"
 
 // changes are the commands that change refs.
 const changes = "access allow, access remove, project set --mirror-at, refs delete, refs import, refs put, refs rollback, token create, token revoke"
 
-// missingSQL finds the privileges that a site needs and this user lacks. A privilege with columns
-// is needed on these alone. stops names the commands that fail without it. Version 11 of the schema
-// writes the history for everybody, and only version 12 has a site correct what another one reported lost.
+// missingSQL finds the privileges that a site needs and this user lacks. A privilege with columns is
+// needed on these columns only. stops lists the commands that fail without the privilege. Since
+// version 11 of the schema, triggers write the history with the privileges of their owner, and only
+// since version 12 does a site correct a lost change that another site reported.
 const missingSQL = `
 WITH missing AS (
   SELECT *, privilege || CASE columns WHEN '' THEN '' ELSE ' (' || columns || ')' END AS granted FROM (VALUES
@@ -55,14 +56,14 @@ WITH missing AS (
     AND NOT (tab = 'history' AND privilege = 'INSERT' AND to_regclass('site_roles') IS NOT NULL)
 )`
 
-// grantsSQL is an expression over missing: the statements that grant what stops the command $1, or
-// all of it if that is empty.
+// grantsSQL is an expression over missing: the statements that grant what the command $1 needs, or
+// all missing privileges if $1 is empty.
 const grantsSQL = `(SELECT coalesce(string_agg(grants, '; ' ORDER BY tab), '') FROM (
           SELECT tab, format('GRANT %s ON %s TO %I', string_agg(granted, ', ' ORDER BY n), tab, current_user) AS grants
           FROM missing WHERE $1 = '' OR $1 = ANY (string_to_array(stops, ', ')) GROUP BY tab) AS grants)`
 
-// rightsSQL: the setting refdb.recovery counts for members of the role that owns the tables
-// (session_user).
+// rightsSQL returns whether this user is a member of the role that owns the tables. The setting
+// refdb.recovery takes effect only for such members (session_user).
 const rightsSQL = missingSQL + `
 SELECT current_user::text, owner::regrole::text, pg_has_role(session_user, owner, 'MEMBER') AND pg_has_role(current_user, owner, 'USAGE'), ` + grantsSQL + `
 FROM (SELECT relowner AS owner FROM pg_class WHERE oid = to_regclass('refs')) AS refs`
@@ -90,8 +91,8 @@ func (d *Driver) CheckRights(ctx context.Context, command string) error {
 	return nil
 }
 
-// explainRefusal explains why a user may not even read the schema's version. Then no command can
-// look at the privileges. It returns nil if it can't.
+// explainRefusal returns an error that explains why a user may not read even the schema's version,
+// in which case no command can check the privileges. It returns nil if it finds no reason.
 func explainRefusal(ctx context.Context, pools *roundtrip.Pools) error {
 	var user, owner, grants string
 	var owns bool
@@ -104,11 +105,11 @@ func explainRefusal(ctx context.Context, pools *roundtrip.Pools) error {
 	return fmt.Errorf("the role %s may not read the tables: name another role in the database URL or, as %s: %s", user, owner, grants)
 }
 
-// A mapping is what the table site_roles has.
+// A mapping holds the contents of the table site_roles.
 type mapping struct {
 	known  bool   // the schema has the table, and this user may read it
-	sites  int    // that are mapped
-	own    string // the site of this session's role, "" for any
+	sites  int    // roles that are mapped to a site
+	own    string // the site of this session's role, "" for none
 	absent string // roles that don't exist
 	owns   bool   // this session's role is the owner's
 }
@@ -122,7 +123,7 @@ SELECT true, (SELECT count(*) FROM site_roles), coalesce((SELECT site FROM site_
        pg_has_role(session_user, relowner, 'MEMBER') FROM pg_class WHERE oid = to_regclass('site_roles')`
 )
 
-// siteRoles reads the mapping, if there is one.
+// siteRoles reads the mapping, if the table exists.
 func (d *Driver) siteRoles(ctx context.Context) (m mapping, err error) {
 	err = d.pools.Do(ctx, roundtrip.Read("diagnose").Query(readsSiteRolesSQL, func(rows pgx.Rows) error { return one(rows, &m.known) }))
 	if err != nil || !m.known {
@@ -134,10 +135,10 @@ func (d *Driver) siteRoles(ctx context.Context) (m mapping, err error) {
 	return m, err
 }
 
-// mayReplace returns nil if sessions of conn's role may take the place of those of the role before:
-// it has the privileges that a site needs, and speaks for the same site.
+// mayReplace returns nil if sessions of conn's role may replace those of the role before: it has
+// the privileges that a site needs, and speaks for the same site.
 func (d *Driver) mayReplace(ctx context.Context, conn *pgx.Conn, before string) error {
-	const what = "connect as the address says now"
+	const what = "connect with the credentials in the address"
 	tx, err := conn.Begin(ctx)
 	if err != nil {
 		return roundtrip.Failure(ctx, what, roundtrip.Preparing, err)
@@ -168,7 +169,7 @@ func (d *Driver) mayReplace(ctx context.Context, conn *pgx.Conn, before string) 
 	return nil
 }
 
-// sitesOfRolesSQL are the sites that the roles of this session and of the argument speak for.
+// sitesOfRolesSQL returns the sites that the session's role and the role $1 speak for.
 const sitesOfRolesSQL = `SELECT coalesce((SELECT site FROM site_roles WHERE role = session_user), ''), coalesce((SELECT site FROM site_roles WHERE role = CAST($1 AS text)), '')`
 
 func speaksFor(role, site string) string {
@@ -178,7 +179,7 @@ func speaksFor(role, site string) string {
 	return "maps the role " + role + " to the site " + site
 }
 
-// connectPrivilege reports whether other roles of the server are kept out.
+// connectPrivilege reports whether the server's other roles are excluded.
 func (s setup) connectPrivilege() driver.Diagnosis {
 	d := driver.Diagnosis{Name: "connect privilege", OK: true, Detail: "only for roles that it was granted to"}
 	if s.closing != "" {

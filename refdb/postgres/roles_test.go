@@ -23,7 +23,7 @@ const (
 	anotherSite = "RDB02"
 )
 
-// connect returns a connection of its own.
+// connect returns a separate connection.
 func connect(t *testing.T, address string) *pgx.Conn {
 	t.Helper()
 	c, err := pgx.Connect(t.Context(), address)
@@ -42,7 +42,7 @@ func sqlState(err error) string {
 	return ""
 }
 
-// count returns the number that a query answers.
+// count returns the number that a query returns.
 func count(t *testing.T, c *pgx.Conn, sql string, args ...any) (n int) {
 	t.Helper()
 	if err := c.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
@@ -51,7 +51,7 @@ func count(t *testing.T, c *pgx.Conn, sql string, args ...any) (n int) {
 	return n
 }
 
-// A site's role may do what the protocol needs. With a shell of the database it gets no further.
+// A site's role may do what the protocol needs. A shell of the database gives it no further rights.
 func TestASitesRoleRewritesNothingThatIsRecorded(t *testing.T) {
 	t.Parallel()
 	const move = `INSERT INTO public.refs (project, ref, value) VALUES ('p', 'refs/heads/evil', repeat('b', 40))`
@@ -195,7 +195,7 @@ func TestARoleThatIsMappedSpeaksForItsSiteOnly(t *testing.T) {
 	}
 	const silent = `UPDATE witnesses SET seen = seen - interval '6 minutes' WHERE name = 'us'`
 	const away = `UPDATE witnesses SET away = true WHERE name = 'us'`
-	// Its daemon has the lock on its name.
+	// The site's daemon holds the lock on the site's name.
 	const present = `INSERT INTO locks (project, ref, owner, token, heartbeat, stale_after) VALUES ('refdb/sites', 'refs/sites/us', 'us/1', now(), now(), 600000000)`
 	const deaf = present + `; UPDATE locks SET heartbeat = heartbeat - interval '11 minutes'`
 	const stillAlive = present + `; ` + silent
@@ -220,7 +220,7 @@ func TestARoleThatIsMappedSpeaksForItsSiteOnly(t *testing.T) {
 		}
 		return err
 	}
-	// An unknown site has no lock, but one that the database went back to before may have.
+	// An unknown site has no lock, but a site of an earlier state of the database may have one.
 	again := func(ctx context.Context, m mapped, site string) error {
 		word := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
 		a, err := m.own.Report(ctx, driver.Report{
@@ -247,60 +247,60 @@ func TestARoleThatIsMappedSpeaksForItsSiteOnly(t *testing.T) {
 			_, err := m.own.Prepare(ctx, intentOf(site, "refs/heads/x"))
 			return err
 		}, ""},
-		{"it prepares for another", "", "us", func(ctx context.Context, m mapped, site string) error {
+		{"it prepares for another site", "", "us", func(ctx context.Context, m mapped, site string) error {
 			_, err := m.own.Prepare(ctx, intentOf(site, "refs/heads/x"))
 			return err
 		}, anotherSite},
 		{"it finishes", "", "eu", finish, ""},
-		{"it finishes for another", "", "us", finish, anotherSite},
-		{"it finishes for another that is silent", silent, "us", finish, anotherSite},
+		{"it finishes for another site", "", "us", finish, anotherSite},
+		{"it finishes for a silent site", silent, "us", finish, anotherSite},
 		{"it revokes", "", "eu", func(ctx context.Context, m mapped, site string) error { return m.own.Revoke(ctx, m.prepared[site]) }, ""},
-		{"it revokes for another", "", "us", func(ctx context.Context, m mapped, site string) error { return m.own.Revoke(ctx, m.prepared[site]) }, anotherSite},
+		{"it revokes for another site", "", "us", func(ctx context.Context, m mapped, site string) error { return m.own.Revoke(ctx, m.prepared[site]) }, anotherSite},
 		{"it decides", "", "eu", decide, ""},
-		{"it decides for another", "", "us", decide, anotherSite},
-		{"it decides for another that is silent", silent, "us", decide, ""},
-		{"it decides for another that is away", away, "us", decide, ""},
+		{"it decides for another site", "", "us", decide, anotherSite},
+		{"it decides for a silent site", silent, "us", decide, ""},
+		{"it decides for a site that is away", away, "us", decide, ""},
 		{"it forgets", `UPDATE intents SET decision = 'keep-old'`, "eu", forget, ""},
-		{"it forgets for another", `UPDATE intents SET decision = 'keep-old'`, "us", forget, anotherSite},
+		{"it forgets for another site", `UPDATE intents SET decision = 'keep-old'`, "us", forget, anotherSite},
 		{"it reports", "", "eu", reportOf, ""},
-		{"it reports for another", "", "us", reportOf, anotherSite},
-		{"it reports for another that is silent", silent, "us", reportOf, anotherSite},
-		{"it reports for one that is not registered", "", "asia", reportOf, anotherSite},
+		{"it reports for another site", "", "us", reportOf, anotherSite},
+		{"it reports for a silent site", silent, "us", reportOf, anotherSite},
+		{"it reports for an unregistered site", "", "asia", reportOf, anotherSite},
 		{"it leaves", "", "eu", leave, ""},
-		{"it leaves for another", "", "us", leave, anotherSite},
-		{"it leaves for another that is silent", silent, "us", leave, ""},
-		{"it makes another awaited again (B11)", away, "us", awaited, ""},
-		{"it makes one awaited that is not registered (B11)", "", "asia", awaited, ""},
-		{"it closes another that is silent", "", "us", closes, ""},
-		{"it closes another that has not reported for long", stillAlive, "us", closes, ""},
-		{"it closes another whose lock is stale", deaf, "us", closes, ""},
-		{"it closes another that is present", present, "us", closes, anotherSite},
-		{"it testifies about another", spoken, "us", gives, ""},
-		{"it testifies about another that is present again, and has not reported", spoken + `; ` + present, "us", gives, ""},
-		{"it testifies again about another that is not registered", "", "asia", again, ""},
-		{"it testifies again about one", `UPDATE witnesses SET server = '' WHERE name = 'us'`, "us", again, ""},
-		{"it testifies again about one that is present", `UPDATE witnesses SET server = '' WHERE name = 'us'; ` + present, "us", again, anotherSite},
-		{"it excuses another", "", "us", excuses, anotherSite},
-		{"it excuses another as the policy permits", synchronous + `; UPDATE admission SET server = '-'`, "us", excuses, ""},
-		{"it excuses another at an admitted server", synchronous, "us", excuses, anotherSite},
-		{"it excuses another before a recovery", synchronous + `; UPDATE admission SET server = ''`, "us", excuses, anotherSite},
-		{"it makes another awaited for ever", "", "us", exec(`UPDATE witnesses SET server = '', since = now() + interval '2 days' WHERE name = 'us'`), anotherSite},
-		{"it takes another's row", `DELETE FROM witnesses WHERE name = 'eu'`, "us", exec(`UPDATE witnesses SET name = 'eu' WHERE name = 'us'`), anotherSite},
-		{"it has a new server wait from a later day on", "", "eu", exec(`UPDATE admission SET policy = 'wait', policy_since = 'infinity'`), anotherSite},
-		{"it withdraws the word of another", spoken, "us", exec(`UPDATE witnesses SET word = NULL WHERE name = 'us'`), anotherSite},
+		{"it leaves for another site", "", "us", leave, anotherSite},
+		{"it leaves for a silent site", silent, "us", leave, ""},
+		{"it makes another site awaited again (B11)", away, "us", awaited, ""},
+		{"it makes an unregistered site awaited (B11)", "", "asia", awaited, ""},
+		{"it closes a silent site", "", "us", closes, ""},
+		{"it closes a site that has not reported for long", stillAlive, "us", closes, ""},
+		{"it closes a site whose lock is stale", deaf, "us", closes, ""},
+		{"it closes a site that is present", present, "us", closes, anotherSite},
+		{"it testifies about another site", spoken, "us", gives, ""},
+		{"it testifies about a site that is present again, and has not reported", spoken + `; ` + present, "us", gives, ""},
+		{"it testifies again about an unregistered site", "", "asia", again, ""},
+		{"it testifies again about another site", `UPDATE witnesses SET server = '' WHERE name = 'us'`, "us", again, ""},
+		{"it testifies again about a site that is present", `UPDATE witnesses SET server = '' WHERE name = 'us'; ` + present, "us", again, anotherSite},
+		{"it excuses another site", "", "us", excuses, anotherSite},
+		{"it excuses another site as the policy permits", synchronous + `; UPDATE admission SET server = '-'`, "us", excuses, ""},
+		{"it excuses another site at an admitted server", synchronous, "us", excuses, anotherSite},
+		{"it excuses another site before a recovery", synchronous + `; UPDATE admission SET server = ''`, "us", excuses, anotherSite},
+		{"it makes another site awaited for ever", "", "us", exec(`UPDATE witnesses SET server = '', since = now() + interval '2 days' WHERE name = 'us'`), anotherSite},
+		{"it takes another site's row", `DELETE FROM witnesses WHERE name = 'eu'`, "us", exec(`UPDATE witnesses SET name = 'eu' WHERE name = 'us'`), anotherSite},
+		{"it makes a new server wait from a later day on", "", "eu", exec(`UPDATE admission SET policy = 'wait', policy_since = 'infinity'`), anotherSite},
+		{"it withdraws another site's word", spoken, "us", exec(`UPDATE witnesses SET word = NULL WHERE name = 'us'`), anotherSite},
 		{"it begins a word in the past", "", "us", exec(`UPDATE witnesses SET word = since WHERE name = 'us'`), anotherSite},
-		{"it puts back the time of another", silent, "us", exec(`UPDATE witnesses SET away = true, server = '', since = since - interval '1 hour', word = since - interval '1 hour' WHERE name = 'us'`), anotherSite},
-		{"it has a new server wait for all", synchronous, "eu", exec(`UPDATE admission SET policy = 'wait', policy_since = now()`), ""},
+		{"it puts back another site's time", silent, "us", exec(`UPDATE witnesses SET away = true, server = '', since = since - interval '1 hour', word = since - interval '1 hour' WHERE name = 'us'`), anotherSite},
+		{"it makes a new server wait for all sites", synchronous, "eu", exec(`UPDATE admission SET policy = 'wait', policy_since = now()`), ""},
 		{"it sets the policy", "", "eu", exec(`UPDATE admission SET policy = 'synchronous', policy_since = now()`), anotherSite},
 		{"it forgets the policy", synchronous, "eu", exec(`UPDATE admission SET policy = NULL`), anotherSite},
-		{"it says when another was seen", "", "us", exec(`UPDATE witnesses SET seen = now() - interval '1 hour' WHERE name = 'us'`), anotherSite},
-		{"it says that another was left out", silent, "us", exec(`UPDATE witnesses SET without = true WHERE name = 'us'`), anotherSite},
-		{"it takes over another's row", "", "us", exec(`UPDATE witnesses SET name = 'eu-2' WHERE name = 'eu'`), anotherSite},
-		{"it admits a server that another has not compared", `UPDATE witnesses SET server = 'another' WHERE name = 'us'; UPDATE admission SET server = '-'`, "us",
+		{"it sets when a site was seen", "", "us", exec(`UPDATE witnesses SET seen = now() - interval '1 hour' WHERE name = 'us'`), anotherSite},
+		{"it writes that another site was left out", silent, "us", exec(`UPDATE witnesses SET without = true WHERE name = 'us'`), anotherSite},
+		{"it takes over another site's row", "", "us", exec(`UPDATE witnesses SET name = 'eu-2' WHERE name = 'eu'`), anotherSite},
+		{"it admits a server that another site has not compared", `UPDATE witnesses SET server = 'another' WHERE name = 'us'; UPDATE admission SET server = '-'`, "us",
 			exec(`UPDATE admission SET server = refdb_server()`), anotherSite},
 		{"it ends a halt", `UPDATE admission SET server = ''`, "us", exec(`UPDATE admission SET server = '-'`), anotherSite},
 		{"it declares a recovery", "", "us", exec(`SET refdb.recovery = 'on'; INSERT INTO intents (project, ref, token, owner, agent, old_value, new_value, time) VALUES ('p', 'r', now(), 'us/1', '', '', '', now())`), anotherSite},
-		{"it admits a server that all have compared", `UPDATE admission SET server = '-'`, "eu", reportOf, ""},
+		{"it admits a server that all sites have compared", `UPDATE admission SET server = '-'`, "eu", reportOf, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -315,7 +315,7 @@ func TestARoleThatIsMappedSpeaksForItsSiteOnly(t *testing.T) {
 			if row.code != "" && (driver.ClassOf(err) != driver.Permanent || errors.Is(err, driver.ErrNotAdmitted)) {
 				t.Errorf("%s: %v", driver.ClassOf(err), err)
 			}
-			// Nobody is checked who is not mapped. What was refused has changed nothing.
+			// Without a mapping, nothing is checked. The refused statement has changed nothing.
 			if row.first == "" && row.code != "" && !strings.Contains(row.name, "halt") {
 				db.Exec(t, `DELETE FROM site_roles`)
 				if err := row.do(t.Context(), m, row.site); sqlState(err) == anotherSite {
@@ -349,12 +349,12 @@ func awaited(ctx context.Context, m mapped, site string) error {
 	return err
 }
 
-// waitersForSite counts who waits for an advisory lock of this database.
+// waitersForSite counts the sessions that wait for an advisory lock of this database.
 const waitersForSite = `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
 	AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
 
-// Whoever bars a site sees all that the site has prepared before: nothing that was checked earlier
-// comes later. Other sites don't wait for that.
+// A transaction that bars a site sees all that the site has prepared before: no preparation that
+// was checked earlier commits later. Other sites don't wait for it.
 func TestNothingIsPreparedForASiteAfterItIsBarred(t *testing.T) {
 	t.Parallel()
 	for name, bars := range map[string]driver.Report{
@@ -389,7 +389,7 @@ func TestNothingIsPreparedForASiteAfterItIsBarred(t *testing.T) {
 			for count(t, watch, waitersForSite) == 0 {
 				select {
 				case err := <-barred:
-					t.Fatalf("the site is barred (%v) while a request of it that was checked is in progress", err)
+					t.Fatalf("the site is barred (%v) while a request of the site that was checked is in progress", err)
 				default:
 				}
 			}
@@ -406,13 +406,14 @@ func TestNothingIsPreparedForASiteAfterItIsBarred(t *testing.T) {
 				t.Errorf("%d intents are listed", got)
 			}
 			if _, err := d.Prepare(t.Context(), intentOf("us", "refs/heads/y")); !errors.Is(err, driver.ErrNotAdmitted) {
-				t.Errorf("a site that is barred prepares: %v", err)
+				t.Errorf("a barred site prepares: %v", err)
 			}
 		})
 	}
 }
 
-// A request that waits for the transaction that bars its site is refused by what that has written.
+// A request that waits for the transaction that bars its site is refused by what that transaction
+// wrote.
 func TestAPreparationThatWaitsUntilItsSiteIsBarredIsRefused(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -439,7 +440,7 @@ func TestAPreparationThatWaitsUntilItsSiteIsBarredIsRefused(t *testing.T) {
 	for count(t, watch, waitersForSite) == 0 {
 		select {
 		case err := <-prepared:
-			t.Fatalf("it did not wait: %v", err)
+			t.Fatalf("the preparation did not wait: %v", err)
 		default:
 		}
 	}
@@ -451,7 +452,7 @@ func TestAPreparationThatWaitsUntilItsSiteIsBarredIsRefused(t *testing.T) {
 	}
 }
 
-// A program of version 11 leaves the word as it is: what it reports withdraws it.
+// A program of version 11 does not clear the word, but its report withdraws it.
 func TestAWordCountsUntilItsSiteReports(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -477,7 +478,7 @@ func TestAWordCountsUntilItsSiteReports(t *testing.T) {
 	}
 }
 
-// In another isolation a writer would see the row of its site as it was before.
+// Under another isolation level, a writer would see an older version of its site's row.
 func TestIntentsAreWrittenInReadCommittedTransactionsOnly(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -529,7 +530,7 @@ func TestADoctorSaysWhoMayConnectAndTheAdviceIsGood(t *testing.T) {
 	_, advice, _ := strings.Cut(found.Detail, "refdb's: ")
 	db.Exec(t, advice)
 	if found := diagnosis(t, d, "connect privilege"); !found.OK || found.Note {
-		t.Errorf("afterwards: %+v", found)
+		t.Errorf("after the advice: %+v", found)
 	}
 	connect(t, address)
 	if _, err := pgx.Connect(t.Context(), outside); sqlState(err) != noPrivilege {
@@ -549,9 +550,9 @@ func TestADoctorSaysForWhichSiteARoleSpeaks(t *testing.T) {
 		ok, note     bool
 		says         string
 	}{
-		{"nobody is mapped", `SELECT 1`, d, true, true, "no role is mapped to a site"},
-		{"it is mapped", `INSERT INTO site_roles VALUES ('` + role + `', 'eu')`, d, true, false, "the role " + role + " speaks for the site eu only"},
-		{"another one is mapped", `SELECT 1`, open(t, elsewhere), true, true, "the role " + other + " is mapped to no site"},
+		{"no role is mapped", `SELECT 1`, d, true, true, "no role is mapped to a site"},
+		{"the role is mapped", `INSERT INTO site_roles VALUES ('` + role + `', 'eu')`, d, true, false, "the role " + role + " speaks for the site eu only"},
+		{"another role is mapped", `SELECT 1`, open(t, elsewhere), true, true, "the role " + other + " is mapped to no site"},
 		{"the owner", `SELECT 1`, open(t, db.URL()), true, false, "owner of the tables"},
 		{"a restore without roles", `INSERT INTO site_roles VALUES ('gone', 'us')`, d, false, false, "roles that do not exist, so that the roles in their place are not checked: create them, or correct the table: gone"},
 	} {
@@ -561,14 +562,14 @@ func TestADoctorSaysForWhichSiteARoleSpeaks(t *testing.T) {
 		}
 	}
 	db.Exec(t, `DELETE FROM site_roles WHERE role = 'gone'`)
-	// PgBouncer connects as the user that it was started for, whoever its client says to be.
+	// PgBouncer connects as its configured user, whichever user its client names.
 	pooled := open(t, strings.Replace(dbtest.PgBouncer(t, address), role, "postgres", 1))
 	if found := diagnosis(t, pooled, "site roles"); found.OK || !strings.Contains(found.Detail, "a pooler makes the sessions of postgres those of "+role) {
 		t.Errorf("%+v", found)
 	}
 }
 
-// Without any right to read, a user is told what it lacks by whatever it runs.
+// Whatever a user without any privilege to read runs, the error says which privileges are missing.
 func TestARoleWithoutRightsIsToldWhatItLacks(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -579,7 +580,7 @@ func TestARoleWithoutRightsIsToldWhatItLacks(t *testing.T) {
 	if driver.ClassOf(err) != driver.Permanent {
 		t.Errorf("%s: %v", driver.ClassOf(err), err)
 	}
-	// The advice is good, and enough.
+	// The advice works, and is sufficient.
 	_, advice, _ := strings.Cut(err.Error(), "as postgres: ")
 	db.Exec(t, advice)
 	if found := diagnosis(t, open(t, address), "privileges"); !found.OK {
@@ -587,7 +588,7 @@ func TestARoleWithoutRightsIsToldWhatItLacks(t *testing.T) {
 	}
 }
 
-// Rows that are hidden look as if they were not there: a lock would be free, a ref unknown.
+// Hidden rows look like missing rows: a lock would seem free, a ref unknown.
 func TestRowLevelSecurityIsNamedByWhoeverMeetsIt(t *testing.T) {
 	t.Parallel()
 	for _, table := range []string{"refs", "locks", "refdb_schema", "packs"} {
@@ -606,16 +607,16 @@ func TestRowLevelSecurityIsNamedByWhoeverMeetsIt(t *testing.T) {
 				wantLine(t, err, said)
 			}
 			if err := d.CheckSchema(t.Context()); !errors.Is(err, driver.ErrSchema) || !strings.Contains(err.Error(), said) {
-				t.Errorf("a process that runs: %v", err)
+				t.Errorf("a running process: %v", err)
 			}
-			open(t, db.URL()) // it does not apply to the owner
+			open(t, db.URL()) // row-level security does not apply to the owner
 			db.Exec(t, said)
 			open(t, address)
 		})
 	}
 }
 
-// A recovery of several steps does none of them for a role that can't do them all.
+// A recovery takes several steps. A role that can't do all of them does none.
 func TestARecoveryIsForTheOwnerFromItsFirstStepOn(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -638,7 +639,7 @@ func TestARecoveryIsForTheOwnerFromItsFirstStepOn(t *testing.T) {
 	if errors.Is(err, driver.ErrNotAdmitted) || count(t, watch, `SELECT count(*) FROM lost WHERE fate <> ''`) != 0 {
 		t.Errorf("something was decided: %v", err)
 	}
-	// The advice is good.
+	// The advice works.
 	owner := open(t, db.URL())
 	for done := false; !done; {
 		answer, err := owner.Recover(t.Context(), request)

@@ -19,7 +19,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 )
 
-// An addressFile is what a site's file with the address holds.
+// An addressFile is a site's file with the address of the database.
 type addressFile struct{ text atomic.Pointer[string] }
 
 func (f *addressFile) write(text string) { f.text.Store(&text) }
@@ -31,13 +31,13 @@ func (f *addressFile) read(context.Context) (string, error) {
 	return "", errors.New("the file can't be read")
 }
 
-// A rotationBed is a server that asks for passwords, with a driver whose user is called site.
+// A rotationBed is a server that requires passwords, with a driver whose user is named site.
 type rotationBed struct {
 	*testing.T
 	server *testserver.Postgres
 	file   addressFile
 	driver *postgres.Driver
-	log    string // the server's
+	log    string // the server's log file
 }
 
 func newRotationBed(t *testing.T) *rotationBed {
@@ -82,7 +82,7 @@ func (b *rotationBed) address(user, password, database string) string {
 	return u.String()
 }
 
-// anew makes a request on new connections, and returns as whom.
+// anew makes a request on new connections, and returns their user.
 func (b *rotationBed) anew() (user string, err error) {
 	b.Helper()
 	b.exec(`SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE usename LIKE 'site%'`)
@@ -106,7 +106,8 @@ func (b *rotationBed) rereadFails(says string) {
 	wantLine(b.T, err, says)
 }
 
-// refusedLogins returns how many logins the server has refused. It logs them before it answers.
+// refusedLogins returns how many logins the server has refused. The server logs a refusal before it
+// answers.
 func (b *rotationBed) refusedLogins() int {
 	b.Helper()
 	text, err := os.ReadFile(b.log)
@@ -134,7 +135,7 @@ func TestARefusedLoginIsNotRepeated(t *testing.T) {
 	b.exec(`ALTER ROLE site PASSWORD 'two'`)
 	fail(1, "the role's password has changed")
 	b.file.write(b.address("site", "three", "refdb"))
-	fail(2, "the file has another one that is wrong")
+	fail(2, "the file has another wrong password")
 	b.rereadFails("the server refused the user or the password")
 	fail(3, "an operator has tried it")
 	b.file.write(b.address("site", "two", "refdb"))
@@ -142,7 +143,7 @@ func TestARefusedLoginIsNotRepeated(t *testing.T) {
 	b.exec(`ALTER ROLE site PASSWORD 'four'`)
 	fail(4, "the role's password has changed again")
 	b.exec(`ALTER ROLE site PASSWORD 'two'`)
-	fail(4, "the pause goes on")
+	fail(4, "the pause continues")
 	if _, err := b.driver.Reread(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -197,11 +198,11 @@ func TestParametersThatNeedARestartAreNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := u.Query()
-	q.Set("require_auth", "password") // the server asks for SCRAM
+	q.Set("require_auth", "password") // the server uses SCRAM
 	u.RawQuery = q.Encode()
 	b.file.write(u.String())
 	if _, err := b.driver.Reread(t.Context()); err == nil {
-		t.Error("what the address requires now was not compared")
+		t.Error("the new require_auth was not compared")
 	}
 	b.connectsAs("site")
 }
@@ -267,7 +268,7 @@ func TestCredentialsChangeWhileADriverRuns(t *testing.T) {
 		{"a wrong password", func(b *rotationBed) {
 			b.file.write(b.address("site", secret, "refdb"))
 			b.connectsAs("site")
-			b.rereadFails("connect as the address says now: the server refused the user or the password")
+			b.rereadFails("connect with the credentials in the address: the server refused the user or the password")
 		}},
 		{"another database", func(b *rotationBed) {
 			b.file.write(b.address("site_2", "one", "another"))
@@ -279,7 +280,7 @@ func TestCredentialsChangeWhileADriverRuns(t *testing.T) {
 			b.connectsAs("site")
 			b.rereadFails("the address names another server or another database: restart the program")
 		}},
-		{"who waits for a lock listens with them", func(b *rotationBed) {
+		{"a waiter for a lock listens with the new credentials", func(b *rotationBed) {
 			b.file.write(b.address("site_2", "one", "refdb"))
 			ctx, stop := context.WithCancel(b.Context())
 			defer stop()
@@ -294,7 +295,7 @@ func TestCredentialsChangeWhileADriverRuns(t *testing.T) {
 				stop()
 				<-ended
 			case err := <-ended:
-				b.Errorf("it does not listen: %v", err)
+				b.Errorf("the waiter does not listen: %v", err)
 			}
 		}},
 	} {

@@ -13,7 +13,7 @@ import (
 // names returns n refs.
 func names(n int) []string { return some("refs/heads/", n) }
 
-// some returns n refs that start with prefix, sorted.
+// some returns n sorted refs with the given prefix.
 func some(prefix string, n int) []string {
 	all := make([]string, n)
 	for i := range all {
@@ -22,8 +22,8 @@ func some(prefix string, n int) []string {
 	return all
 }
 
-// Every operation is one round trip once its statements are prepared; the
-// count is exact, so that one trip more is a failure.
+// Every operation takes one round trip once its statements are prepared. The count is exact, so one
+// more round trip fails the test.
 func TestOperationsTakeOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -84,8 +84,8 @@ func TestOperationsTakeOneRoundTrip(t *testing.T) {
 				t.Fatal("not refused")
 			}
 		}
-		// They have asked before. Neither is told of anything, which would take a round trip, some
-		// time later.
+		// Both waiters have a ticket. Neither has a channel: a notification would take a round
+		// trip, some time later.
 		waiting := driver.Waiter{ID: "1", Place: driver.Place{Ticket: time.UnixMicro(1)}}
 		next := driver.Waiter{ID: "2", Turn: time.Minute, Place: driver.Place{Ticket: time.UnixMicro(2)}}
 		takeAs := func(w driver.Waiter) {
@@ -135,12 +135,12 @@ func TestOperationsTakeOneRoundTrip(t *testing.T) {
 				must(change(v1, v2, f))
 			}},
 			{"a lost fence", func() { refused(change(v1, v2, releasing(token, refs...))) }},
-			{"an acquisition of what is kept", func() { takeAs(next) }},
-			{"a release to the next", func() { end(next) }},
-			{"another acquisition of what is kept", func() { takeAs(next) }},
-			{"a release to whoever waits", func() { end(driver.Waiter{}) }},
-			{"an update past locks that are kept for nobody", func() { must(change(v2, v2, nil)) }},
-			{"an acquisition by that one", func() { takeAs(waiting) }},
+			{"an acquisition of a reservation", func() { takeAs(next) }},
+			{"a release to the next waiter", func() { end(next) }},
+			{"another acquisition of a reservation", func() { takeAs(next) }},
+			{"a release to the first waiter", func() { end(driver.Waiter{}) }},
+			{"an update past reservations for nobody", func() { must(change(v2, v2, nil)) }},
+			{"an acquisition by that waiter", func() { takeAs(waiting) }},
 			{"a release", func() { end(driver.Waiter{}) }},
 			{"an update", func() { must(change(v2, v1, nil)) }},
 			{"an acquisition to be purged", take},
@@ -174,7 +174,7 @@ func TestOperationsTakeOneRoundTrip(t *testing.T) {
 			}},
 			{"a preparation", func() { prepare(v1, v2) }},
 			{"a preparation that is adopted", func() { _, err := d.Prepare(ctx, intent); must(err) }},
-			{"a look at refs and locks", func() { _, err := d.States(ctx, project, refs); must(err) }},
+			{"a read of refs and locks", func() { _, err := d.States(ctx, project, refs); must(err) }},
 			{"an end of intents", func() { finish(done(token, v1, v2, refs...)) }},
 			{"another preparation", func() { prepare(v2, v1) }},
 			{"an end of dropped intents", func() { finish(dropped(token, refs...)) }},

@@ -15,9 +15,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// A fakeServer refuses TLS, and answers each client's startup message with a message, unless that
-// is nil, and with the end of the connection. Told ends it, and returns what the clients sent after
-// the message.
+// fakeServer starts a server that refuses TLS, answers each client's startup message with message,
+// unless that is nil, and closes the connection. told stops the server, and returns the bytes that
+// clients sent after the message.
 func fakeServer(t *testing.T, message pgproto3.BackendMessage) (address string, told func() []byte) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -61,7 +61,7 @@ func fakeServer(t *testing.T, message pgproto3.BackendMessage) (address string, 
 	}
 }
 
-// A server that asks for the password in clear text may be an attacker. The refusal has the URL to
+// A server that asks for the password in plaintext may be an attacker. The refusal names the URL to
 // use if it is not.
 func TestNobodyInBetweenIsToldThePassword(t *testing.T) {
 	t.Parallel()
@@ -70,10 +70,10 @@ func TestNobodyInBetweenIsToldThePassword(t *testing.T) {
 		asks             pgproto3.BackendMessage
 		says             string
 	}{
-		{"in clear text", "sslmode=disable", &pgproto3.AuthenticationCleartextPassword{}, "db?sslmode=disable&require_auth=password"},
+		{"in plaintext", "sslmode=disable", &pgproto3.AuthenticationCleartextPassword{}, "db?sslmode=disable&require_auth=password"},
 		{"as MD5", "sslmode=disable", &pgproto3.AuthenticationMD5Password{Salt: [4]byte{1, 2, 3, 4}}, "db?sslmode=disable&require_auth=password"},
 		{"without encryption", "sslmode=verify-full", &pgproto3.AuthenticationCleartextPassword{}, "db?sslmode=disable"},
-		{"in clear text, on this machine", "", &pgproto3.AuthenticationCleartextPassword{}, "db?require_auth=password"},
+		{"in plaintext, on this machine", "", &pgproto3.AuthenticationCleartextPassword{}, "db?require_auth=password"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -86,13 +86,13 @@ func TestNobodyInBetweenIsToldThePassword(t *testing.T) {
 				wantLine(t, err, "use postgres://u:PASSWORD@"+at+"/"+row.says)
 			}
 			if got := told(); len(got) > 0 {
-				t.Errorf("it was told %q", got)
+				t.Errorf("the server received %q", got)
 			}
 		})
 	}
 }
 
-// trusted returns the file of the authority that signed the certificate of overTLS, for 127.0.0.1.
+// trusted returns the file of the CA that signed the certificate of overTLS, for 127.0.0.1.
 func trusted(t *testing.T) (file string) {
 	t.Helper()
 	https := httptest.NewTLSServer(nil)
@@ -117,7 +117,7 @@ func TestTheServersCertificateIsVerified(t *testing.T) {
 	for _, err := range openers(t.Context(), other) {
 		wantLine(t, err, "sslmode=verify-ca")
 	}
-	// The advice is good.
+	// The advice works.
 	for _, address := range []string{address, strings.Replace(other, "verify-full", "verify-ca", 1)} {
 		for _, err := range openers(t.Context(), address) {
 			if err != nil {

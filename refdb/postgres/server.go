@@ -19,19 +19,19 @@ const newestTested = 18
 // supported names the page about databases, for errors.
 const supported = "docs/DATABASES.md lists the databases that work"
 
-// A server is what a server says about itself.
+// A server holds the answers of a server about itself.
 type server struct {
 	version string // of version()
 	aurora  string // of aurora_version(); "" on other servers
 	citus   bool   // the database has the extension
-	host    string // the service that runs it, or ""
+	host    string // the hosting service, or ""
 }
 
-// oneServer is what positions, tokens and the detection of a failover rest on.
+// oneServer is what positions, tokens and the detection of a failover depend on.
 const oneServer = "one server with one log and one sequence of transaction IDs"
 
-// forks are databases that speak PostgreSQL's protocol and lack what the driver relies on. The mark
-// is in their version().
+// forks are databases that speak PostgreSQL's protocol but lack features that the driver relies on.
+// The mark occurs in their version().
 var forks = []struct{ mark, name, lacks string }{
 	{"CockroachDB", "CockroachDB", oneServer},
 	{"-YB-", "YugabyteDB", oneServer},
@@ -42,8 +42,8 @@ var forks = []struct{ mark, name, lacks string }{
 	{"GaussDB", "GaussDB", "the functions of PostgreSQL 14"},
 }
 
-// refusal says why the server does not serve, or returns nil. It knows servers by what they say, and so none that
-// calls itself PostgreSQL.
+// refusal returns the reason for refusing the server, or nil. It identifies servers by their
+// version(), so it can't detect a server that calls itself PostgreSQL.
 func (s server) refusal() error {
 	for _, f := range forks {
 		if strings.Contains(s.version, f.mark) {
@@ -59,7 +59,7 @@ func (s server) refusal() error {
 	return nil
 }
 
-// words are the first words of version(): the name and the number, without how the server was compiled.
+// words returns the first words of version(): the name and the number, without the build details.
 func (s server) words() string {
 	const most = 60
 	words, _, _ := strings.Cut(strings.Join(strings.Fields(s.version), " "), " on ")
@@ -80,17 +80,17 @@ func (s server) String() string {
 	return s.words()
 }
 
-// serverColumns are what every server that the driver serves answers in one statement.
+// serverColumns are columns that every supported server returns in one statement.
 const serverColumns = `pg_catalog.version(), EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname OPERATOR(pg_catalog.=) 'citus'),
        CASE WHEN pg_catalog.pg_is_in_recovery() THEN '' ELSE pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()) END`
 
-// refusalOf is the refusal of the server that answered with serverColumns.
+// refusalOf returns the refusal of the server that returned the values of serverColumns.
 func refusalOf(columns []string) error {
 	return server{version: columns[0], citus: columns[1] == "t"}.refusal()
 }
 
-// explainServer returns a better error for one with which a database could not be opened, if the
-// server is one that lacks what the driver relies on.
+// explainServer returns a better error than err, with which a database could not be opened, if the
+// server lacks features that the driver relies on.
 func explainServer(ctx context.Context, config *pgx.ConnConfig, err error) error {
 	code := roundtrip.Code(err)
 	lacking := slices.ContainsFunc([]string{"0A", "22", "42", "55", "XX"}, func(class string) bool { return strings.HasPrefix(code, class) })
@@ -105,7 +105,7 @@ func explainServer(ctx context.Context, config *pgx.ConnConfig, err error) error
 		return fmt.Errorf("%s: %w", openDatabase, refusal)
 	}
 	if found.host == rds && code == noWAL {
-		return fmt.Errorf("%w: the server is Amazon Aurora, which says where its log ends only with logical replication, and a failover is noticed by that: "+
+		return fmt.Errorf("%w: the server is Amazon Aurora, which reports the end of its log, by which a failover is detected, only with logical replication: "+
 			"set rds.logical_replication to 1 in the cluster's parameter group, and restart the writer; docs/DATABASES.md says more", err)
 	}
 	return err
@@ -115,7 +115,7 @@ func explainServer(ctx context.Context, config *pgx.ConnConfig, err error) error
 // object_not_in_prerequisite_state.
 const noWAL = "55000"
 
-// askServer asks a server what it is, on a connection of its own that relies on nothing but the protocol.
+// askServer identifies a server, on a separate connection that relies on nothing but the protocol.
 func askServer(ctx context.Context, config *pgx.ConnConfig) (server, error) {
 	config = config.Copy()
 	config.RuntimeParams = map[string]string{}
@@ -129,7 +129,7 @@ func askServer(ctx context.Context, config *pgx.ConnConfig) (server, error) {
 	return identify(ctx, conn.PgConn())
 }
 
-// rds is the service that runs both PostgreSQL and Aurora.
+// rds is the service that offers both PostgreSQL and Aurora.
 const rds = "Amazon RDS"
 
 // hosts are the roles that hosting services create on their servers.
@@ -142,13 +142,13 @@ var hosts = []struct{ role, name string }{
 	{"supabase_admin", "Supabase"},
 }
 
-// rolesSQL reads whether the database has the extension, and which roles of a list the server has.
+// rolesSQL reads whether the database has the extension citus, and which roles of a list exist.
 const rolesSQL = `
 SELECT EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname OPERATOR(pg_catalog.=) 'citus'),
        (SELECT coalesce(pg_catalog.string_agg(rolname, ','), '') FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) ANY (CAST('{%s}' AS pg_catalog.text[])))`
 
-// identify asks the server at the other end of conn what it is. Each question is a transaction of its
-// own, because servers that are not PostgreSQL may know the first answer only.
+// identify asks the server at the other end of conn for its identity. Each query is a separate
+// transaction, because servers other than PostgreSQL may be able to answer only the first.
 func identify(ctx context.Context, conn *pgconn.PgConn) (s server, err error) {
 	ask := func(sql string, columns ...*string) error {
 		results, err := conn.Exec(ctx, sql).ReadAll()
@@ -181,7 +181,8 @@ func identify(ctx context.Context, conn *pgconn.PgConn) (s server, err error) {
 		}
 	}
 	if s.host == rds {
-		// Not all versions of Aurora list the function: to call it is the only way to know.
+		// Not all versions of Aurora list the function, so calling it is the only way to detect
+		// them.
 		if err := ask(`SELECT pg_catalog.aurora_version()`, &s.aurora); err != nil && roundtrip.Code(err) == "" {
 			return s, err
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// pretend has a database say that its server is another one.
+// pretend makes a database claim that its server is another one.
 func pretend(t *testing.T, db *dbtest.Database, version string) {
 	t.Helper()
 	db.Exec(t, `ALTER FUNCTION pg_catalog.version() RENAME TO hidden_version`)
@@ -38,7 +38,7 @@ func TestAServerThatIsNotPostgreSQLIsRefusedByItsName(t *testing.T) {
 		{"Greenplum", func(t *testing.T, db *dbtest.Database) {
 			pretend(t, db, "PostgreSQL 12.12 (Greenplum Database 7.1.0 build commit:e7c2b1f) on x86_64-pc-linux-gnu")
 		}, "the server is Greenplum"},
-		{"a database that nobody knows", func(t *testing.T, db *dbtest.Database) {
+		{"an unknown database", func(t *testing.T, db *dbtest.Database) {
 			pretend(t, db, "NewDB 1.0\non Mars")
 		}, `the server calls itself "NewDB 1.0"`},
 		{"Citus", func(t *testing.T, db *dbtest.Database) {
@@ -63,7 +63,7 @@ func TestAServerThatIsNotPostgreSQLIsRefusedByItsName(t *testing.T) {
 	}
 }
 
-// A server may not even parse what PostgreSQL is asked.
+// A server may not even parse the queries for PostgreSQL.
 func TestAServerThatKnowsOnlyItsVersionIsRefusedByItsName(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -87,12 +87,12 @@ func TestAServerThatKnowsOnlyItsVersionIsRefusedByItsName(t *testing.T) {
 		<-done
 	})
 	for _, err := range openers(t.Context(), "postgres://u:"+secret+"@"+ln.Addr().String()+"/db?sslmode=disable&require_auth=none") {
-		// docs/DATABASES.md has it as an example.
+		// docs/DATABASES.md quotes this error.
 		wantLine(t, err, "open the database: the server is CockroachDB (CockroachDB CCL v26.3.0 (x86_64-pc-linux-gnu)), which lacks one server with one log and one sequence of transaction IDs: use PostgreSQL; docs/DATABASES.md lists the databases that work")
 	}
 }
 
-// serveVersionOnly answers a client until it is gone.
+// serveVersionOnly answers a client until it disconnects.
 func serveVersionOnly(b *pgproto3.Backend, version string) {
 	m, err := b.ReceiveStartupMessage()
 	if _, ok := m.(*pgproto3.StartupMessage); err != nil || !ok {
@@ -112,7 +112,7 @@ func serveVersionOnly(b *pgproto3.Backend, version string) {
 		q, ok := m.(*pgproto3.Query)
 		switch {
 		case !ok:
-			return // it ends the connection
+			return // the client ends the connection
 		case q.String == "SELECT pg_catalog.version()":
 			b.Send(&pgproto3.RowDescription{Fields: []pgproto3.FieldDescription{{Name: []byte("version"), DataTypeOID: 25}}})
 			b.Send(&pgproto3.DataRow{Values: [][]byte{[]byte(version)}})
@@ -123,7 +123,8 @@ func serveVersionOnly(b *pgproto3.Backend, version string) {
 	}
 }
 
-// Of a server that a service runs, the doctor says which one. The role of the service is the whole server's.
+// If a hosting service runs the server, Diagnose names it. The service's role exists on the whole
+// server.
 func TestAServersServiceIsNamed(t *testing.T) {
 	t.Parallel()
 	s := dbtest.StartPostgres(t)
@@ -159,7 +160,7 @@ func TestAServersServiceIsNamed(t *testing.T) {
 		`CREATE FUNCTION pg_catalog.pg_current_wal_lsn() RETURNS pg_lsn LANGUAGE plpgsql AS $$ BEGIN RAISE object_not_in_prerequisite_state
 			USING MESSAGE = 'wal_level must be set to ''logical''', HINT = 'WAL control functions cannot be executed when wal_level < logical.'; END $$`)
 	for _, err := range openers(t.Context(), s.URL()) {
-		wantLine(t, err, "the server is Amazon Aurora, which says where its log ends only with logical replication, and a failover is noticed by that: set rds.logical_replication to 1")
+		wantLine(t, err, "the server is Amazon Aurora, which reports the end of its log, by which a failover is detected, only with logical replication: set rds.logical_replication to 1")
 		wantLine(t, err, "wal_level must be set to 'logical'")
 	}
 }

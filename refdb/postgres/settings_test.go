@@ -20,16 +20,16 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// A leftover is a setting that somebody has left behind.
+// A leftover is a setting that another client has left behind.
 type leftover struct {
 	name, value string
-	right       string // what the session began with
-	refused     bool   // no transaction can set it right
+	right       string // the value that the session began with
+	refused     bool   // no transaction can correct it
 
 	changesNothing bool
 }
 
-// leftovers are settings that promises rest on.
+// leftovers are settings that the promises depend on.
 var leftovers = []leftover{
 	{"client_encoding", "LATIN1", "UTF8", true, false},
 	{"session_replication_role", "replica", "origin", true, false},
@@ -44,7 +44,7 @@ var leftovers = []leftover{
 	{"lock_timeout", "0", "0", false, false},
 }
 
-// harmless are settings that change nothing.
+// harmless are settings that have no effect.
 var harmless = []leftover{
 	{"datestyle", "German", "ISO, MDY", false, true},
 	{"intervalstyle", "iso_8601", "postgres", false, true},
@@ -66,7 +66,7 @@ var harmless = []leftover{
 	{"refdb.unheld", "another", "", false, true},
 }
 
-// A reader is a request that only reads. What it returns is the same until something is written.
+// A reader is a request that only reads. Its result stays the same until something is written.
 type reader struct {
 	name string
 	read func() (any, error)
@@ -99,9 +99,9 @@ func readers(t *testing.T, d *postgres.Driver) []reader {
 	}
 }
 
-// prepareForLeftovers makes a staging schema with the tables of another database, a schema with the
-// server's functions and operators in another form, and a trigger that fails where a transaction
-// that writes has a setting that is wrong.
+// prepareForLeftovers creates a staging schema with the tables of another database, a schema with
+// variants of the server's functions and operators, and a trigger that fails if a transaction that
+// writes has a wrong setting.
 func prepareForLeftovers(t *testing.T, url string) {
 	t.Helper()
 	c := session(t, url)
@@ -154,8 +154,8 @@ func nothingStaged(t *testing.T, url string) {
 	}
 }
 
-// wantNamed fails unless err is permanent and says which setting is wrong, what it is, and what it
-// has to be.
+// wantNamed fails unless err is permanent and names the wrong setting, its value, and its right
+// value.
 func wantNamed(t *testing.T, what string, err error, l leftover) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), l.name+" is "+l.value+", and has to be "+l.right) || driver.ClassOf(err) != driver.Permanent {
@@ -163,8 +163,8 @@ func wantNamed(t *testing.T, what string, err error, l leftover) {
 	}
 }
 
-// leaver returns what executes a statement in the session that the driver's next request gets: on
-// the driver's own connection or, through a pooler, as another client.
+// leaver returns a function that executes a statement in the session that the driver's next request
+// gets: on the driver's own connection or, through a pooler, as another client.
 func leaver(t *testing.T, path, address string, d *postgres.Driver) func(sql string) {
 	t.Helper()
 	if path == "directly" {
@@ -182,15 +182,15 @@ func leaver(t *testing.T, path, address string, d *postgres.Driver) func(sql str
 	}
 }
 
-// Another client of a pooler leaves settings behind, and temporary tables. Nobody has a direct
-// connection before.
+// Another client of a pooler leaves settings and temporary tables behind. A direct connection has
+// no earlier client.
 func TestASettingThatWasLeftBehindIsSetRightOrNamed(t *testing.T) {
 	t.Parallel()
 	for path, through := range paths {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
 			if testing.Short() && path == "directly" {
-				t.Skip("left out by -short: the path on which nobody else leaves a setting behind; make test-all runs it")
+				t.Skip("left out by -short: the path on which no other client leaves a setting behind; make test-all runs it")
 			}
 			db := dbtest.Postgres(t)
 			prepareForLeftovers(t, db.URL())
@@ -213,15 +213,15 @@ func TestASettingThatWasLeftBehindIsSetRightOrNamed(t *testing.T) {
 			}
 			for _, l := range append(append([]leftover(nil), leftovers...), harmless...) {
 				if !pooled && l.name == "lock_timeout" {
-					continue // a direct connection begins with it
+					continue // a direct connection begins with this setting
 				}
 				if !pooled && l.name == "search_path" && l.value != "staging" {
-					continue // a direct connection begins with it, too, and prepares statements outside transactions: tables have to be there
+					continue // a direct connection begins with this setting, and prepares statements outside transactions, which needs the tables
 				}
 				if pooled && strings.HasPrefix(l.name, "enable_") {
-					continue // here such plans are compiled, each time
+					continue // here such plans are compiled each time
 				}
-				refused := l.refused && !(pooled && l.name == "client_encoding") // which PgBouncer sets again for each client
+				refused := l.refused && !(pooled && l.name == "client_encoding") // PgBouncer sets it again for each client
 				set(l.name, l.value)
 				if pooled && l.name == "search_path" { // a program that opens the database now finds it, too
 					another, err := postgres.Open(t.Context(), address)
@@ -248,7 +248,7 @@ func TestASettingThatWasLeftBehindIsSetRightOrNamed(t *testing.T) {
 				set(l.name, l.right)
 				for _, w := range all {
 					if strings.HasSuffix(w.name, "300") && w.name != "acquire 300" {
-						continue // as with two
+						continue // as with two refs
 					}
 					if l.changesNothing && !strings.HasSuffix(w.name, " 1") {
 						continue
@@ -266,7 +266,7 @@ func TestASettingThatWasLeftBehindIsSetRightOrNamed(t *testing.T) {
 					wantNamed(t, w.name, err, l)
 					set(l.name, l.right)
 					if err := write(); err != nil {
-						t.Errorf("%s, and again with %s = %s: %v", w.name, l.name, l.right, err)
+						t.Errorf("%s, then with %s = %s: %v", w.name, l.name, l.right, err)
 					}
 				}
 			}
@@ -275,7 +275,7 @@ func TestASettingThatWasLeftBehindIsSetRightOrNamed(t *testing.T) {
 	}
 }
 
-// A temporary table hides the one of the same name, unless pg_temp is named on the search_path.
+// A temporary table hides the table of the same name, unless the search_path names pg_temp.
 func TestATemporaryTableHidesNothing(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -313,15 +313,15 @@ func TestATemporaryTableHidesNothing(t *testing.T) {
 		}
 	}
 	if n := query[int64](t, c, `SELECT count(*) FROM history`)[0]; n == 0 {
-		t.Error("no change is in the history")
+		t.Error("the history has no change")
 	}
 }
 
-// repairs are the statements that an error asks for.
+// repairs matches the statements that an error recommends.
 var repairs = regexp.MustCompile(`ALTER [A-Z ]+[^;,]* RESET [a-z_.]+|SELECT pg_reload_conf\(\)`)
 
-// An administrator sets defaults: of the server, a database, a role, or a role in a database. What
-// can't be set right is named, and the error's advice is good.
+// An administrator sets defaults: of the server, a database, a role, or a role in a database. A
+// setting that transactions can't correct is named, and the error's advice works.
 func TestADefaultIsSetRightOrNamedWithItsRepair(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out by -short: defaults of a server of its own; make test-all runs it")
@@ -362,7 +362,7 @@ func TestADefaultIsSetRightOrNamedWithItsRepair(t *testing.T) {
 		for level, alter := range levels {
 			for _, l := range leftovers {
 				if level == "server" && l.name == "refdb.recovery" {
-					continue // no such parameter there
+					continue // the server has no such parameter
 				}
 				refused := l.refused && (l.name == "session_replication_role" || path != "directly" && l.name != "client_encoding")
 				what := fmt.Sprintf("%s, %s, %s = %q", path, level, l.name, l.value)
@@ -399,7 +399,7 @@ func TestADefaultIsSetRightOrNamedWithItsRepair(t *testing.T) {
 				}
 				eventually(t, what+" is repaired", func() bool {
 					err = useAll(t, d)
-					return err == nil || level != "server" // which reads its configuration some time
+					return err == nil || level != "server" // the server reloads its configuration some time later
 				})
 				if err != nil {
 					t.Errorf("%s, after its repair: %v", what, err)
@@ -440,12 +440,12 @@ func useAll(t *testing.T, d *postgres.Driver) error {
 		}
 	}
 	if refused != 0 && refused != len(failures) {
-		t.Errorf("some were refused, others not: %v", failures)
+		t.Errorf("some requests were refused, others not: %v", failures)
 	}
 	return errors.Join(failures...)
 }
 
-// Migrations run where the tables were found, under the same settings.
+// Migrations use the schemas in which the tables were found, under the same settings.
 func TestAMigrationReliesOnNoSettingOfItsSession(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -497,8 +497,8 @@ func TestAMigrationReliesOnNoSettingOfItsSession(t *testing.T) {
 	}
 }
 
-// A role whose rows policies filter is told so: rows that it can't see are not taken for rows that
-// don't exist.
+// A role whose rows are filtered by policies gets an error: rows that it can't see are not taken
+// for missing rows.
 func TestRowsThatAPolicyHidesAreNotTakenForAbsent(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)

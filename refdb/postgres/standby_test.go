@@ -15,13 +15,12 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// withoutStandby has the server's commits wait for a standby that never comes,
-// until the test ends. It is a setting of the whole server: no other test may run
-// meanwhile, so those that call it are not parallel. The session it returns
-// doesn't wait.
+// withoutStandby makes the server's commits wait for a standby that never connects, until the test
+// ends. The setting is the whole server's: no other test may run meanwhile, so its callers are not
+// parallel. The returned session doesn't wait.
 func withoutStandby(t *testing.T, db *dbtest.Database) *pgx.Conn {
 	t.Helper()
-	ctx := context.WithoutCancel(t.Context()) // for the end of the test, too
+	ctx := context.WithoutCancel(t.Context()) // for the cleanup, too
 	c, err := pgx.Connect(ctx, db.URL())
 	if err != nil {
 		t.Fatal(err)
@@ -37,8 +36,8 @@ func withoutStandby(t *testing.T, db *dbtest.Database) *pgx.Conn {
 			}
 		}
 	}
-	// The server's other processes hear of it in their own time: commits are
-	// made until one waits.
+	// The server's other processes apply the setting at different times, so commits are made until
+	// one waits.
 	probed := make(chan struct{})
 	t.Cleanup(func() {
 		set(`''`)
@@ -50,7 +49,7 @@ func withoutStandby(t *testing.T, db *dbtest.Database) *pgx.Conn {
 		defer close(probed)
 		defer probe.Close(ctx)
 		for t.Context().Err() == nil {
-			// What becomes of it is all the same.
+			// The outcome does not matter.
 			_, _ = probe.Exec(t.Context(), `INSERT INTO refs (project, ref, value) VALUES ('probe', gen_random_uuid()::text, '')`)
 		}
 	}()
@@ -70,8 +69,8 @@ func newDB(t *testing.T, db *dbtest.Database) *refdb.DB {
 	return d
 }
 
-// Asked to cancel the request, the server would give up its wait and show to
-// everybody what the standby doesn't have.
+// If the request was cancelled, the server would give up its wait, and changes that the standby
+// lacks would become visible.
 func TestACommitThatWaitsForItsStandbyIsNotCancelled(t *testing.T) {
 	db := dbtest.Postgres(t)
 	d := newDB(t, db)
@@ -87,12 +86,12 @@ func TestACommitThatWaitsForItsStandbyIsNotCancelled(t *testing.T) {
 		t.Errorf("the update is not confirmed: %v", err)
 	}
 	if v, err := d.Get(t.Context(), project, mainRef); err != nil || v != driver.Unknown {
-		t.Errorf("read what the standby doesn't have: %q, %v", v, err)
+		t.Errorf("read a change that the standby lacks: %q, %v", v, err)
 	}
 }
 
-// Somebody else may stop the wait. Then what was done shows, and looking at it
-// must not pass for a confirmation.
+// An administrator may stop the wait. Then the change is visible, and reading it must not count as
+// a confirmation.
 func TestWhatIsNotConfirmedByTheStandbyIsNotTakenForDone(t *testing.T) {
 	for _, row := range []struct{ stop, level string }{
 		{"pg_cancel_backend", "notice"}, {"pg_terminate_backend", "notice"}, {"pg_cancel_backend", "error"},
@@ -120,14 +119,14 @@ func TestWhatIsNotConfirmedByTheStandbyIsNotTakenForDone(t *testing.T) {
 				t.Errorf("the lock: %v", err)
 			}
 			if v, err := d.Get(t.Context(), project, mainRef); err != nil || v != v1 {
-				t.Errorf("the update doesn't show: %q, %v", v, err)
+				t.Errorf("the update is not visible: %q, %v", v, err)
 			}
 		})
 	}
 }
 
-// Whoever ends such a session has what the standby lacks shown to everybody: a doctor must not
-// advise that.
+// Ending such a session makes changes visible that the standby lacks, so a doctor must not advise
+// it.
 func TestADoctorTellsACommitThatWaitsForItsStandbyFromOneThatIsForgotten(t *testing.T) {
 	db := dbtest.Postgres(t)
 	c := withoutStandby(t, db)
@@ -135,7 +134,7 @@ func TestADoctorTellsACommitThatWaitsForItsStandbyFromOneThatIsForgotten(t *test
 	if err := c.QueryRow(t.Context(), `SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'`).Scan(&waiting); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is found", func() bool {
+	eventually(t, "the commit is found", func() bool {
 		var holder string
 		var seconds float64
 		var awaitsStandby bool

@@ -11,7 +11,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// A taker takes locks and releases them, and sees to it that the tokens of each ref grow.
+// A taker takes and releases locks, and checks that the tokens of each ref grow.
 type taker struct {
 	db   *dbtest.Database
 	last map[string]driver.Token
@@ -34,15 +34,15 @@ func (k *taker) take(t *testing.T, d *postgres.Driver, refs ...string) driver.To
 	return a.Token
 }
 
-// aloneAndTogether returns a driver whose requests are sent by themselves, and one whose requests
-// share batches.
+// aloneAndTogether returns a driver whose requests are sent alone, and one whose requests share
+// batches.
 func aloneAndTogether(t *testing.T, db *dbtest.Database) map[string]*postgres.Driver {
 	together := open(t, db.URL())
 	together.ShareAll()
 	return map[string]*postgres.Driver{"alone": open(t, db.URL()), "together": together}
 }
 
-// An origin that is ahead of the clock is what a clock that stepped back leaves.
+// An origin ahead of the clock is the result of a clock that was set back.
 func TestTokensGrowWhateverTheClockDoes(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -72,14 +72,14 @@ func TestTokensGrowWhateverTheClockDoes(t *testing.T) {
 	}
 }
 
-// Tokens tell since when a lock is held: they may be behind, but not for long.
+// A token shows since when a lock is held: tokens may be behind the clock, but not for long.
 func TestTokensCatchUpWithTheClock(t *testing.T) {
 	t.Parallel()
 	for name, refs := range map[string][]string{"one ref": {mainRef}, "two refs": {mainRef, otherRef}} {
 		db := dbtest.Postgres(t)
 		for how, d := range aloneAndTogether(t, db) {
 			k := taker{db, make(map[string]driver.Token)}
-			// As after an hour without any transaction.
+			// This is the state after an hour without any transaction.
 			db.Exec(t, `UPDATE token_origin SET origin = origin - interval '1 hour', reached = reached - interval '1 hour'`)
 			lag := func() time.Duration { now := db.Now(t); return now.Sub(k.take(t, d, refs...).Time()) }
 			if lag := lag(); lag > 2*time.Second {
@@ -91,13 +91,14 @@ func TestTokensCatchUpWithTheClock(t *testing.T) {
 				if lag > 2*time.Second {
 					t.Fatalf("%s, %s: a token is %s behind", name, how, lag)
 				}
-				return lag < 100*time.Millisecond // caught up once more
+				return lag < 100*time.Millisecond // tokens have caught up again
 			})
 		}
 	}
 }
 
-// What others raise while requests are under way, or have locked, matters to no token.
+// Tokens are unaffected by raises of the origin that other transactions make, or have not
+// committed.
 func TestTokensGrowWhileTheOriginIsRaised(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -133,8 +134,8 @@ func TestTokensGrowWhileTheOriginIsRaised(t *testing.T) {
 	}
 }
 
-// A lock with a token from the future is what a clock that was ahead leaves,
-// or a program that knows of no origin.
+// A lock with a token from the future is left by a clock that was ahead, or by a program that
+// doesn't know the origin.
 func TestTokensGrowAfterOneFromTheFuture(t *testing.T) {
 	t.Parallel()
 	for name, refs := range map[string][]string{"one ref": {mainRef}, "two refs": {mainRef, otherRef}} {
@@ -153,7 +154,7 @@ func TestTokensGrowAfterOneFromTheFuture(t *testing.T) {
 	}
 }
 
-// Another server, to which the tables were copied, has begun fewer transactions.
+// The tables were copied to another server, which has begun fewer transactions.
 func TestTokensGrowOnAnotherServer(t *testing.T) {
 	t.Parallel()
 	for name, refs := range map[string][]string{"one ref": {mainRef}, "two refs": {mainRef, otherRef}} {
@@ -173,7 +174,7 @@ func TestTokensGrowOnAnotherServer(t *testing.T) {
 			if ahead := k.last[mainRef].Time().Sub(db.Now(t)); ahead > 10*time.Minute {
 				t.Errorf("%s, %s: tokens are ahead by %s", name, how, ahead)
 			}
-			// And its clock is behind.
+			// The server's clock is behind, too.
 			db.Exec(t, `UPDATE token_origin SET origin = origin + interval '1 day', reached = reached + interval '1 day'`)
 			k.take(t, d, refs...)
 			fewer("1 hour")
@@ -181,14 +182,14 @@ func TestTokensGrowOnAnotherServer(t *testing.T) {
 	}
 }
 
-// Somebody else raises the origin right now, and is slow to commit.
+// Another transaction is raising the origin, and commits slowly.
 func TestATokenIsWaitedForWhileSomebodyRaisesTheOrigin(t *testing.T) {
 	for name, refs := range map[string][]string{"one ref": {mainRef}, "two refs": {mainRef, otherRef}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Postgres(t)
 			d := open(t, db.URL())
-			db.Exec(t, `UPDATE token_origin SET origin = origin - interval '1 hour'`) // fewer transactions
+			db.Exec(t, `UPDATE token_origin SET origin = origin - interval '1 hour'`) // as after fewer transactions
 			b := &blockade{t, session(t, db.URL()), session(t, db.URL())}
 			exec(t, b.conn, `BEGIN`)
 			exec(t, b.conn, `UPDATE token_origin SET origin = origin + interval '2 hours'`)
@@ -205,7 +206,7 @@ func TestATokenIsWaitedForWhileSomebodyRaisesTheOrigin(t *testing.T) {
 	}
 }
 
-// Without the origin nothing would keep a ref's tokens apart.
+// Without the origin, the tokens of a ref would not be distinct.
 func TestNoTokenIsGivenOutWithoutAnOrigin(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// Whatever becomes of a request whose context ends, the connection's next one is
-// none of its business.
+// Whatever the outcome of a request whose context ends, the connection's next request is
+// unaffected.
 func TestRequestsWhoseContextsEndDisturbNoOthers(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -23,7 +23,7 @@ func TestRequestsWhoseContextsEndDisturbNoOthers(t *testing.T) {
 	done := make(chan struct{})
 	var impatient, work sync.WaitGroup
 
-	// The lock's row is locked most of the time, but never for long.
+	// The row of the lock is locked most of the time, but never for long.
 	c := session(t, db.URL())
 	impatient.Go(func() {
 		for {
@@ -61,7 +61,7 @@ func TestRequestsWhoseContextsEndDisturbNoOthers(t *testing.T) {
 				r := update(mainRef, otherRef)
 				r.Adopt, r.Fence = true, fence(a.Token, mainRef)
 				if err := try(t.Context(), d, r); err != nil && !errors.Is(err, driver.ErrMismatch) {
-					t.Errorf("a request whose context goes on: %v", err)
+					t.Errorf("a request whose context does not end: %v", err)
 				}
 			}
 		})
@@ -71,7 +71,7 @@ func TestRequestsWhoseContextsEndDisturbNoOthers(t *testing.T) {
 	impatient.Wait()
 }
 
-// The server gives up a wait by and by; the request goes on as long as its context.
+// The server ends each wait after lock_timeout; the request is repeated until its context ends.
 func TestARequestWaitsForALockAsLongAsItsContextGoesOn(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -85,8 +85,8 @@ func TestARequestWaitsForALockAsLongAsItsContextGoesOn(t *testing.T) {
 	}()
 	waits := make(map[time.Time]bool)
 	eventually(t, "it waits for the third time", func() bool {
-		// The server does not read a session's columns at one moment: one that waited may have no
-		// transaction any more.
+		// The server does not read all columns of a session at the same moment: a session that
+		// waited may no longer have a transaction.
 		for _, began := range query[time.Time](t, b.look, `SELECT xact_start FROM pg_stat_activity WHERE xact_start IS NOT NULL AND `+isBlocked) {
 			waits[began] = true
 		}
@@ -101,7 +101,7 @@ func TestARequestWaitsForALockAsLongAsItsContextGoesOn(t *testing.T) {
 	}
 }
 
-// Nobody waits for what such a request would do.
+// The client of such a request is gone, so its effects must not appear later.
 func TestTheServerSoonForgetsARequestThatWaitsForALockAndLostItsClient(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -124,7 +124,7 @@ func TestTheServerSoonForgetsARequestThatWaitsForALockAndLostItsClient(t *testin
 		if !errors.Is(err, driver.ErrUnavailable) {
 			t.Errorf("the reply was lost: %v", err)
 		}
-		if err := w.proxy.Restore(); err != nil { // it was cut between two waits
+		if err := w.proxy.Restore(); err != nil { // the cut came between two waits
 			t.Fatal(err)
 		}
 		return true
@@ -166,7 +166,7 @@ func TestClosingEndsRequestsThatAreStuck(t *testing.T) {
 				t.Errorf("got %v, want ErrClosed", err)
 			}
 			if errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "\n") {
-				t.Errorf("%v: nobody cancelled it", err)
+				t.Errorf("%v: the caller did not cancel it", err)
 			}
 			exec(t, stuck, `ROLLBACK`)
 		})

@@ -10,15 +10,14 @@ import (
 	"github.com/globalrefdb/globalrefdb/internal/faultproxy"
 )
 
-// A wire is a proxy in front of the server, which counts round trips, loses
-// them, and can be cut.
+// A wire is a proxy in front of the server that counts round trips, loses them, and can be cut.
 type wire struct {
-	url      string // of the database through the proxy
+	url      string // of the database, through the proxy
 	proxy    *faultproxy.Proxy
 	postgres faultproxy.Postgres
 }
 
-// A fault is what happens to the next round trip that executes something.
+// A fault is the fate of the next round trip that executes a statement.
 type fault = faultproxy.Loss
 
 const (
@@ -51,7 +50,7 @@ func newWire(tb testing.TB, address string) *wire {
 // cut ends all connections, and refuses new ones.
 func (w *wire) cut() { w.proxy.Cut() }
 
-// inject lets the next round trip fail.
+// inject makes the next round trip fail.
 func (w *wire) inject(f fault) { w.postgres.Lose(f) }
 
 // count returns how many round trips do takes.

@@ -22,13 +22,13 @@ const (
 	utf8           = "UTF8"
 
 	applicationName = "refdb"
-	// connectTimeout is how long connecting may take, unless the URL says it.
+	// connectTimeout is how long connecting may take, unless the URL sets a limit.
 	connectTimeout = 10 * time.Second
 )
 
-// Parse returns the configuration that a URL asks for, and which of the settings of
-// a session were given in it, or in the environment. By default, a connection to another
-// machine uses TLS with a verified server, and authenticates with SCRAM only.
+// Parse returns the configuration for a URL, and the names of the session settings that the URL or
+// the environment contains. By default, a connection to another machine uses TLS with a verified
+// server, and authenticates with SCRAM only.
 func Parse(address string) (config *pgxpool.Config, given map[string]bool, err error) {
 	if !strings.HasPrefix(address, "postgres://") && !strings.HasPrefix(address, "postgresql://") {
 		return nil, nil, fmt.Errorf("%w database URL: it has to start with postgres://", driver.ErrInvalid)
@@ -72,7 +72,7 @@ func Parse(address string) (config *pgxpool.Config, given map[string]bool, err e
 	}
 	dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
 	c.DialFunc = roundtrip.NeverCancel(dialer.DialContext)
-	c.RuntimeParams[clientEncoding] = utf8 // whatever the role has; a pooler passes it on
+	c.RuntimeParams[clientEncoding] = utf8 // whatever the role's setting is; a pooler passes it on
 	if !given["application_name"] {
 		c.RuntimeParams["application_name"] = applicationName
 	}
@@ -80,10 +80,11 @@ func Parse(address string) (config *pgxpool.Config, given map[string]bool, err e
 }
 
 // credentials are the parameters that authenticate a connection. They may change while a program
-// runs, as the user and the password before the host may.
+// runs, as may the user and the password before the host.
 var credentials = []string{"user", "password", "passfile", "require_auth", "sslmode", "sslcert", "sslkey", "sslrootcert", "sslpassword", "sslsni"}
 
-// Differing returns the names of the parameters, without credentials, that differ between two URLs.
+// Differing returns the names of the parameters that differ between two URLs, except for
+// credentials and the address of the database.
 func Differing(a, b string) (names []string) {
 	parameters := func(address string) url.Values {
 		u, err := url.Parse("postgres://" + afterUser(address))
@@ -119,18 +120,18 @@ var libpqOnly = []string{
 	"oauth_issuer", "oauth_client_id", "oauth_client_secret", "oauth_scope",
 }
 
-const ambiguous = "an @ is too many: write %40 for one in the password, %2F for a / there"
+const ambiguous = "too many @: write %40 for an @ in the password, and %2F for a /"
 
-// isAmbiguous reports whether there is an @ behind the one before the host, or behind a
-// "/". Then a part of the password would pass for the host or the database, be sent to
-// the name server, and stand in errors.
+// isAmbiguous reports whether there is another @ after the one before the host, or an @ after a
+// "/". Then a part of the password would be taken for the host or the database, sent to the name
+// server, and shown in errors.
 func isAmbiguous(address string) bool {
 	rest, _, _ := strings.Cut(afterUser(address), "?")
 	return strings.Contains(rest, "@")
 }
 
-// afterUser returns what follows the scheme, the user and the password of a URL. Like pgx
-// and libpq it takes the first @ for their end; url.Parse takes the last.
+// afterUser returns the part of a URL after the scheme, the user and the password. Like pgx and
+// libpq, it takes the first @ for their end; url.Parse takes the last.
 func afterUser(address string) string {
 	_, rest, _ := strings.Cut(address, "://")
 	if i := strings.IndexAny(rest, "@/"); i >= 0 && rest[i] == '@' {
@@ -139,7 +140,7 @@ func afterUser(address string) string {
 	return rest
 }
 
-// hostsOf returns all hosts that a connection may be made to.
+// hostsOf returns all hosts that a connection may use.
 func hostsOf(c *pgconn.Config) []string {
 	hosts := []string{c.Host}
 	for _, f := range c.Fallbacks {
@@ -148,8 +149,8 @@ func hostsOf(c *pgconn.Config) []string {
 	return hosts
 }
 
-// reason says what is wrong with a URL. The errors of pgx repeat the URL, and pgx can
-// only guess which part is the password. So it is given one without user and password.
+// reason returns what is wrong with a URL. The errors of pgx repeat the URL, and pgx can only guess
+// which part is the password, so pgx parses it again without user and password.
 func reason(address string) string {
 	const unknown = "can't be parsed"
 	u, err := url.Parse("postgres://" + afterUser(address))

@@ -70,7 +70,7 @@ func isLoopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// names reports whether an address has one of these parameters.
+// names reports whether an address has one of the given parameters.
 func names(address string, parameters ...string) bool {
 	_, query, _ := strings.Cut(afterUser(address), "?")
 	for part := range strings.SplitSeq(query, "&") {
@@ -120,8 +120,7 @@ func Explain(address string, err error) error {
 	return err
 }
 
-// suggest returns the address with that parameter instead of another value of it, and without the
-// password.
+// suggest returns the address with a new value of one parameter, and without the password.
 func suggest(address, name, value string) string {
 	scheme, rest, _ := strings.Cut(address, "://")
 	user := strings.TrimSuffix(strings.TrimSuffix(rest, afterUser(address)), "@")

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Whoever is between a site and its database gets neither the password nor a connection in clear
-// text, unless an administrator has written so.
+// An attacker between a site and its database gets neither the password nor a plaintext connection,
+// unless an administrator has configured that.
 func TestAConnectionToAnotherMachineIsEncryptedAndTheServerVerified(t *testing.T) {
 	service := filepath.Join(t.TempDir(), "service.conf")
 	if err := os.WriteFile(service, []byte("[plain]\nhost=db.example.com\nsslmode=disable\n[open]\nhost=db.example.com\n"), 0o600); err != nil {
@@ -34,13 +34,13 @@ func TestAConnectionToAnotherMachineIsEncryptedAndTheServerVerified(t *testing.T
 		{"an address", "postgres://u:p@192.0.2.1/d", "", verifies, "scram-sha-256"},
 		{"a host in a parameter", "postgres://u:p@/d?host=db.example.com", "", verifies, "scram-sha-256"},
 		{"no password", "postgres://u@db.example.com/d", "", verifies, ""},
-		{"a service that says nothing", "postgres://u:p@/d?service=open", "", verifies, "scram-sha-256"},
-		{"a service that says so", "postgres://u:p@/d?service=plain", "", plain, "scram-sha-256"},
+		{"a service without sslmode", "postgres://u:p@/d?service=open", "", verifies, "scram-sha-256"},
+		{"a service with sslmode", "postgres://u:p@/d?service=plain", "", plain, "scram-sha-256"},
 		{"said: disable", "postgres://u:p@db.example.com/d?sslmode=disable", "", plain, "scram-sha-256"},
 		{"said: prefer", "postgres://u:p@db.example.com/d?sslmode=prefer", "", mayNot, "scram-sha-256"},
 		{"said: require", "postgres://u:p@db.example.com/d?a=b&ssl%6Dode=require", "", encrypts, "scram-sha-256"},
-		{"said in the environment", "postgres://u:p@db.example.com/d", "disable", plain, "scram-sha-256"},
-		{"said: the password is told", "postgres://u:p@db.example.com/d?require_auth=password", "", verifies, "password"},
+		{"set in the environment", "postgres://u:p@db.example.com/d", "disable", plain, "scram-sha-256"},
+		{"set: the password may be sent", "postgres://u:p@db.example.com/d?require_auth=password", "", verifies, "password"},
 		{"this machine", "postgres://u:p@localhost/d", "", mayNot, "scram-sha-256,none"},
 		{"this machine's address", "postgres://u:p@[::1],127.0.0.2/d", "", mayNot, "scram-sha-256,none"},
 		{"a socket", "postgres://u:p@/d?host=/run/postgresql", "", plain, ""},
@@ -66,7 +66,7 @@ func TestAConnectionToAnotherMachineIsEncryptedAndTheServerVerified(t *testing.T
 				}
 			}
 			if weakest != row.tls || c.RequireAuth != row.auth {
-				t.Errorf("it %s, and takes %q; want %s, %q", weakest, c.RequireAuth, row.tls, row.auth)
+				t.Errorf("the client %s, and accepts %q; want %s, %q", weakest, c.RequireAuth, row.tls, row.auth)
 			}
 		})
 	}

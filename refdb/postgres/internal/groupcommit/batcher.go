@@ -1,4 +1,4 @@
-// Package groupcommit lets requests share round trips to a server, and so commits.
+// Package groupcommit makes requests share round trips to a server, and so commits.
 package groupcommit
 
 import (
@@ -18,41 +18,41 @@ import (
 // batch: its round trip and its commit.
 //
 // A batch of several requests never waits for locks, and decides each request as if the request
-// were alone. It leaves requests undecided that would have to wait, and rare cases. If it fails, it
-// leaves all of its requests undecided, unless their outcome is unknown. The callers then send
+// were alone. It leaves undecided the requests that would have to wait, and rare cases. If a batch
+// fails, all of its requests stay undecided, unless their outcome is unknown. The callers then send
 // undecided requests one by one.
 //
 // Callers whose batch has returned often have another request at once. To keep them together, the
 // next batch is sent when as many requests are queued as the last batch had, or after about 50 µs.
-// A batch of one ends this mode.
+// A batch of one request ends this mode.
 type Batcher[K comparable, R Request[K]] struct {
-	// Send makes the round trip of a batch, and answers its requests. It sends only
-	// what wanted returns, which it calls once, when it has a connection. After an
-	// error all requests are undecided.
+	// Send makes the round trip of a batch, and stores the answers in its requests. It calls wanted
+	// once, when it has a connection, and sends only the requests that wanted returns. After an
+	// error, all requests are undecided.
 	Send func(ctx context.Context, requests []R, wanted func() []R) error
-	// GiveBack undoes a request that was carried out, or may have been, although its
-	// caller did not wait for the answer any more.
+	// GiveBack undoes a request that was carried out, or may have been, after its caller had
+	// stopped waiting for the answer.
 	GiveBack func(R)
-	// Begin reports whether a batch may still be sent, or Close was called. Close
-	// waits for End.
+	// Begin reports whether a batch may still be sent, that is, Close was not called. Close waits
+	// for End.
 	Begin func() bool
 	End   func()
 	// AnswerLimit is how long a caller whose context has ended waits for the answer.
 	AnswerLimit time.Duration
 
 	mu          sync.Mutex
-	underWay    int // round trips
+	underWay    int // in-flight round trips
 	lastSize    int // of the last batch
 	queue       []*entry[K, R]
-	queueNumber int // of the queue: how many were sent before it
+	queueNumber int // identifies the queue: the number of queues sent before it
 	sizes       driver.Batches
 	window      *time.Timer // of the queue
 }
 
 // A Request is a request about a single key, with room for its answer.
 type Request[K comparable] interface {
-	What() string // is being done, for errors
-	Key() K       // it is about: a batch has at most one request about a key
+	What() string // describes the operation, for errors
+	Key() K       // its key: a batch has at most one request for each
 }
 
 // An entry is the place of a request in the queue and in its batch.
@@ -63,19 +63,19 @@ type entry[K comparable, R Request[K]] struct {
 
 	batch     *batch[K, R] // nil in the queue
 	withdrawn bool         // its caller gave up before the batch was sent
-	abandoned bool         // its caller gave up later: nobody will look at the answer
+	abandoned bool         // its caller gave up later: nothing will read the answer
 }
 
-// A batch is requests that share a round trip.
+// A batch is a group of requests that share a round trip.
 type batch[K comparable, R Request[K]] struct {
 	entries []*entry[K, R]
 	waiters int  // callers that still wait
-	sent    bool // or about to be
+	sent    bool // or about to be sent
 	cancel  context.CancelFunc
 }
 
-// Do has a request answered or, without an error, left undecided. After an error
-// the answer may still be written to.
+// Do sends a request, alone or in a batch, and waits for its answer. Without an error, the request
+// is answered or undecided. After an error, the answer may still be written to.
 func (b *Batcher[K, R]) Do(ctx context.Context, r R) error {
 	e, counts := b.enter(r)
 	if e == nil {
@@ -91,7 +91,7 @@ func (b *Batcher[K, R]) Do(ctx context.Context, r R) error {
 		if !b.stopWaiting(e) {
 			return fmt.Errorf("%s: %w", r.What(), ctx.Err())
 		}
-		// The answer may still come, as in a round trip of its own: wait a little.
+		// The answer may still arrive, as in a separate round trip: wait a little.
 		limit := time.NewTimer(b.AnswerLimit)
 		defer limit.Stop()
 		select {
@@ -108,23 +108,23 @@ func (b *Batcher[K, R]) Do(ctx context.Context, r R) error {
 	return nil // undecided after any other error
 }
 
-// Stats counts the batches that were sent, by their size.
+// Stats returns the numbers of batches sent, by their sizes.
 func (b *Batcher[K, R]) Stats() driver.Batches {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.sizes
 }
 
-// ShareAll has every request from now on queue for a batch, even if nothing else is
-// under way. Tests use it.
+// ShareAll makes every later request queue for a batch, even if no round trip is in flight. Tests
+// use it.
 func (b *Batcher[K, R]) ShareAll() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.underWay = maxUnderWay
 }
 
-// enter queues a request. It returns nil if the caller sends the request by itself, and
-// whether that round trip counts as under way.
+// enter queues a request. It returns nil if the caller has to send the request by itself, and
+// whether that round trip counts as in flight.
 func (b *Batcher[K, R]) enter(r R) (e *entry[K, R], counts bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -135,7 +135,7 @@ func (b *Batcher[K, R]) enter(r R) (e *entry[K, R], counts bool) {
 	}
 	if slices.ContainsFunc(b.queue, func(other *entry[K, R]) bool { return other.request.Key() == r.Key() }) {
 		b.sizes.Count(1)
-		return nil, false // a batch has one request about a key at most
+		return nil, false // a batch has at most one request for a key
 	}
 	e = &entry[K, R]{request: r, done: make(chan struct{})}
 	b.queue = append(b.queue, e)
@@ -152,13 +152,14 @@ func (b *Batcher[K, R]) enter(r R) (e *entry[K, R], counts bool) {
 	return e, false
 }
 
-// full reports whether the queue is sent at once: it waits neither for more requests
-// nor for a round trip under way.
+// full reports whether the queue is sent at once, without waiting for more requests or for an
+// in-flight round trip.
 func (b *Batcher[K, R]) full() bool {
 	return len(b.queue) == maxBatch || len(b.queue) >= fullBatch && b.underWay < maxUnderWay
 }
 
-// gather sends the queue of that number once it has size requests, or nearly at once.
+// gather sends the queue with that number once it has size requests, or after a few dozen
+// microseconds.
 func (b *Batcher[K, R]) gather(number, size int) {
 	for range gatherYields {
 		runtime.Gosched()
@@ -169,8 +170,8 @@ func (b *Batcher[K, R]) gather(number, size int) {
 	b.sendQueue(number, 1)
 }
 
-// sendQueue sends the queue if it is the one of that number and has at least size
-// requests. It reports whether the queue of that number was sent, now or before.
+// sendQueue sends the queue if it has that number and at least size requests. It reports whether
+// the queue with that number was sent, now or before.
 func (b *Batcher[K, R]) sendQueue(number, size int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -180,7 +181,7 @@ func (b *Batcher[K, R]) sendQueue(number, size int) bool {
 	return b.queueNumber != number
 }
 
-// returned notes that a round trip has returned.
+// returned records that a round trip has returned.
 func (b *Batcher[K, R]) returned() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -223,8 +224,8 @@ func (b *Batcher[K, R]) send() {
 	}()
 }
 
-// wanted returns the requests of a batch whose callers still wait. The batch counts as
-// sent from now on.
+// wanted returns the requests of a batch whose callers still wait. From now on, the batch counts as
+// sent.
 func (b *Batcher[K, R]) wanted(sending *batch[K, R]) (requests []R) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -237,7 +238,7 @@ func (b *Batcher[K, R]) wanted(sending *batch[K, R]) (requests []R) {
 	return requests
 }
 
-// finish ends a batch: its callers read their answers.
+// finish ends a batch, so that its callers read their answers.
 func (b *Batcher[K, R]) finish(sending *batch[K, R], err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -253,8 +254,8 @@ func (b *Batcher[K, R]) finish(sending *batch[K, R], err error) {
 	}
 }
 
-// stopWaiting takes e out of the queue, or out of a batch that waits for a connection.
-// It reports whether e is under way, and stays. A batch that nobody waits for is cancelled.
+// stopWaiting removes e from the queue, or from a batch that waits for a connection. It reports
+// whether e is in flight, and so can't be removed. A batch without waiting callers is cancelled.
 func (b *Batcher[K, R]) stopWaiting(e *entry[K, R]) (underWay bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -269,7 +270,7 @@ func (b *Batcher[K, R]) stopWaiting(e *entry[K, R]) (underWay bool) {
 	return e.batch.sent
 }
 
-// abandon gives up the answer to e, and reports whether that had not come yet.
+// abandon gives up the answer to e, and reports whether the answer had not arrived yet.
 func (b *Batcher[K, R]) abandon(e *entry[K, R]) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

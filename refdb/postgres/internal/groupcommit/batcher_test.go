@@ -13,19 +13,19 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// A harness is a batcher whose round trips take until they are replied to.
+// A harness is a batcher whose round trips last until reply receives their outcomes.
 type harness struct {
 	Batcher[string, *testRequest]
-	batches   chan []string // that were sent
+	batches   chan []string // the batches sent so far
 	ctxs      []context.Context
-	reply     chan error // ends the round trip of a batch with that error
+	reply     chan error // ends the round trip of a batch with the given error
 	givenBack []string
 	closed    bool
 	// noConnection, unless nil, keeps batches from being sent until it is closed.
 	noConnection chan struct{}
 }
 
-// A testRequest is the request of that name.
+// A testRequest is a request whose key is its name.
 type testRequest struct {
 	name     string
 	alone    bool // it was sent by itself
@@ -68,14 +68,14 @@ func newHarness() *harness {
 }
 
 var (
-	errAlone     = errors.New("was sent by itself")
+	errAlone     = errors.New("was sent alone")
 	errUndecided = errors.New("was left undecided")
 )
 
-// alone is in the contexts of callers: a batch has one of its own.
+// alone is a key in the contexts of callers: a batch has a context of its own.
 var alone = new(struct{ _ int })
 
-// ask makes a request, and tells what came of it.
+// ask makes a request, and returns its outcome.
 func (h *harness) ask(ctx context.Context, name string) <-chan error {
 	done := make(chan error, 1)
 	go func() {
@@ -93,7 +93,7 @@ func (h *harness) ask(ctx context.Context, name string) <-chan error {
 	return done
 }
 
-// occupy has as many round trips under way as there may be, until the function is called.
+// occupy keeps the maximum number of round trips in flight until leave is called.
 func (h *harness) occupy() (leave func()) {
 	h.mu.Lock()
 	h.underWay += maxUnderWay
@@ -108,7 +108,7 @@ func (h *harness) occupy() (leave func()) {
 	}
 }
 
-// share has a and b under way in a batch that they share.
+// share puts a and b in flight in a batch that they share.
 func (h *harness) share(a, b context.Context) (aDone, bDone <-chan error) {
 	leave := h.occupy()
 	aDone, bDone = h.ask(a, "a"), h.ask(b, "b")
@@ -156,7 +156,7 @@ func TestBatcher(t *testing.T) {
 				t.Errorf("%+v, want one of one and one of two", got)
 			}
 		},
-		"so is one beside another": func(t *testing.T, h *harness) {
+		"a request beside one in flight is sent alone, too": func(t *testing.T, h *harness) {
 			h.underWay = maxUnderWay - 1
 			want(t, h.ask(t.Context(), "a"), errAlone)
 		},
@@ -178,7 +178,7 @@ func TestBatcher(t *testing.T) {
 			want(t, b, nil)
 			want(t, c, nil)
 		},
-		"requests that come while others are under way share the next batch": func(t *testing.T, h *harness) {
+		"requests that arrive while others are in flight share the next batch": func(t *testing.T, h *harness) {
 			leave := h.occupy()
 			a, b := h.ask(t.Context(), "a"), h.ask(t.Context(), "b")
 			waits(t, a)
@@ -197,7 +197,7 @@ func TestBatcher(t *testing.T) {
 			want(t, c, nil)
 			want(t, h.ask(t.Context(), "d"), errAlone)
 		},
-		"the next batch waits for one under way to return": func(t *testing.T, h *harness) {
+		"the next batch waits for an in-flight one to return": func(t *testing.T, h *harness) {
 			h.lastSize = 2
 			a := h.ask(t.Context(), "a")
 			h.lastSize = 2
@@ -217,7 +217,7 @@ func TestBatcher(t *testing.T) {
 			want(t, b, nil)
 			want(t, c, nil)
 		},
-		"unless many requests come": func(t *testing.T, h *harness) {
+		"the next batch does not wait if many requests arrive": func(t *testing.T, h *harness) {
 			h.underWay, h.lastSize = 1, 2
 			var all []<-chan error
 			come := func(n int) {
@@ -241,7 +241,7 @@ func TestBatcher(t *testing.T) {
 			sent(0)
 			come(1)
 			sent(fullBatch)
-			come(fullBatch) // more than two are not under way
+			come(fullBatch) // at most two are in flight
 			sent(0)
 			h.returned()
 			sent(fullBatch)
@@ -291,7 +291,7 @@ func TestBatcher(t *testing.T) {
 			}
 			leave()
 		},
-		"a second request about a ref is sent by itself": func(t *testing.T, h *harness) {
+		"a second request about a ref is sent alone": func(t *testing.T, h *harness) {
 			leave := h.occupy()
 			a := h.ask(t.Context(), "a")
 			want(t, h.ask(t.Context(), "a"), errAlone)
@@ -313,7 +313,7 @@ func TestBatcher(t *testing.T) {
 			leave()
 			want(t, a, errUndecided)
 		},
-		"an unknown outcome is everybody's": func(t *testing.T, h *harness) {
+		"an unknown outcome is returned to all callers": func(t *testing.T, h *harness) {
 			a, b := h.share(t.Context(), t.Context())
 			h.reply <- fmt.Errorf("lost: %w", driver.ErrOutcomeUnknown)
 			want(t, a, driver.ErrOutcomeUnknown)
@@ -335,7 +335,7 @@ func TestBatcher(t *testing.T) {
 			h.reply <- nil
 			want(t, b, nil)
 		},
-		"so was not one that is given up before its batch has a connection": func(t *testing.T, h *harness) {
+		"a request that is given up before its batch has a connection was not carried out": func(t *testing.T, h *harness) {
 			h.noConnection = make(chan struct{})
 			leave := h.occupy()
 			ctx, cancel := context.WithCancel(t.Context())
@@ -353,10 +353,10 @@ func TestBatcher(t *testing.T) {
 			h.reply <- nil
 			want(t, b, nil)
 			if h.givenBack != nil {
-				t.Errorf("the answers of %q were nobody's", h.givenBack)
+				t.Errorf("the answers of %q were given back", h.givenBack)
 			}
 		},
-		"one that is given up under way may have been carried out, if that is unknown": func(t *testing.T, h *harness) {
+		"a request that is given up in flight may have been carried out, if its outcome is unknown": func(t *testing.T, h *harness) {
 			ctx, cancel := context.WithCancel(t.Context())
 			a, b := h.share(ctx, t.Context())
 			cancel()
@@ -377,7 +377,7 @@ func TestBatcher(t *testing.T) {
 			time.Sleep(window)
 			synctest.Wait()
 			if len(h.batches) == 0 {
-				t.Error("the other is left behind")
+				t.Error("the other request stays in the queue")
 				leave()
 			} else {
 				defer leave()
@@ -388,7 +388,7 @@ func TestBatcher(t *testing.T) {
 			h.reply <- nil
 			want(t, b, nil)
 		},
-		"the outcome of a request that is given up under way is unknown, that of the others is not": func(t *testing.T, h *harness) {
+		"the outcome of a request that is given up in flight is unknown, the outcomes of the others are not": func(t *testing.T, h *harness) {
 			ctx, cancel := context.WithCancel(t.Context())
 			a, b := h.share(ctx, t.Context())
 			cancel()
@@ -401,15 +401,15 @@ func TestBatcher(t *testing.T) {
 			synctest.Wait()
 			want(t, a, driver.ErrOutcomeUnknown)
 			if h.ctxs[0].Err() != nil {
-				t.Error("the round trip was ended")
+				t.Error("the round trip was cancelled")
 			}
 			h.reply <- nil
 			want(t, b, nil)
 			if !slices.Equal(h.givenBack, []string{"a"}) {
-				t.Errorf("the answers of %q were nobody's", h.givenBack)
+				t.Errorf("the answers of %q were given back", h.givenBack)
 			}
 		},
-		"nor does one that failed leave an answer behind": func(t *testing.T, h *harness) {
+		"a failed batch gives no answer back": func(t *testing.T, h *harness) {
 			ctx, cancel := context.WithCancel(t.Context())
 			a, b := h.share(ctx, t.Context())
 			cancel()
@@ -418,7 +418,7 @@ func TestBatcher(t *testing.T) {
 			h.reply <- driver.ErrUnavailable
 			want(t, b, errUndecided)
 			if h.givenBack != nil {
-				t.Errorf("the answers of %q were nobody's", h.givenBack)
+				t.Errorf("the answers of %q were given back", h.givenBack)
 			}
 		},
 		"an answer that comes soon after giving up is still taken": func(t *testing.T, h *harness) {
@@ -431,16 +431,16 @@ func TestBatcher(t *testing.T) {
 			want(t, a, nil)
 			want(t, b, nil)
 			if h.givenBack != nil {
-				t.Errorf("the answers of %q were nobody's", h.givenBack)
+				t.Errorf("the answers of %q were given back", h.givenBack)
 			}
 		},
-		"a batch that nobody waits for any more is ended": func(t *testing.T, h *harness) {
+		"a batch without waiting callers is cancelled": func(t *testing.T, h *harness) {
 			ctx, cancel := context.WithCancel(t.Context())
 			a, b := h.share(ctx, ctx)
 			cancel()
 			synctest.Wait()
 			if h.ctxs[0].Err() == nil {
-				t.Error("the round trip goes on")
+				t.Error("the round trip was not cancelled")
 			}
 			h.reply <- h.ctxs[0].Err()
 			synctest.Wait()

@@ -13,9 +13,9 @@ const (
 	// AnswerLimit is how long a request waits for the server's answer after its context
 	// has ended.
 	AnswerLimit = time.Second
-	// LockTimeout is how long a statement waits for a lock until the server ends it. It
-	// is so much shorter than AnswerLimit that the answer comes in time. The request is
-	// then made again, for as long as its context goes on.
+	// LockTimeout is how long a statement waits for a lock until the server ends it. It is so much
+	// shorter than AnswerLimit that the answer arrives in time. The request is then repeated until
+	// its context ends.
 	LockTimeout = AnswerLimit / 2
 )
 
@@ -25,9 +25,9 @@ const (
 // The server's own lock_timeout applies only while a statement waits for a lock. It also ends
 // requests whose client is gone.
 
-// A lastWait ends the wait for a request whose context has ended. It gives the
-// server a moment to answer, which says what became of the request, and then hangs
-// up. The server may still carry out what is under way.
+// A lastWait ends the wait for a request whose context has ended. It gives the server a moment to
+// answer, because the answer decides the outcome of the request, and then closes the connection.
+// The server may still execute the statements in progress.
 type lastWait struct{ conn *pgconn.PgConn }
 
 func (w lastWait) HandleCancel(context.Context) {
@@ -38,9 +38,9 @@ func (w lastWait) HandleUnwatchAfterCancel() {
 	w.conn.Conn().SetDeadline(time.Time{})
 }
 
-// NeverCancel keeps pgx from asking the server to cancel what is under way on a
-// connection that broke. pgx would dial the address that the connection gives, so the
-// connection gives one that is refused here.
+// NeverCancel keeps pgx from asking the server to cancel the statement in progress on a connection
+// that broke. pgx would dial the address that the connection reports, so the connection reports an
+// address that is refused here.
 func NeverCancel(dial pgconn.DialFunc) pgconn.DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		if network == (nowhere{}).Network() {
@@ -54,7 +54,7 @@ func NeverCancel(dial pgconn.DialFunc) pgconn.DialFunc {
 	}
 }
 
-// A hiddenAddr is a connection that hides the address that it leads to.
+// A hiddenAddr is a connection that hides its remote address.
 type hiddenAddr struct{ net.Conn }
 
 func (c hiddenAddr) NetConn() net.Conn    { return c.Conn }

@@ -7,17 +7,17 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// notes are what is known of a connection. They are kept with it.
+// notes hold what is known about a connection, and are stored with it.
 type notes struct {
-	warned bool  // a warning came
-	number int64 // which of the driver's connections it is, from 1 on
-	// described are the statements that the connection knows the types of, behind a pooler.
+	warned bool  // a warning has arrived
+	number int64 // its number among the driver's connections, from 1 on
+	// described holds the statements that the server has described on it, behind a pooler.
 	described map[string]bool
 }
 
 const notesKey = "refdb"
 
-// notesOn returns conn's notes, the same each time.
+// notesOn returns the notes on conn. All calls return the same ones.
 func notesOn(conn *pgconn.PgConn) *notes {
 	data := conn.CustomData()
 	n, ok := data[notesKey].(*notes)
@@ -28,12 +28,12 @@ func notesOn(conn *pgconn.PgConn) *notes {
 	return n
 }
 
-// noteWarning is called with the server's notices. A commit that stops waiting for its synchronous
+// noteWarning receives the server's notices. A commit that stops waiting for its synchronous
 // standby, because it is cancelled or terminated, warns and then reports success: it is durable on
-// the server but not on the standby. The warning has no code of its own. So any warning that comes
-// with a commit counts; a statement's own warnings come earlier.
+// the server but not on the standby. The warning has no code of its own. So any warning that
+// arrives with a commit counts; a statement's own warnings arrive earlier.
 func noteWarning(conn *pgconn.PgConn, n *pgconn.Notice) {
-	// Canceling the wait, and the same with terminating the connection.
+	// The codes of a cancelled wait, and of a wait that ends because the connection is terminated.
 	if n.Code == warning || n.Code == adminShutdown {
 		notesOn(conn).warned = true
 	}
@@ -66,8 +66,8 @@ func (s *Settings) Probe(ctx context.Context, conn *pgx.Conn) error {
 	if len(found) != 1 || len(found[0]) != 2 || string(found[0][0]) != "t" {
 		return ErrNoLocks
 	}
-	if string(found[0][1]) == "t" && s.searchPath != "" { // else the caller says more
-		return ErrStandby // what it has may be old
+	if string(found[0][1]) == "t" && s.searchPath != "" { // otherwise the caller reports more
+		return ErrStandby // its data may be old
 	}
 	return nil
 }

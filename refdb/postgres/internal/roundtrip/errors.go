@@ -42,32 +42,32 @@ const (
 	idleSessionTimeout  = "57P05"
 	notAdmitted         = "RDB01" // of our trigger: see migrations/postgres
 
-	// Classes of them.
+	// These are prefixes of SQLSTATEs.
 	ConnectionException = "08"
 	transactionRollback = "40"
 	lackOfResources     = "53"
 	intervention        = "57P"
 )
 
-// A verdict is what a failed round trip means.
+// A verdict is the meaning of a failed round trip.
 type verdict struct {
 	err    error
-	again  bool // it did nothing, and may succeed right now
-	waited bool // it did nothing, and waited for a lock for as long as the server allows
+	again  bool // it changed nothing, and may succeed right now
+	waited bool // it changed nothing, and waited for a lock for as long as the server allows
 }
 
-// Failure is the error, as driver.Driver asks for, of something that only reads, when it
-// came so far and failed with err.
+// Failure returns the error that driver.Driver requires for a read-only operation that reached the
+// given stage and failed with err.
 func Failure(ctx context.Context, what string, came Stage, err error) error {
 	return judge(ctx, Read(what), came, err).err
 }
 
-// judge returns the outcome of a round trip that got as far as given and failed with err.
+// judge returns the outcome of a round trip that reached the given stage and failed with err.
 //
 // The server answers a statement before it reads the next message, and commits at the Sync. So an
 // error instead of a statement's answer means that the transaction was rolled back, even if the
 // error ends the connection (FATAL): deadlock, shutdown, termination by an administrator. After the
-// last answer only class 40 means that, with which the server refuses to commit; any other error
+// last answer, only class 40 means that, with which the server refuses to commit; any other error
 // may come after the commit. Class 08 does not come from the server: a pooler uses it to report
 // that it lost the server.
 func judge(ctx context.Context, work Pipeline, came Stage, err error) verdict {
@@ -76,11 +76,11 @@ func judge(ctx context.Context, work Pipeline, came Stage, err error) verdict {
 	nothing := came < Executing ||
 		came == Executing && !broken ||
 		came == Committing && strings.HasPrefix(code, transactionRollback)
-	over := ctx.Err() // why nobody waits any more
+	over := ctx.Err() // why the caller no longer waits
 	if over != nil && context.Cause(ctx) == errEnded {
 		over = errEnded
 		if errors.Is(err, context.Canceled) {
-			err = errEnded // its caller cancelled nothing
+			err = errEnded // the caller cancelled nothing
 		}
 	}
 
@@ -90,7 +90,7 @@ func judge(ctx context.Context, work Pipeline, came Stage, err error) verdict {
 		v.err = driver.ErrOutcomeUnknown
 	case errors.Is(err, puddle.ErrClosedPool):
 		v.err = driver.ErrClosed
-	case errors.As(err, new(*wrongSetting)), errors.Is(err, ErrNoLocks): // says it all
+	case errors.As(err, new(*wrongSetting)), errors.Is(err, ErrNoLocks): // err is complete
 	case over != nil && (broken || code == queryCanceled || code == LockNotAvailable):
 		if !errors.Is(err, over) {
 			v.err = over
@@ -102,7 +102,7 @@ func judge(ctx context.Context, work Pipeline, came Stage, err error) verdict {
 	default:
 		v = refused(code)
 	}
-	if v.err == nil || errors.Is(err, v.err) { // it says so itself
+	if v.err == nil || errors.Is(err, v.err) { // err already says so
 		v.err = fmt.Errorf("%s: %w", work.What, oneLine{err})
 	} else {
 		v.err = fmt.Errorf("%s: %w: %w", work.What, v.err, oneLine{err})
@@ -113,15 +113,15 @@ func judge(ctx context.Context, work Pipeline, came Stage, err error) verdict {
 	return v
 }
 
-// refused says what the server's refusal means, after which certainly nothing was done.
-// A verdict without an error leaves the server's own words.
+// refused returns the verdict on a refusal by the server, after which certainly nothing was
+// changed. A verdict without an error keeps the server's own message.
 func refused(code string) verdict {
 	switch code {
 	case serialization, deadlock, adminShutdown, crashShutdown, idleSessionTimeout, idleInTransaction, longTransaction, outOfMemory:
 		return verdict{err: driver.ErrUnavailable, again: true}
 	case LockNotAvailable: // by lock_timeout
 		return verdict{err: driver.ErrUnavailable, waited: true}
-	case queryCanceled: // by statement_timeout or somebody
+	case queryCanceled: // by statement_timeout or by an administrator
 		return verdict{err: driver.ErrUnavailable}
 	case readOnlyTransaction:
 		return verdict{err: fmt.Errorf("%w: %w", driver.ErrUnavailable, ErrReadOnly), again: true}
@@ -154,10 +154,10 @@ func refused(code string) verdict {
 	return verdict{}
 }
 
-// resetReadOnly says how to undo what keeps a server that is no standby from taking writes.
+// resetReadOnly says how to make a server that is not a standby accept writes again.
 const resetReadOnly = "reset default_transaction_read_only where it is set: ALTER ROLE … RESET, ALTER DATABASE … RESET, or postgresql.conf"
 
-// These errors don't pass by themselves: they say what to do.
+// These errors persist until an operator acts, and say what to do.
 var (
 	ErrReadOnly      = errors.New("the server is read-only: if it is a standby, add target_session_attrs=read-write to the database URL, and name all servers there; if it is not, " + resetReadOnly)
 	ErrStandby       = errors.New("the server is a standby, which accepts no writes: add target_session_attrs=read-write to the database URL, and name all servers there")
@@ -170,16 +170,16 @@ var (
 	errNoPrimary     = errors.New("no server in the database URL accepts writes, but target_session_attrs requires one: name the primary there, or wait until one is promoted; if the primary is there, " + resetReadOnly)
 	errDatabase      = errors.New("no such database: create it, or check the database URL")
 
-	// ErrNoLocks is of a server that Probe refused.
+	// ErrNoLocks is the error for a server that Probe refused.
 	ErrNoLocks = errors.New("the server reports advisory locks as taken but doesn't keep them, so nothing would exclude concurrent writers: " +
 		"use PostgreSQL")
 
 	errEnded = fmt.Errorf("%w before the answer came", driver.ErrClosed)
 
-	errNotConfirmed = errors.New("somebody cancelled the wait for the standby's confirmation: it is committed on this server, perhaps not on the standby")
+	errNotConfirmed = errors.New("the wait for the standby's confirmation was cancelled: the transaction is committed on this server, but perhaps not on the standby")
 )
 
-// A credentialsError says it all in the place of driver.ErrCredentials.
+// A credentialsError replaces the message of driver.ErrCredentials.
 type credentialsError string
 
 func (e credentialsError) Error() string        { return string(e) }
@@ -194,8 +194,8 @@ func Code(err error) string {
 	return ""
 }
 
-// oneLine is an error whose text is put on one line: pgx reports one line per
-// address that it tried. It omits TLS attempts that were followed by an attempt in plaintext.
+// oneLine is an error whose text is put on one line: pgx reports one line per address that it
+// tried. It omits TLS attempts that were followed by an attempt in plaintext.
 type oneLine struct{ error }
 
 func (e oneLine) Error() string {

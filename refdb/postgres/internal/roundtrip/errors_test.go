@@ -14,30 +14,30 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// What a failure means depends on its code, on how far the round trip came, and on
+// The meaning of a failure depends on its code, on the stage that the round trip reached, and on
 // whether it writes.
 func TestAFailureIsJudgedByItsCodeAndByHowFarTheRoundTripCame(t *testing.T) {
 	server := func(code string) error {
 		return fmt.Errorf("wrapped: %w", &pgconn.PgError{Severity: "FATAL", Code: code, Message: "two\nlines"})
 	}
 	lost := fmt.Errorf("receive: %w", io.ErrUnexpectedEOF)
-	var other error // none of ours
+	var other error // not an error of this package
 	type row struct {
 		came  Stage
 		err   error
-		write error // what the error of one that writes wraps
+		write error // the error that a failed write wraps
 		read  error
 		again bool
 	}
 	rows := []row{
-		// The connection broke, or a pooler lost its own.
+		// The connection broke, or a pooler lost its connection to the server.
 		{Connecting, lost, driver.ErrUnavailable, driver.ErrUnavailable, false},
 		{Preparing, lost, driver.ErrUnavailable, driver.ErrUnavailable, true},
 		{Executing, lost, driver.ErrOutcomeUnknown, driver.ErrUnavailable, true},
 		{Committing, lost, driver.ErrOutcomeUnknown, driver.ErrUnavailable, true},
 		{Connecting, server("08P01"), driver.ErrUnavailable, driver.ErrUnavailable, false},
 		{Executing, server("08P01"), driver.ErrOutcomeUnknown, driver.ErrUnavailable, true},
-		// The server refused to commit, or anything else after the last answer.
+		// The server refused to commit, or failed otherwise after the last answer.
 		{Committing, server("40001"), driver.ErrUnavailable, driver.ErrUnavailable, true},
 		{Committing, server("40P01"), driver.ErrUnavailable, driver.ErrUnavailable, true},
 		{Committing, server("57P01"), driver.ErrOutcomeUnknown, driver.ErrUnavailable, true},
@@ -46,7 +46,7 @@ func TestAFailureIsJudgedByItsCodeAndByHowFarTheRoundTripCame(t *testing.T) {
 		{Committing, errNotConfirmed, driver.ErrOutcomeUnknown, driver.ErrUnavailable, true},
 		{Connecting, puddle.ErrClosedPool, driver.ErrClosed, driver.ErrClosed, false},
 	}
-	// In place of an answer, all of these did nothing.
+	// Each of these codes, instead of an answer, means that nothing was changed.
 	for code, want := range map[string]error{
 		"40001": driver.ErrUnavailable, "40P01": driver.ErrUnavailable,
 		"57P01": driver.ErrUnavailable, "57P02": driver.ErrUnavailable, "57P05": driver.ErrUnavailable,

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// How long no login is attempted with credentials that the server has refused. The pause doubles
+// How long logins with credentials that the server has refused are suspended. The pause doubles
 // with each refusal. Many servers lock a role after a few failed logins within a minute.
 const (
 	firstLoginPause = 5 * time.Second
@@ -33,7 +33,7 @@ type logins struct {
 	first time.Duration // firstLoginPause, unless a test counts logins
 
 	mu    sync.Mutex
-	known []*attempt // the latest last
+	known []*attempt // in the order of their outcomes
 	epoch int
 }
 
@@ -82,7 +82,7 @@ func (l *logins) admit(c *pgx.ConnConfig) error {
 	if now.Before(k.until) && k.epoch == l.epoch {
 		return fmt.Errorf("%w; no login is attempted with them for %v", k.err, max(k.until.Sub(now), time.Second).Round(time.Second))
 	}
-	// The pause applies to all others, and to whoever follows if this attempt has no outcome.
+	// The new pause applies to all other logins, and to later ones if this attempt has no outcome.
 	k.pause = min(2*k.pause, max(lastLoginPause, l.first))
 	k.until, k.epoch = now.Add(k.pause), l.epoch
 	return nil
@@ -113,7 +113,7 @@ func (l *logins) accept(c *pgx.ConnConfig) {
 	l.record(&attempt{of: c.Copy()})
 }
 
-// again ends the pause of c's credentials: an attempt had no outcome.
+// again ends the pause of c's credentials, because an attempt had no outcome.
 func (l *logins) again(c *pgx.ConnConfig) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,10 +122,11 @@ func (l *logins) again(c *pgx.ConnConfig) {
 	}
 }
 
-// watch records a refusal of the login with c, which begins now, and calls accepted after a login.
+// watch records a refusal of the login with c, which begins now, and calls accepted after a
+// successful login.
 func (l *logins) watch(c *pgx.ConnConfig, accepted func()) {
 	epoch := l.begin()
-	var in atomic.Bool // the session has begun: its errors are not the login's
+	var in atomic.Bool // the session has begun: later errors are not the login's
 	with := c.Copy()
 	onError, connected := c.OnPgError, c.AfterConnect
 	c.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {

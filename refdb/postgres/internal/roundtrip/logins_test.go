@@ -60,12 +60,12 @@ func TestRefusedCredentialsPause(t *testing.T) {
 			l.refuse(c, refused, l.begin())
 		}
 		if len(l.known) != mostLogins {
-			t.Errorf("%d are remembered", len(l.known))
+			t.Errorf("%d credentials are remembered", len(l.known))
 		}
 	})
 }
 
-// A password changes at the server. Whoever had the new one refused until then may log in at once.
+// A password changes at the server. Credentials that were refused until then may be tried at once.
 func TestTheFirstRefusalOfCredentialsInUseEndsThePausesOfOthers(t *testing.T) {
 	t.Parallel()
 	inUse, err := pgx.ParseConfig("postgres://u:one@127.0.0.1/d")

@@ -16,47 +16,47 @@ import (
 // A Pool selects the connections on which a round trip is made.
 //
 // Beats and releases must not wait for connections that other requests may occupy for long: a lock
-// would be lost although its table is free, or would remain although it is no longer needed. So
-// each of the two has a spare connection, which is opened when none of the shared connections is
-// free.
+// would be lost although the server is idle, or would remain although it is no longer needed. So
+// beats and releases have a spare connection each, which is opened when none of the shared
+// connections is free.
 type Pool int
 
 const (
-	Requests Pool = iota // those for all requests
-	Beats                // those, or the spare one for beats
-	Releases             // those, or the spare one for releases
+	Requests Pool = iota // the shared connections
+	Beats                // the shared connections, or the spare one for beats
+	Releases             // the shared connections, or the spare one for releases
 	poolCount
 )
 
 // spareAfter is how long a beat or a release waits for a connection before it uses the spare one.
 const spareAfter = 10 * time.Millisecond
 
-// A Path is how connections lead to the server.
+// A Path is the way in which connections reach the server.
 type Path int
 
 const (
 	Direct Path = iota
-	Pooled      // something in between hands out the server's connections, such as PgBouncer
+	Pooled      // through a pooler that hands out the server's connections, such as PgBouncer
 )
 
 // Pools are the connections of a driver to its server.
 type Pools struct {
-	// SpareAfter is spareAfter, unless a test counts what a busy machine would add: a new
-	// connection, its probe and the preparation of its statements.
+	// SpareAfter is spareAfter, except in a test that counts round trips: a new connection adds its
+	// probe and the preparation of its statements.
 	SpareAfter time.Duration
 
 	path Path
-	// settings are what all transactions rely on. ServeFrom completes them.
+	// settings are those that all transactions depend on. ServeFrom completes them.
 	settings atomic.Pointer[Settings]
-	all      [poolCount]*pgxpool.Pool // those of the spare connections have one each
+	all      [poolCount]*pgxpool.Pool // the shared connections, and a pool for each spare one
 	renewal  renewal
-	rotation atomic.Pointer[rotation] // nil: connections go by the configuration
+	rotation atomic.Pointer[rotation] // nil: connections use the credentials of the configuration
 	logins   logins
-	ending   context.Context // ends with Interrupt, and with it all round trips under way
+	ending   context.Context // ended by Interrupt, which ends all in-flight round trips
 	end      context.CancelFunc
 }
 
-// Open makes the pools. It changes config, and waits for no connection.
+// Open makes the pools. It changes config, and does not wait for a connection.
 func Open(ctx context.Context, config *pgxpool.Config, path Path) (*Pools, error) {
 	p := &Pools{SpareAfter: spareAfter, path: path, logins: logins{first: firstLoginPause}}
 	p.ending, p.end = context.WithCancel(context.Background())
@@ -76,12 +76,12 @@ func Open(ctx context.Context, config *pgxpool.Config, path Path) (*Pools, error
 	return p, nil
 }
 
-// configure sets what Do relies on.
+// configure sets what Do depends on.
 func (p *Pools) configure(config *pgxpool.Config) {
 	p.settings.Store(settingsOf(config.ConnConfig, p.path))
 	if p.path == Direct {
-		// A setting that a session starts with is stronger than that of the server, the database
-		// and the role. Where it is right, the guard has nothing to set.
+		// A setting that a session starts with overrides the settings of the server, the database
+		// and the role. If it is right, the guard has nothing to set.
 		config.ConnConfig.RuntimeParams["row_security"] = "off"
 	}
 	config.BeforeConnect = p.complete
@@ -99,8 +99,8 @@ func (p *Pools) configure(config *pgxpool.Config) {
 	}
 }
 
-// complete gives the configuration of a new connection what became known since the start. It fails
-// if the server has only just refused the credentials.
+// complete adds to the configuration of a new connection what became known since the start. It
+// fails if the server has just refused the credentials.
 func (p *Pools) complete(ctx context.Context, c *pgx.ConnConfig) error {
 	p.locate(c)
 	p.authenticate(ctx, c)
@@ -112,22 +112,22 @@ func (p *Pools) complete(ctx context.Context, c *pgx.ConnConfig) error {
 	return nil
 }
 
-// locate gives a configuration the search_path to the tables.
+// locate sets the search_path that leads to the tables.
 func (p *Pools) locate(c *pgx.ConnConfig) {
 	if path := p.settings.Load().searchPath; path != "" && p.path == Direct {
 		c.RuntimeParams["search_path"] = path
 	}
 }
 
-// base returns the configuration of the start, with the search_path.
+// base returns the initial configuration, with the search_path.
 func (p *Pools) base() *pgx.ConnConfig {
 	c := p.Config().ConnConfig
 	p.locate(c)
 	return c
 }
 
-// SetLoginPause sets how long no login is attempted after the first refusal. It is for tests, and
-// called before there is any.
+// SetLoginPause sets how long logins are suspended after the first refusal. Tests call it before
+// the first login.
 func (p *Pools) SetLoginPause(d time.Duration) { p.logins.first = d }
 
 // Single returns the configuration of a connection that belongs to no pool.
@@ -136,21 +136,20 @@ func (p *Pools) Single(ctx context.Context) (*pgx.ConnConfig, error) {
 	return c, p.complete(ctx, c)
 }
 
-// ServeFrom has all transactions use that search_path from now on, and also conn, which was there
-// before.
+// ServeFrom makes all later transactions use searchPath, and also conn, which was opened before.
 func (p *Pools) ServeFrom(ctx context.Context, conn *pgx.Conn, searchPath string) error {
 	p.settings.Store(p.settings.Load().In(searchPath))
 	if p.path == Pooled {
-		return nil // another client may have that session next
+		return nil // the session may serve another client next
 	}
 	_, err := conn.Exec(ctx, `SELECT pg_catalog.set_config('search_path', $1, false)`, pgx.QueryExecModeExec, searchPath)
 	return err
 }
 
-// Settings returns what transactions have to begin with that are no pipelines.
+// Settings returns the settings that transactions outside of pipelines have to begin with.
 func (p *Pools) Settings() *Settings { return p.settings.Load() }
 
-// Interrupt ends all round trips under way, and those to come, with an error.
+// Interrupt ends all in-flight and all later round trips with an error.
 func (p *Pools) Interrupt() { p.end() }
 
 // Close closes all connections, and waits for those that are in use.
@@ -163,13 +162,13 @@ func (p *Pools) Close() {
 	p.end()
 }
 
-// Acquire returns a connection of those for all requests.
+// Acquire returns one of the shared connections.
 func (p *Pools) Acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	return p.all[Requests].Acquire(ctx)
 }
 
-// connect returns a connection of those for all requests or, if all of them are in use,
-// the spare one.
+// connect returns one of the shared connections or, if all of them are in use, the spare one of the
+// given pool.
 func (p *Pools) connect(ctx context.Context, of Pool) (*pgxpool.Conn, error) {
 	if of == Requests {
 		return p.Acquire(ctx)
@@ -182,23 +181,23 @@ func (p *Pools) connect(ctx context.Context, of Pool) (*pgxpool.Conn, error) {
 		if err == nil || !over {
 			return conn, err
 		}
-		// On a busy machine the time may be over before a connection that is free was asked for.
+		// On a busy machine, the time may be over before a free connection was even requested.
 		if try == 2 || p.Stat().IdleConns() == 0 || ctx.Err() != nil {
 			return p.all[of].Acquire(ctx)
 		}
 	}
 }
 
-// Path returns how the connections lead to the server.
+// Path returns the way in which the connections reach the server.
 func (p *Pools) Path() Path { return p.path }
 
 // Config returns a copy of the configuration.
 func (p *Pools) Config() *pgxpool.Config { return p.all[Requests].Config() }
 
-// MaxConns returns how many connections there may be, with the spare ones.
+// MaxConns returns the maximum number of connections, including the spare ones.
 func (p *Pools) MaxConns() int { return int(p.Config().MaxConns) + len(p.all) - 1 }
 
-// Stat returns the state of the connections for all requests.
+// Stat returns the state of the shared connections.
 func (p *Pools) Stat() *pgxpool.Stat { return p.all[Requests].Stat() }
 
 // Stats returns the state of all pools.

@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// isQuiet reports, without a round trip, whether nothing has arrived on an idle
-// connection: neither a last message of the server nor its end. known is false if that
-// can't be found out.
+// isQuiet reports, without a round trip, whether nothing has arrived on an idle connection: neither
+// a last message of the server nor the end of the stream. known is false if this can't be
+// determined.
 func isQuiet(conn net.Conn) (quiet, known bool) {
 	for {
 		outer, ok := conn.(interface{ NetConn() net.Conn }) // TLS, or a hiddenAddr
@@ -26,7 +26,7 @@ func isQuiet(conn net.Conn) (quiet, known bool) {
 	if err != nil {
 		return false, false
 	}
-	// Not raw.Read: that waits for pgx's background reader, if it is in a read.
+	// raw.Read would wait for pgx's background reader, if that is in a read.
 	err = raw.Control(func(fd uintptr) {
 		var b [1]byte
 		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)

@@ -8,17 +8,17 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// renewalPause is the least time between two renewals. Without it each attempt on a
-// server that stays read-only would make a new connection.
+// renewalPause is the least time between two renewals. Without it, each attempt on a server that
+// stays read-only would open a new connection.
 const renewalPause = 100 * time.Millisecond
 
-// A renewal gives up all connections of some pools when one of them turned out to
-// lead to a server that takes no writes: it is not the primary, or not any more.
-// New connections may find the primary.
+// A renewal closes all connections of some pools when one of them turns out to lead to a server
+// that accepts no writes: it is not the primary, or no longer is. New connections may reach the
+// primary.
 type renewal struct {
 	mu      sync.Mutex
-	made    int64 // how many connections there were so far
-	givenUp int64 // how many of them were made before the last renewal
+	made    int64 // number of connections so far
+	givenUp int64 // number of connections made before the last renewal
 	last    time.Time
 }
 
@@ -30,8 +30,8 @@ func (r *renewal) count(conn *pgconn.PgConn) {
 	notesOn(conn).number = r.made
 }
 
-// renew resets the pools because of conn, unless conn was given up already, or the last
-// renewal was only just made.
+// renew resets the pools because of conn, unless conn was made before the last renewal, or the last
+// renewal was less than renewalPause ago.
 func (r *renewal) renew(conn *pgconn.PgConn, pools ...*pgxpool.Pool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,27 +14,28 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// A rotation has new connections authenticate with the user, the password and the certificates that
-// are configured now. Open connections go on: the server authenticates a client only once.
+// A rotation makes new connections authenticate with the user, the password and the certificates
+// that are configured now. Open connections stay: the server authenticates a client only once.
 //
 // An administrator changes a password at the server and in each site's file, one after the other.
-// So new credentials are used once a connection with them has succeeded, and those before until then.
+// So new credentials are used once a connection with them has succeeded, and the previous ones
+// until then.
 type rotation struct {
 	read  func(context.Context) (*pgx.ConnConfig, error)
 	check func(ctx context.Context, conn *pgx.Conn, before string) error
-	used  atomic.Pointer[pgx.ConnConfig] // the last that worked; nil: those of the start
+	used  atomic.Pointer[pgx.ConnConfig] // the last ones that worked; nil: the initial ones
 	turn  chan struct{}                  // has an element while a candidate is tried: one login is enough
 }
 
-// Rotate has each new connection read its credentials. A configuration that can't be read within
-// the time that a connection may take, or that leads to another database, changes nothing. Another
-// role is used only if check accepts a connection of it in place of the role before.
+// Rotate makes each new connection read its credentials. A configuration that can't be read within
+// the connect timeout, or that leads to another database, changes nothing. Another role is used
+// only if check accepts a connection with it in place of the previous role.
 func (p *Pools) Rotate(read func(context.Context) (*pgx.ConnConfig, error), check func(ctx context.Context, conn *pgx.Conn, before string) error) {
 	p.rotation.Store(&rotation{read: read, check: check, turn: make(chan struct{}, 1)})
 }
 
-// Reread reads the credentials and connects with them, also if the server has only just refused
-// them. It returns what it read. If that fails, those before stay in use.
+// Reread reads the credentials and connects with them, even if the server has just refused them. It
+// returns the configuration that it read. If it fails, the previous credentials stay in use.
 func (p *Pools) Reread(ctx context.Context) (*pgx.ConnConfig, error) {
 	c := p.base()
 	r := p.rotation.Load()
@@ -52,8 +53,8 @@ func (p *Pools) Reread(ctx context.Context) (*pgx.ConnConfig, error) {
 	return next, p.try(ctx, r, c, next)
 }
 
-// authenticate gives a configuration the credentials of now, once they have worked, and until then
-// those in use.
+// authenticate sets the current credentials in a configuration, if they work, and otherwise those
+// in use.
 func (p *Pools) authenticate(ctx context.Context, c *pgx.ConnConfig) {
 	r := p.rotation.Load()
 	if r == nil {
@@ -73,19 +74,20 @@ func (p *Pools) authenticate(ctx context.Context, c *pgx.ConnConfig) {
 		return
 	}
 	if r.adoptUsed(c); haveSame(c, next) || p.logins.admit(next) != nil {
-		return // tried meanwhile
+		return // another connection has tried them meanwhile
 	}
 	if p.try(ctx, r, c, next) == nil {
 		adopt(c, next)
 	}
 }
 
-// try connects to c's server with next's credentials. If that succeeds, they are in use.
+// try connects to c's server with next's credentials. If that succeeds, they are in use from then
+// on.
 func (p *Pools) try(ctx context.Context, r *rotation, c, next *pgx.ConnConfig) error {
-	const what = "connect as the address says now"
+	const what = "connect with the credentials in the address"
 	candidate := c.Copy()
 	adopt(candidate, next)
-	p.logins.watch(candidate, func() {}) // it has to pass the checks, too
+	p.logins.watch(candidate, func() {}) // a login is not enough: the candidate also has to pass the checks
 	conn, err := pgx.ConnectConfig(ctx, candidate)
 	if err != nil {
 		if !isRefusal(err) {
@@ -101,7 +103,7 @@ func (p *Pools) try(ctx context.Context, r *rotation, c, next *pgx.ConnConfig) e
 	}
 	if next.User != c.User {
 		if err := r.check(limited, conn, c.User); err != nil {
-			// Whatever it is, it lasts until an operator acts.
+			// Whatever the reason, it lasts until an operator acts.
 			p.logins.refuse(candidate, err, p.logins.begin())
 			return err
 		}
@@ -111,7 +113,7 @@ func (p *Pools) try(ctx context.Context, r *rotation, c, next *pgx.ConnConfig) e
 	return nil
 }
 
-// adoptUsed gives a configuration the credentials in use.
+// adoptUsed sets the credentials in use in a configuration.
 func (r *rotation) adoptUsed(c *pgx.ConnConfig) {
 	if used := r.used.Load(); used != nil {
 		adopt(c, used)
@@ -128,7 +130,7 @@ func leadSame(a, b *pgx.ConnConfig) bool {
 	hosts := func(c *pgx.ConnConfig) string {
 		all := fmt.Sprintf("%q %d", c.Host, c.Port)
 		last := all
-		for _, f := range c.Fallbacks { // with other certificates there may be more or fewer attempts for each
+		for _, f := range c.Fallbacks { // other certificates may mean more or fewer attempts for each host
 			if next := fmt.Sprintf("%q %d", f.Host, f.Port); next != last {
 				all, last = all+" "+next, next
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// What adopt copies is compared: otherwise a change of it would never be taken.
+// haveSame compares everything that adopt copies: otherwise a change of it would never be adopted.
 func TestEachCredentialIsCompared(t *testing.T) {
 	t.Parallel()
 	parse := func() *pgx.ConnConfig {
@@ -36,7 +36,7 @@ func TestEachCredentialIsCompared(t *testing.T) {
 		c := parse()
 		change(c)
 		if haveSame(parse(), c) {
-			t.Errorf("%s: the change was not found", name)
+			t.Errorf("%s: the change was not detected", name)
 		}
 	}
 }

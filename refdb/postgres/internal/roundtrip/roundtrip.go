@@ -1,5 +1,5 @@
-// Package roundtrip makes round trips to a PostgreSQL server: it has the connections,
-// sends statements in one pipeline, and tells what became of them when that fails.
+// Package roundtrip makes round trips to a PostgreSQL server: it manages the connections, sends
+// statements in one pipeline, and determines the outcome when that fails.
 package roundtrip
 
 import (
@@ -17,33 +17,33 @@ import (
 	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// A Pipeline is statements that are sent together, with one Sync at their end: one
-// round trip. The server executes them in one implicit transaction, each with a
-// snapshot of its own, and commits. The first one is the guard of Settings, or contains it.
+// A Pipeline is a list of statements that are sent together, with one Sync at their end: one round
+// trip. The server executes them in one implicit transaction, each with its own snapshot, and
+// commits. The first statement is the guard of Settings, or contains it.
 type Pipeline struct {
-	What              string // is being done, for errors
+	What              string // describes the operation, for errors
 	writes            bool
 	failAtLockTimeout bool
 	pool              Pool
 	statements        []Statement
-	// Late, unless nil, returns the statements, perhaps none, once there is a connection.
+	// Late, unless nil, returns the statements, possibly none, once a connection is available.
 	Late func() []Statement
 }
 
-// Read is an empty pipeline that only reads: it is sent again when its answer was lost.
+// Read returns an empty read-only pipeline: it is sent again if its answer was lost.
 func Read(what string) Pipeline { return Pipeline{What: what} }
 
-// Write is an empty pipeline that writes: a lost answer is an unknown outcome.
+// Write returns an empty pipeline that writes: a lost answer is an unknown outcome.
 func Write(what string) Pipeline { return Pipeline{What: what, writes: true} }
 
-// On returns p, to be sent on the connections of a pool.
+// On returns p with a pool on whose connections it is sent.
 func (p Pipeline) On(pool Pool) Pipeline {
 	p.pool = pool
 	return p
 }
 
-// FailAtLockTimeout returns p, to fail when lock_timeout is over. Without it p is sent
-// again for as long as its context goes on.
+// FailAtLockTimeout returns p, to fail when a statement has waited for lock_timeout. Otherwise p is
+// sent again until its context ends.
 func (p Pipeline) FailAtLockTimeout() Pipeline {
 	p.failAtLockTimeout = true
 	return p
@@ -55,45 +55,45 @@ func (p Pipeline) Then(more ...Statement) Pipeline {
 	return p
 }
 
-// Query returns p with one more statement, whose rows are read.
+// Query returns p with one more statement, whose rows read takes.
 func (p Pipeline) Query(sql string, read func(pgx.Rows) error, args ...any) Pipeline {
 	return p.Then(Query(sql, read, args...))
 }
 
-// Exec returns p with one more statement, whose rows are of no interest.
+// Exec returns p with one more statement, whose rows are ignored.
 func (p Pipeline) Exec(sql string, args ...any) Pipeline { return p.Then(Exec(sql, args...)) }
 
 // A Statement is one statement of a pipeline.
 type Statement struct {
 	SQL  string
 	Args []any
-	// Read takes all of the rows, anew in each attempt. nil: they are of no interest.
+	// Read takes all of the rows, anew in each attempt. If it is nil, they are ignored.
 	Read func(pgx.Rows) error
 
-	guarded bool // SQL is the columns of a SELECT, behind the guard
+	guarded bool // SQL is the columns of a SELECT that begins with the guard
 }
 
-// Query is a statement whose rows are read.
+// Query returns a statement whose rows read takes.
 func Query(sql string, read func(pgx.Rows) error, args ...any) Statement {
 	return Statement{SQL: sql, Args: args, Read: read}
 }
 
-// Exec is a statement whose rows are of no interest.
+// Exec returns a statement whose rows are ignored.
 func Exec(sql string, args ...any) Statement { return Statement{SQL: sql, Args: args} }
 
-// Guarded is a statement that selects columns, and begins its pipeline without a guard of its own.
-// It names nothing but pg_catalog, and that in full: see Settings.
+// Guarded returns a statement that selects columns and contains the guard of its pipeline. All
+// names in it are qualified, and belong to pg_catalog: see Settings.
 func Guarded(columns string, args ...any) Statement {
 	return Statement{SQL: columns, Args: args, guarded: true}
 }
 
-// A round trip that certainly did nothing is made again, tries times in all at most.
+// A round trip that certainly changed nothing is repeated, up to tries attempts in all.
 const (
 	tries    = 4
 	tryPause = 5 * time.Millisecond
 )
 
-// Do makes the round trip of a pipeline, and returns its error as driver.Driver asks for.
+// Do makes the round trip of a pipeline, and returns the error that driver.Driver requires.
 func (p *Pools) Do(ctx context.Context, work Pipeline) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -105,11 +105,12 @@ func (p *Pools) Do(ctx context.Context, work Pipeline) error {
 		}
 		v := judge(ctx, work, came, err)
 		if p.rotation.Load() != nil && isRefusal(err) {
-			// It passes once the server and the file agree. They may have changed between two attempts to connect.
+			// The refusal ends once the server and the file agree, which may have happened between
+			// two attempts.
 			v.again, v.err = try == 1, fmt.Errorf("%w: %w", refdbdriver.ErrUnavailable, v.err)
 		}
 		if v.waited && !work.failAtLockTimeout {
-			pause(ctx, 1) // if that ends with ctx, the next attempt says so
+			pause(ctx, 1) // if ctx ends the pause, the next attempt reports that
 			try--
 			continue
 		}
@@ -119,7 +120,7 @@ func (p *Pools) Do(ctx context.Context, work Pipeline) error {
 	}
 }
 
-// pause waits before the next try, longer each time, and reports whether ctx goes on.
+// pause waits before the next attempt, longer each time, and reports whether ctx has not ended.
 func pause(ctx context.Context, try int) bool {
 	t := time.NewTimer(rand.N(tryPause << try))
 	defer t.Stop()
@@ -131,14 +132,14 @@ func pause(ctx context.Context, try int) bool {
 	}
 }
 
-// A Stage is how far a round trip came.
+// A Stage is how far a round trip got.
 type Stage int
 
 const (
 	Connecting Stage = iota // there is no connection
-	Preparing               // no statement was sent to be executed
-	Executing               // the last answer has not come
-	Committing              // it has, but not that to the Sync
+	Preparing               // no statement was sent for execution
+	Executing               // the last answer has not arrived
+	Committing              // the last answer has arrived, but not the answer to the Sync
 )
 
 // attempt makes the round trip once.
@@ -167,9 +168,9 @@ func (p *Pools) attempt(ctx context.Context, work Pipeline) (Stage, error) {
 	return came, p.failed(ctx, conn, settings, err)
 }
 
-// failed returns the error of an attempt on conn. It gives up all connections if the server takes
-// no writes, or if the session has a setting that is wrong: sessions keep many of those for as long
-// as they last.
+// failed returns the error of an attempt on conn. It closes all connections if the server accepts
+// no writes, or if the session has a wrong setting: sessions keep many settings as long as they
+// last.
 func (p *Pools) failed(ctx context.Context, conn *pgx.Conn, settings *Settings, err error) error {
 	switch Code(err) {
 	case divisionByZero:
@@ -184,7 +185,7 @@ func (p *Pools) failed(ctx context.Context, conn *pgx.Conn, settings *Settings, 
 	return err
 }
 
-// errDescribed stops a batch after its statements were described.
+// errDescribed stops a batch after the server has described its statements.
 var errDescribed = errors.New("described")
 
 // describeOnly is an argument that can't be sent.
@@ -192,12 +193,12 @@ type describeOnly struct{}
 
 func (describeOnly) Value() (driver.Value, error) { return nil, errDescribed }
 
-// describe has the server describe those of the statements that conn has not sent yet. pgx would do
-// that in a transaction of its own, in which another client's search_path may lead elsewhere.
+// describe makes the server describe the statements that conn has not sent yet. pgx would do that
+// in a separate transaction, in which another client's search_path may lead elsewhere.
 func (s *Settings) describe(ctx context.Context, conn *pgx.Conn, statements []Statement) error {
 	mode := conn.Config().DefaultQueryExecMode
 	if mode != pgx.QueryExecModeCacheDescribe && mode != pgx.QueryExecModeCacheStatement {
-		return nil // nothing that would be kept
+		return nil // pgx keeps no descriptions
 	}
 	notes := notesOn(conn.PgConn())
 	var batch pgx.Batch
@@ -230,7 +231,7 @@ func (s *Settings) describe(ctx context.Context, conn *pgx.Conn, statements []St
 	return nil
 }
 
-// guardFirst returns the statements with a guard before them, or in the first.
+// guardFirst returns the statements with a guard before the first, or in it.
 func (s *Settings) guardFirst(statements []Statement) []Statement {
 	all := make([]Statement, 0, 1+len(statements))
 	for i, t := range statements {
@@ -277,8 +278,8 @@ func send(ctx context.Context, conn *pgx.Conn, statements []Statement) (Stage, e
 	return Committing, err
 }
 
-// hangUp closes a broken connection at once. pgx would wait 15 s for the server to close
-// it, and keep the connection's place in the pool as long.
+// hangUp closes a broken connection at once. pgx would wait 15 s for the server to close it, and
+// keep its place in the pool until then.
 func hangUp(conn *pgconn.PgConn) {
 	if !conn.IsClosed() {
 		return

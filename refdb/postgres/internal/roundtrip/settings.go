@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ReadCommitted is the isolation level that the statements are made for.
+// ReadCommitted is the isolation level that the statements are written for.
 const ReadCommitted = "read committed"
 
 // Settings are the session settings that the promises depend on. They may change at any time, by
@@ -17,47 +17,49 @@ const ReadCommitted = "read committed"
 //
 // The guard is executed before the server resolves any of our names, and under whatever search_path
 // the session has. So all names in its statement are qualified, including operators. It costs the
-// server 3 µs, and as a separate statement 10 µs.
+// server 3 µs, and 10 µs as a separate statement.
 type Settings struct {
 	searchPath string
-	isolated   bool // each transaction names its isolation level
+	isolated   bool // each transaction names its isolation level itself
 	all        []setting
-	guard      string // an expression, which is true
+	guard      string // an expression that is true, or fails
 }
 
-// A setting is one that the promises rest on.
+// A setting is one that the promises depend on.
 type setting struct {
 	name  string
 	right string   // its value
 	also  []string // other right values
 	wrong []string // unless nil, all other values are right
-	// set reports whether a transaction can set it. Otherwise, and if it is wrong, the guard fails.
+	// set reports whether a transaction can set it. If not, the guard fails when the value is
+	// wrong.
 	set bool
 }
 
-// DefaultIsolation is the setting that each transaction's isolation comes from: it is the name that
-// an administrator knows.
+// DefaultIsolation is the setting that each transaction's isolation level comes from, and the name
+// that administrators know.
 const DefaultIsolation = "default_transaction_isolation"
 
-// settingsOf returns the settings of connections that are made with config. Until it is known
-// which schema holds the tables, they leave search_path alone.
+// settingsOf returns the settings of connections that are made with config. They don't include
+// search_path until the schema of the tables is known.
 func settingsOf(config *pgx.ConnConfig, path Path) *Settings {
 	s := &Settings{all: []setting{
-		// In another, a request that waits for a key decides on data from before the wait.
+		// With another level, a request that waits for a key decides on data from before the wait.
 		{name: "transaction_isolation", right: ReadCommitted},
-		// The server would take the bytes of one name for another name.
+		// With another encoding, the server would store the bytes of one name as another name.
 		{name: "client_encoding", right: "UTF8"},
-		// In another, no trigger fires: nothing compares the server or records a change.
+		// With another role, no trigger fires: nothing checks the server or records a change.
 		{name: "session_replication_role", right: "origin"},
-		// A query that policies would filter fails, instead of not seeing the rows.
+		// A query that row-level security would filter fails, instead of missing rows.
 		{name: "row_security", right: "off", set: true},
 		// A warning is the only sign of a commit that the standby has not confirmed.
 		{name: "client_min_messages", right: "warning", wrong: []string{"error"}, set: true},
 		{name: "synchronous_commit", right: "on", also: []string{"remote_apply"}, set: true},
-		// With it the owner of the tables writes at a server that is not admitted.
+		// With refdb.recovery on, the owner of the tables could write on a server that is not
+		// admitted.
 		{name: "refdb.recovery", right: "", wrong: []string{"on"}, set: true},
 	}}
-	if path == Pooled { // else it is a parameter that the session starts with
+	if path == Pooled { // otherwise it is a parameter of the session's start
 		limit := config.RuntimeParams["lock_timeout"]
 		if limit == "" {
 			limit = fmt.Sprintf("%dms", LockTimeout.Milliseconds())
@@ -65,7 +67,7 @@ func settingsOf(config *pgx.ConnConfig, path Path) *Settings {
 		s.all = append(s.all, setting{name: "lock_timeout", right: limit, set: true})
 	}
 	if m := config.DefaultQueryExecMode; m == pgx.QueryExecModeExec || m == pgx.QueryExecModeSimpleProtocol {
-		// In these modes values come as text.
+		// In these modes, values are sent as text.
 		s.all = append(s.all,
 			setting{name: "datestyle", right: "ISO, MDY", set: true},
 			setting{name: "intervalstyle", right: "postgres", set: true},
@@ -75,27 +77,27 @@ func settingsOf(config *pgx.ConnConfig, path Path) *Settings {
 }
 
 // MigratorSettings returns the settings of a connection for migrations, whose transactions name
-// their isolation level.
+// their isolation level themselves.
 func MigratorSettings(config *pgx.ConnConfig) *Settings {
 	s := settingsOf(config, Direct)
 	s.isolated = true
 	return s.made()
 }
 
-// In returns the settings with a search_path.
+// In returns the settings with the given search_path.
 func (s *Settings) In(searchPath string) *Settings {
 	c := *s
 	c.searchPath = searchPath
 	return c.made()
 }
 
-// SearchPathSQL is the search_path for the tables in a schema, an expression of type name.
-// Temporary objects, which any client of a pooler can make, come last.
+// SearchPathSQL returns an expression for the search_path that leads to the tables in a schema, an
+// expression of type name. Temporary objects, which any client of a pooler can create, come last.
 func SearchPathSQL(schema string) string {
 	return `pg_catalog.concat(pg_catalog.quote_ident(` + schema + `), ', pg_temp')`
 }
 
-// made makes the guard.
+// made builds the guard.
 func (s *Settings) made() *Settings {
 	var verified, set []string
 	for _, t := range s.settings() {
@@ -105,12 +107,12 @@ func (s *Settings) made() *Settings {
 			verified = append(verified, t.isRight())
 		}
 	}
-	// No statement of ours causes a division by zero otherwise.
+	// No other expression in our statements divides by zero.
 	s.guard = `1 OPERATOR(pg_catalog./) CAST(` + strings.Join(verified, ` AND `) + ` AS pg_catalog.int4) IS NOT NULL AND ` + strings.Join(set, ` AND `)
 	return s
 }
 
-// settings returns all, in the order in which they are verified and set.
+// settings returns all settings in the order in which they are verified and set.
 func (s *Settings) settings() (all []setting) {
 	for _, t := range s.all {
 		if t.name != "transaction_isolation" || !s.isolated {
@@ -123,8 +125,8 @@ func (s *Settings) settings() (all []setting) {
 	return all
 }
 
-// Each calls do for each setting: with its name, the value that it is set to or has to have, and
-// which of the two.
+// Each calls do for each setting, with its name, its right value, and whether transactions set it
+// or only verify it.
 func (s *Settings) Each(do func(name, right string, set bool)) {
 	for _, t := range s.settings() {
 		if t.name == "transaction_isolation" {
@@ -134,13 +136,13 @@ func (s *Settings) Each(do func(name, right string, set bool)) {
 	}
 }
 
-// Names returns the names of all.
+// Names returns the names of all settings.
 func (s *Settings) Names() (all []string) {
 	s.Each(func(name, _ string, _ bool) { all = append(all, name) })
 	return all
 }
 
-// isRight is the condition that it has a right value.
+// isRight returns the condition that the setting has a right value.
 func (t setting) isRight() string {
 	is := `pg_catalog.current_setting('` + t.name + `', true)`
 	if t.wrong != nil {
@@ -148,7 +150,7 @@ func (t setting) isRight() string {
 		for _, w := range t.wrong {
 			not = append(not, is+` OPERATOR(pg_catalog.<>) '`+w+`'`)
 		}
-		if strings.Contains(t.name, ".") { // nobody has set it
+		if strings.Contains(t.name, ".") { // NULL until a session sets it
 			not = []string{`(` + is + ` IS NULL OR ` + strings.Join(not, ` AND `) + `)`}
 		}
 		return strings.Join(not, ` AND `)
@@ -161,7 +163,7 @@ func (t setting) isRight() string {
 }
 
 func literal(s string) string {
-	if strings.Contains(s, `\`) { // whatever standard_conforming_strings is
+	if strings.Contains(s, `\`) { // independent of standard_conforming_strings
 		return `E'` + strings.NewReplacer(`'`, `''`, `\`, `\\`).Replace(s) + `'`
 	}
 	return `'` + strings.ReplaceAll(s, `'`, `''`) + `'`
@@ -188,7 +190,7 @@ func (s *Settings) Begin(ctx context.Context, conn *pgx.Conn) error {
 	return s.explain(ctx, conn, err)
 }
 
-// A wrongSetting is a setting that has to be another.
+// A wrongSetting is the error of a setting with a wrong value.
 type wrongSetting struct {
 	name, is, right string
 	source          string // of pg_settings
@@ -202,7 +204,8 @@ func (e *wrongSetting) Error() string {
 	return fmt.Sprintf("%s is %s, and has to be %s: %s", e.name, e.is, e.right, e.repair())
 }
 
-// repair says how to repair it. A pooler's connections keep what they began with.
+// repair says how to correct the setting. A pooler's connections keep the values that they began
+// with.
 func (e *wrongSetting) repair() string {
 	const reconnect = "; then end the connections of a pooler in between (RECONNECT in PgBouncer's console)"
 	switch e.source {
@@ -223,17 +226,17 @@ func (e *wrongSetting) repair() string {
 	}
 }
 
-// errSettings says what no setting alone can be blamed for any more.
+// errSettings is the error of a guard that failed although no setting is wrong any more.
 var errSettings = fmt.Errorf("a session setting was wrong, but no longer is: %s has to be %q, client_encoding UTF8, session_replication_role origin: "+
 	"other clients of a pooler in between must not change them", DefaultIsolation, ReadCommitted)
 
-// currentSQL reads settings, and where they come from.
+// currentSQL reads settings and their sources.
 const currentSQL = `
 SELECT name, setting, source, pg_catalog.quote_ident(CURRENT_USER), pg_catalog.quote_ident(pg_catalog.current_database())
 FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=) ANY (CAST('{%s}' AS pg_catalog.text[]))`
 
-// explain finds out which setting made a guard fail with err. Behind a pooler it may look at
-// another session, and then finds none and returns err.
+// explain finds the setting that made a guard fail with err. Behind a pooler it may inspect another
+// session, in which no setting is wrong, and then returns err.
 func (s *Settings) explain(ctx context.Context, conn *pgx.Conn, err error) error {
 	must := make(map[string]string)
 	var names []string

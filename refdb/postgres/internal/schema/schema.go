@@ -13,15 +13,15 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// Check checks the version of the schema, and that nothing is missing that keeps writes right, in
-// one round trip unless an earlier program made the schema. Any error but a driver.ErrSchema is the
-// server's, or the connection's.
+// Check checks the version of the schema, and that everything that keeps writes correct is present,
+// in one round trip unless an earlier program created the schema. An error that is not a
+// driver.ErrSchema comes from the server or the connection.
 func Check(ctx context.Context, pools *roundtrip.Pools, what string) error {
 	_, err := Version(ctx, pools, what)
 	return err
 }
 
-// Version is Check that returns the version.
+// Version is Check, but also returns the version.
 func Version(ctx context.Context, pools *roundtrip.Pools, what string) (uint, error) {
 	recorded, err := recordIn(ctx, pools, what, migrations.Table, "coalesce(oldest, 0)")
 	missing := migrations.Check(migrations.Postgres, migrations.Record{})
@@ -49,9 +49,9 @@ func Version(ctx context.Context, pools *roundtrip.Pools, what string) (uint, er
 	return recorded.Version, nil
 }
 
-// recordIn reads a table of versions, as soon as it is not being migrated, and the guards in the
-// same snapshot; oldest is what the table has of that. Row-level security that hides rows from this
-// user is an ErrSchema: what is hidden looks as if it was not there.
+// recordIn reads a table of versions, as soon as no migration is running, and the guards in the
+// same snapshot; oldest is an expression for the table's column oldest. If row-level security hides
+// rows from this user, the error is an ErrSchema, because hidden rows look like missing ones.
 func recordIn(ctx context.Context, pools *roundtrip.Pools, what, table, oldest string) (r migrations.Record, err error) {
 	sql := `SELECT version, dirty, ` + oldest + `, hidden, coalesce(tab, ''), coalesce(part, ''), coalesce(name, ''), coalesce(detail, '')
 FROM (` + hiddenSQL + `) AS security LEFT JOIN ` + table + ` ON true LEFT JOIN (` + migrations.GuardsSQL(migrations.Postgres) + `) AS guards (tab, part, name, detail) ON true`
@@ -76,14 +76,13 @@ FROM (` + hiddenSQL + `) AS security LEFT JOIN ` + table + ` ON true LEFT JOIN (
 	return r, err
 }
 
-// hiddenSQL returns the statements that switch row-level security off where it applies to this
-// user.
+// hiddenSQL returns the statements that disable row-level security where it applies to this user.
 var hiddenSQL = `
 SELECT coalesce(string_agg(format('ALTER TABLE %s DISABLE ROW LEVEL SECURITY', oid::regclass), '; ' ORDER BY relname), '') AS hidden FROM pg_class
 WHERE relrowsecurity AND pg_table_is_visible(oid) AND relname IN ('` + strings.Join(migrations.TableNames(migrations.Postgres), "', '") + `') AND row_security_active(oid)`
 
-// errRowSecurity returns the error of a database that hides rows, with the statements that end
-// that.
+// errRowSecurity returns the error of a database that hides rows, with the statements that disable
+// row-level security.
 func errRowSecurity(statements string) error {
 	return fmt.Errorf("%w: row-level security hides rows from this user: as the owner of the tables: %s", driver.ErrSchema, statements)
 }
@@ -104,7 +103,7 @@ func explained(ctx context.Context, pools *roundtrip.Pools, what string, err err
 	return err
 }
 
-// catalogue reads what the database has of our tables.
+// catalogue reads what the database contains of our tables.
 func catalogue(ctx context.Context, pools *roundtrip.Pools, what string) (*migrations.Catalogue, error) {
 	found := migrations.NewCatalogue(migrations.Postgres)
 	err := pools.Do(ctx, roundtrip.Read(what).Query(migrations.CatalogueSQL(migrations.Postgres), func(rows pgx.Rows) error {
@@ -114,7 +113,7 @@ func catalogue(ctx context.Context, pools *roundtrip.Pools, what string) (*migra
 	return found, err
 }
 
-// AddAll adds the rows of migrations.CatalogueSQL.
+// AddAll adds the rows of migrations.CatalogueSQL to found.
 func AddAll(found *migrations.Catalogue, rows pgx.Rows) error {
 	var table, part, name, detail string
 	_, err := pgx.ForEachRow(rows, []any{&table, &part, &name, &detail}, func() error {

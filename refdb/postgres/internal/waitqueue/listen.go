@@ -18,13 +18,14 @@ import (
 const (
 	// probeLimit is how long the notification of probe may take to arrive.
 	probeLimit = 5 * time.Second
-	// probeLimitPooled is the same behind a pooler, where it probably never arrives.
+	// probeLimitPooled is probeLimit behind a pooler, where the notification probably never
+	// arrives.
 	probeLimitPooled = time.Second
 	// listenPing is how often a silent connection is checked.
 	listenPing = 20 * time.Second
 )
 
-// add notes who listens to a channel, until it is removed.
+// add registers wake as the listener of a channel. The listener stays until it is removed.
 func (n *Notifier) add(channel string, wake func(driver.Wakeup)) (remove func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -36,8 +37,9 @@ func (n *Notifier) add(channel string, wake func(driver.Wakeup)) (remove func())
 	}
 }
 
-// Listen receives the wake-ups that are sent to a channel, on a connection of its own, until
-// ctx or the connection ends. It fails with errors.ErrUnsupported where none arrive.
+// Listen passes the wake-ups that are sent to a channel to wake, on a connection of its own, until
+// ctx or the connection ends. It calls started once notifications arrive, and fails with
+// errors.ErrUnsupported if they don't.
 func (n *Notifier) Listen(ctx context.Context, name string, started func(), wake func(driver.Wakeup)) error {
 	channel := channelPrefix + name
 	config, err := n.pools.Single(ctx)
@@ -45,7 +47,7 @@ func (n *Notifier) Listen(ctx context.Context, name string, started func(), wake
 		return err
 	}
 	config.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
-		// There is never anything to cancel, only a wait to end.
+		// No request is ever cancelled; only a wait ends.
 		return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn()}
 	}
 	conn, err := pgx.ConnectConfig(ctx, config)
@@ -76,10 +78,10 @@ func (n *Notifier) Listen(ctx context.Context, name string, started func(), wake
 	}
 }
 
-// probe sends a notification to this process, and waits for it. Behind a transaction pooler LISTEN
+// probe sends a notification to this process, and waits for it. Behind a transaction pooler, LISTEN
 // succeeds but no notification ever arrives. The notification is sent through another connection,
 // because on this connection it would arrive with its statement's answer, whatever the pooler does.
-// Other listeners of the channel do not take it for a wake-up.
+// Other listeners of the channel ignore its payload.
 func (n *Notifier) probe(ctx context.Context, conn *pgx.Conn, channel string) error {
 	limit := probeLimit
 	if n.pools.Path() == roundtrip.Pooled {
@@ -104,7 +106,7 @@ func (n *Notifier) probe(ctx context.Context, conn *pgx.Conn, channel string) er
 	}
 }
 
-// next waits for a notification. In between it checks whether the connection is alive.
+// next waits for a notification, and meanwhile checks regularly whether the connection is alive.
 func next(ctx context.Context, conn *pgx.Conn) (*pgconn.Notification, error) {
 	for {
 		wait, cancel := context.WithTimeout(ctx, listenPing)

@@ -1,5 +1,5 @@
-// Package waitqueue tells those who wait for a lock when it is their turn, through the
-// server's LISTEN and NOTIFY.
+// Package waitqueue notifies the waiters of locks of their turns, through the server's LISTEN and
+// NOTIFY.
 package waitqueue
 
 import (
@@ -16,29 +16,29 @@ import (
 )
 
 const (
-	// channelPrefix begins the names of the server's notification channels.
+	// channelPrefix is the prefix of the names of the server's notification channels.
 	channelPrefix = "refdb_"
 
-	// maxPending is how many wake-ups may be waiting to be sent.
+	// maxPending is the maximum number of wake-ups that wait to be sent.
 	maxPending = 10_000
 
-	// wakeupLimit is how long sending wake-ups may take; closing waits for it.
+	// wakeupLimit is how long sending wake-ups may take; Close waits for it.
 	wakeupLimit = 2 * time.Second
 )
 
-// A wakeup is a wake-up and the channel that it goes to.
+// A wakeup is a wake-up and the channel that it is sent to.
 type wakeup struct {
 	channel string
 	driver.Wakeup
 }
 
-// payload is the text of the notification. The name of a ref holds no newline; that of
-// a project may.
+// payload returns the text of the notification. A ref's name contains no newline; a project's name
+// may.
 func (w wakeup) payload() string {
 	return fmt.Sprintf("%s %d\n%s\n%s", w.Waiter, w.After.Milliseconds(), w.Ref, w.Project)
 }
 
-// parsePayload reads a payload, and reports whether it is one.
+// parsePayload parses a payload, and reports whether it is one.
 func parsePayload(s string) (w driver.Wakeup, ok bool) {
 	head, name, _ := strings.Cut(s, "\n")
 	if w.Ref, w.Project, ok = strings.Cut(name, "\n"); !ok {
@@ -50,14 +50,14 @@ func parsePayload(s string) (w driver.Wakeup, ok bool) {
 	return w, err == nil && waiter != ""
 }
 
-// A Notifier tells those who wait for locks when to come: those who listen through it
-// at once, those of other processes by the server's notifications.
+// A Notifier notifies waiters of their turns: waiters of processes that listen through it directly,
+// and others by the server's notifications.
 type Notifier struct {
 	pools *roundtrip.Pools
 
 	mu        sync.Mutex
 	listeners map[string]func(driver.Wakeup) // by channel
-	pending   []wakeup                       // for Run to send
+	pending   []wakeup                       // wake-ups for Run to send
 	due       chan struct{}                  // buffered: pending is not empty
 }
 
@@ -66,8 +66,8 @@ func New(pools *roundtrip.Pools) *Notifier {
 	return &Notifier{pools: pools, listeners: make(map[string]func(driver.Wakeup)), due: make(chan struct{}, 1)}
 }
 
-// NotifyNext is Notify after a release. If nobody else is to be notified, it notifies next, the
-// place of the release's Next, unless that is "".
+// NotifyNext is Notify after a release. If toNotify is empty, it notifies next, the place of the
+// release's Next, unless that is "".
 func (n *Notifier) NotifyNext(project, ref string, toNotify []string, next string) {
 	if len(toNotify) == 0 && next != "" {
 		toNotify = []string{next}
@@ -75,8 +75,8 @@ func (n *Notifier) NotifyNext(project, ref string, toNotify []string, next strin
 	n.Notify(project, ref, toNotify)
 }
 
-// Notify tells those who wait for a lock, given by their places: the first that the lock is
-// kept for it, and the second that it is after the first one's turn.
+// Notify notifies waiters of a lock, given by their places: the first that the lock is reserved for
+// it, and the second that its turn comes after the first one's.
 func (n *Notifier) Notify(project, ref string, toNotify []string) {
 	var after time.Duration
 	for _, text := range toNotify[:min(len(toNotify), 2)] {
@@ -91,13 +91,13 @@ func (n *Notifier) Notify(project, ref string, toNotify []string) {
 	}
 }
 
-// NotifyFirst notifies the first of those who waited for a lock whose row was deleted.
+// NotifyFirst notifies the first waiter of a lock whose row was deleted.
 func (n *Notifier) NotifyFirst(project, ref string, waited []string) {
 	n.Notify(project, ref, waited[:min(len(waited), 1)])
 }
 
-// enqueue wakes a waiter at once if its process listens through this notifier, and otherwise has
-// Run send a notification.
+// enqueue wakes a waiter at once if its process listens through this notifier, and otherwise leaves
+// the wake-up for Run to send.
 func (n *Notifier) enqueue(w wakeup) {
 	n.mu.Lock()
 	wake := n.listeners[w.channel]
@@ -115,9 +115,9 @@ func (n *Notifier) enqueue(w wakeup) {
 	}
 }
 
-// Run sends notifications until closing ends, all that there are at a time. They are
-// sent apart from the releases that caused them: a notification's commit waits for
-// those of all other clients.
+// Run sends pending notifications, all of them at a time, until closing ends. They are sent
+// separately from the releases that caused them, because the commit of a notification waits for the
+// notifications of all other clients.
 func (n *Notifier) Run(closing context.Context) {
 	for {
 		select {
@@ -150,5 +150,5 @@ func (n *Notifier) send(all []wakeup) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), wakeupLimit)
 	defer cancel()
-	_ = n.pools.Do(ctx, roundtrip.Read("notify").Exec(notifySQL, channels, payloads)) // lost notifications are made up for by polling
+	_ = n.pools.Do(ctx, roundtrip.Read("notify").Exec(notifySQL, channels, payloads)) // polling makes up for lost notifications
 }
