@@ -13,30 +13,33 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
-// The server is the database, by its full name: a backup is always put back into a new one. To
-// compare it in each transaction would cost a round trip. So the driver reads which one is admitted
-// when it is opened and whenever it checks the schema, and in between goes by what it read last.
+// The server is the database, identified by its full name: a backup is always restored into a new
+// database. A comparison in each transaction would cost a round trip. So the driver reads the
+// admitted server when it is opened and whenever it checks the schema, and in between relies on
+// what it read last.
 
 const (
-	// admissionVersion is the version of the schema that brought the admission.
+	// admissionVersion is the version of the schema that introduced the admission.
 	admissionVersion = 9
 
-	// newServer is what the row says after the migration: the next that opens the database is
-	// admitted.
+	// newServer is the server in the row after the migration: the next process that opens the
+	// database admits the database.
 	newServer = "new"
 
-	// testimoniesVersion is the version that brought testimonies and the policy.
+	// testimoniesVersion is the version that introduced testimonies and the policy.
 	testimoniesVersion = 12
 
-	// absentSQL are the columns that version 11 of the schema lacks. A query within one that reads from here has
-	// them from there, and else from a table.
+	// absentSQL provides the columns that version 11 of the schema lacks. A subquery of a query
+	// that selects from absentSQL takes such a column from its own table, if the table has it, and
+	// otherwise from here.
 	absentSQL = `(SELECT CAST(NULL AS TIMESTAMP) AS word, CAST(NULL AS STRING) AS policy, CAST(NULL AS TIMESTAMP) AS policy_since) AS absent`
 
 	admittedSQL = `
 SELECT a.server, a.since, CURRENT_TIMESTAMP(), (SELECT policy FROM admission WHERE id = 1), (SELECT policy_since FROM admission WHERE id = 1)
 FROM ` + absentSQL + ` CROSS JOIN admission AS a WHERE a.id = 1`
 
-	// A word counts until its site has reported: programs of version 11 leave it as it is.
+	// A word counts only until its site has reported, because programs of version 11 don't clear
+	// it.
 	witnessesSQL = `
 SELECT w.name, w.server, w.seen, w.away, w.without, w.since,
   (SELECT IF(same.seen >= word, NULL, word) FROM witnesses AS same WHERE same.name = w.name)
@@ -51,7 +54,7 @@ var (
 	witnessColumns   = []string{"name", "server", "seen", "away", "without", "since", "word"}
 )
 
-// checkAdmission reads which server is admitted. Where none was yet it admits this one.
+// checkAdmission reads the admitted server. If no server has been admitted yet, it admits this one.
 func (d *Driver) checkAdmission(ctx context.Context) error {
 	r := request{tag: "refdb.admission", what: "read which server is admitted", timeout: openTimeout}
 	rows, err := readRows(ctx, d, r, readAdmissionRow, r.query(spanner.NewStatement(admittedSQL)))
@@ -65,7 +68,7 @@ func (d *Driver) checkAdmission(ctx context.Context) error {
 	if rows[0].server == newServer {
 		_, err := changeAdmission(ctx, d, r, func(context.Context, *transaction, *batch, admissionRow) (struct{}, error) { return struct{}{}, nil })
 		if errors.Is(err, errDenied) {
-			return nil // who may only read leaves it to others
+			return nil // a process that may only read leaves it to others
 		}
 		return err
 	}
@@ -74,7 +77,7 @@ func (d *Driver) checkAdmission(ctx context.Context) error {
 }
 
 // requireAdmission returns ErrNotAdmitted if the database was not admitted when the driver last
-// looked.
+// read the admission.
 func (d *Driver) requireAdmission(r request) error {
 	if d.refused.Load() {
 		return failed(r.what, driver.ErrNotAdmitted)
@@ -82,17 +85,17 @@ func (d *Driver) requireAdmission(r request) error {
 	return nil
 }
 
-// An admissionRow is which server is admitted.
+// An admissionRow is the row with the admitted server.
 type admissionRow struct {
 	server string
 	since  time.Time
-	now    time.Time // when it was read, by the database's clock
+	now    time.Time // the time of the read, by the database's clock
 	policy driver.PolicyMark
 }
 
 func (d *Driver) isAdmitted(server string) bool { return server == d.name || server == newServer }
 
-// A queryFunc makes a query of a transaction.
+// A queryFunc makes a query in a transaction.
 type queryFunc func(ctx context.Context, s spanner.Statement, each func(*spanner.Row) error) error
 
 func readAdmission(ctx context.Context, query queryFunc) (a admissionRow, err error) {
@@ -112,7 +115,7 @@ func readAdmissionRow(row *spanner.Row) (a admissionRow, err error) {
 	return a, err
 }
 
-// admissionNow reads the state within a transaction.
+// admissionNow reads the admission within a transaction.
 func (d *Driver) admissionNow(ctx context.Context, row admissionRow, query queryFunc) (driver.Admission, error) {
 	a := driver.Admission{Server: d.name, Admitted: d.isAdmitted(row.server), Policy: row.policy}
 	err := query(ctx, spanner.NewStatement(countLostSQL), func(row *spanner.Row) error {
@@ -146,10 +149,10 @@ func timeOf(t spanner.NullTime) time.Time {
 // nullTime returns NULL for zero.
 func nullTime(t time.Time) spanner.NullTime { return spanner.NullTime{Time: t, Valid: !t.IsZero()} }
 
-// hasTestimonies reports whether the schema had what testimonies and the policy need when that was checked last.
+// hasTestimonies reports whether the schema supported testimonies and the policy at its last check.
 func (d *Driver) hasTestimonies() bool { return d.version.Load() >= testimoniesVersion }
 
-// snapshot runs do on what the database has at one time.
+// snapshot runs do on a snapshot of the database.
 func snapshot[T any](ctx context.Context, d *Driver, r request, do func(context.Context, queryFunc) (T, error)) (answer T, err error) {
 	err = d.read(ctx, r, func(ctx context.Context, c *client) error {
 		if err := d.emulatorMutex.lock(ctx); err != nil {
@@ -182,7 +185,7 @@ func (d *Driver) Admission(ctx context.Context) (driver.Admission, error) {
 }
 
 // changeAdmission runs do in a transaction that has read the row of admission, and so excludes all
-// others that change it. Afterwards the driver knows which server is admitted.
+// other changes of the row. Afterwards, the driver knows the admitted server.
 func changeAdmission[T any](ctx context.Context, d *Driver, r request, do func(context.Context, *transaction, *batch, admissionRow) (T, error)) (answer T, err error) {
 	var admitted string
 	_, err = d.transact(ctx, r, func(ctx context.Context, t *transaction) error {
@@ -210,7 +213,7 @@ func changeAdmission[T any](ctx context.Context, d *Driver, r request, do func(c
 	return answer, nil
 }
 
-// admit admits a server, or none. What a transaction says last is written.
+// admit admits a server, or none. The last call in a transaction counts.
 func (b *batch) admit(server string) {
 	b.admitted = &server
 	b.add(len(admissionColumns), spanner.Update("admission", admissionColumns, []any{1, server, spanner.CommitTimestamp}))

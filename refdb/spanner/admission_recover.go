@@ -12,14 +12,13 @@ import (
 )
 
 const (
-	// recoveredRefs and recoveredCost are what a step of a recovery writes at most, and endedLocks
-	// how many locks a step ends: a commit has room for maxMutations.
+	// recoveredRefs and recoveredCost limit what a step of a recovery writes, and endedLocks is how
+	// many locks a step ends: a commit has room for maxMutations.
 	recoveredRefs = 500
 	recoveredCost = maxMutations - 10_000
 	endedLocks    = 20_000
 
-	// undecidedSQL selects all lost changes of some refs, with what each ref holds and the intent
-	// on it.
+	// undecidedSQL selects all lost changes of some refs, with each ref's value and pending intent.
 	undecidedSQL = `
 SELECT ` + lostSQL + `,
   IFNULL((SELECT r.value FROM refs AS r WHERE r.project = lost.project AND r.ref = lost.ref), ''),
@@ -39,8 +38,8 @@ var (
 	epochColumns = []string{"first", "id", "began", "asked_by", "reason"}
 )
 
-// Recover implements driver.AdmissionStore. Tokens need not be raised: they are timestamps of
-// commits.
+// Recover implements driver.AdmissionStore. It does not have to raise tokens, as they are commit
+// timestamps.
 func (d *Driver) Recover(ctx context.Context, r driver.RecoverRequest) (driver.Recovered, error) {
 	q := request{tag: "refdb.recover", what: "recover"}
 	return changeAdmission(ctx, d, q, func(ctx context.Context, t *transaction, b *batch, row admissionRow) (answer driver.Recovered, err error) {
@@ -76,7 +75,7 @@ func (d *Driver) Recover(ctx context.Context, r driver.RecoverRequest) (driver.R
 	})
 }
 
-// endLeases ends all locks but those that stand for intents, and reports whether there are more.
+// endLeases ends all locks except those of intents, and reports whether there are more.
 func (b *batch) endLeases(ctx context.Context, t *transaction) (more bool, err error) {
 	s := spanner.Statement{SQL: leasesSQL, Params: map[string]any{"never_stale": driver.NeverStale.Microseconds(), "limit": int64(endedLocks)}}
 	n := 0
@@ -90,8 +89,8 @@ func (b *batch) endLeases(ctx context.Context, t *transaction) (more bool, err e
 	return n == endedLocks, err
 }
 
-// beginEpoch begins an epoch before what was written again: nothing else was written since the
-// database was halted.
+// beginEpoch begins an epoch before the changes that the recovery wrote: since the halt, the
+// database has accepted no other change.
 func (b *batch) beginEpoch(ctx context.Context, t *transaction, r driver.RecoverRequest, row admissionRow) error {
 	return t.query(ctx, spanner.NewStatement(lastEpochSQL), func(found *spanner.Row) error {
 		var last, first time.Time
@@ -124,7 +123,8 @@ func readUndecided(ctx context.Context, t *transaction, limit int) (refs rules.L
 	return refs, err
 }
 
-// decideLost decides about lost changes of at most limit refs, and of no more than fit.
+// decideLost decides about lost changes of at most limit refs, and only as many as fit into the
+// commit.
 func (b *batch) decideLost(ctx context.Context, t *transaction, limit int) (decided []driver.LostChange, err error) {
 	refs, err := readUndecided(ctx, t, limit)
 	if err != nil {
@@ -143,8 +143,8 @@ func (b *batch) decideLost(ctx context.Context, t *transaction, limit int) (deci
 			b.deleteLock(ref.Project, ref.Ref)
 		}
 		for _, l := range verdict.Decided {
-			// Of what does not fit the next step says the same, unless it is about what this one
-			// wrote.
+			// If not all of these fit, the next step comes to the same result for the rest, unless
+			// they depend on what this step wrote.
 			if l.Fate == driver.Opposed && b.cost > recoveredCost {
 				continue
 			}

@@ -14,15 +14,15 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
-// maxReported is how many lost changes a transaction records at most: each has 13 columns.
+// maxReported is the maximum number of lost changes that a transaction records: each has 13
+// columns.
 const maxReported = 4000
 
 const (
 	prunedUptoSQL = `SELECT begun, pruned, (SELECT seen FROM witnesses WHERE name = @witness) FROM history_state`
 
-	// missingSQL selects the indices of the known changes that are not there. What is known is
-	// mostly new, so each change is looked for from the end of its ref's history: a ref may have
-	// moved a million times.
+	// missingSQL selects the indices of the missing changes. Most known changes are recent, so each
+	// one is searched for from the end of its ref's history: a ref may have moved a million times.
 	missingSQL = `
 SELECT k.n FROM UNNEST(@keys) AS k
 WHERE (
@@ -81,7 +81,7 @@ func (d *Driver) Look(ctx context.Context, witness string, known []driver.Known)
 	})
 }
 
-// look returns the indices of those that are not there.
+// look returns the indices of the missing changes.
 func look(ctx context.Context, query queryFunc, witness string, known []driver.Known) (missing []int, err error) {
 	if len(known) == 0 {
 		return nil, nil
@@ -122,8 +122,8 @@ func prunedUpto(ctx context.Context, query queryFunc, witness string) (upto span
 	return upto, err
 }
 
-// Report implements driver.AdmissionStore. A long one is cut into parts: the parts before the last
-// are open, so that only with the last one the witness decides about others.
+// Report implements driver.AdmissionStore. A long report is split into parts: all parts before the
+// last are open, so the witness decides about others only with the last one.
 func (d *Driver) Report(ctx context.Context, r driver.Report) (driver.Admission, error) {
 	for len(r.Missing) > maxReported {
 		part := r
@@ -174,7 +174,7 @@ func (d *Driver) reportOnce(ctx context.Context, r driver.Report) (driver.Admiss
 	})
 }
 
-// lostAmong reads and locks the rows of those that are recorded as lost.
+// lostAmong reads and locks the rows of those changes that are recorded as lost.
 func lostAmong(ctx context.Context, t *transaction, known []driver.Known) (map[driver.LostCursor]driver.LostChange, error) {
 	recorded := make(map[driver.LostCursor]driver.LostChange)
 	s := spanner.Statement{SQL: recordedSQL, Params: make(map[string]any)}
@@ -187,8 +187,8 @@ func lostAmong(ctx context.Context, t *transaction, known []driver.Known) (map[d
 	return recorded, err
 }
 
-// putReported puts what a report changes of witnesses and the policy, and leaves in a what stands after
-// it.
+// putReported writes what a report changes about witnesses and the policy, and updates a
+// accordingly.
 func (b *batch) putReported(reported rules.Reported, a *driver.Admission, withWord bool) {
 	witnesses := make(map[string]driver.Witness)
 	for _, w := range slices.Concat(a.Witnesses, reported.Witnesses) {
@@ -207,7 +207,7 @@ func (b *batch) putReported(reported rules.Reported, a *driver.Admission, withWo
 	}
 }
 
-// recordLost records what a reporter misses.
+// recordLost records the changes that a reporter misses.
 func (b *batch) recordLost(reporter string, fate driver.Fate, missing []driver.Known, a *driver.Admission, recorded map[driver.LostCursor]driver.LostChange) {
 	for _, k := range missing {
 		was, known := recorded[k.Cursor()]
@@ -225,7 +225,7 @@ func (b *batch) recordLost(reporter string, fate driver.Fate, missing []driver.K
 	}
 }
 
-// putWitness puts a row. withWord: the table has the column.
+// putWitness writes the row of a witness. withWord reports whether the table has the column word.
 func (b *batch) putWitness(w driver.Witness, withWord bool) {
 	columns, values := witnessColumns, []any{w.Name, w.Server, nullTime(w.Seen), w.Away, w.Without, w.Since, nullTime(w.Word)}
 	if !withWord {
@@ -249,7 +249,7 @@ func (d *Driver) LostChanges(ctx context.Context, q driver.LostQuery) (p driver.
 	return p, nil
 }
 
-// readLost reads lostSQL, and more columns behind it.
+// readLost reads lostSQL, and the columns after it into more.
 func readLost(row *spanner.Row, more ...any) (l driver.LostChange, err error) {
 	var token int64
 	err = row.Columns(append([]any{&l.Project, &l.Ref, &l.Op, (*string)(&l.Old), (*string)(&l.New), &l.Owner, &l.By, &token,

@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// beatRows is how many rows a transaction renews at most. The 15,000 values
-	// that it writes are far below the 80,000 that a commit may write.
+	// beatRows is the maximum number of rows that a transaction renews. The 15,000 values that it
+	// writes are far below the 80,000 that a commit may write.
 	beatRows = 5000
-	// beatTimeout bounds a beat's transaction: Spanner can't skip a row
-	// that another transaction keeps locked. A few such transactions fit into the lease of
-	// a lock that goes stale after thirty seconds.
+	// beatTimeout bounds a beat's transaction: Spanner can't skip a row that another transaction
+	// keeps locked. A few such transactions fit into the lease of a lock that goes stale after
+	// thirty seconds.
 	beatTimeout = 3 * time.Second
-	// beatParts is how many parts a beat that was held up is cut into.
+	// beatParts is the number of parts into which a blocked beat is split.
 	beatParts = 10
 )
 
 // Beat implements driver.LockStore. A transaction renews at most beatRows. If it is blocked, its
-// locks are split into parts, and blocked parts are split further while others succeed. In the end
+// locks are split into parts, and blocked parts are split further while others succeed. In the end,
 // the only rows not renewed are those that another transaction keeps locked.
 func (d *Driver) Beat(ctx context.Context, locks []driver.LockID) ([]driver.BeatResult, error) {
 	results := make([]driver.BeatResult, len(locks))
@@ -70,8 +70,8 @@ func (d *Driver) beat(ctx context.Context, locks []driver.LockID, results []driv
 	return err
 }
 
-// beatInParts renews locks in parts, after err ended the beat of all at once. It
-// returns err if no part succeeded: then the cause is not a locked row.
+// beatInParts renews locks in parts, after err ended the beat of all at once. It returns err if no
+// part succeeded: the cause is then not a locked row.
 func (d *Driver) beatInParts(ctx context.Context, locks []driver.LockID, results []driver.BeatResult, err error) error {
 	if !errors.Is(err, errNoAnswer) || len(locks) == 1 || ctx.Err() != nil {
 		return err
@@ -97,7 +97,7 @@ func (d *Driver) beatInParts(ctx context.Context, locks []driver.LockID, results
 	return nil
 }
 
-// beatTimeoutOf returns the timeout of a transaction that leaves time to cut a beat twice before
+// beatTimeoutOf returns a timeout for a transaction that leaves time to split a beat twice before
 // ctx ends.
 func beatTimeoutOf(ctx context.Context) time.Duration {
 	deadline, ok := ctx.Deadline()

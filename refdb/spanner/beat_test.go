@@ -14,8 +14,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// holdUp makes queries for a ref wait until they are given up, as if
-// another transaction kept the row locked.
+// holdUp makes queries for a ref wait until their contexts end, as if another transaction kept the
+// row locked.
 func holdUp(w *wire, ref string) {
 	w.set(func(w *wire) {
 		w.sent = func(ctx context.Context, _ string, request any) error {
@@ -42,11 +42,12 @@ func TestBeatOfARowThatIsKeptLockedIsTheOnlyOneUnknown(t *testing.T) {
 	a := acquire(t, d, "n", refs...)
 	before, _ := db.RowLock(t, project, refs[0])
 	rows := lockIDs(a.Token, refs...)
-	rows[3].Token-- // another's by now
+	rows[3].Token-- // of another owner by now
 	rows[4].Owner = "site/2"
 	const stuck = 42
 	holdUp(w, refs[stuck])
-	// On a busy machine other rows may be late, too, for the time that a beat has for all of them.
+	// On a busy machine, the beats of other rows may be late, too, for the time limit of a beat of
+	// all rows.
 	var results []driver.BeatResult
 	for range 20 {
 		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)

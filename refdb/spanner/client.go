@@ -16,9 +16,9 @@ import (
 )
 
 // A client is a Google client with a count of its users. It keeps one session permanently, even
-// after the server lost the session, for example because the database was dropped and restored.
-// Then the driver replaces the client. The users are operations that were begun with the client
-// and, until it is replaced, the driver.
+// after the server lost the session, for example because the database was dropped and restored. The
+// driver then replaces the client. The users are the operations that began with the client and,
+// until it is replaced, the driver.
 type client struct {
 	*spanner.Client
 	users atomic.Int32
@@ -38,8 +38,8 @@ func (c *client) release() {
 	}
 }
 
-// startWork registers work that Close waits for, and returns the client to do it
-// with. The work ends with finishWork.
+// startWork registers work that Close waits for, and returns the client for it. The work ends with
+// finishWork.
 func (d *Driver) startWork() (*client, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -56,10 +56,10 @@ func (d *Driver) finishWork(c *client) {
 	d.work.Done()
 }
 
-// renewSession gives c a client with another session if the server lost the session: then nothing
-// was done, and c may retry. Otherwise it returns the error for c. With shared it also renews the
+// renewSession gives c a client with a new session if the server lost the session: nothing was done
+// then, and c may retry. Otherwise it returns the error for c. With shared, it also renews the
 // session if err may mean that another process uses the same session of an emulator. It renews once
-// per call, so that a server that loses every session is not asked forever.
+// per call, so that a server that loses every session is not tried forever.
 func (d *Driver) renewSession(c *call, err error, shared bool) error {
 	if c.renewed || !sessionLost(err) && !(shared && d.emulatorForgot(err)) {
 		return err
@@ -74,8 +74,8 @@ func (d *Driver) renewSession(c *call, err error, shared bool) error {
 	return nil
 }
 
-// replaceClient returns the client that replaces lost, which its caller uses.
-// It is the same one for all callers.
+// replaceClient returns the client that replaces lost, with its caller as a user. All callers get
+// the same one.
 func (d *Driver) replaceClient(lost *client) (*client, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -91,23 +91,22 @@ func (d *Driver) replaceClient(lost *client) (*client, error) {
 	return d.client, nil
 }
 
-// maxUnavailable is how long a request tries to reach the server. The
-// client would try until the context ends. It leaves time to make a dropped
-// connection anew.
+// maxUnavailable is how long a request tries to reach the server. The client would try until the
+// context ends. It is long enough to reestablish a dropped connection.
 const maxUnavailable = 2 * time.Second
 
 var errUnreachable = errors.New("the server can't be reached")
 
-// A call is a method's request, as the interceptors of the client's
-// connections find it in the context. They count what the client hides: how often it
-// really sent a request, which decides what an error means.
+// A call is a method's request, which the interceptors of the client's connections find in the
+// context. They count what the client hides: how often it actually sent a request, which decides
+// what an error means.
 type call struct {
 	client  *client
 	renewed bool // by [Driver.renewSession]
 	caller  context.Context
 	cancel  context.CancelCauseFunc
 	end     func()
-	commits atomic.Int32 // Commit requests made in the present attempt
+	commits atomic.Int32 // Commit requests in the present attempt
 	// patience extends maxUnavailable: a test's emulator may take longer.
 	patience time.Duration
 	// unavailableSince is nil while the server answers.
@@ -116,7 +115,7 @@ type call struct {
 
 type callKey struct{}
 
-// observe notes how a request ended, and ends the call if the server stays unavailable.
+// observe records the end of a request, and ends the call if the server stays unavailable.
 func (c *call) observe(err error) {
 	if status.Code(err) != codes.Unavailable {
 		c.unavailableSince.Store(nil)

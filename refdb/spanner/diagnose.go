@@ -14,8 +14,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// Diagnose checks what the database says about itself. Serializability, strong
-// reads and durability need no check: Spanner has no setting that takes them away.
+// Diagnose checks what the database reports about itself. Serializability, strong reads and
+// durability need no check: no setting of Spanner disables them.
 func (d *Driver) Diagnose(ctx context.Context) ([]driver.Diagnosis, error) {
 	var all []driver.Diagnosis
 	err := d.read(ctx, request{what: "inspect the database"}, func(ctx context.Context, c *client) error {
@@ -68,7 +68,7 @@ func (c *client) diagnoseOptions(ctx context.Context) ([]driver.Diagnosis, error
 	}}, err
 }
 
-// diagnoseTables checks that our tables are there in that version, and that columns of times take
+// diagnoseTables checks that our tables have the given version, and that columns of times accept
 // the commit timestamp.
 func (c *client) diagnoseTables(ctx context.Context, version uint) ([]driver.Diagnosis, error) {
 	found, err := spannermigrate.Catalogue(ctx, c.Single)
@@ -96,11 +96,11 @@ func (c *client) diagnoseTables(ctx context.Context, version uint) ([]driver.Dia
 	return []driver.Diagnosis{tables, times}, err
 }
 
-// errRollback undoes what was tried to see whether it is allowed.
+// errRollback rolls back the statements that test the privileges.
 var errRollback = errors.New("rolled back")
 
-// diagnosePrivileges executes statements that change no row, in a transaction that is rolled
-// back. It can't tell whether the account may commit.
+// diagnosePrivileges executes statements that change no row, in a transaction that is rolled back.
+// It can't determine whether the account may commit.
 func (c *client) diagnosePrivileges(ctx context.Context) ([]driver.Diagnosis, error) {
 	d := driver.Diagnosis{Name: "privileges", OK: true, Detail: "refs, locks, intents and history can be read and written, as far as can be determined without a commit"}
 	var table string
@@ -119,7 +119,7 @@ func (c *client) diagnosePrivileges(ctx context.Context) ([]driver.Diagnosis, er
 		d.OK, d.Detail = false, table+" can't be written: only refdbctl refs list, refs verify, project list and locks list work: "+errDenied.Error()
 		err = nil
 	case spanner.ErrCode(err) == codes.InvalidArgument, spanner.ErrCode(err) == codes.NotFound:
-		// The check of the tables tells what is missing.
+		// The check of the tables reports what is missing.
 		d.Detail, err = "not checked: there is no table "+table, nil
 	}
 	return []driver.Diagnosis{d}, err

@@ -20,7 +20,7 @@ func TestDiagnosisTellsWhetherWritesAreAllowed(t *testing.T) {
 			d := openWire(t, db, w)
 			db.InsertRef(t, "p", branch, v1)
 			db.InsertLock(t, driver.LockInfo{Project: "p", Ref: branch, Owner: "o"})
-			w.take() // what opening took
+			w.take() // drops the RPCs of Open
 			executed := 0
 			w.set(func(w *wire) {
 				w.around = func(name string, send func() error) error {
@@ -53,7 +53,7 @@ func TestDiagnosisTellsWhetherWritesAreAllowed(t *testing.T) {
 				}
 			}
 			if _, ok := db.RowLock(t, "p", branch); !ok {
-				t.Error("the lock is gone")
+				t.Error("the lock was deleted")
 			}
 		})
 	}

@@ -3,9 +3,9 @@
 // A writing operation is one read-write transaction: a query, which begins the transaction and
 // reads the locks and refs concerned by their keys; a decision in this process; and a Commit that
 // carries the mutations. That is two round trips. Spanner locks everything that the query reads
-// until the Commit, including the gaps of keys without a row, so the transactions are serializable;
-// and Spanner makes the order of commits that of real time. Tokens, heartbeats and the times of
-// refs are the commit timestamp, which always increases for transactions that touch the same row.
+// until the Commit, including the gaps of keys without a row, so the transactions are serializable,
+// and it orders commits by real time. Tokens, heartbeats and the times of refs are commit
+// timestamps, which increase from each transaction that touches a row to the next.
 //
 // Every other operation is a single strong read, which sees everything that was committed before it
 // began.
@@ -24,12 +24,12 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// requestTimeout bounds a request, whatever its caller's context: the client itself
-// would repeat it for an hour. Spanner answers within milliseconds, and lets
-// nobody keep a lock that others wait for longer than ten seconds.
+// requestTimeout bounds a request, whatever its caller's context: the client itself would repeat
+// the request for an hour. Spanner answers within milliseconds, and ends a transaction that keeps
+// others waiting for its locks for more than ten seconds.
 const requestTimeout = 30 * time.Second
 
-// A request is what a method asks for.
+// A request describes the request of a method.
 type request struct {
 	tag     string        // in Spanner's statistics
 	what    string        // in errors
@@ -43,14 +43,14 @@ type Driver struct {
 	name          string                          // projects/P/instances/I/databases/D
 	emulator      string                          // the emulator's address, or "" on the service
 	emulatorMutex emulatorMutex
-	patience      time.Duration // what each time limit is extended by: a test's emulator may take longer
-	version       atomic.Uint64 // of the schema, when it was checked last
-	refused       atomic.Bool   // the database was not the one that is admitted, when that was read last
+	patience      time.Duration // extends each time limit: a test's emulator may take longer
+	version       atomic.Uint64 // of the schema, at its last check
+	refused       atomic.Bool   // the database was not the admitted one when the admission was last read
 
 	mu     sync.Mutex
 	client *client // the present one
 	closed bool
-	// work is the requests and background work under way, which Close waits for.
+	// work counts the in-flight requests and the background work, for which Close waits.
 	work    sync.WaitGroup
 	closing context.Context
 	close   context.CancelFunc
@@ -72,7 +72,7 @@ func newDriver(connect func() (*spanner.Client, error), name, emulator string) (
 	return d, nil
 }
 
-// Close ends what is under way, waits for it, and closes the connections.
+// Close ends the in-flight requests, waits for them, and closes the connections.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	closed := d.closed
@@ -86,8 +86,8 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-// begin starts a method's request. Its context ends with the caller's, with
-// Close, or when the server stays unavailable, and the cause tells which.
+// begin starts a method's request. Its context ends with the caller's, with Close, or when the
+// server stays unavailable, and the cause says which.
 func (d *Driver) begin(ctx context.Context) (*call, context.Context, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
@@ -107,8 +107,8 @@ func (d *Driver) begin(ctx context.Context) (*call, context.Context, error) {
 	return c, ctx, nil
 }
 
-// read runs f, which makes one read-only request, and translates its error. It
-// may run f again; then f discards what it has read.
+// read runs f, which makes one read-only request, and translates its error. It may run f a second
+// time; f then discards what it has read.
 func (d *Driver) read(ctx context.Context, r request, f func(context.Context, *client) error) error {
 	c, ctx, err := d.begin(ctx)
 	if err != nil {
@@ -131,7 +131,7 @@ func (d *Driver) read(ctx context.Context, r request, f func(context.Context, *c
 // A part is one of the requests of a read.
 type part func(context.Context, *spanner.ReadOnlyTransaction) *spanner.RowIterator
 
-// query is a part that executes a statement.
+// query returns a part that executes a statement.
 func (r request) query(s spanner.Statement) part {
 	return func(ctx context.Context, txn *spanner.ReadOnlyTransaction) *spanner.RowIterator {
 		return txn.QueryWithOptions(ctx, s, spanner.QueryOptions{RequestTag: r.tag})
@@ -183,7 +183,7 @@ func (d *Driver) Now(ctx context.Context) (time.Time, error) {
 	return rows[0].UTC(), nil
 }
 
-// column returns what the only column of a row holds.
+// column returns the value of the only column of a row.
 func column[T any](r *spanner.Row) (value T, err error) {
 	err = r.Columns(&value)
 	return value, err

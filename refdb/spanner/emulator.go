@@ -11,12 +11,12 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// emulatorVariable is what Google's client libraries obey.
+// emulatorVariable is the variable with an emulator's address that Google's client libraries use.
 const emulatorVariable = "SPANNER_EMULATOR_HOST"
 
-// Emulator returns the option to use the Spanner emulator at that address
-// (host:port), whatever SPANNER_EMULATOR_HOST says. A driver works around an
-// emulator's limits, and recognizes an emulator only by this option or that variable.
+// Emulator returns the option to use the Spanner emulator at that address (host:port), whatever
+// SPANNER_EMULATOR_HOST is set to. A driver works around an emulator's limits, and recognizes an
+// emulator only by this option or that variable.
 func Emulator(address string) option.ClientOption {
 	return emulatorOption{option.WithEndpoint("passthrough:///" + address), address}
 }
@@ -26,8 +26,8 @@ type emulatorOption struct {
 	address string
 }
 
-// findEmulator returns the address of the emulator that is meant, if any, and
-// opts in words that the client understands.
+// findEmulator returns the address of the emulator to use, if any, and opts with an emulatorOption
+// replaced by options of the client.
 func findEmulator(opts []option.ClientOption) (address string, all []option.ClientOption) {
 	address = os.Getenv(emulatorVariable)
 	for _, o := range opts {
@@ -43,7 +43,8 @@ func findEmulator(opts []option.ClientOption) (address string, all []option.Clie
 
 // An emulatorMutex admits one transaction of several requests at a time: read-write, or a read-only
 // snapshot. An emulator runs one read-write transaction per session, and the client puts all of
-// them into one session. The service has no such limit: there it is nil, and admits all.
+// them into one session. The service has no such limit: there the mutex is nil, and admits all
+// transactions.
 type emulatorMutex chan struct{}
 
 func newEmulatorMutex(emulated bool) emulatorMutex {

@@ -15,7 +15,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// Errors that last until somebody acts, with what to do.
+// These errors persist until an operator acts, and say what to do.
 var (
 	errDenied = errors.New("the account lacks a permission: grant it roles/spanner.databaseUser on the database " +
 		"(and roles/spanner.databaseAdmin to migrate)")
@@ -26,8 +26,8 @@ var (
 	errNoDatabase = errors.New("no such database: create it, or check the database URL")
 )
 
-// mayHaveHappened reports whether a commit that ended with that code, after so many requests for
-// it, may have happened.
+// mayHaveHappened reports whether a commit that ended with the given code, after that many requests
+// for it, may have happened.
 //
 // The client repeats a request whose reply was lost (UNAVAILABLE) with the same transaction, and
 // Spanner returns the outcome of that transaction. ABORTED always means that it didn't happen. So
@@ -45,12 +45,12 @@ func mayHaveHappened(code codes.Code, requests int32) bool {
 	}
 }
 
-// translate turns the error of a failed request into one of refdb. ctx is the request's;
-// unresolved says that the request may have been carried out.
+// translate converts the error of a failed request into an error of refdb. ctx is the request's
+// context; unresolved reports that the request may have been carried out.
 func (d *Driver) translate(ctx context.Context, c *call, what string, err error, unresolved bool) error {
 	why, cause := error(oneLine{err}), context.Cause(ctx)
-	// The cause of the caller's context is ignored: it may be an error of refdb
-	// about a lock that has nothing to do with the request.
+	// The cause of the caller's context is ignored: it may be a refdb error about a lock that has
+	// nothing to do with the request.
 	ended := c.caller.Err()
 	switch cause = cmp.Or(ended, cause); {
 	case unresolved && cause != nil:
@@ -72,14 +72,15 @@ func (d *Driver) translate(ctx context.Context, c *call, what string, err error,
 	case codes.Unavailable, codes.Aborted, codes.ResourceExhausted, codes.Internal,
 		codes.DeadlineExceeded, codes.Canceled, codes.Unknown:
 		return fmt.Errorf("%s: %w: %w", what, driver.ErrUnavailable, why)
-	case codes.AlreadyExists: // a marker: any other row was seen to be missing before it was inserted
+	case codes.AlreadyExists: // a marker: all other rows were missing when the transaction read them
 		return fmt.Errorf("%s: %w: %w: %w", what, driver.ErrUnavailable, errReclaimed, why)
 	case codes.PermissionDenied:
 		return fmt.Errorf("%s: %w: %w", what, errDenied, why)
 	case codes.Unauthenticated:
 		return fmt.Errorf("%s: %w: %w", what, errUnauthenticated, why)
 	case codes.NotFound, codes.InvalidArgument:
-		// A missing table or column is reported as either, a missing database as the first.
+		// A missing table or column is reported with either code, a missing database with the
+		// first.
 		if fault := c.client.explainMissing(ctx); fault != nil {
 			return fmt.Errorf("%s: %w", what, fault)
 		}
@@ -87,11 +88,11 @@ func (d *Driver) translate(ctx context.Context, c *call, what string, err error,
 	return failed(what, why)
 }
 
-// sessionType is the type of a session in Spanner's errors. A database has another.
+// sessionType is the type of a session in Spanner's errors. A database has another type.
 const sessionType = "type.googleapis.com/google.spanner.v1.Session"
 
-// sessionLost reports whether the server doesn't know the session. The server says
-// so before it does anything.
+// sessionLost reports whether the server doesn't know the session. The server reports that before
+// it does anything.
 func sessionLost(err error) bool {
 	var api *apierror.APIError
 	if spanner.ErrCode(err) != codes.NotFound || !errors.As(err, &api) {
@@ -103,7 +104,7 @@ func sessionLost(err error) bool {
 
 func failed(what string, err error) error { return fmt.Errorf("%s: %w", what, err) }
 
-// oneLine puts the text of a client's error on one line: it may quote SQL.
+// oneLine is an error whose text is put on one line: the client's errors may quote SQL.
 type oneLine struct{ error }
 
 func (e oneLine) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }

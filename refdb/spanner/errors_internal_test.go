@@ -13,7 +13,7 @@ import (
 
 func TestLostSessionIsToldByItsTypeNotByTheText(t *testing.T) {
 	t.Parallel()
-	// about is the client's error for a reply about a resource of that type.
+	// about returns the client's error for a reply about a resource of the given type.
 	about := func(code codes.Code, text, resource string) error {
 		s, err := status.New(code, text).WithDetails(&errdetails.ResourceInfo{ResourceType: resource})
 		if err != nil {
@@ -26,13 +26,13 @@ func TestLostSessionIsToldByItsTypeNotByTheText(t *testing.T) {
 		err  error
 		lost bool
 	}{
-		"a session that is not found":          {about(codes.NotFound, "gone", sessionType), true},
-		"the same, wrapped":                    {fmt.Errorf("read: %w", oneLine{about(codes.NotFound, "gone", sessionType)}), true},
-		"a database that is not found":         {about(codes.NotFound, "Session not found", database), false},
-		"a session that may not be used":       {about(codes.PermissionDenied, "Session not found", sessionType), false},
-		"something not found, of unknown type": {spanner.ToSpannerError(status.Error(codes.NotFound, "Session not found")), false},
-		"an error that is not the server's":    {errors.New("Session not found"), false},
-		"no error":                             {nil, false},
+		"a missing session":                  {about(codes.NotFound, "gone", sessionType), true},
+		"the same, wrapped":                  {fmt.Errorf("read: %w", oneLine{about(codes.NotFound, "gone", sessionType)}), true},
+		"a missing database":                 {about(codes.NotFound, "Session not found", database), false},
+		"a session that may not be used":     {about(codes.PermissionDenied, "Session not found", sessionType), false},
+		"a missing resource of unknown type": {spanner.ToSpannerError(status.Error(codes.NotFound, "Session not found")), false},
+		"an error that is not the server's":  {errors.New("Session not found"), false},
+		"no error":                           {nil, false},
 	} {
 		if lost := sessionLost(row.err); lost != row.lost {
 			t.Errorf("%s: lost is %v", name, lost)

@@ -88,7 +88,7 @@ func TestLostReply(t *testing.T) {
 			}
 			again := acquire(t, d, "n", "HEAD", branch)
 			if again.Token != stands.Token {
-				t.Errorf("asking again gave token %d, the row has %d", again.Token, stands.Token)
+				t.Errorf("the repeated request returned token %d, the row has %d", again.Token, stands.Token)
 			}
 
 			change := func() error { return fenced(t, d, "u1", again.Token, true) }
@@ -98,7 +98,7 @@ func TestLostReply(t *testing.T) {
 			if first.Value != v1 || first.Op != "u1" {
 				t.Fatalf("the update did not take effect: %+v", first)
 			}
-			// Neither the fence nor the old value is there any more, but the update happened.
+			// Neither the fence nor the old value exists any more, but the update happened.
 			must(t, change())
 			if second := get(t, d, branch); second != first {
 				t.Errorf("the update was carried out twice: %+v, then %+v", first, second)
@@ -112,7 +112,7 @@ func TestLostReply(t *testing.T) {
 			_, err = d.Release(t.Context(), releasing(again.Token, "HEAD"))
 			unknown("release", err)
 			if l := locks(t, d); len(l) != 0 {
-				t.Errorf("locks are left: %+v", l)
+				t.Errorf("locks remain: %+v", l)
 			}
 
 			loseReply(w, code)
@@ -121,7 +121,7 @@ func TestLostReply(t *testing.T) {
 		})
 	}
 	for _, code := range []codes.Code{codes.Unavailable, codes.ResourceExhausted} {
-		t.Run(code.String()+" is resolved by asking again what became of the commit", func(t *testing.T) {
+		t.Run(code.String()+" is resolved by repeating the commit", func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Spanner(t)
 			w := &wire{}
@@ -139,7 +139,7 @@ func TestLostReply(t *testing.T) {
 			release(t, d, a.Token, branch)
 		})
 	}
-	t.Run("a refusal whose commit gets lost is no unknown outcome", func(t *testing.T) {
+	t.Run("a refusal whose commit is lost is not an unknown outcome", func(t *testing.T) {
 		t.Parallel()
 		w := &wire{}
 		d := openWire(t, dbtest.Spanner(t), w)
@@ -150,7 +150,7 @@ func TestLostReply(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("a context that ends while the commit is on its way is an unknown outcome", func(t *testing.T) {
+	t.Run("a context that ends while the commit is in flight is an unknown outcome", func(t *testing.T) {
 		t.Parallel()
 		w := &wire{}
 		d := openWire(t, dbtest.Spanner(t), w)
@@ -168,7 +168,7 @@ func TestLostReply(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("a context that ends before the commit is none", func(t *testing.T) {
+	t.Run("a context that ends before the commit is not an unknown outcome", func(t *testing.T) {
 		t.Parallel()
 		w := &wire{}
 		d := openWire(t, dbtest.Spanner(t), w)
@@ -201,7 +201,7 @@ func TestRefusedCommit(t *testing.T) {
 		codes.PermissionDenied:   {nil, "roles/spanner.databaseUser"},
 		codes.Unauthenticated:    {nil, "GOOGLE_APPLICATION_CREDENTIALS"},
 	} {
-		t.Run(code.String()+" says that nothing was done", func(t *testing.T) {
+		t.Run(code.String()+" means that nothing was done", func(t *testing.T) {
 			t.Parallel()
 			w := &wire{}
 			d := openWire(t, dbtest.Spanner(t), w)
@@ -212,7 +212,7 @@ func TestRefusedCommit(t *testing.T) {
 				t.Errorf("acquire: %v", err)
 			}
 			if strings.Contains(err.Error(), "\n") {
-				t.Errorf("it has several lines: %q", err)
+				t.Errorf("the error has several lines: %q", err)
 			}
 			heal(w)
 			if l := locks(t, d); len(l) != 0 {
@@ -220,7 +220,7 @@ func TestRefusedCommit(t *testing.T) {
 			}
 		})
 	}
-	t.Run("ABORTED is tried again, and what was decided before is forgotten", func(t *testing.T) {
+	t.Run("ABORTED is retried, and earlier decisions are discarded", func(t *testing.T) {
 		t.Parallel()
 		db := dbtest.Spanner(t)
 		w := &wire{}
@@ -231,7 +231,7 @@ func TestRefusedCommit(t *testing.T) {
 				if name == "Commit" && aborted.CompareAndSwap(false, true) {
 					return status.Error(codes.Aborted, "injected: aborted before it was carried out")
 				}
-				// The first attempt saw a free ref, the second sees this lock.
+				// The first attempt finds a free ref, the second finds this lock.
 				if name == "BeginTransaction" {
 					acquire(t, other, "other", branch)
 				}
@@ -287,7 +287,7 @@ func TestFailedQuery(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a server that is gone for a moment is asked again", func(t *testing.T) {
+	t.Run("a request is repeated while a server is briefly unavailable", func(t *testing.T) {
 		t.Parallel()
 		w := &wire{}
 		d := openWire(t, dbtest.Spanner(t), w)
@@ -298,7 +298,7 @@ func TestFailedQuery(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a server that stays away is unavailable before a request is given up, whatever the context", func(t *testing.T) {
+	t.Run("a server that stays unreachable is unavailable before the request's time limit, whatever the context", func(t *testing.T) {
 		t.Parallel()
 		w := &wire{}
 		d := openWireWithLimits(t, dbtest.Spanner(t), w)
@@ -310,8 +310,8 @@ func TestFailedQuery(t *testing.T) {
 				if !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrOutcomeUnknown) {
 					t.Errorf("%s: %v", name, err)
 				}
-				// It was given up for that, and not when its own time was over. On a busy machine,
-				// that of a beat may be over before.
+				// The request ended for that reason, and not by its own time limit. On a busy
+				// machine, the time limit of a beat may expire first.
 				if name != "beat" && (err == nil || !strings.Contains(err.Error(), "the server can't be reached")) {
 					t.Errorf("%s: %v", name, err)
 				}
@@ -319,7 +319,7 @@ func TestFailedQuery(t *testing.T) {
 		}
 		race(all...)
 	})
-	t.Run("a permission that is missing is named", func(t *testing.T) {
+	t.Run("a missing permission is named", func(t *testing.T) {
 		t.Parallel()
 		w := &wire{}
 		d := openWire(t, dbtest.Spanner(t), w)
@@ -339,7 +339,7 @@ func TestSchemaThatVanished(t *testing.T) {
 		"ALTER TABLE locks DROP COLUMN nonce": "column locks.nonce",
 		"DROP TABLE locks":                    "table locks",
 	} {
-		t.Run(statement+" is told by name, and can be repaired as it says", func(t *testing.T) {
+		t.Run(statement+" is named, and the error's advice repairs it", func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Spanner(t)
 			d := db.Open(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// The tables as Gerrit's spanner-refdb plugin creates them.
+// gerritTables are the tables as Gerrit's spanner-refdb plugin creates them.
 var gerritTables = []string{
 	`CREATE TABLE refs (
 		project STRING(MAX) NOT NULL, ref STRING(MAX) NOT NULL, value STRING(MAX) NOT NULL,
@@ -110,8 +110,7 @@ func TestTokensFinerThanAMicrosecondAreReached(t *testing.T) {
 	}
 }
 
-// While the plugin reclaims a lock, its marker stands, named with the token as
-// Java prints it.
+// While the plugin reclaims a lock, its marker exists, named after the token as Java prints it.
 func TestReclaimThatGerritsPluginHasBegunIsLeftToIt(t *testing.T) {
 	t.Parallel()
 	for token, printed := range map[string]string{
@@ -149,7 +148,7 @@ func TestReclaimThatGerritsPluginHasBegunIsLeftToIt(t *testing.T) {
 	}
 }
 
-// To the plugin a reservation is a lock, which it may reclaim.
+// To the plugin, a reservation is a lock that it may reclaim.
 func TestWhatIsKeptForSomebodyIsTakenWithAMarker(t *testing.T) {
 	t.Parallel()
 	for channel, kept := range map[string]string{"c": "somebody", "": "nobody"} {
@@ -191,7 +190,7 @@ func TestMarkerOfAReclaimStandsUntilItIsCommittedAndNoLonger(t *testing.T) {
 	w.set(func(w *wire) {
 		w.around = func(name string, send func() error) error {
 			if name == "Commit" {
-				if commits++; commits == 2 { // the reclaim is committed, the markers are about to go
+				if commits++; commits == 2 { // the reclaim is committed, the markers are about to be deleted
 					seen = locks(t, other)
 				}
 			}
@@ -212,7 +211,7 @@ func TestMarkerOfAReclaimStandsUntilItIsCommittedAndNoLonger(t *testing.T) {
 		}
 	}
 	if left := locks(t, other); len(left) != 3 {
-		t.Errorf("left are %+v", left)
+		t.Errorf("%+v remain", left)
 	}
 }
 
@@ -234,14 +233,14 @@ func TestReclaimWhoseMarkersCannotBeDeletedSucceeds(t *testing.T) {
 			return send()
 		}
 	})
-	a := acquire(t, d, "n", branch) // doesn't wait for it
+	a := acquire(t, d, "n", branch) // does not wait for the deletion
 	if l, ok := db.RowLock(t, project, branch); !ok || l.Token != a.Token {
 		t.Errorf("the lock is %+v", l)
 	}
 	close(stuck)
 	must(t, d.Close())
 	if left := locks(t, db.Open(t)); len(left) != 1 {
-		t.Errorf("left are %+v", left)
+		t.Errorf("%+v remain", left)
 	}
 }
 

@@ -14,16 +14,16 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// The history has a row for each change of a ref, which the transaction that makes the change
-// inserts. A change's position is its commit timestamp, in microseconds. So all changes up to the
+// The history has a row for each change of a ref. The transaction that makes the change inserts the
+// row. A change's position is its commit timestamp, in microseconds. So all changes up to the
 // timestamp of a strong read are complete: Spanner gives later commits larger timestamps.
 
 const (
-	// historyVersion is the version of the schema that brought the history.
+	// historyVersion is the version of the schema that introduced the history.
 	historyVersion = 8
 
-	// shards is how many servers the newest entries of the index history_shard can be spread over.
-	// Readers look into all shards.
+	// shards is the number of servers over which the newest entries of the index history_shard can
+	// be spread. Readers search all shards.
 	shards = 16
 
 	maxPosition = driver.Position(math.MaxInt64)
@@ -36,7 +36,7 @@ func shardOf(project string) int64 {
 	return int64(h.Sum32() % shards)
 }
 
-// instant returns the time of a position, or the nearest that a TIMESTAMP can be.
+// instant returns the time of a position, or the nearest time that a TIMESTAMP can represent.
 func instant(p driver.Position) time.Time {
 	first, last := time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 	return time.UnixMicro(min(max(int64(p), first.UnixMicro()), last.UnixMicro())).UTC()
@@ -57,11 +57,11 @@ const stateOfHistorySQL = `
 SELECT s.begun, s.pruned, IFNULL((SELECT a.server FROM admission AS a WHERE a.id = 1), ''), ARRAY(SELECT AS STRUCT e.first, e.id, e.began, e.asked_by, e.reason FROM epochs AS e ORDER BY e.first)%s
 FROM history_state AS s`
 
-// A columns reads the columns of a row, as [spanner.Row.Columns] does.
+// A columns function reads the columns of a row, as [spanner.Row.Columns] does.
 type columns func(...any) error
 
 // readHistory reads the state of the history together with the rows of a query, all as of one time.
-// The query selects n columns, and rowOf converts them; without columns there is no query.
+// The query selects n columns, which rowOf converts. If n is 0, there is no query.
 func readHistory[T any](ctx context.Context, d *Driver, r request, n int, s spanner.Statement, rowOf func(columns) (T, error)) (rows []T, state driver.HistoryState, err error) {
 	text := fmt.Sprintf(stateOfHistorySQL, strings.Repeat(", NULL", n))
 	if n > 0 {
@@ -124,7 +124,7 @@ const changeSQL = `c.project, c.ref, c.position, c.old_value, c.new_value, IFNUL
 
 const changeColumns = 8
 
-// readChange converts the columns of changeSQL, and more columns before them.
+// readChange reads the columns of changeSQL, and the columns before them into before.
 func readChange(from columns, before ...any) (c driver.Change, err error) {
 	err = from(append(before, &c.Project, &c.Ref, &c.Time, (*string)(&c.Old), (*string)(&c.New), &c.Op, &c.Owner, &c.By)...)
 	c.Time = c.Time.UTC()
@@ -132,8 +132,8 @@ func readChange(from columns, before ...any) (c driver.Change, err error) {
 	return c, err
 }
 
-// keysOf selects the first keys of changes, in all shards. where is about history AS h and the
-// shard s; order, which is that of the index, ends in a limit.
+// keysOf selects the first keys of changes, in all shards. where is a condition on history AS h and
+// the shard s. The order is that of the index.
 func keysOf(where string) string {
 	return `
 SELECT k.project, k.ref, k.position
@@ -143,8 +143,8 @@ FROM UNNEST(GENERATE_ARRAY(0, ` + fmt.Sprint(shards-1) + `)) AS s, UNNEST(ARRAY(
 ORDER BY k.position, k.project, k.ref LIMIT @limit`
 }
 
-// afterSQL selects what comes after a key. The first part is implied by the second, and bounds
-// the range to read.
+// afterSQL selects what comes after a key. The second part implies the first, which bounds the
+// range to read.
 const afterSQL = `h.position >= @after AND (h.position > @after OR h.project > @after_project OR h.project = @after_project AND h.ref > @after_ref)`
 
 func afterParams(k driver.ChangeKey, limit int) map[string]any {

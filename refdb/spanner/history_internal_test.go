@@ -14,7 +14,7 @@ func TestWhatARefHeldIsToldOnlyIfItIsCertain(t *testing.T) {
 	t.Parallel()
 	const a, b, none = "aaaa", "bbbb", "-"
 	zeros := string(driver.Deleted)
-	// A row holds a value since a time, in microseconds; a change gave it a value at one.
+	// A row holds a value since a time, in microseconds; a change assigned a value at a time.
 	type held struct {
 		value string
 		time  int64 // 0 for NULL
@@ -25,7 +25,7 @@ func TestWhatARefHeldIsToldOnlyIfItIsCertain(t *testing.T) {
 	for _, r := range []struct {
 		name       string
 		row, below held   // of the newest change up to position 10
-		above      string // the old value of the next change; "" if there is none, none if it is of a ref without a row
+		above      string // the old value of the next change; "" if there is none, none if that change found no row
 		want       string // "" for no row
 		unknown    bool
 	}{
@@ -35,18 +35,18 @@ func TestWhatARefHeldIsToldOnlyIfItIsCertain(t *testing.T) {
 		{name: "the first change follows, which made the row", row: held{b, 15}, above: none, want: ""},
 		{name: "the row is older than the history", row: held{a, 1}, want: a},
 		{name: "the row has no time, and no change", row: held{a, 0}, want: a},
-		{name: "it was removed later", below: held{a, 5}, above: a, want: a},
-		{name: "it was removed before", below: held{"", 5}, want: ""},
-		{name: "it was deleted, and is purged", below: held{zeros, 5}, want: zeros},
-		{name: "it was deleted and purged, and is made again later", row: held{b, 15}, below: held{zeros, 5}, above: none, want: zeros},
+		{name: "the ref was removed later", below: held{a, 5}, above: a, want: a},
+		{name: "the ref was removed before", below: held{"", 5}, want: ""},
+		{name: "the ref was deleted, and its tombstone purged", below: held{zeros, 5}, want: zeros},
+		{name: "the ref was deleted, purged, and created again later", row: held{b, 15}, below: held{zeros, 5}, above: none, want: zeros},
 		{name: "the row was written without a record before", row: held{b, 8}, below: held{a, 5}, want: b},
 		{name: "the row was written without a record later", row: held{b, 15}, below: held{a, 5}, unknown: true},
-		{name: "the row was made without a record later", row: held{b, 15}, unknown: true},
+		{name: "the row was inserted without a record later", row: held{b, 15}, unknown: true},
 		{name: "the row is older than the change that made it", row: held{b, 3}, below: held{a, 5}, unknown: true},
 		{name: "the row has no time, but a change", row: held{b, 0}, below: held{a, 5}, unknown: true},
-		{name: "the row went without a record", below: held{a, 5}, unknown: true},
-		{name: "something happened between two changes", row: held{b, 15}, below: held{a, 5}, above: b, unknown: true},
-		{name: "it was made between two changes", row: held{b, 15}, below: held{zeros, 5}, above: b, unknown: true},
+		{name: "the row was deleted without a record", below: held{a, 5}, unknown: true},
+		{name: "the ref changed without a record between two changes", row: held{b, 15}, below: held{a, 5}, above: b, unknown: true},
+		{name: "the ref was created without a record between two changes", row: held{b, 15}, below: held{zeros, 5}, above: b, unknown: true},
 	} {
 		f := pastRef{name: "refs/heads/main", row: row(r.row), below: row(r.below)}
 		f.below.value.Valid = r.below.time != 0

@@ -18,14 +18,14 @@ FROM (%) AS c ORDER BY c.position, c.project, c.ref`
 	prunedSQL = `SELECT UNIX_MICROS(pruned), (SELECT MIN(read) FROM followers) FROM history_state`
 )
 
-// A prunable is a change that a request for pruning looks at.
+// A prunable is a change that a pruning request examines.
 type prunable struct {
 	driver.ChangeKey
-	old bool // as many changes of its ref as are kept are newer
+	old bool // as many newer changes of its ref exist as are kept
 }
 
-// Prune implements driver.HistoryStore. It finds the changes without locks first: what is old
-// enough now stays so, and its transaction reads what else decides.
+// Prune implements driver.HistoryStore. It finds the changes without locks first: a change that is
+// old enough remains so, and the transaction reads the other conditions.
 func (d *Driver) Prune(ctx context.Context, r driver.PruneRequest) (driver.Pruned, error) {
 	q := request{tag: "refdb.prune", what: "prune the history"}
 	params := afterParams(r.After, r.Limit)
@@ -62,10 +62,10 @@ func readPrunable(row *spanner.Row) (c prunable, err error) {
 	return c, err
 }
 
-// pruning is what a transaction reads that prunes.
+// pruning holds what a transaction that prunes reads.
 type pruning struct {
 	pruned driver.Position
-	unread driver.Position // followers have read all up to here
+	unread driver.Position // followers have read all changes up to this position
 }
 
 func limitsOfPruning(ctx context.Context, t *transaction) (p pruning, err error) {

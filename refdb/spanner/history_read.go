@@ -15,7 +15,7 @@ import (
 const (
 	unprunedSQL = ` AND h.position >= (SELECT pruned FROM history_state)`
 
-	// changesSQL gets the rows of keys.
+	// changesSQL selects the rows of keys.
 	changesSQL = `SELECT FALSE AS last, ` + changeSQL + ` FROM (%) AS k
 JOIN@{JOIN_METHOD=APPLY_JOIN} history AS c ON c.project = k.project AND c.ref = k.ref AND c.position = k.position`
 
@@ -27,8 +27,8 @@ SELECT h.project, h.ref, h.position FROM history@{FORCE_INDEX=history_project} A
 WHERE h.project = @project AND STARTS_WITH(h.ref, @prefix) AND ` + afterSQL + unprunedSQL + ` ORDER BY h.position, h.ref LIMIT @limit`
 )
 
-// Changes implements driver.HistoryStore. It asks for one change more than the page may have, to
-// know whether there is one.
+// Changes implements driver.HistoryStore. It requests one change more than the page may have, to
+// find out whether there are more.
 func (d *Driver) Changes(ctx context.Context, r driver.ChangesRequest) (p driver.ChangesPage, _ error) {
 	keys, params := keysOf(afterSQL+unprunedSQL), afterParams(r.After, r.Limit+1)
 	if r.Project != "" {
@@ -61,7 +61,7 @@ func (d *Driver) Changes(ctx context.Context, r driver.ChangesRequest) (p driver
 	return p, nil
 }
 
-// A found change is a row of changesSQL. It may be the one that the reader read last.
+// A found change is a row of changesSQL. It may be the change that the reader read last.
 type found struct {
 	driver.Change
 	last bool
@@ -72,8 +72,8 @@ func readFound(from columns) (f found, err error) {
 	return f, err
 }
 
-// newestSQL gets the newest change of the last seconds. An index can be read in its own order only:
-// what is that new is read to its end.
+// newestSQL selects the newest change of the last seconds. An index can only be read in its own
+// order, so all changes of that time are read.
 var newestSQL = strings.Replace(changesSQL, "%", `
 SELECT k.project, k.ref, k.position
 FROM UNNEST(GENERATE_ARRAY(0, `+fmt.Sprint(shards-1)+`)) AS s, UNNEST(ARRAY(
@@ -82,7 +82,8 @@ FROM UNNEST(GENERATE_ARRAY(0, `+fmt.Sprint(shards-1)+`)) AS s, UNNEST(ARRAY(
   ORDER BY h.position DESC, h.project DESC, h.ref DESC LIMIT 1)) AS k
 ORDER BY k.position DESC, k.project DESC, k.ref DESC LIMIT 1`, 1)
 
-// Newest implements driver.HistoryStore. It asks again for a longer time while there is no change.
+// Newest implements driver.HistoryStore. It repeats the query for a longer time until there is a
+// change.
 func (d *Driver) Newest(ctx context.Context) (driver.Change, driver.HistoryState, error) {
 	for seconds := int64(60); ; seconds *= 60 {
 		s := spanner.Statement{SQL: newestSQL, Params: map[string]any{"seconds": seconds}}
@@ -98,10 +99,11 @@ func (d *Driver) Newest(ctx context.Context) (driver.Change, driver.HistoryState
 	}
 }
 
-// newestLimit is more than the 60 years and less than the 2,000 that a TIMESTAMP can go back.
+// newestLimit is the longest time that Newest searches, in seconds: about 25 years, of the 2,000 that
+// a TIMESTAMP can go back.
 const newestLimit = 60 * 60 * 60 * 60 * 60
 
-// tipSQL has one row.
+// tipSQL returns one row.
 const tipSQL = `
 SELECT ARRAY(SELECT h.position FROM history@{FORCE_INDEX=history_project} AS h WHERE h.project = @project ORDER BY h.position DESC LIMIT 1),
   EXISTS (SELECT 1 FROM intents AS i WHERE i.project = @project AND i.decision IS NULL),
@@ -166,8 +168,8 @@ func (d *Driver) Log(ctx context.Context, r driver.LogRequest) (p driver.LogPage
 }
 
 const (
-	// pastSQL selects refs that have a row, or changes, with their newest change up to a position
-	// and the first after it.
+	// pastSQL selects refs that have a row or changes, with their newest change up to a position
+	// and the first change after it.
 	pastSQL = `
 SELECT IFNULL(r.ref, h.ref), r.value, r.time, r.op, below.position, below.new_value, below.op, above.old_value
 FROM (SELECT ref, value, time, op FROM refs WHERE %s ORDER BY ref LIMIT @limit) AS r
@@ -195,7 +197,7 @@ func (d *Driver) Past(ctx context.Context, r driver.PastRequest) (p driver.PastP
 	}
 	p.State = state
 	if r.At < p.State.Pruned-1 || r.At > p.State.Upto {
-		return p, nil // which the caller refuses
+		return p, nil // the caller refuses such a position
 	}
 	slices.SortFunc(found, func(a, b pastRef) int { return strings.Compare(a.name, b.name) })
 	for _, f := range found {
@@ -214,8 +216,8 @@ func (d *Driver) Past(ctx context.Context, r driver.PastRequest) (p driver.PastP
 	return p, nil
 }
 
-// A pastRef is what the tables say about a ref: its row; the newest change up to a position; and
-// what the ref held before the first change after it. The row and the last two may be missing.
+// A pastRef is what the tables contain about a ref: its row; the newest change up to a position;
+// and the ref's value before the first later change. The row and the last two may be missing.
 type pastRef struct {
 	name       string
 	row, below refRow
@@ -227,26 +229,26 @@ func readPast(from columns) (f pastRef, err error) {
 	return f, err
 }
 
-// at returns the ref as it was at a position. ok is false if that can't be told: Gerrit's plugin,
-// or a program of the schema before the history, changed the ref without a record. Such a change
-// shows as a gap between two changes, or between the newest and the row.
+// at returns the ref as it was at a position. ok is false if this can't be determined: Gerrit's
+// plugin, or a program of a schema without a history, changed the ref without a record. Such a
+// change shows as a gap between two changes, or between the newest change and the row.
 func (f pastRef) at(p driver.Position) (ref driver.Ref, ok bool) {
 	before, now := f.below.ref(f.name), f.row.ref(f.name)
 	switch {
 	case f.below.value.Valid && f.above.Valid:
-		// A deleted ref loses its row when its tombstone is purged: then the next change finds it
-		// unknown.
+		// A deleted ref loses its row when its tombstone is purged: the next change then finds the
+		// ref unknown.
 		return before, before.Value.Equivalent(driver.Value(f.above.StringVal))
 	case f.above.Valid:
 		return driver.Ref{Name: f.name, Value: driver.Value(f.above.StringVal)}, true
-	case f.row.value.Valid: // if it is as old as that, nothing has changed it since
+	case f.row.value.Valid: // if the row is that old, the ref has not changed since
 		return now, f.below.micros() <= f.row.micros() && f.row.micros() <= int64(p)
 	default:
 		return before, before.Value.IsAbsent()
 	}
 }
 
-// micros is the row's time; a row without one is the oldest.
+// micros returns the row's time; a row without a time is the oldest.
 func (r *refRow) micros() int64 {
 	if !r.time.Valid {
 		return time.Time{}.UnixMicro()

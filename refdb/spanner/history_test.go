@@ -21,7 +21,7 @@ func logOf(tb testing.TB, d driver.Driver) []driver.Change {
 	return page.Changes
 }
 
-// past returns what refs of project held at a position, as "name=first digit".
+// past returns the values of refs of project at a position, as "name=first digit".
 func past(tb testing.TB, d driver.Driver, at driver.Position, prefix string) (string, error) {
 	tb.Helper()
 	page, err := d.Past(tb.Context(), driver.PastRequest{RefQuery: driver.RefQuery{Project: project, Prefix: prefix, Limit: 10}, At: at})
@@ -45,7 +45,7 @@ func TestAChangeHasThePositionOfItsRow(t *testing.T) {
 	must(t, update(t, d, "u", move(branch, "", v1)))
 	c, row := logOf(t, d)[0], get(t, d, branch)
 	if !c.Time.Equal(row.Time) || int64(c.Position) != row.Time.UnixMicro() {
-		t.Errorf("%+v, the row is of %s", c, row.Time)
+		t.Errorf("%+v, the row has the time %s", c, row.Time)
 	}
 }
 
@@ -75,10 +75,10 @@ func TestThePastOfARefThatGerritChangedIsToldOnlyWhereItIsKnown(t *testing.T) {
 	const other = "refs/heads/other"
 	for _, row := range []struct {
 		name   string
-		gerrit func(*testing.T, *dbtest.Database) // after the library's change
-		after  func(*testing.T, driver.Driver)    // unless nil, another change by the library
-		want   string                             // at the end
-		before bool                               // the past before what Gerrit did is known, too
+		gerrit func(*testing.T, *dbtest.Database) // runs after the library's change
+		after  func(*testing.T, driver.Driver)    // unless nil, makes another change by the library
+		want   string                             // the final value
+		before bool                               // the values before the plugin's change are known, too
 	}{
 		{
 			name:   "a value that was replaced",
@@ -94,7 +94,7 @@ func TestThePastOfARefThatGerritChangedIsToldOnlyWhereItIsKnown(t *testing.T) {
 			after:  func(t *testing.T, d driver.Driver) { must(t, update(t, d, "u2", move(branch, v2, v1))) },
 			want:   "main=1 other=1",
 		}, {
-			name:   "a row that is gone",
+			name:   "a deleted row",
 			gerrit: func(t *testing.T, db *dbtest.Database) { db.Exec(t, `DELETE FROM refs WHERE ref = 'refs/heads/main'`) },
 			want:   "unknown",
 		}, {

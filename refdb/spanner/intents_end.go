@@ -51,7 +51,7 @@ func (d *Driver) Forget(ctx context.Context, intents []driver.LockID) error {
 	return err
 }
 
-// intentKey is the key of an intent; Asked is its place in the list.
+// intentKey is the key of an intent; Asked is its index in the list.
 type intentKey struct {
 	Asked   int64     `spanner:"asked"`
 	Project string    `spanner:"project"`
@@ -79,8 +79,8 @@ LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} locks AS l
   ON l.project = k.project AND l.ref = k.ref AND l.token = k.token AND l.owner = k.owner
 LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} refs AS r ON r.project = k.project AND r.ref = k.ref`
 
-// intentsOf returns a function that reads and locks the rows of intents, and those of their
-// locks and refs. A missing intent is nil.
+// intentsOf returns a function that reads and locks the rows of intents, and those of their locks
+// and refs. The row of a missing intent is nil.
 func intentsOf(intents []driver.LockID) func(context.Context, *transaction) ([]*intentRow, error) {
 	keys := make([]intentKey, len(intents))
 	for n, i := range intents {
@@ -109,7 +109,8 @@ func (d *Driver) Finish(ctx context.Context, r driver.FinishRequest) error {
 	return err
 }
 
-// sitesStates is [statesOf] for a request of an owner whose site may be barred.
+// sitesStates is [statesOf] for a request of an owner, and also reads whether the owner's site is
+// barred.
 func sitesStates(project, owner string, keys []key) func(context.Context, *transaction) ([]state, error) {
 	keys = askBarred(owner, keys)
 	s := stateStatement(project)
@@ -125,8 +126,8 @@ func sitesStates(project, owner string, keys []key) func(context.Context, *trans
 	}
 }
 
-// planFinish says what r, which ends the intents in held, writes in view of what it found, or why
-// it is refused.
+// planFinish decides, given the states, what r writes or why it is refused. r ends the intents in
+// held.
 func planFinish(b *batch, r *driver.FinishRequest, held driver.Fence, states []state) error {
 	if err := refuseBarred(states); err != nil {
 		return err
@@ -140,8 +141,9 @@ func planFinish(b *batch, r *driver.FinishRequest, held driver.Fence, states []s
 		return refused
 	}
 	if len(r.Done) > MaxRefs {
-		// A program from before the history prepared it, and git has moved the refs: better without
-		// a record, as if that program had finished it, than never.
+		// A program without the history prepared these intents, and git has moved the refs.
+		// Finishing them without a record, as that program would have done, is better than never
+		// finishing them.
 		b.unrecorded = true
 	}
 	for _, u := range r.Done {

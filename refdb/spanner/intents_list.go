@@ -30,7 +30,7 @@ func intentsStatement(q driver.IntentQuery) spanner.Statement {
 		s.SQL += `i.decision IS NULL`
 	}
 	if q.After != (driver.IntentCursor{}) {
-		// The first part is implied by the second, and bounds the range to read.
+		// The second part implies the first, which bounds the range to read.
 		and(&s, `i.project >= @after_project`, "after_project", q.After.Project)
 		and(&s, `(i.project > @after_project OR i.ref > @after_ref OR i.ref = @after_ref AND i.token > @after_token)`, "after_ref", q.After.Ref)
 		s.Params["after_token"] = q.After.Token.Time()

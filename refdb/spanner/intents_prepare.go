@@ -32,8 +32,8 @@ func moves(r *driver.PrepareRequest, ref string) bool {
 	return found
 }
 
-// planPrepare says what becomes of r in view of what stands on its refs, and around them, and of
-// the packs that there are. There are no states if it was revoked.
+// planPrepare decides the outcome of r, given the states of its refs, the rows around them, and the
+// packs that exist. There are no states if r was revoked.
 func planPrepare(b *batch, r *driver.PrepareRequest, states []state, around []rules.Row, packs []*foundPack) (a acquisition, refused error) {
 	if len(states) == 0 {
 		return a, driver.ErrReleased
@@ -58,8 +58,8 @@ func planPrepare(b *batch, r *driver.PrepareRequest, states []state, around []ru
 	return a, nil
 }
 
-// Revoke implements driver.IntentStore. It undoes what r did, and leaves a record that r reads
-// before it does anything.
+// Revoke implements driver.IntentStore. It undoes r, and leaves a record that r reads before it
+// does anything.
 func (d *Driver) Revoke(ctx context.Context, r driver.PrepareRequest) error {
 	_, _, err := decide(ctx, d, request{tag: "refdb.revoke", what: "revoke intents"}, sitesStates(r.Project, r.Owner, lockKeys(rules.RefsOf(r.Updates))),
 		func(b *batch, states []state) (struct{}, error) {
@@ -81,12 +81,12 @@ func (d *Driver) Revoke(ctx context.Context, r driver.PrepareRequest) error {
 	return err
 }
 
-// unrevokedSQL selects nothing if a preparation was revoked.
+// unrevokedSQL selects no rows if the preparation was revoked.
 const unrevokedSQL = `
 WHERE NOT EXISTS (SELECT 1 FROM intents WHERE project = @project AND ref = @first AND nonce = @nonce AND decision = '` + string(driver.Revoked) + `')`
 
-// unrevokedStates returns a function that reads and locks what decides about r: the states, none if
-// r was revoked, and those of its packs that there are.
+// unrevokedStates returns a function that reads and locks the rows that decide about r: the states,
+// none if r was revoked, and those of its packs that exist.
 func unrevokedStates(r *driver.PrepareRequest, names nameQuestion, packs *[]*foundPack) func(context.Context, *transaction) ([]state, error) {
 	keys := askBarred(r.Owner, askFreeze(r.Project, stateKeys(rules.RefsOf(r.Updates))))
 	for _, b := range r.RequiredValues {

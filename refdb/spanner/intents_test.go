@@ -12,7 +12,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// preparing asks for intents to create refs.
+// preparing returns a request for intents to create refs.
 func preparing(nonce string, refs ...string) driver.PrepareRequest {
 	r := driver.PrepareRequest{Project: project, Owner: owner, Nonce: nonce, Agent: "boot:1:2"}
 	for _, ref := range refs {
@@ -30,12 +30,12 @@ func prepare(tb testing.TB, d driver.Driver, nonce string, refs ...string) drive
 	return p
 }
 
-// finishing ends intents of p that were carried out.
+// finishing returns a request to end intents of p as done.
 func finishing(p driver.Prepared, refs ...string) driver.FinishRequest {
 	return driver.FinishRequest{Project: project, Origin: driver.Origin{ID: "finish", Owner: owner}, Token: p.Token, Done: preparing("", refs...).Updates}
 }
 
-// dropping ends intents of p that were not carried out.
+// dropping returns a request to end intents of p as dropped.
 func dropping(p driver.Prepared, refs ...string) driver.FinishRequest {
 	return driver.FinishRequest{Project: project, Origin: driver.Origin{Owner: owner}, Token: p.Token, Dropped: refs}
 }
@@ -63,10 +63,10 @@ func TestTokenOfAnIntentIsThatOfItsLockWhoeverTellsIt(t *testing.T) {
 			t.Fatalf("the answer is %d, the lock %+v, the intents %+v", a.Token, l, all)
 		}
 		if at := all[0].Time; !at.Equal(a.Token.Time()) || !at.Equal(l.Heartbeat) {
-			t.Fatalf("the intent is of %v, the token of %v, the heartbeat of %v", at, a.Token.Time(), l.Heartbeat)
+			t.Fatalf("the intent has the time %v, the token %v, the heartbeat %v", at, a.Token.Time(), l.Heartbeat)
 		}
 		if err := d.Finish(t.Context(), dropping(a, branch)); err != nil || len(intents(t, d)) != 0 {
-			t.Fatalf("drop: %v; left are %+v", err, intents(t, d))
+			t.Fatalf("drop: %v; %+v remain", err, intents(t, d))
 		}
 	}
 }
@@ -87,7 +87,7 @@ func TestLostReplyAboutIntents(t *testing.T) {
 	first := intents(t, d)
 	a := prepare(t, d, "n", "HEAD", branch)
 	if all := intents(t, d); len(first) != 2 || len(all) != 2 || all[0].Token != a.Token || first[0].Token != a.Token {
-		t.Fatalf("asking again gave token %d: first %+v, then %+v", a.Token, first, all)
+		t.Fatalf("the repeated request returned token %d: first %+v, then %+v", a.Token, first, all)
 	}
 
 	loseReply(w, codes.Internal)
@@ -107,7 +107,7 @@ func TestLostReplyAboutIntents(t *testing.T) {
 	ended, err := d.Resolve(t.Context(), driver.ResolveRequest{Intents: left, Decision: driver.KeepOld, Origin: driver.Origin{By: "you"}, Reason: "why"})
 	must(t, err)
 	if all := intents(t, d); ended[0] || len(all) != 1 || all[0].DecidedBy != "me" {
-		t.Fatalf("it was resolved again: %v, %+v", ended, all)
+		t.Fatalf("the intent was resolved again: %v, %+v", ended, all)
 	}
 
 	loseReply(w, codes.Internal)
@@ -145,8 +145,8 @@ func TestIntentWhoseLockIsGoneCanOnlyKeepTheOldValue(t *testing.T) {
 	}
 }
 
-// patient opens a driver whose time limits only a hang reaches: the emulator has no ranges of keys,
-// and reads all rows for each ref that is created.
+// patient opens a driver whose time limits only a hang reaches: the emulator has no key ranges, and
+// reads all rows for each created ref.
 func patient(tb testing.TB, db *dbtest.Database) *spanner.Driver {
 	d := db.Open(tb).(*spanner.Driver)
 	d.BePatient()
@@ -166,7 +166,7 @@ func TestLargestPreparationCanBeFinished(t *testing.T) {
 	}
 	must(t, d.Finish(t.Context(), finishing(a, refs...)))
 	if all := intents(t, d); len(all) != 0 {
-		t.Fatalf("%d intents are left", len(all))
+		t.Fatalf("%d intents remain", len(all))
 	}
 	page, err := d.Log(t.Context(), driver.LogRequest{Project: project, Limit: 2 * len(refs)})
 	must(t, err)
@@ -187,8 +187,8 @@ func TestALargerPreparationIsRefused(t *testing.T) {
 	must(t, update(t, d, "u", preparing("", refs[:most]...).Updates...))
 	a := acquire(t, d, "other", refs...)
 	db.Exec(t, `UPDATE locks SET heartbeat = TIMESTAMP_SUB(heartbeat, INTERVAL 1 HOUR) WHERE true`)
-	// It creates none of the refs: to find out whether their names are free, the emulator would read all locks for each of
-	// them, which takes a minute, and ten on a busy machine.
+	// The preparation creates none of the refs: to check whether their names are free, the emulator
+	// would read all locks for each of them, which takes a minute, and ten on a busy machine.
 	r := preparing("n", refs...)
 	for i := range r.Updates {
 		r.Updates[i].Old, r.Updates[i].New = v1, v2

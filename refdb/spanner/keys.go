@@ -11,28 +11,28 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
-// keyBytes is how many bytes of keys go into one request. Spanner takes 10 MiB,
-// and 100 MiB only in a commit. Only thousands of very long names need two requests.
+// keyBytes is the maximum size of the keys in one request. Spanner accepts 10 MiB, and 100 MiB only
+// in a commit. Only thousands of very long names need two requests.
 const keyBytes = 4 << 20
 
-// A key says which rows of one ref a transaction reads. A NULL reads none, and
-// locks none.
+// A key names the rows of one ref that a transaction reads. A NULL reads and locks no row.
 type key struct {
 	Ref  string             `spanner:"ref"`
 	Lock spanner.NullString `spanner:"lock"` // the lock on it
-	// Fence is the lock again, without its heartbeat. Spanner locks columns, not
-	// whole rows: so a fenced update does not wait for its holder's beats.
+	// Fence is the lock again, without its heartbeat. Spanner locks columns, not whole rows, so a
+	// fenced update does not wait for its holder's beats.
 	Fence spanner.NullString `spanner:"fence"`
 	Value spanner.NullString `spanner:"value"` // the ref
-	// After and Before are the bounds of the names below, for a nameQuestion, which is not about
-	// Moved.
+	// After and Before are the bounds of the names below, for a nameQuestion. Names in Moved don't
+	// count.
 	After  spanner.NullString `spanner:"after"`
 	Before spanner.NullString `spanner:"before"`
 	Moved  []string           `spanner:"moved"`
-	// Project is that of the refs, in the first of a request's keys, if its freeze decides: the row
-	// is read once, however many refs there are.
+	// Project is the project of the refs, in the first of a request's keys, if a freeze of the
+	// project matters: its row is read once, however many refs there are.
 	Project spanner.NullString `spanner:"project"`
-	// Site is that of the owner, in the first of a request's keys, if it may be barred.
+	// Site is the owner's site, in the first of a request's keys, if it matters whether
+	// that site is barred.
 	Site spanner.NullString `spanner:"site"`
 	// Word is always NULL: see barredColumnSQL.
 	Word spanner.NullTime `spanner:"word"`
@@ -45,7 +45,7 @@ func (k key) bytes() (n int) {
 	return n + len(k.Ref) + len(k.Lock.StringVal) + len(k.Fence.StringVal) + len(k.Value.StringVal) + len(k.After.StringVal) + len(k.Before.StringVal) + len(k.Project.StringVal) + len(k.Site.StringVal) + 48
 }
 
-// lockKeys name the locks on refs.
+// lockKeys returns keys for the locks on refs.
 func lockKeys(refs []string) []key {
 	keys := make([]key, len(refs))
 	for i, ref := range refs {
@@ -54,7 +54,7 @@ func lockKeys(refs []string) []key {
 	return keys
 }
 
-// stateKeys name refs and the locks on them.
+// stateKeys returns keys for refs and the locks on them.
 func stateKeys(refs []string) []key {
 	keys := lockKeys(refs)
 	for i, ref := range refs {
@@ -63,7 +63,8 @@ func stateKeys(refs []string) []key {
 	return keys
 }
 
-// updateKeys name the rows that decide about updates under a fence on the refs in fenced.
+// updateKeys returns keys for the rows that decide about updates under a fence on the refs in
+// fenced.
 func updateKeys(updates []driver.Update, fenced []string) []key {
 	refs := rules.RefsOf(updates)
 	keys := stateKeys(refs)
@@ -77,8 +78,8 @@ func updateKeys(updates []driver.Update, fenced []string) []key {
 	return keys
 }
 
-// A lockKey names a version of a row of locks. N is its
-// index in the list. Times are in microseconds: a row that Gerrit wrote may have finer ones.
+// A lockKey names a version of a row of locks. N is its index in the list. Times are in
+// microseconds: a row that Gerrit wrote may have a finer time.
 type lockKey struct {
 	N         int64             `spanner:"n"`
 	Project   string            `spanner:"project"`
@@ -98,8 +99,8 @@ const (
 	matchSQL  = `SELECT k.n` + matchesSQL
 	endingSQL = `SELECT k.n, l.waiting, UNIX_MICROS(CURRENT_TIMESTAMP())` + matchesSQL
 
-	// matchesSQL is rules.Stands for leases. The heartbeat is read only where it
-	// matters: a beat writes that column without having locked it before.
+	// matchesSQL is rules.Stands for leases. It reads no heartbeat: a beat writes that column
+	// without having locked it before.
 	matchesSQL = `
 FROM UNNEST(@keys) AS k
 JOIN@{JOIN_METHOD=APPLY_JOIN} locks AS l ON l.project = k.project AND l.ref = k.ref
@@ -111,7 +112,8 @@ func matchStatement(sql string) spanner.Statement {
 	return spanner.Statement{SQL: sql, Params: map[string]any{"never_stale": driver.NeverStale.Microseconds()}}
 }
 
-// matching returns a function that reads and locks the rows of keys, and says which match.
+// matching returns a function that reads and locks the rows of keys, and reports which of them
+// match.
 func matching(keys []lockKey) func(context.Context, *transaction) ([]bool, error) {
 	return func(ctx context.Context, t *transaction) ([]bool, error) {
 		match := make([]bool, len(keys))
@@ -124,10 +126,10 @@ func matching(keys []lockKey) func(context.Context, *transaction) ([]bool, error
 	}
 }
 
-// chunks cuts items into pieces that fit a request.
+// chunks splits items into pieces that fit into a request.
 func chunks[T any](items []T, size func(T) int) iter.Seq[[]T] { return chunksOf(keyBytes, items, size) }
 
-// chunksOf cuts items into pieces of at most so many bytes, or of one item.
+// chunksOf splits items into pieces of at most most bytes, or of one item.
 func chunksOf[T any](most int, items []T, size func(T) int) iter.Seq[[]T] {
 	return func(yield func([]T) bool) {
 		for len(items) > 0 {

@@ -16,12 +16,12 @@ import (
 const (
 	// markersTimeout bounds the deletion of markers, which Close waits for.
 	markersTimeout = 5 * time.Second
-	// markersWait is how long an acquisition waits for that deletion: long enough that normally no
+	// markersWait is how long an acquisition waits for that deletion: long enough that usually no
 	// marker is left when a reclaim returns.
 	markersWait = 250 * time.Millisecond
 )
 
-// A claim is what a request wants to write into the rows of locks.
+// A claim is what a request wants to write to the rows of locks.
 type claim struct {
 	rules.Claim
 	project    string
@@ -34,13 +34,13 @@ func (d *Driver) Acquire(ctx context.Context, r driver.AcquireRequest) (driver.A
 		func(b *batch, states []state) (acquisition, error) { return planAcquire(b, &r, states) })
 }
 
-// An acquisition is what becomes of a claim.
+// An acquisition is the outcome of a claim.
 type acquisition struct {
 	rules.Acquisition
 	markers []spanner.Key // to delete afterwards
 }
 
-// acquire carries out what plan makes of what read has found.
+// acquire runs a transaction in which plan decides on the states that read returns.
 func (d *Driver) acquire(ctx context.Context, r request, read func(context.Context, *transaction) ([]state, error),
 	plan func(*batch, []state) (acquisition, error)) (driver.Acquired, error) {
 	a, at, err := decide(ctx, d, r, read, plan)
@@ -54,7 +54,7 @@ func (d *Driver) acquire(ctx context.Context, r request, read func(context.Conte
 	return a.Acquired, nil
 }
 
-// planAcquire says what becomes of r in view of what stands on its refs.
+// planAcquire decides the outcome of r, given the states of its refs.
 func planAcquire(b *batch, r *driver.AcquireRequest, states []state) (a acquisition, refused error) {
 	sortByRef(states)
 	a.Acquisition, refused = rules.Acquire(*r, rowsOf(states), readAt(states))
@@ -83,12 +83,13 @@ func readAt(states []state) (now time.Time) {
 	return now
 }
 
-// take takes all refs, each of which is free, stale, reserved for the claim's waiter or already the
-// claim's, and leaves the rows with the queues of after. It returns the markers that it inserts.
+// take takes the locks on all refs, each of which is free, stale, reserved for the claim's waiter
+// or already the claim's, and writes the queues of after to the rows. It returns the markers that
+// it inserts.
 //
-// The transaction would exclude other reclaims by itself; the marker is for Gerrit's plugin, which
-// inserts the same row when it reclaims, so that the second of the two fails. The plugin takes a
-// reservation for a lock that becomes stale when the turn is over.
+// The transaction would exclude other reclaims by itself. The marker is for Gerrit's plugin, which
+// inserts the same row when it reclaims, so that the second of the two reclaims fails. To the
+// plugin, a reservation is a lock that becomes stale when the turn is over.
 func (b *batch) take(c claim, states []state, after []queue.RowUpdate) (markers []spanner.Key) {
 	for _, s := range states {
 		if s.Lock == nil {
@@ -110,9 +111,9 @@ func (b *batch) take(c claim, states []state, after []queue.RowUpdate) (markers 
 	return markers
 }
 
-// deleteMarkers deletes the markers of a reclaim that was committed. They are ours until
-// then, and nobody can need them again: the token in their names is gone. A marker that
-// it fails to delete is an orphan, which does no harm and which a purge removes.
+// deleteMarkers deletes the markers of a committed reclaim. They are ours until then, and no other
+// process can need them: the token in their names is gone. If it fails to delete a marker, the
+// marker is an orphan, which is harmless and is removed by a purge.
 func (d *Driver) deleteMarkers(ctx context.Context, markers []spanner.Key) {
 	if len(markers) == 0 {
 		return
@@ -131,7 +132,7 @@ func (d *Driver) deleteMarkers(ctx context.Context, markers []spanner.Key) {
 			return
 		}
 		defer d.emulatorMutex.unlock()
-		// Deleting twice does no harm, and so needs no transaction: one request.
+		// Deleting twice is harmless, so one request without a transaction suffices.
 		_, _ = client.Apply(ctx, []*spanner.Mutation{spanner.Delete("locks", spanner.KeySetFromKeys(markers...))},
 			spanner.ApplyAtLeastOnce(), spanner.TransactionTag("refdb.sweep"))
 	}()

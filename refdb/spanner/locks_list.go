@@ -38,7 +38,7 @@ func locksStatement(q driver.LockQuery) spanner.Statement {
 		s.SQL += `NOT STARTS_WITH(l.project, @markers)`
 	}
 	if q.After != (driver.LockCursor{}) {
-		// The first part is implied by the second, and bounds the range to read.
+		// The second part implies the first, which bounds the range to read.
 		and(&s, `l.project >= @after_project`, "after_project", q.After.Project)
 		and(&s, `(l.project > @after_project OR l.ref > @after_ref)`, "after_ref", q.After.Ref)
 	}

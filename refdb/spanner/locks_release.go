@@ -37,7 +37,7 @@ func (d *Driver) Purge(ctx context.Context, locks []driver.StandingLock) ([]bool
 	})
 }
 
-// endMatching ends the locks that match keys, and says which did.
+// endMatching ends the locks that match keys, and reports which ones did.
 func (d *Driver) endMatching(ctx context.Context, r request, sql string, keys []lockKey, end func(ending) rowEnd) ([]bool, error) {
 	ended, _, err := decide(ctx, d, r, endings(sql, keys), func(b *batch, found []*ending) ([]bool, error) {
 		ended := make([]bool, len(keys))

@@ -27,7 +27,7 @@ func drop(tb testing.TB, db *dbtest.Database) {
 	})
 }
 
-// create creates the database anew, under the name that it had.
+// create creates the database again, under its previous name.
 func create(tb testing.TB, db *dbtest.Database) {
 	tb.Helper()
 	instance, id, _ := strings.Cut(strings.TrimPrefix(db.URL(), "spanner://"), "/databases/")
@@ -51,7 +51,7 @@ func administer(tb testing.TB, f func(*databaseadmin.DatabaseAdminClient) error)
 	must(tb, f(a))
 }
 
-// count returns how often an RPC is among calls.
+// count returns how often an RPC occurs in calls.
 func count(calls []string, name string) int {
 	n := 0
 	for _, call := range calls {
@@ -62,7 +62,7 @@ func count(calls []string, name string) int {
 	return n
 }
 
-// sessionNotFound is Spanner's error for a session that it doesn't know.
+// sessionNotFound returns Spanner's error for an unknown session.
 func sessionNotFound(tb testing.TB) error {
 	tb.Helper()
 	s, err := status.New(codes.NotFound, "injected: Session not found").WithDetails(
@@ -100,7 +100,7 @@ func TestDatabaseThatWasDroppedAndCreatedAnew(t *testing.T) {
 		},
 	}
 	for name, method := range methods {
-		t.Run(name+" works on it", func(t *testing.T) {
+		t.Run(name+" works on the new database", func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Spanner(t)
 			d := db.Open(t)
@@ -109,7 +109,7 @@ func TestDatabaseThatWasDroppedAndCreatedAnew(t *testing.T) {
 			must(t, method(t.Context(), d))
 		})
 	}
-	t.Run("calls that find out at once share one new session", func(t *testing.T) {
+	t.Run("calls that detect it at the same time share one new session", func(t *testing.T) {
 		t.Parallel()
 		db := dbtest.Spanner(t)
 		w := &wire{}
@@ -146,7 +146,7 @@ func TestDatabaseThatWasDroppedAndCreatedAnew(t *testing.T) {
 			t.Errorf("%d sessions were created, want 1", n)
 		}
 	})
-	t.Run("a call under way when another finds out goes through", func(t *testing.T) {
+	t.Run("a call that is in flight when another call detects it succeeds", func(t *testing.T) {
 		t.Parallel()
 		db := dbtest.Spanner(t)
 		w := &wire{}
@@ -178,7 +178,7 @@ func TestDatabaseThatWasDroppedAndCreatedAnew(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("while it is missing the error says so and is permanent", func(t *testing.T) {
+	t.Run("while the database is missing, the error says so and is permanent", func(t *testing.T) {
 		t.Parallel()
 		db := dbtest.Spanner(t)
 		d := db.Open(t)

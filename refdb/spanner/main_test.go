@@ -16,7 +16,8 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 func run(m *testing.M) int {
 	defer dbtest.Stop()
 	code := m.Run()
-	// OpenCensus, which the client counts with, starts this one for good when it is imported.
+	// OpenCensus, which counts for the client, starts this goroutine permanently when it is
+	// imported.
 	if err := dbtest.Leaks(goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
@@ -28,7 +29,7 @@ func newDatabase(tb testing.TB) refdbtest.Database { return dbtest.Spanner(tb) }
 
 func TestConformance(t *testing.T) { refdbtest.Run(t, newDatabase) }
 
-// On PostgreSQL make test-all runs it, on the others each run of the tests does.
+// For PostgreSQL make test-all runs it, for the other databases each run of the tests does.
 func TestConformanceAlternating(t *testing.T) {
 	if os.Getenv("REFDB_TEST_LONG") == "" {
 		t.Skip("left out: the suite with requests alternating between two drivers, minutes more on the emulator; REFDB_TEST_LONG=1 runs it")

@@ -11,15 +11,15 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
-// maxMutations is the largest number of mutations that Spanner accepts in one commit
+// maxMutations is the maximum number of mutations that Spanner accepts in one commit
 // (https://cloud.google.com/spanner/quotas#limits-for). A written row counts once per column, keys
 // included, and a deleted row once; each entry added to or removed from an index counts once, too.
-// More mutations are refused with INVALID_ARGUMENT.
+// Spanner refuses more mutations with INVALID_ARGUMENT.
 const maxMutations = 80_000
 
-// MaxRefs is the largest number of refs that one update or one preparation may have. The
-// end of a preparation must fit into a commit, because git has moved the refs by then. It costs
-// 22 for each ref: the ref, its row of the history, the lock and the intent.
+// MaxRefs is the maximum number of refs of one update or one preparation. The end of a preparation
+// must fit into a commit, because git has moved the refs by then. It costs 22 mutations for each
+// ref: the ref, its row of the history, the lock and the intent.
 const MaxRefs = 3500
 
 var (
@@ -41,13 +41,13 @@ var (
 	revocationColumns = append(intentColumns[:len(intentColumns):len(intentColumns)], "decision", "decided_by", "decided_at")
 )
 
-// A batch is what a commit writes. It writes no row that it deletes.
+// A batch holds the writes of a commit. It writes no row that it deletes.
 type batch struct {
 	mutations  []*spanner.Mutation
 	deleted    map[string][]spanner.KeySet // by table
 	cost       int                         // in Spanner's count
-	unrecorded bool                        // changes of refs do not go into the history
-	admitted   *string                     // the server that the commit admits, "" for none; nil if it says nothing about that
+	unrecorded bool                        // changes of refs are not recorded in the history
+	admitted   *string                     // the server that the commit admits, "" for none; nil if it does not change the admission
 }
 
 func (b *batch) add(cost int, m *spanner.Mutation) {
@@ -63,8 +63,8 @@ func (b *batch) delete(cost int, table string, keys spanner.KeySet) {
 	b.cost += cost
 }
 
-// all returns what the commit carries: what is deleted from a table as one
-// mutation. As thousands of them it would take an emulator half a minute.
+// all returns the mutations of the commit. The deletions from a table are a single mutation:
+// thousands of mutations would take an emulator half a minute.
 func (b *batch) all() []*spanner.Mutation {
 	all := b.mutations
 	for table, keys := range b.deleted {
@@ -73,7 +73,7 @@ func (b *batch) all() []*spanner.Mutation {
 	return all
 }
 
-// check returns ErrTooMany if Spanner would refuse the batch for its size.
+// check returns ErrTooMany if the batch is too large for Spanner.
 func (b *batch) check() error {
 	if b.cost > maxMutations {
 		return fmt.Errorf("%w: %d changes of columns and index entries, Cloud Spanner accepts %d in one commit",
@@ -89,7 +89,7 @@ func (b *batch) putRef(project, ref string, old, v driver.Value, by driver.Origi
 	b.record(project, ref, old, v, by)
 }
 
-// removeRef deletes the row of a ref that held old. Of a deleted ref that is no change.
+// removeRef deletes the row of a ref that held old. For a deleted ref, that is not a change.
 func (b *batch) removeRef(project, ref string, old driver.Value, by driver.Origin) {
 	b.deleteRef(project, ref)
 	if !old.IsDeleted() {
@@ -101,8 +101,8 @@ func (b *batch) deleteRef(project, ref string) {
 	b.delete(1+1, "refs", spanner.Key{project, ref})
 }
 
-// record adds a change to the history. How Spanner counts the entries of indexes that an insert
-// makes is not documented; each of their columns is counted here.
+// record adds a change to the history. Spanner does not document how it counts the index entries
+// that an insert makes; each of their columns is counted here.
 func (b *batch) record(project, ref string, old, v driver.Value, by driver.Origin) {
 	if b.unrecorded {
 		return
@@ -111,33 +111,33 @@ func (b *batch) record(project, ref string, old, v driver.Value, by driver.Origi
 		string(old), string(v), orNull(by.ID), orNull(by.Owner), orNull(by.By), shardOf(project)}))
 }
 
-// insertLock takes a free lock: it fails if there is a row.
+// insertLock takes a free lock. It fails if there is a row.
 func (b *batch) insertLock(ref string, c claim) {
 	b.add(len(lockColumns), spanner.Insert("locks", lockColumns, c.values(ref)))
 }
 
-// updateLock takes a lock over: it fails if there is no row.
+// updateLock takes a lock over. It fails if there is no row.
 func (b *batch) updateLock(ref string, c claim) {
 	b.add(len(lockColumns), spanner.Update("locks", lockColumns, c.values(ref)))
 }
 
-// values are those of lockColumns.
+// values returns the values of lockColumns.
 func (c claim) values(ref string) []any {
 	return []any{c.project, ref, spanner.CommitTimestamp, spanner.CommitTimestamp, c.Owner, orNull(c.Nonce), c.staleAfter.Microseconds()}
 }
 
-// setQueue writes the queue of a lock: it fails if there is no row.
+// setQueue writes the queue of a lock. It fails if there is no row.
 func (b *batch) setQueue(project, ref string, q queue.Queue) {
 	b.add(len(queueColumns), spanner.Update("locks", queueColumns, []any{project, ref, waiting(q)}))
 }
 
-// reserve turns a lock into the reservation in a: it fails if there is no row.
+// reserve turns a lock into the reservation in a. It fails if there is no row.
 func (b *batch) reserve(project, ref string, a queue.RowUpdate) {
 	b.add(len(reservationColumns), spanner.Update("locks", reservationColumns,
 		[]any{project, ref, a.Lock.Heartbeat, a.Lock.Owner, orNull(a.Nonce), a.Lock.StaleAfter.Microseconds(), waiting(a.Queue)}))
 }
 
-// waiting returns what the column waiting stores for q.
+// waiting returns q as the column waiting stores it.
 func waiting(q queue.Queue) []string {
 	if len(q) == 0 {
 		return nil // NULL
@@ -145,7 +145,7 @@ func waiting(q queue.Queue) []string {
 	return q.Texts()
 }
 
-// insertMarker keeps others from reclaiming the same lock: it fails if one of them does.
+// insertMarker excludes other reclaims of the same lock. It fails if there is one.
 func (b *batch) insertMarker(project, ref, owner string) {
 	b.add(len(markerColumns), spanner.Insert("locks", markerColumns,
 		[]any{project, ref, spanner.CommitTimestamp, spanner.CommitTimestamp, owner}))
@@ -183,14 +183,14 @@ func (b *batch) decideIntent(i driver.LockID, r *driver.ResolveRequest) {
 		[]any{i.Project, i.Ref, i.Token.Time(), string(r.Decision), r.By, r.Reason, spanner.CommitTimestamp}))
 }
 
-// deleteIntent deletes an intent, if there is one of that token. A token is as
-// fine as the column: Spanner's commit timestamps are whole microseconds.
+// deleteIntent deletes an intent, if there is one with that token. Tokens are as precise as the
+// column: Spanner's commit timestamps are whole microseconds.
 func (b *batch) deleteIntent(project, ref string, token driver.Token) {
 	b.delete(1, "intents", spanner.Key{project, ref, token.Time()})
 }
 
-// packEntries is what a pack's entries in packs_order and packs_kind cost at most, each of two
-// columns: that of before leaves, and each column of the new one counts.
+// packEntries is the maximum cost of a pack's entries in packs_order and packs_kind, of two columns
+// each: the old entry is removed, and each column of the new one counts.
 const packEntries = (1 + 2) + (1 + 2)
 
 // putPart stores a part of a pack. It begins the pack if found has no row, and completes it with
@@ -219,16 +219,15 @@ func (b *batch) usePack(id string) {
 	b.add(len(usedColumns)+packEntries, spanner.Update("packs", usedColumns, []any{id, spanner.CommitTimestamp, spanner.NullString{}}))
 }
 
-// deletePack deletes a pack and its parts. A range of rows that are in no index counts as one
-// mutation, however many they are.
+// deletePack deletes a pack and its parts. Deleting a range of rows that are in no index counts as
+// one mutation, however many rows there are.
 func (b *batch) deletePack(id string) {
 	b.delete(1+1+1, "packs", spanner.Key{id})
 	b.delete(1, "pack_parts", spanner.Key{id}.AsPrefix())
 }
 
-// deletePiece deletes the parts of a pack that come before next, and makes it one that is not
-// complete and was not used. Its size is that of parts as large as they may be: to know more, the
-// parts would have to be read.
+// deletePiece deletes the parts of a pack before next, and makes the pack incomplete and unused. It
+// assumes parts of the maximum size, because the true sizes are only known by reading the parts.
 func (b *batch) deletePiece(id string, p largePack, next int64) {
 	row := map[string]any{
 		"id": id, "position": spanner.NullTime{}, "kind": unusedPack, "parts": 0, "sum": "",
@@ -240,9 +239,9 @@ func (b *batch) deletePiece(id string, p largePack, next int64) {
 
 func orNull(s string) spanner.NullString { return spanner.NullString{StringVal: s, Valid: s != ""} }
 
-// marker is the project of the row that stands for a reclaim of the lock with
-// that token. Gerrit's plugin builds it with Java's Timestamp.toString, which
-// prints nine digits of a second's fraction, or none if it is zero.
+// marker returns the project of the row that stands for a reclaim of the lock with that token.
+// Gerrit's plugin builds it with Java's Timestamp.toString, which prints nine digits of a second's
+// fraction, or none if it is zero.
 func marker(project string, token time.Time) string {
 	layout := "2006-01-02T15:04:05.000000000Z"
 	if token.Nanosecond() == 0 {

@@ -25,12 +25,12 @@ func statesOn(n int, locked bool, age time.Duration) []state {
 	return states
 }
 
-// fenceOn is the row of a fence on a ref, or of an intent.
+// fenceOn returns the row of a fence on a ref, or of an intent.
 func fenceOn(ref string, staleAfter time.Duration) *driver.LockInfo {
 	return &driver.LockInfo{Project: "p", Ref: ref, Owner: "o", Token: 7, StaleAfter: staleAfter}
 }
 
-// queued gives each state a waiter.
+// queued adds a waiter to each state.
 func queued(states []state) []state {
 	for i := range states {
 		states[i].Queue = queue.Queue{{Ticket: 1, ID: "w", Channel: "c", Owner: "o"}}
@@ -47,7 +47,7 @@ func deletionsOf(states []state) []driver.Update {
 	return updates
 }
 
-// earlierLockRefs is how many refs a preparation could have in programs from before the history.
+// earlierLockRefs is the maximum number of refs of a preparation in programs without the history.
 const earlierLockRefs = 5_000
 
 func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
@@ -55,20 +55,20 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 	stale := time.Minute
 	for _, row := range []struct {
 		name              string
-		updates           int // on refs that carry stale locks, unless fenced
-		fence, overlap    int // refs of the fence, how many of which are updated
+		updates           int // on refs with stale locks, unless fenced
+		fence, overlap    int // number of refs of the fence, and of those that are updated
 		release, advisory bool
-		queued            bool // somebody waits for each lock
+		queued            bool // each lock has a waiter
 		want              int
 		tooMany           bool
 	}{
 		{name: "the largest update", updates: MaxRefs, advisory: true, want: 70_000},
 		{name: "the largest update, past as many stale locks", updates: MaxRefs, want: 73_500},
-		{name: "the same, of locks that are waited for, has room for some reservations", updates: MaxRefs, queued: true, want: 79_998},
+		{name: "the same, of locks with waiters, has room for some reservations", updates: MaxRefs, queued: true, want: 79_998},
 		{name: "the largest update under the largest lock", updates: MaxRefs, fence: driver.MaxLockRefs, overlap: MaxRefs, want: 70_000},
 		{name: "the same with release", updates: MaxRefs, fence: driver.MaxLockRefs, overlap: MaxRefs, release: true, want: 73_500},
-		{name: "the same, of refs that are waited for, has room for some reservations", updates: MaxRefs, fence: driver.MaxLockRefs, overlap: MaxRefs, release: true, queued: true, want: 79_998},
-		{name: "an update that leaves room for all", updates: 2000, fence: driver.MaxLockRefs, overlap: 2000, release: true, queued: true, want: 64_500},
+		{name: "the same, of refs with waiters, has room for some reservations", updates: MaxRefs, fence: driver.MaxLockRefs, overlap: MaxRefs, release: true, queued: true, want: 79_998},
+		{name: "an update that leaves room for all reservations", updates: 2000, fence: driver.MaxLockRefs, overlap: 2000, release: true, queued: true, want: 64_500},
 		{name: "the largest update, with a lock on other refs", updates: MaxRefs, fence: driver.MaxLockRefs, release: true, want: 77_000},
 		{name: "a larger update", updates: 4001, advisory: true, want: 80_020, tooMany: true},
 	} {
@@ -139,7 +139,7 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 	}{
 		"the largest acquisition":                 {statesOn(driver.MaxLockRefs, false, 0), 24_500},
 		"the largest acquisition, of stale locks": {statesOn(driver.MaxLockRefs, true, stale), 42_000},
-		"the same, of locks that are waited for":  {queued(statesOn(driver.MaxLockRefs, true, stale)), 52_500},
+		"the same, of locks with waiters":         {queued(statesOn(driver.MaxLockRefs, true, stale)), 52_500},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -157,11 +157,11 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 		want          int
 	}{
 		{name: "the end of the largest preparation", intents: MaxRefs, done: MaxRefs, want: 77_000},
-		{name: "the same, of refs that are waited for, has room for some reservations", intents: MaxRefs, done: MaxRefs, queued: true, want: 80_000},
-		{name: "the end of the largest preparation, of which a part was done", intents: MaxRefs, done: 1000, want: 27_000},
-		{name: "the end of the largest preparation, of which nothing was done", intents: MaxRefs, want: 7_000},
+		{name: "the same, of refs with waiters, has room for some reservations", intents: MaxRefs, done: MaxRefs, queued: true, want: 80_000},
+		{name: "the end of the largest preparation, partly done", intents: MaxRefs, done: 1000, want: 27_000},
+		{name: "the end of the largest preparation, all dropped", intents: MaxRefs, want: 7_000},
 		{name: "the end of the largest preparation from before the history, without a record", intents: earlierLockRefs, done: earlierLockRefs, want: 45_000},
-		{name: "the same, of refs that are waited for", intents: earlierLockRefs, done: earlierLockRefs, queued: true, want: 75_000},
+		{name: "the same, of refs with waiters", intents: earlierLockRefs, done: earlierLockRefs, queued: true, want: 75_000},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -222,7 +222,7 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 func check(t *testing.T, b *batch, want int, tooMany bool) {
 	t.Helper()
 	if b.cost != want {
-		t.Errorf("it costs %d, want %d", b.cost, want)
+		t.Errorf("the batch costs %d, want %d", b.cost, want)
 	}
 	err := b.check()
 	if errors.Is(err, driver.ErrTooMany) != tooMany || (err == nil) == tooMany {

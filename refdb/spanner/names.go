@@ -11,10 +11,10 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
-// belowSQL selects, for each key of a ref that is created, what decides about its name below it:
-// the first ref that holds a value, and the first whose lock stands for an intent, but for those
-// that the request moves. The transaction locks what it reads, and the gaps: who creates such a ref
-// comes before it or after it.
+// belowSQL selects, for each key of a created ref, the rows below its name that decide about the
+// name: the first ref that holds a value, and the first ref whose lock stands for an intent, except
+// for the refs that the request moves. The transaction locks what it reads, and the gaps, so a
+// creator of such a ref comes before or after it.
 const belowSQL = `, ARRAY(
   SELECT AS STRUCT b.ref FROM refs AS b
   WHERE b.project = @project AND b.ref > k.after AND b.ref < k.before AND b.value NOT IN ('', '` + string(driver.Deleted) + `', '` + string(driver.Deleted256) + `')
@@ -24,8 +24,8 @@ const belowSQL = `, ARRAY(
   WHERE b.project = @project AND b.ref > k.after AND b.ref < k.before AND IFNULL(b.stale_after, 0) >= @never_stale AND b.ref NOT IN UNNEST(k.moved)
   ORDER BY b.ref LIMIT 1), UNIX_MICROS(CURRENT_TIMESTAMP())`
 
-// A nameQuestion says which names decide about those of the refs that a request creates. The zero
-// nameQuestion is about none.
+// A nameQuestion describes which names decide about the names of created refs. The zero
+// nameQuestion is for requests that create none.
 type nameQuestion struct {
 	created, above []string
 	moved          []string // sorted
@@ -44,7 +44,7 @@ func askNames(updates []driver.Update) nameQuestion {
 	return q
 }
 
-// columns are the columns that it adds to a query.
+// columns returns the columns that q adds to a query.
 func (q nameQuestion) columns() string {
 	if q.created == nil {
 		return ""
@@ -52,7 +52,7 @@ func (q nameQuestion) columns() string {
 	return belowSQL
 }
 
-// ask adds it to a query of the rows of keys.
+// ask adds q to a query of the rows of keys.
 func (q nameQuestion) ask(s *spanner.Statement, keys []key) []key {
 	if q.created == nil {
 		return keys
@@ -82,7 +82,7 @@ type nameColumns struct {
 	now int64
 }
 
-// into returns where the columns go, if q adds some.
+// into returns the destinations of the columns, if q adds any.
 func (c *nameColumns) into(q nameQuestion) []any {
 	if q.created == nil {
 		return nil
@@ -90,7 +90,7 @@ func (c *nameColumns) into(q nameQuestion) []any {
 	return []any{&c.refs, &c.locks, &c.now}
 }
 
-// below returns the rows that they tell of.
+// below returns the rows in the columns.
 func (c *nameColumns) below(project string) (rows []rules.Row) {
 	for _, r := range c.refs {
 		rows = append(rows, rules.Row{Name: r.Ref, Ref: &driver.Ref{Name: r.Ref, Value: driver.Value(r.Ref)}})
@@ -102,8 +102,8 @@ func (c *nameColumns) below(project string) (rows []rules.Row) {
 	return rows
 }
 
-// intentLock adds the heartbeat of a lock that stands for an intent, and so has no other than its
-// token.
+// intentLock sets the heartbeat of a lock that stands for an intent, which is its token: such a
+// lock is never renewed.
 func intentLock(l driver.LockInfo, now time.Time) driver.LockInfo {
 	l.Heartbeat = l.Token.Time()
 	l.Age = now.Sub(l.Heartbeat)
@@ -127,8 +127,8 @@ func (q nameQuestion) around(states []state) (around []rules.Row) {
 	return around
 }
 
-// movableStates is statesOf for a request that moves refs, about whose names q asks: a freeze of the
-// project decides, too.
+// movableStates is statesOf for a request that moves refs, with the names that q is about. It also
+// reads whether the project is frozen.
 func (q nameQuestion) movableStates(project string, keys []key) func(context.Context, *transaction) ([]state, error) {
 	s := stateStatement(project)
 	s.SQL = stateColumnsSQL + frozenColumnSQL + q.columns() + stateRowsSQL + frozenRowsSQL
@@ -139,7 +139,7 @@ func (q nameQuestion) movableStates(project string, keys []key) func(context.Con
 	}
 }
 
-// readState is readState for a query with a frozenColumnSQL to which q has added its columns.
+// readState is readState for a query with frozenColumnSQL and the columns of q.
 func (q nameQuestion) readState(project string, r *spanner.Row, more ...any) (state, error) {
 	var c nameColumns
 	var stored spanner.NullString

@@ -24,8 +24,7 @@ import (
 const (
 	scheme = "spanner://"
 
-	// openTimeout bounds Open. The client would wait for a missing server until
-	// its context ends.
+	// openTimeout bounds Open. The client would wait for a missing server until its context ends.
 	openTimeout = 10 * time.Second
 )
 
@@ -34,10 +33,9 @@ const (
 //	spanner://projects/PROJECT/instances/INSTANCE/databases/DATABASE
 //
 // with Google's application default credentials, unless opts say otherwise. If
-// SPANNER_EMULATOR_HOST is set it is the emulator at that address; [Emulator]
-// names one explicitly. An error that is driver.ErrSchema says how to bring the
-// schema to the version needed; if no server answers within ten seconds, the
-// error is driver.ErrUnavailable.
+// SPANNER_EMULATOR_HOST is set, it connects to the emulator at that address; [Emulator] names one
+// explicitly. If the error is driver.ErrSchema, it says how to bring the schema to the required
+// version; if no server answers within ten seconds, the error is driver.ErrUnavailable.
 func Open(ctx context.Context, url string, opts ...option.ClientOption) (*Driver, error) {
 	name, err := parseURL(url)
 	if err != nil {
@@ -56,8 +54,8 @@ func Open(ctx context.Context, url string, opts ...option.ClientOption) (*Driver
 	return d, nil
 }
 
-// Migrator returns what moves the schema of the database at url; it takes the
-// same options as [Open].
+// Migrator returns a migrator of the schema of the database at url. It takes the same options as
+// [Open].
 func Migrator(ctx context.Context, url string, opts ...option.ClientOption) (*migrations.Migrator, error) {
 	name, err := parseURL(url)
 	if err != nil {
@@ -81,11 +79,11 @@ func newClient(ctx context.Context, name string, opts []option.ClientOption) (*s
 		option.WithGRPCDialOption(grpc.WithChainUnaryInterceptor(interceptUnary)),
 		option.WithGRPCDialOption(grpc.WithChainStreamInterceptor(interceptStream)),
 	}, opts...)
-	// Credentials are renewed under the context of their creation.
+	// The client renews credentials under the context of their creation.
 	client, err := spanner.NewClientWithConfig(context.WithoutCancel(ctx), name, spanner.ClientConfig{
-		// They need a permission to write to Cloud Monitoring.
+		// Writing the metrics requires a permission for Cloud Monitoring.
 		DisableNativeMetrics: true,
-		// It would print errors that it returns as well.
+		// The client would print errors that it also returns.
 		Logger: log.New(io.Discard, "", 0),
 	}, opts...)
 	if err != nil {
@@ -118,7 +116,7 @@ func (d *Driver) CheckSchema(ctx context.Context) error {
 		if spanner.ErrCode(err) != codes.NotFound {
 			return err
 		}
-		// Either the table or the whole database is missing. A database always has a catalogue.
+		// Either the table or the whole database is missing. Every database has a catalogue.
 		found, err := spannermigrate.Catalogue(ctx, c.Single)
 		if err != nil {
 			return err
@@ -140,8 +138,8 @@ func (d *Driver) CheckSchema(ctx context.Context) error {
 	return d.checkAdmission(ctx)
 }
 
-// version reads a table of schema versions. Only our own has the oldest version that programs must
-// know.
+// version reads a table of schema versions. Only our own table has the oldest version that programs
+// must support.
 func (c *client) version(ctx context.Context, r request, table string) (recorded migrations.Record, err error) {
 	var version int64
 	var oldest spanner.NullInt64

@@ -45,7 +45,7 @@ func TestSchemaIsCheckedAtOpen(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name, says string
-		sql        []string // on top of the first version
+		sql        []string // statements after the first version of the schema
 	}{
 		{"an older schema says what to run", "refdbctl migrate up", nil},
 		{"a schema left half-way says what to run", "refdbctl migrate force", []string{
@@ -93,7 +93,7 @@ func TestDatabaseThatIsMissingIsPermanent(t *testing.T) {
 	}
 }
 
-// unreachable returns an address where nobody listens.
+// unreachable returns an address on which no server listens.
 func unreachable(tb testing.TB) string {
 	tb.Helper()
 	port, err := testserver.FreePort()
@@ -148,7 +148,7 @@ func TestEmulatorOptionPrevailsOverTheEnvironment(t *testing.T) {
 	}
 }
 
-// emulatorOf returns the address of the emulator that d talks to.
+// emulatorOf returns the address of the emulator that d uses.
 func emulatorOf(tb testing.TB, d *spanner.Driver) string {
 	tb.Helper()
 	found, err := d.Diagnose(tb.Context())
@@ -163,7 +163,7 @@ func emulatorOf(tb testing.TB, d *spanner.Driver) string {
 
 func TestDiagnosis(t *testing.T) {
 	t.Parallel()
-	t.Run("of a sound database is all well", func(t *testing.T) {
+	t.Run("of an intact database finds no fault", func(t *testing.T) {
 		t.Parallel()
 		found, err := dbtest.Spanner(t).Open(t).(driver.Diagnoser).Diagnose(t.Context())
 		must(t, err)
@@ -175,10 +175,10 @@ func TestDiagnosis(t *testing.T) {
 			}
 		}
 		if got, want := strings.Join(names, ", "), "server, database_dialect, version_retention_period, tables, allow_commit_timestamp, privileges"; got != want {
-			t.Errorf("looked at %s, want %s", got, want)
+			t.Errorf("the checks are %s, want %s", got, want)
 		}
 	})
-	t.Run("names what is missing", func(t *testing.T) {
+	t.Run("names the missing parts", func(t *testing.T) {
 		t.Parallel()
 		db := dbtest.Spanner(t)
 		d := db.Open(t)

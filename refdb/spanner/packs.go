@@ -14,14 +14,14 @@ import (
 
 var _ driver.PackStore = (*Driver)(nil)
 
-// What the column kind says of packs that are looked for among all others.
+// Values of the column kind, for packs that are searched for among all others.
 const (
 	unusedPack = "unused"
-	basePack   = "base" // it is complete
+	basePack   = "base" // complete
 
 	basesSQL = `packs@{FORCE_INDEX=packs_kind} AS b WHERE b.kind = '` + basePack + `' AND b.project = @project`
 
-	// isLaterSQL says that b comes after p.
+	// isLaterSQL is true if b comes after p.
 	isLaterSQL = `(b.position > p.position OR b.position = p.position AND b.id > p.id)`
 )
 
@@ -31,12 +31,12 @@ SELECT p.project, p.parts > 0, p.size,
   (SELECT COUNT(*) FROM pack_parts AS x WHERE x.pack = @id AND x.number < @below)
 FROM packs AS p WHERE p.id = @id`
 
-// A packForPart is what decides about a part of a pack.
+// A packForPart holds what decides about a part of a pack.
 type packForPart struct {
-	row    *rules.PackRow // nil if there is none
-	size   int64          // of all parts that are there
-	stored bool           // the part is there
-	below  int64          // how many parts before the last one are there
+	row    *rules.PackRow // nil if the pack does not exist
+	size   int64          // of all stored parts
+	stored bool           // the part is stored
+	below  int64          // number of stored parts before the last one
 }
 
 // StorePart implements driver.PackStore.
@@ -62,7 +62,7 @@ func (d *Driver) StorePart(ctx context.Context, p driver.PackPart) error {
 	return err
 }
 
-// foundPacksSQL selects which of a preparation's packs there are, for each of its rows.
+// foundPacksSQL selects, in each row, which of a preparation's packs exist.
 const foundPacksSQL = `, ARRAY(
   SELECT AS STRUCT p.id, p.project, p.parts > 0 AS complete, p.position IS NOT NULL AS used
   FROM UNNEST(@packs) AS k JOIN@{JOIN_METHOD=APPLY_JOIN} packs AS p ON p.id = k)`
@@ -75,7 +75,7 @@ type foundPack struct {
 	Used     bool   `spanner:"used"`
 }
 
-// usePacks marks the packs of r as used, or says why it can't.
+// usePacks marks the packs of r as used, or returns the reason why it can't.
 func (b *batch) usePacks(r *driver.PrepareRequest, found []*foundPack, bases []rules.Row) error {
 	byID := make(map[string]*foundPack, len(found))
 	for _, p := range found {
@@ -103,8 +103,8 @@ func (b *batch) usePacks(r *driver.PrepareRequest, found []*foundPack, bases []r
 }
 
 const (
-	// usedPacksSQL selects what comes after a key, but nothing before the latest base. The first
-	// part of each condition is implied by the second, and bounds the range to read.
+	// usedPacksSQL selects the packs after a key, but none before the latest base. In each
+	// condition, the second part implies the first, which bounds the range to read.
 	usedPacksSQL = `
 WITH latest AS (SELECT b.position, b.id FROM ` + basesSQL + ` ORDER BY b.position DESC, b.id DESC LIMIT 1)
 SELECT p.id, p.project, p.owner, p.bases, p.tips, p.base, p.position, p.parts, p.size, p.sum, TIMESTAMP_DIFF(CURRENT_TIMESTAMP(), p.time, MICROSECOND)
@@ -122,8 +122,8 @@ SELECT COUNTIF(p.position IS NOT NULL), COUNTIF(p.position IS NOT NULL AND p.bas
 FROM packs`
 )
 
-// Packs implements driver.PackStore. It asks for one pack more than the page may have. Data comes
-// by a second request, for what the database had at the time of the first.
+// Packs implements driver.PackStore. It requests one pack more than the page may have. A second
+// request reads the data, as of the time of the first.
 func (d *Driver) Packs(ctx context.Context, q driver.PackQuery) (page driver.PackPage, _ error) {
 	r := request{tag: "refdb.packs", what: "list packs"}
 	s := spanner.Statement{SQL: usedPacksSQL, Params: map[string]any{
@@ -151,7 +151,7 @@ func (d *Driver) Packs(ctx context.Context, q driver.PackQuery) (page driver.Pac
 	return page, nil
 }
 
-// inline reads the data of packs that fit into so many bytes, as of a time.
+// inline reads the data of packs that fit into budget bytes, as of a time.
 func (c *client) inline(ctx context.Context, r request, at time.Time, packs []driver.Pack, budget int) error {
 	var keys []spanner.Key
 	byID := make(map[string]*driver.Pack)
@@ -226,8 +226,8 @@ const (
 
 // A packFilter selects packs to delete.
 type packFilter struct {
-	index  string // that finds them
-	where  string // about packs AS p
+	index  string // the index that finds them
+	where  string // a condition on packs AS p
 	params map[string]any
 }
 
@@ -262,7 +262,7 @@ func (d *Driver) RemovePacks(ctx context.Context, project string, limit int) (in
 		packFilter{"packs_order", `p.project = @project`, map[string]any{"project": project}}, limit)
 }
 
-// A packSize is a pack that was found, and its bytes.
+// A packSize is a pack and its size in bytes.
 type packSize struct {
 	id   string
 	size int64
@@ -274,8 +274,8 @@ func readPackSize(row *spanner.Row) (p packSize, err error) {
 }
 
 // dropPacks deletes packs, at most limit and as many as fit into a transaction. It finds them
-// without locks first, because a transaction locks all rows that it reads. If others changed all of
-// those meanwhile it goes on to more: 0 means that none is left.
+// without locks first, because a transaction locks all rows that it reads. If other processes have
+// changed all of those packs meanwhile, it searches again: 0 means that none is left.
 func (d *Driver) dropPacks(ctx context.Context, r request, f packFilter, limit int) (int, error) {
 	look := f.statement(`p.id, p.size`, `packs@{FORCE_INDEX=`+f.index+`} AS p`, "limit", int64(limit))
 	look.SQL += ` LIMIT @limit`
@@ -297,7 +297,7 @@ func (d *Driver) dropPacks(ctx context.Context, r request, f packFilter, limit i
 }
 
 // deletePacks deletes those packs that pass the filter, with their parts, in one transaction. It
-// returns how many.
+// returns their number.
 func (d *Driver) deletePacks(ctx context.Context, r request, f packFilter, packs []packSize) (int, error) {
 	ids := make([]string, len(packs))
 	for i, p := range packs {
@@ -317,14 +317,14 @@ func (d *Driver) deletePacks(ctx context.Context, r request, f packFilter, packs
 	return n, err
 }
 
-// A largePack is what decides about the next piece of a pack to delete.
+// A largePack holds what decides about the next piece of a pack to delete.
 type largePack struct {
 	size        int64
-	first, last spanner.NullInt64 // of the parts that are there
+	first, last spanner.NullInt64 // of the stored parts
 }
 
-// deleteLarge deletes a single pack, if it passes the filter, in pieces of so many parts. It
-// returns 1 if it did.
+// deleteLarge deletes a single pack, if it passes the filter, in pieces of rules.DropParts parts.
+// It returns 1 if it deleted the pack.
 func (d *Driver) deleteLarge(ctx context.Context, r request, f packFilter, pack []packSize) (n int, err error) {
 	const first, last = `(SELECT MIN(x.number) FROM pack_parts AS x WHERE x.pack = p.id)`, `(SELECT MAX(x.number) FROM pack_parts AS x WHERE x.pack = p.id)`
 	for more := true; more && err == nil; {
@@ -349,7 +349,7 @@ func (d *Driver) deleteLarge(ctx context.Context, r request, f packFilter, pack 
 			}
 			return len(found), nil
 		})
-		f = packFilter{where: unusedSQL} // which it is from now on
+		f = packFilter{where: unusedSQL} // the condition that selects it from now on
 	}
 	return n, err
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// partOf is one of so many parts of a pack, of a byte each.
+// partOf returns a part of a pack with the given number of parts, of one byte each.
 func partOf(id string, number, parts int) driver.PackPart {
 	p := driver.PackPart{Number: number, Data: []byte{byte(number)}, Last: number == parts-1, Pack: driver.Pack{
 		ID: id, Project: project, Owner: owner, Tips: []string{string(v1)},
@@ -27,7 +27,7 @@ func partOf(id string, number, parts int) driver.PackPart {
 	return p
 }
 
-// storePack stores a pack of so many parts.
+// storePack stores a pack with the given number of parts.
 func storePack(tb testing.TB, d driver.PackStore, id string, parts int) {
 	tb.Helper()
 	for number := range parts {
@@ -35,14 +35,15 @@ func storePack(tb testing.TB, d driver.PackStore, id string, parts int) {
 	}
 }
 
-// using asks for an intent to create branch, with packs.
+// using returns a request for an intent to create branch, with packs.
 func using(nonce string, packs ...string) driver.PrepareRequest {
 	r := preparing(nonce, branch)
 	r.Packs = packs
 	return r
 }
 
-// packs returns all used packs of project, with their data, and up to where they are complete.
+// packs returns all used packs of project with their data, and the position up to which packs are
+// complete.
 func packs(tb testing.TB, d driver.PackStore) ([]driver.Pack, driver.Position) {
 	tb.Helper()
 	page, err := d.Packs(tb.Context(), driver.PackQuery{Project: project, Limit: 1000, Inline: 1000})
@@ -71,7 +72,7 @@ func TestLostReplyAboutPacks(t *testing.T) {
 	t.Parallel()
 	w := &wire{}
 	d := openWire(t, dbtest.Spanner(t), w)
-	// twice loses the reply to a request, and makes the request again.
+	// twice loses the reply to a request, and repeats the request.
 	twice := func(what string, do func() error) {
 		t.Helper()
 		loseReply(w, codes.Internal)
@@ -100,7 +101,7 @@ func TestLostReplyAboutPacks(t *testing.T) {
 	twice("drop a pack", func() error { return d.DropPack(t.Context(), "b") })
 	twice("remove packs", func() error { _, err := d.RemovePacks(t.Context(), project, 10); return err })
 	if u, err := d.PackUsage(t.Context(), ""); err != nil || u != (driver.PackUsage{}) {
-		t.Errorf("left are %+v, %v", u, err)
+		t.Errorf("%+v remain, %v", u, err)
 	}
 }
 
@@ -126,7 +127,8 @@ func TestDataOfAPageIsOfItsSnapshot(t *testing.T) {
 	}
 }
 
-// Whoever drops packs until none is left must not stop because others dropped those that it found.
+// A process that drops packs until none is left must not stop because others dropped those that it
+// found.
 func TestPacksAreLookedForAgainIfOthersDropThem(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Spanner(t)
@@ -142,14 +144,14 @@ func TestPacksAreLookedForAgainIfOthersDropThem(t *testing.T) {
 			if name != "ExecuteStreamingSql" || queries.Add(1) != 2 {
 				return nil
 			}
-			return errorOf(other.RemovePacks(t.Context(), project, 2)) // those that were found
+			return errorOf(other.RemovePacks(t.Context(), project, 2)) // the packs that were found
 		}
 	})
 	if n, err := d.RemovePacks(t.Context(), project, 2); n != 1 || err != nil {
 		t.Errorf("%d packs were removed, %v", n, err)
 	}
 	if u, err := d.PackUsage(t.Context(), ""); err != nil || u != (driver.PackUsage{}) {
-		t.Errorf("left are %+v, %v", u, err)
+		t.Errorf("%+v remain, %v", u, err)
 	}
 }
 
@@ -172,7 +174,7 @@ func TestRoundTripsAboutPacks(t *testing.T) {
 		{"storing the first part", func() error { return d.StorePart(ctx, partOf("b", 0, 2)) }, []string{query, commit}},
 		{"storing the last part", func() error { return d.StorePart(ctx, partOf("b", 1, 2)) }, []string{query, commit}},
 		{"preparing a thousand refs with packs", func() error { return errorOf(d.Prepare(ctx, many)) }, []string{query, commit}},
-		{"preparing with packs that come with it", func() error { return errorOf(d.Prepare(ctx, carrying)) }, []string{query, commit}},
+		{"preparing with packs in the request", func() error { return errorOf(d.Prepare(ctx, carrying)) }, []string{query, commit}},
 		{"listing packs", func() error { return errorOf(d.Packs(ctx, driver.PackQuery{Project: project, Limit: 10})) }, []string{query}},
 		{"listing packs with data", func() error {
 			return errorOf(d.Packs(ctx, driver.PackQuery{Project: project, Limit: 10, Inline: 10}))
@@ -192,8 +194,8 @@ func TestRoundTripsAboutPacks(t *testing.T) {
 	}
 }
 
-// A large pack goes in pieces. One that is interrupted leaves nothing that can be read, listed or
-// used, and goes as abandoned.
+// A large pack is deleted in pieces. A pack whose deletion is interrupted can't be read, listed or
+// used, and is later deleted as abandoned.
 func TestALargePackWhoseDropIsInterrupted(t *testing.T) {
 	t.Parallel()
 	const parts = 130
@@ -215,7 +217,7 @@ func TestALargePackWhoseDropIsInterrupted(t *testing.T) {
 		}
 	})
 	if n, err := d.RemovePacks(t.Context(), project, 10); n != 0 || err == nil {
-		t.Errorf("%d packs went, %v", n, err)
+		t.Errorf("%d packs were deleted, %v", n, err)
 	}
 	if all, _ := packs(t, d); len(all) > 0 {
 		t.Errorf("listed are %+v", all)
@@ -235,10 +237,10 @@ func TestALargePackWhoseDropIsInterrupted(t *testing.T) {
 		t.Errorf("%+v, %v", u, err)
 	}
 	if n, err := d.DropAbandonedPacks(t.Context(), 0, 10); n != 1 || err != nil {
-		t.Errorf("%d abandoned packs went, %v", n, err)
+		t.Errorf("%d abandoned packs were deleted, %v", n, err)
 	}
 	if u, err := d.PackUsage(t.Context(), ""); err != nil || u != (driver.PackUsage{}) {
-		t.Errorf("left are %+v, %v", u, err)
+		t.Errorf("%+v remain, %v", u, err)
 	}
 }
 

@@ -17,7 +17,8 @@ const (
 	projectsSQL = projectRowsSQL + `
 WHERE (@project = '' OR project = @project) AND revision > @after ORDER BY revision LIMIT @limit`
 
-	// Read in the transaction that increments it, it excludes all other writers of projects.
+	// Read in the transaction that increments the revision, it excludes all other writers of
+	// projects.
 	lastRevisionSQL = `SELECT IFNULL(MAX(revision), 0) FROM projects`
 )
 
@@ -29,7 +30,7 @@ func (d *Driver) Projects(ctx context.Context, q driver.ProjectQuery) ([]driver.
 	}}))
 }
 
-// registered is what PutProject reads.
+// registered holds the rows that PutProject reads.
 type registered struct {
 	row  driver.Project
 	last int64
@@ -65,7 +66,7 @@ func (d *Driver) PutProject(ctx context.Context, r driver.ProjectRequest) (drive
 	if err != nil {
 		return driver.Project{}, err
 	}
-	if p.Time.IsZero() { // it was written now
+	if p.Time.IsZero() { // the row was just written
 		p.Time = at.UTC()
 	}
 	return p, nil

@@ -11,7 +11,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// rounds is how often a race is run, or a few times with -short.
+// rounds returns how often to run a race: n times, or a few times with -short.
 func rounds(n int) int {
 	if testing.Short() {
 		return n / 10
@@ -19,7 +19,7 @@ func rounds(n int) int {
 	return n
 }
 
-// race runs all of f at once.
+// race runs all functions at the same time.
 func race(f ...func()) {
 	start := make(chan struct{})
 	var wait sync.WaitGroup
@@ -43,8 +43,8 @@ func clients(tb testing.TB, n int) (*dbtest.Database, []driver.Driver) {
 	return db, all
 }
 
-// A missing row that was read must be locked, too: an update that comes
-// second has to see the lock, and an acquisition that comes second the value.
+// A missing row that was read has to be locked, too: an update that comes second must see the lock,
+// and an acquisition that comes second must see the value.
 func TestRaceOfAnAcquisitionAndUpdatesOfARefThatDoesNotExist(t *testing.T) {
 	t.Parallel()
 	_, d := clients(t, 3)
@@ -113,10 +113,10 @@ func TestRaceOfSetsThatOverlap(t *testing.T) {
 			}
 		}
 		if winner < 0 {
-			t.Fatal("nobody won")
+			t.Fatal("no contender won")
 		}
 		if a[winner].Token <= last {
-			t.Fatalf("token %d came after %d", a[winner].Token, last)
+			t.Fatalf("token %d follows %d", a[winner].Token, last)
 		}
 		last = a[winner].Token
 		if l := locks(t, d[0]); len(l) != 2 || l[0].Token != last || l[1].Token != last {
@@ -129,7 +129,7 @@ func TestRaceOfSetsThatOverlap(t *testing.T) {
 func TestRaceOfContendersForAStaleLock(t *testing.T) {
 	t.Parallel()
 	const contenders = 6
-	db, d := clients(t, 3) // two of them in each process
+	db, d := clients(t, 3) // two contenders in each process
 	last := acquire(t, d[0], "first", branch).Token
 	for n := range rounds(60) {
 		db.Age(t, project, branch, time.Hour)
@@ -166,9 +166,9 @@ func TestRaceOfContendersForAStaleLock(t *testing.T) {
 			t.Fatal(fencedErr)
 		}
 		if winner < 0 {
-			// The beat came first, and nobody may have the lock then.
+			// The beat came first, so no contender may have the lock.
 			if beat[0] != driver.BeatRenewed {
-				t.Fatalf("nobody won, and the beat says %v", beat)
+				t.Fatalf("no contender won, and the result of the beat is %v", beat)
 			}
 			continue
 		}

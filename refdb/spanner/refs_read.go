@@ -16,8 +16,8 @@ var zeros = []string{string(driver.Deleted), string(driver.Deleted256)}
 
 // List implements driver.RefStore.
 //
-// Spanner orders STRING by code points, which in UTF-8 is the order of bytes. It
-// reads STARTS_WITH and the other conditions as one range of the primary key.
+// Spanner orders STRING by code points, which in UTF-8 is the order of bytes. It reads STARTS_WITH
+// and the other conditions as one range of the primary key.
 func (d *Driver) List(ctx context.Context, q driver.RefQuery) (driver.RefPage, error) {
 	s := spanner.Statement{
 		SQL:    `SELECT ref, value, time, op FROM refs WHERE project = @project AND ref > @after`,
@@ -34,14 +34,14 @@ func (d *Driver) List(ctx context.Context, q driver.RefQuery) (driver.RefPage, e
 	return driver.RefPage{Refs: refs, Next: last.Name}, err
 }
 
-// and adds a condition with a parameter to a query's last clause.
+// and adds a condition with a parameter to the last clause of a query.
 func and(s *spanner.Statement, condition, name string, value any) {
 	s.SQL += ` AND ` + condition
 	s.Params[name] = value
 }
 
-// andFilter selects rows by project, ref and owner, where the name of a site stands for all its
-// processes. "" selects all.
+// andFilter selects rows by project, ref and owner. The name of a site selects all processes of the
+// site, and "" selects all rows.
 func andFilter(s *spanner.Statement, project, ref, owner string) {
 	if project != "" {
 		and(s, `project = @project`, "project", project)
@@ -54,8 +54,8 @@ func andFilter(s *spanner.Statement, project, ref, owner string) {
 	}
 }
 
-// page runs a strong query for at most limit rows. If there are as many, it also
-// returns the last of them, after which there may be more.
+// page runs a strong query for at most limit rows. If the page is full, it also returns its last
+// row, after which there may be more.
 func page[T any](ctx context.Context, d *Driver, r request, s spanner.Statement, limit int, rowOf func(*spanner.Row) (T, error)) (rows []T, last T, err error) {
 	s.SQL += ` LIMIT @limit`
 	s.Params["limit"] = int64(limit)
@@ -66,7 +66,7 @@ func page[T any](ctx context.Context, d *Driver, r request, s spanner.Statement,
 	return rows, last, err
 }
 
-// Both group by the first column of the key: Spanner counts rows as it reads them, in
+// Both statements group by the first column of the key: Spanner counts rows as it reads them, in
 // order, up to the last project of the page.
 const (
 	projectRefsSQL = `
@@ -91,7 +91,7 @@ func (d *Driver) Summaries(ctx context.Context, q driver.SummaryQuery) (driver.S
 	var page driver.SummaryPage
 	for _, p := range found {
 		if n := len(page.Summaries); n > 0 && page.Summaries[n-1].Name == p.Name {
-			page.Summaries[n-1].Locks = p.Locks // the summary of its refs came first
+			page.Summaries[n-1].Locks = p.Locks // the summary of the project's refs came first
 			continue
 		}
 		page.Summaries = append(page.Summaries, p)

@@ -30,9 +30,9 @@ func (d *Driver) Remove(ctx context.Context, r driver.RemoveRequest) (int, error
 	return removed, err
 }
 
-// contents are what the tables hold about a project.
+// contents holds the rows of a project.
 type contents struct {
-	refs  []refValue // the first ones: one more than the limit, if there are so many
+	refs  []refValue // the first ones, and one more than the limit if there are that many
 	locks []driver.LockInfo
 }
 
@@ -80,8 +80,8 @@ WHERE ` + tombstoneSQL
   AND IFNULL(r.time, TIMESTAMP_SECONDS(0)) <= TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL @age MICROSECOND)`
 )
 
-// PurgeTombstones implements driver.RefStore. It finds them without locks first: they are few
-// among many refs, and a transaction would lock all rows that it reads.
+// PurgeTombstones implements driver.RefStore. It finds the tombstones without locks first: they are
+// few among many refs, and a transaction would lock all rows that it reads.
 func (d *Driver) PurgeTombstones(ctx context.Context, r driver.TombstoneRequest) (int, error) {
 	params := map[string]any{"project": r.Project, "zeros": zeros, "age": r.OlderThan.Microseconds()}
 	look := request{tag: "refdb.tombstones", what: "find tombstones"}

@@ -37,8 +37,8 @@ func checkRefs(updates []driver.Update) error {
 	return nil
 }
 
-// planUpdate says what r writes in view of what it found, on its refs and around them, or why it is
-// refused.
+// planUpdate decides, given the states of r's refs and the rows around them, what r writes or why it
+// is refused.
 func planUpdate(b *batch, r *driver.UpdateRequest, states []state, around []rules.Row) error {
 	if rules.Updated(r.ID, rowsOf(states)) {
 		return nil
@@ -73,7 +73,7 @@ func rowsOf(states []state) []rules.Row {
 	return rows
 }
 
-// refStates are states by their refs.
+// refStates holds states by their refs.
 type refStates map[string]state
 
 func byRef(states []state) refStates {
@@ -95,7 +95,7 @@ func (f refStates) rows(updates []driver.Update) []rules.Row {
 
 func (f refStates) fence(ref string) *driver.LockInfo { return f[ref].fence }
 
-// ends ends the locks of a fence that stands on refs.
+// ends returns the ends of the locks of a fence on refs.
 func (f refStates) ends(refs []string, next driver.Waiter) []rowEnd {
 	all := make([]rowEnd, len(refs))
 	for i, ref := range refs {

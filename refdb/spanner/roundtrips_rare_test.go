@@ -8,8 +8,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// The requests of TestRoundTrips are those of pushes and locks. These come between them: each step
-// continues with what the steps before it have left.
+// TestRoundTrips has the requests of pushes and locks. These requests come between them: each step
+// continues from the state that the steps before it have left.
 func TestRoundTripsOfProjectsPacksAndAdmission(t *testing.T) {
 	t.Parallel()
 	const query, commit, read, begin = "ExecuteStreamingSql", "Commit", "StreamingRead", "BeginTransaction"
@@ -57,7 +57,7 @@ func TestRoundTripsOfProjectsPacksAndAdmission(t *testing.T) {
 		{"removing a follower", func() error { _, err := d.RemoveFollower(ctx, "f"); return err }, []string{query, commit}},
 		{"storing the first part of a pack", func() error { return d.StorePart(ctx, partOf("a", 0, 2)) }, []string{query, commit}},
 		{"storing the last part", func() error { return d.StorePart(ctx, partOf("a", 1, 2)) }, []string{query, commit}},
-		{"using it and one that the request brings", func() error {
+		{"using it and a pack in the request", func() error {
 			r := using("n", "a", "b")
 			r.Parts = []driver.PackPart{partOf("b", 0, 1)}
 			_, err := d.Prepare(ctx, r)

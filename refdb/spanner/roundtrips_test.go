@@ -35,7 +35,7 @@ func acquire(tb testing.TB, d driver.Driver, nonce string, refs ...string) drive
 	return a
 }
 
-// wait asks for the lock on branch, which must be refused, and returns w with its place.
+// wait requests the lock on branch, which must be refused, and returns w with its place.
 func wait(tb testing.TB, d driver.Driver, w driver.Waiter) driver.Waiter {
 	tb.Helper()
 	r := request("waits", branch)
@@ -65,7 +65,7 @@ func fenced(tb testing.TB, d driver.Driver, id string, token driver.Token, relea
 	return err
 }
 
-// lockIDs names the locks on refs that were acquired with that token.
+// lockIDs returns the IDs of the locks on refs that were acquired with the given token.
 func lockIDs(token driver.Token, refs ...string) []driver.LockID {
 	ids := make([]driver.LockID, len(refs))
 	for i, ref := range refs {
@@ -101,8 +101,8 @@ func must(tb testing.TB, err error) {
 	}
 }
 
-// An operation that writes is one query, which begins the transaction, and the
-// Commit. An operation that reads is one request.
+// An operation that writes is one query, which begins the transaction, and the Commit. An operation
+// that reads is one request.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	const query, commit, read = "ExecuteStreamingSql", "Commit", "StreamingRead"
@@ -136,13 +136,13 @@ func TestRoundTrips(t *testing.T) {
 			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) { acquire(tb, d, "other", branch) },
 			do: func(tb testing.TB, d *spanner.Driver) error {
 				if _, err := d.Acquire(ctx, request("n", branch)); err == nil {
-					tb.Error("acquired a ref that is locked")
+					tb.Error("acquired a locked ref")
 				}
 				return nil
 			},
 			want: []string{query, commit},
 		}, {
-			name: "being refused, and in one's place",
+			name: "being refused, with a place in the queue",
 			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) {
 				acquire(tb, d, "other", branch)
 				waiter = wait(tb, d, driver.Waiter{ID: "w", Turn: time.Minute})
@@ -153,7 +153,7 @@ func TestRoundTrips(t *testing.T) {
 			},
 			want: []string{query, commit},
 		}, {
-			name: "releasing what somebody waits for",
+			name: "releasing a lock with a waiter",
 			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) {
 				a = acquire(tb, d, "n", branch)
 				wait(tb, d, driver.Waiter{ID: "w", Channel: "c", Turn: time.Minute})
@@ -164,7 +164,7 @@ func TestRoundTrips(t *testing.T) {
 			},
 			want: []string{query, commit},
 		}, {
-			name: "acquiring what is kept for one",
+			name: "acquiring a reservation",
 			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) {
 				a = acquire(tb, d, "n", branch)
 				waiter = wait(tb, d, driver.Waiter{ID: "w", Channel: "c", Turn: 20 * time.Second})
@@ -176,9 +176,9 @@ func TestRoundTrips(t *testing.T) {
 				_, err := d.Acquire(ctx, r)
 				return err
 			},
-			want: []string{query, commit, commit}, // the last deletes the marker
+			want: []string{query, commit, commit}, // the last Commit deletes the marker
 		}, {
-			name: "acquiring what is kept for nobody",
+			name: "acquiring a reservation for nobody",
 			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) {
 				a = acquire(tb, d, "n", branch)
 				wait(tb, d, driver.Waiter{ID: "w", Turn: 20 * time.Second})
@@ -188,7 +188,7 @@ func TestRoundTrips(t *testing.T) {
 				acquire(tb, d, "n2", branch)
 				return nil
 			},
-			want: []string{query, commit, commit}, // the last deletes the marker
+			want: []string{query, commit, commit}, // the last Commit deletes the marker
 		}, {
 			name: "reclaiming a stale lock",
 			setup: func(tb testing.TB, db *dbtest.Database, _ *spanner.Driver) {
@@ -198,7 +198,7 @@ func TestRoundTrips(t *testing.T) {
 				_, err := d.Acquire(ctx, request("n", branch))
 				return err
 			},
-			want: []string{query, commit, commit}, // the last deletes the marker
+			want: []string{query, commit, commit}, // the last Commit deletes the marker
 		}, {
 			name: "an update that creates",
 			do:   func(tb testing.TB, d *spanner.Driver) error { return update(tb, d, "u", move(branch, "", v1)) },
@@ -384,7 +384,7 @@ func TestRoundTrips(t *testing.T) {
 			}
 			w.take()
 			must(t, row.do(t, d))
-			must(t, d.Close()) // waits for what goes on in the background
+			must(t, d.Close()) // waits for the background work
 			wantCalls(t, row.name, w.take(), row.want...)
 		})
 	}

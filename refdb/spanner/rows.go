@@ -14,18 +14,19 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
-// A state is what was found for a key. What was not there, or not asked for, is nil.
+// A state holds the rows that were read for a key. Rows that are missing, or that were not
+// requested, are nil.
 type state struct {
 	rules.Row                  // its queue is that of the lock, or of the fence
 	token     time.Time        // of the lock, to the nanosecond
 	fence     *driver.LockInfo // the lock as far as a fence needs it: without heartbeat and age
 	now       time.Time        // if there is a lock or a fence
-	below     []rules.Row      // refs below that decide about its name
+	below     []rules.Row      // rows below the ref's name that decide about it
 	stored    string           // the project's rules, if they may begin with a freeze
-	barred    bool             // the owner's site has to compare the database first
+	barred    bool             // the owner's site is barred: it has to compare the database first
 }
 
-// value is what the ref holds.
+// value returns the ref's value.
 func (s state) value() driver.Value {
 	if s.Ref == nil {
 		return driver.Unknown
@@ -33,8 +34,8 @@ func (s state) value() driver.Value {
 	return s.Ref.Value
 }
 
-// The keys drive the joins (that is what the hints say), so that only rows of
-// these keys are read and locked, and the gaps where there is none.
+// The keys drive the joins, as the hints require, so that only rows of these keys are read and
+// locked, and the gaps where there is no row.
 const (
 	stateColumnsSQL = `
 SELECT k.ref,
@@ -50,28 +51,29 @@ LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} locks AS l ON l.project = @project AND l.ref 
 LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} refs AS r ON r.project = @project AND r.ref = k.value`
 )
 
-// The rules of the project that the first key names, if they may begin with a freeze: a column, and
-// where it comes from.
+// The rules of the project that the first key names, if they may begin with a freeze: the column,
+// and the join that provides it.
 const (
 	frozenColumnSQL = `, IF(STARTS_WITH(p.rules, 'frozen'), p.rules, NULL)`
 	frozenRowsSQL   = `
 LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} projects AS p ON p.project = k.project`
 )
 
-// barredColumnSQL is driver.Witness.Barred of the site that the first key names. Version 11 of the schema
-// has no word: then it is the key's, which is NULL. The transaction locks what it reads, and the
-// gap: who bars the site comes before it or after it.
+// barredColumnSQL is driver.Witness.Barred for the site that the first key names. Version 11 of the
+// schema has no column word: word is then the key's, which is NULL. The transaction locks what it
+// reads, and the gap, so a transaction that bars the site comes before or after it.
 const barredColumnSQL = `, IFNULL((
   SELECT w.away OR w.without OR IFNULL(word > IFNULL(w.seen, TIMESTAMP_SECONDS(0)), FALSE) FROM witnesses AS w WHERE w.name = k.site), FALSE)`
 
-// askBarred has the first of keys, those of a request of owner, read the row of its site.
+// askBarred makes the first of keys, which belong to a request of owner, read the row of the
+// owner's site.
 func askBarred(owner string, keys []key) []key {
 	site, _, _ := strings.Cut(owner, "/")
 	keys[0].Site = notNull(site)
 	return keys
 }
 
-// refuseBarred returns ErrNotAdmitted if one of the keys of states asked for a site that is barred.
+// refuseBarred returns ErrNotAdmitted if the site that one of the keys of states names is barred.
 func refuseBarred(states []state) error {
 	if slices.ContainsFunc(states, func(s state) bool { return s.barred }) {
 		return driver.ErrNotAdmitted
@@ -79,14 +81,14 @@ func refuseBarred(states []state) error {
 	return nil
 }
 
-// askFreeze has the first of keys, those of the refs of a project, read the project's row, too.
+// askFreeze makes the first of keys, which name refs of a project, also read the project's row.
 func askFreeze(project string, keys []key) []key {
 	keys[0].Project = notNull(project)
 	return keys
 }
 
-// rulesIn returns the project's rules, if they may begin with a freeze and one of the keys of states
-// asked for them.
+// rulesIn returns the project's rules, if they may begin with a freeze and one of the keys of
+// states requested them.
 func rulesIn(states []state) string {
 	for _, s := range states {
 		if s.stored != "" {
@@ -109,11 +111,11 @@ func statesOf(project string, keys []key) func(context.Context, *transaction) ([
 	}
 }
 
-// readState converts a row of stateStatement, and reads more columns after that.
+// readState converts a row of stateStatement, and reads the columns after it into more.
 func readState(project string, r *spanner.Row, more ...any) (state, error) {
 	var (
 		s          state
-		owner      spanner.NullString // of the fence, as is what follows; NULL only if there is no row
+		owner      spanner.NullString // of the fence, as are the next two; NULL only if there is no row
 		token      int64
 		staleAfter int64
 		nonce      spanner.NullString
@@ -141,9 +143,9 @@ func readState(project string, r *spanner.Row, more ...any) (state, error) {
 	return s, nil
 }
 
-// lockSQL selects a lockRow from locks AS l. The age is by the server's clock
-// as it begins to read: if it then waits for a beat to be committed, the lock
-// seems younger than it is, which breaks no promise.
+// lockSQL selects a lockRow from locks AS l. The age is by the server's clock at the start of the
+// read: if the read then waits for a beat to commit, the lock seems younger than it is, which
+// breaks no promise.
 const (
 	lockSQL = `l.owner, l.token, l.heartbeat, l.stale_after, ` + ageSQL
 	ageSQL  = `TIMESTAMP_DIFF(CURRENT_TIMESTAMP(), IFNULL(l.heartbeat, TIMESTAMP_SECONDS(0)), MICROSECOND)`
@@ -160,7 +162,7 @@ func (l *lockRow) columns() []any {
 	return []any{&l.owner, &l.token, &l.heartbeat, &l.staleAfter, &l.age}
 }
 
-// exactToken is what a marker is named after.
+// exactToken returns the token that a marker is named after.
 func (l *lockRow) exactToken() time.Time {
 	if !l.token.Valid {
 		return time.Unix(0, 0).UTC()

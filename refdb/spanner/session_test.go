@@ -15,14 +15,14 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// An intruder is a driver that works in the first session of another one. That happens
-// with an emulator that lost its data and numbers its sessions from 0 again.
+// An intruder is a driver that uses the first session of another driver. That happens with an
+// emulator that lost its data and numbers its sessions from 0 again.
 type intruder struct {
 	*spanner.Driver
 	session spannerpb.Session
 }
 
-// unary notes the first session.
+// unary records the first session.
 func (i *intruder) unary(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	err := invoke(ctx, method, req, reply, conn, opts...)
 	if s, ok := reply.(*spannerpb.Session); ok && i.session.Name == "" {
@@ -53,7 +53,7 @@ func TestDriverLeavesASessionInWhichAnotherWorks(t *testing.T) {
 				return nil
 			}
 			if c, ok := req.(*spannerpb.CommitRequest); ok && c.Session == other.session.Name {
-				// Another transaction in its session ends the one that is about to be committed.
+				// Another transaction in the session ends the one that is about to be committed.
 				acquire(t, other, "other", fmt.Sprintf("refs/heads/other-%d", commits.Add(1)))
 			}
 			return invoke(ctx, method, req, reply, conn, opts...)

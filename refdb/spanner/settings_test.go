@@ -13,8 +13,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// What a transaction relies on is said in each, whatever the defaults of the client and the
-// database are.
+// Each transaction names the options that it depends on, whatever the defaults of the client and
+// the database are.
 func TestEachTransactionNamesItsIsolation(t *testing.T) {
 	t.Parallel()
 	var w wire
@@ -33,7 +33,7 @@ func TestEachTransactionNamesItsIsolation(t *testing.T) {
 			}
 		}
 		if o := r.GetTransaction().GetSingleUse(); o != nil && (o.GetReadOnly().GetMaxStaleness() != nil || o.GetReadOnly().GetMinReadTimestamp() != nil) {
-			t.Errorf("%s reads what may be stale: %v", name, o)
+			t.Errorf("%s may read stale data: %v", name, o)
 		}
 		return nil
 	}
@@ -53,6 +53,6 @@ func TestEachTransactionNamesItsIsolation(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := begun.Load(); n < 4 {
-		t.Errorf("%d transactions were seen", n)
+		t.Errorf("%d transactions were recorded", n)
 	}
 }

@@ -11,12 +11,12 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// rollbackTimeout bounds the request that releases the row locks of a transaction
-// that failed before its commit. Without it Spanner releases them later.
+// rollbackTimeout bounds the request that releases the row locks of a transaction that failed
+// before its commit. Without that request, Spanner releases them later.
 const rollbackTimeout = time.Second
 
-// maxForgotten is how often a transaction is begun anew because of
-// [Driver.emulatorForgot]. After that the session is taken for lost.
+// maxForgotten is how often a transaction is begun again because of [Driver.emulatorForgot]. After
+// that, the session counts as lost.
 const maxForgotten = 3
 
 // A transaction is one attempt at a read-write transaction.
@@ -26,7 +26,8 @@ type transaction struct {
 	writes bool
 }
 
-// decide is decideAnyway for a request that needs an admitted server, as far as the driver knows.
+// decide is decideAnyway for a request that requires an admitted server, as far as the driver
+// knows.
 func decide[T, A any](ctx context.Context, d *Driver, r request, read func(context.Context, *transaction) (T, error), plan func(*batch, T) (A, error)) (answer A, at time.Time, err error) {
 	if err := d.requireAdmission(r); err != nil {
 		return answer, at, err
@@ -34,9 +35,9 @@ func decide[T, A any](ctx context.Context, d *Driver, r request, read func(conte
 	return decideAnyway(ctx, d, r, read, plan)
 }
 
-// decideAnyway runs a transaction: read finds rows, plan decides what to write and to answer.
-// An error of plan is a refusal: it is returned, with the answer, after plan's writes were
-// committed. If the transaction fails there is no answer.
+// decideAnyway runs a transaction: read reads rows, and plan decides what to write and to answer.
+// An error of plan is a refusal: decideAnyway returns it, with the answer, after plan's writes are
+// committed. If the transaction fails, there is no answer.
 func decideAnyway[T, A any](ctx context.Context, d *Driver, r request, read func(context.Context, *transaction) (T, error), plan func(*batch, T) (A, error)) (answer A, at time.Time, err error) {
 	var refused error
 	at, err = d.transact(ctx, r, func(ctx context.Context, t *transaction) error {
@@ -83,7 +84,7 @@ func (t *transaction) write(b *batch) error {
 }
 
 // transact runs f in a read-write transaction and returns its commit timestamp. It runs f again
-// when Spanner aborts the attempt, which is how Spanner resolves conflicts. Then f discards its
+// when Spanner aborts the attempt, which is how Spanner resolves conflicts. f then discards the
 // decisions of the previous attempt.
 //
 // A refusal is committed too, even if nothing is written: only a commit proves that all reads were
@@ -106,10 +107,10 @@ func (d *Driver) transact(ctx context.Context, r request, f func(context.Context
 
 	options := spanner.TransactionOptions{
 		TransactionTag: r.tag,
-		// Spanner's defaults, but all rests on them.
+		// These are Spanner's defaults, but correctness depends on them.
 		IsolationLevel: spannerpb.TransactionOptions_SERIALIZABLE,
 		ReadLockMode:   spannerpb.TransactionOptions_ReadWrite_PESSIMISTIC,
-		// The first query begins the transaction: no round trip of its own.
+		// The first query begins the transaction, which saves a round trip.
 		BeginTransactionOption: spanner.InlinedBeginTransaction,
 	}
 	txn, err := spanner.NewReadWriteStmtBasedTransactionWithOptions(ctx, c.client.Client, options)
@@ -141,8 +142,8 @@ func (d *Driver) transact(ctx context.Context, r request, f func(context.Context
 		}
 		var next *spanner.ReadWriteStmtBasedTransaction
 		if aborted && txn != nil {
-			// It keeps its age: Spanner prefers it to transactions that began after its first
-			// attempt.
+			// The transaction keeps its age: Spanner prefers it to transactions that began after
+			// its first attempt.
 			next, err = txn.ResetForRetry(ctx)
 		} else {
 			next, err = spanner.NewReadWriteStmtBasedTransactionWithOptions(ctx, c.client.Client, options)
@@ -153,8 +154,8 @@ func (d *Driver) transact(ctx context.Context, r request, f func(context.Context
 	}
 }
 
-// attempt runs f and commits. unresolved says that the commit may have happened
-// despite the error.
+// attempt runs f and commits. unresolved reports that the commit may have happened despite the
+// error.
 func (c *call) attempt(ctx context.Context, t *transaction, f func(context.Context, *transaction) error) (at time.Time, unresolved bool, err error) {
 	c.commits.Store(0)
 	if err = f(ctx, t); err == nil {

@@ -14,20 +14,20 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// A wire is between a driver and the server. It records every request, and
-// may change what happens to it.
+// A wire is between a driver and the server. It records every request, and may change the request's
+// outcome.
 type wire struct {
 	mu    sync.Mutex
-	calls []string // the RPCs' names, in order
-	// around is called in place of a unary RPC, unless nil; send sends it.
+	calls []string // names of the RPCs, in order
+	// around, unless nil, is called in place of a unary RPC; send sends the RPC.
 	around func(name string, send func() error) error
-	// before is called before a streaming RPC is opened, unless nil.
+	// before, unless nil, is called before a streaming RPC is opened.
 	before func(ctx context.Context, name string) error
-	// sent is called with every message that begins a stream, unless nil.
+	// sent, unless nil, is called with every message that begins a stream.
 	sent func(ctx context.Context, name string, request any) error
 }
 
-// openWire opens a patient driver that talks through w.
+// openWire opens a patient driver that connects through w.
 func openWire(tb testing.TB, db *dbtest.Database, w *wire) *spanner.Driver {
 	tb.Helper()
 	d := openWireWithLimits(tb, db, w)
@@ -52,14 +52,14 @@ func openWireWithLimits(tb testing.TB, db *dbtest.Database, w *wire) *spanner.Dr
 	return d
 }
 
-// set changes what the wire does.
+// set changes the behaviour of the wire.
 func (w *wire) set(f func(*wire)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f(w)
 }
 
-// take returns the RPCs since it was last called.
+// take returns the RPCs since the last call of take.
 func (w *wire) take() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
