@@ -13,11 +13,11 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite/internal/filesystem"
 )
 
-// The server is the file: a backup that is put back is another one. Each write transaction compares
-// it with the one that is admitted, which costs a prepared statement.
+// The server is the file: a restored backup is another file. Each write transaction compares the
+// file with the admitted one, which costs a prepared statement.
 
-// newServer is what the row of admission says after the migration: the next that writes is
-// admitted.
+// newServer is the server in the row of admission after the migration: the next process that writes
+// admits the file.
 const newServer = "new"
 
 const (
@@ -25,21 +25,24 @@ const (
 
 	admit = `UPDATE admission SET server = ?, since = ? WHERE id = 1`
 
-	// absentColumns are those that version 11 of the schema lacks. A query within one that reads from here has
-	// them from there, and else from a table.
+	// absentColumns provides the columns that version 11 of the schema lacks. A subquery of a query
+	// that selects from absentColumns takes such a column from its own table, if the table has it,
+	// and otherwise from here.
 	absentColumns = `(SELECT NULL AS word, NULL AS policy, NULL AS policy_since) AS absent`
 
 	barredWitness = `
 		SELECT 1 FROM ` + absentColumns + ` WHERE EXISTS (
 			SELECT 1 FROM witnesses WHERE name = ? AND (away OR without OR word IS NOT NULL AND (seen IS NULL OR seen < word)))`
 
-	// stateOfAdmission also says whether the schema has what testimonies and the policy need.
+	// stateOfAdmission also returns whether the schema has the columns for testimonies and the
+	// policy.
 	stateOfAdmission = `
 		SELECT (SELECT count(*) FROM lost WHERE fate = ''), (SELECT policy FROM admission), (SELECT policy_since FROM admission),
 			EXISTS (SELECT 1 FROM pragma_table_info('witnesses') WHERE name = 'word')
 		FROM ` + absentColumns
 
-	// A word counts until its site has reported: programs of version 11 leave it as it is.
+	// A word counts only until its site has reported, because programs of version 11 don't clear
+	// it.
 	allWitnesses = `
 		SELECT name, server, seen, away, without, since, CASE WHEN seen >= spoken THEN NULL ELSE spoken END
 		FROM (
@@ -59,7 +62,7 @@ func serverOf(path string, file fs.FileInfo) string {
 	return fmt.Sprintf("%d/%d/%d", device, inode, filesystem.Birth(path))
 }
 
-// admittedServer returns the server that is admitted.
+// admittedServer returns the admitted server.
 func (c *conn) admittedServer(ctx context.Context) (server string, err error) {
 	there := false
 	err = c.query(ctx, func(r row) { server, there = r.text(0), true }, admittedServer)
@@ -75,7 +78,8 @@ func (d *Driver) isAdmitted(ctx context.Context, c *conn) (bool, error) {
 	return server == d.server || server == newServer, err
 }
 
-// isAdmitted is that of the driver. Where no server was admitted yet it admits this one.
+// isAdmitted reports whether server is admitted. If no server has been admitted yet, it admits this
+// one.
 func (t *tx) isAdmitted(server string) (bool, error) {
 	if t.admitted == nil {
 		admitted, err := t.conn.admittedServer(context.Background())
@@ -90,8 +94,8 @@ func (t *tx) isAdmitted(server string) (bool, error) {
 	return *t.admitted == server, nil
 }
 
-// refuseBarred returns driver.ErrNotAdmitted if the owner's site is barred: it has to compare the
-// file first.
+// refuseBarred returns driver.ErrNotAdmitted if the owner's site is barred, and so has to compare
+// the file first.
 func (t *tx) refuseBarred(owner string) (refused, err error) {
 	site, _, _ := strings.Cut(owner, "/")
 	err = t.query(func(row) { refused = driver.ErrNotAdmitted }, barredWitness, site)
@@ -105,7 +109,7 @@ func (t *tx) admit(server string) error {
 	return err
 }
 
-// admitFirst admits the file if no server was admitted yet.
+// admitFirst admits the file if no server has been admitted yet.
 func (d *Driver) admitFirst(ctx context.Context) error {
 	const doing = "read which file is admitted"
 	first := false
@@ -147,7 +151,7 @@ func changeAdmission[T any](ctx context.Context, d *Driver, doing string, rows i
 	}, run)
 }
 
-// admissionNow also reports whether the schema has testimonies.
+// admissionNow also reports whether the schema has columns for testimonies.
 func admissionNow(ctx context.Context, c *conn, server string, admitted bool) (a driver.Admission, testimonies bool, err error) {
 	a = driver.Admission{Server: server, Admitted: admitted}
 	err = c.query(ctx, func(r row) {

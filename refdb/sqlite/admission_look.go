@@ -10,17 +10,18 @@ import (
 )
 
 const (
-	// prunedUpto is the time up to which a known change may have been pruned, for the witness ?1.
+	// prunedUpto is the time up to which a known change of the witness ?1 may have been pruned.
 	prunedUpto = `
 		SELECT CASE WHEN ?1 = '' THEN pruned_time
 			ELSE min(pruned_time, (SELECT seen FROM witnesses WHERE name = ?1)) END
 		FROM history_state`
 
-	// Of operations: the text of a row begins with the ID and a tab, or is the ID.
+	// byOperation is true for rows of an operation: their op is its ID, or begins with its ID and a
+	// tab.
 	byOperation = `op = k.op OR substr(op, 1, length(k.op) + 1) = k.op || char(9)`
 
-	// missing selects the indices of the known changes ?1 that are not there. ?2: prunedUpto. What
-	// is known is mostly new, so each change is looked for from the end of its ref's history.
+	// missing selects the indices of those known changes ?1 that are missing. ?2 is prunedUpto.
+	// Most known changes are recent, so each one is searched for from the end of its ref's history.
 	missing = `
 		WITH known AS (
 			SELECT key AS i, value ->> 0 AS project, value ->> 1 AS ref, value ->> 2 AS op, value ->> 3 AS token, value ->> 4 AS at FROM json_each(?1)
@@ -39,7 +40,7 @@ const (
 
 	lostColumns = `project, ref, op, old, new, owner, asked_by, token, move, at, witness, fate, reported`
 
-	// recordLost has rules.Tells in SQL.
+	// recordLost contains rules.Tells in SQL.
 	recordLost = `
 		INSERT INTO lost (` + lostColumns + `) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (project, ref, op) DO UPDATE SET move = excluded.move
@@ -47,7 +48,7 @@ const (
 
 	putWitness = `INSERT OR REPLACE INTO witnesses (name, server, seen, away, without, since, word) VALUES (?, ?, ?, ?, ?, ?, ?)`
 
-	// putWordless is for version 11 of the schema.
+	// putWordless is putWitness for version 11 of the schema.
 	putWordless = `INSERT OR REPLACE INTO witnesses (name, server, seen, away, without, since) VALUES (?, ?, ?, ?, ?, ?)`
 )
 
@@ -72,13 +73,14 @@ func (c *conn) look(ctx context.Context, witness string, known []driver.Known) (
 	return lost, err
 }
 
-// report records a report. What stands before it is a.
+// report records r; a is the state before the report.
 func (t *tx) report(r driver.Report, a driver.Admission) error {
 	if !t.testimonies {
 		r = rules.WithoutTestimonies(r)
 	}
 	reported := rules.Report(a, r, timeOf(t.now))
-	// This goes by when the witness was seen last, so it comes before the witness's new row.
+	// The comparison depends on when the witness was last seen, so it precedes the update of its
+	// row.
 	lost, err := t.conn.look(context.Background(), r.Witness, reported.Missing)
 	if err != nil {
 		return err

@@ -11,8 +11,7 @@ import (
 const (
 	leaveOut = `UPDATE witnesses SET without = 1, since = max(since + 1, ?3) WHERE name = ?1 AND server <> ?2 AND NOT away AND NOT without`
 
-	// undecided selects all lost changes of some refs, with what each ref holds and the intent on
-	// it.
+	// undecided selects all lost changes of some refs, with each ref's value and pending intent.
 	undecided = `
 		SELECT ` + lostColumns + `,
 			(SELECT value FROM refs AS r WHERE r.project = lost.project AND r.ref = lost.ref),
@@ -21,7 +20,7 @@ const (
 		WHERE fate = '' AND (project, ref) IN (SELECT DISTINCT project, ref FROM lost WHERE fate = '' ORDER BY project, ref LIMIT ?)
 		ORDER BY project, ref, op`
 
-	// The newline tells the trigger whose removal it is.
+	// The newline tells the trigger that the operation is that of the removal.
 	signRef   = `UPDATE refs SET op = ?3 || char(10), time = ?4 WHERE project = ?1 AND ref = ?2`
 	removeRef = `DELETE FROM refs WHERE project = ?1 AND ref = ?2`
 
@@ -30,18 +29,19 @@ const (
 
 	setFate = `UPDATE lost SET fate = ?4 WHERE project = ?1 AND ref = ?2 AND op = ?3`
 
-	// endLocks leaves those that stand for intents.
+	// endLocks deletes all locks except those of intents.
 	endLocks = `DELETE FROM locks WHERE coalesce(stale_after, 0) < ?`
 
-	// newEpoch begins before what the recovery wrote again: in the halted file nothing else was
-	// written. Its position may be that of something else that was lost.
+	// newEpoch begins an epoch before the changes that the recovery wrote: the halted file has
+	// accepted no other change. Its position may once have belonged to another lost change.
 	newEpoch = `
 		INSERT INTO epochs (first, id, began, asked_by, reason)
 		SELECT max(1 + (SELECT max(first) FROM epochs), coalesce(
 			(SELECT min(position) FROM history WHERE latest >= (SELECT since FROM admission WHERE server = '')), position + 1)), ?, ?, ?, ?
 		FROM history_state`
 
-	// reachEpoch: no position is before the epoch that it is in.
+	// reachEpoch raises the position so that no later change is before the epoch that it belongs
+	// to.
 	reachEpoch = `UPDATE history_state SET position = max(position, (SELECT max(first) FROM epochs) - 1)`
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// A backup that is put back is another file.
+// A restored backup is another file.
 func TestACopyIsNotAdmitted(t *testing.T) {
 	d, url := open(t)
 	update(t, d, refA, "", v1)
@@ -33,7 +33,7 @@ func TestACopyIsNotAdmitted(t *testing.T) {
 	update(t, openAgain(t, url), refA, v1, v2)
 }
 
-// A file system may give the copy the numbers of the file that was removed before.
+// A file system may give the copy the inode number of the file that was removed before.
 func TestACopyInThePlaceOfARemovedFileIsNotAdmitted(t *testing.T) {
 	d, url := open(t)
 	update(t, d, refA, "", v1)
@@ -56,7 +56,7 @@ func TestACopyInThePlaceOfARemovedFileIsNotAdmitted(t *testing.T) {
 	}
 }
 
-// The requests of a group are refused one by one, and what needs no admission goes on.
+// The requests of a group are refused one by one, and requests that need no admission succeed.
 func TestAGroupIsRefusedOneByOne(t *testing.T) {
 	d, _ := open(t)
 	write(t, d, "UPDATE admission SET server = 'another'")

@@ -7,7 +7,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// rules.Stands in SQL, for leases. ?5 is driver.NeverStale.
+// matches is rules.Stands in SQL, for leases. ?5 is driver.NeverStale.
 const (
 	matches = ` WHERE project = ?1 AND ref = ?2 AND owner = ?3 AND coalesce(token, 0) = ?4` + isLease
 	isLease = ` AND coalesce(stale_after, 0) < ?5`
@@ -20,8 +20,8 @@ func matching(l driver.LockID, others ...any) []any {
 	return append([]any{l.Project, l.Ref, l.Owner, int64(l.Token), microsOf(driver.NeverStale)}, others...)
 }
 
-// beatRows is how many rows a transaction renews at most. They take some 20 ms, for
-// which others wait.
+// beatRows is the maximum number of rows that a transaction renews. They take about 20 ms, during
+// which other writers wait.
 const beatRows = 5000
 
 // Beat implements driver.LockStore. As there is no network, a prepared statement for each lock is

@@ -10,10 +10,10 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
-// longestLog is how large the log may become while readers overlap.
+// longestLog is the maximum size of the log while readers overlap.
 const longestLog = 4 * sqlite.LogStep
 
-// many fills the file with refs of a page each. Rewriting them all appends 5 MiB to the log.
+// many fills the file with refs of one page each. Rewriting all of them appends 5 MiB to the log.
 func many(t *testing.T, d *sqlite.Driver) (rewrite func()) {
 	t.Helper()
 	write(t, d, `

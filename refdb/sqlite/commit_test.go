@@ -10,7 +10,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
-// fault is an error of SQLite with that code.
+// fault is an error of SQLite with a given code.
 type fault int
 
 func (f fault) Error() string { return fmt.Sprintf("fault %d", int(f)) }
@@ -71,9 +71,9 @@ func TestATransactionThatFailsAnywhereDidNothing(t *testing.T) {
 				t.Errorf("the ref holds %q", got)
 			}
 			if got := locks(t, observer); len(got) != 0 {
-				t.Errorf("there are locks: %v", got)
+				t.Errorf("locks exist: %v", got)
 			}
-			// And the driver goes on, as does everybody else.
+			// The driver continues to work, as do all others.
 			for _, d := range []*sqlite.Driver{d, observer} {
 				update(t, d, refA, "", v1)
 				if n, err := d.Remove(t.Context(), driver.RemoveRequest{Project: project, Limit: 10}); err != nil || n != 1 {
@@ -87,7 +87,7 @@ func TestATransactionThatFailsAnywhereDidNothing(t *testing.T) {
 func TestAFullDiskIsAClearErrorAndLeavesNothingHalfDone(t *testing.T) {
 	d, _ := open(t)
 	update(t, d, refA, "", v1)
-	write(t, d, `PRAGMA max_page_count = 1`) // taken for: no more than there are
+	write(t, d, `PRAGMA max_page_count = 1`) // SQLite raises the limit to the present number of pages
 	updates := []driver.Update{{Ref: refA, Old: v1, New: v2}}
 	for i := range driver.MaxUpdateRefs - 1 {
 		updates = append(updates, driver.Update{Ref: fmt.Sprintf("refs/heads/x/%05d", i), New: v1})
@@ -99,14 +99,14 @@ func TestAFullDiskIsAClearErrorAndLeavesNothingHalfDone(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if got, err := d.List(t.Context(), driver.RefQuery{Project: project, Limit: 10}); err != nil || len(got.Refs) != 1 || got.Refs[0].Value != v1 {
-		t.Errorf("there is %v, %v", got, err)
+		t.Errorf("the refs are %v, %v", got, err)
 	}
 	if err := put(t.Context(), d, refA, v1, v1); err != nil {
-		t.Errorf("what needs no space: %v", err)
+		t.Errorf("a request that needs no space: %v", err)
 	}
 	write(t, d, `PRAGMA max_page_count = 1000000`)
 	if err := change(t.Context(), d, x); err != nil {
-		t.Errorf("when there is space again: %v", err)
+		t.Errorf("with free space again: %v", err)
 	}
 }
 

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// conn is one connection to the file, used by one goroutine at a time. It uses
-// SQLite's driver without database/sql: a pool that replaces
-// connections on its own can't tell whether a transaction has ended.
+// conn is one connection to the file, used by one goroutine at a time. It uses SQLite's driver
+// without database/sql: a pool that replaces connections on its own can't tell whether a
+// transaction has ended.
 type conn struct {
 	connector driver.Connector
-	raw       driver.Conn // nil until it is needed, and after close
+	raw       driver.Conn // nil before the first use, and after close
 	stmts     map[string]driver.Stmt
 }
 
@@ -43,7 +43,7 @@ func (c *conn) query(ctx context.Context, each func(row), query string, args ...
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	r := make(row, len(rows.Columns()))
 	for {
-		// SQLite's driver checks ctx only until the first row is there.
+		// SQLite's driver checks ctx only until the first row is available.
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -78,9 +78,9 @@ func (c *conn) prepare(ctx context.Context, query string) (driver.Stmt, error) {
 	return s, nil
 }
 
-// rollback ends the transaction, if there is one. SQLite ends it by itself
-// after some errors, a full disk among them, and then ROLLBACK fails; a new
-// connection is sure to be in none.
+// rollback ends the transaction, if there is one. SQLite ends a transaction by itself after some
+// errors, such as a full disk, and ROLLBACK then fails. A new connection is certainly in no
+// transaction.
 func (c *conn) rollback() {
 	if c.raw == nil {
 		return
@@ -90,13 +90,13 @@ func (c *conn) rollback() {
 	}
 }
 
-// close closes the connection; the next use opens another.
+// close closes the connection. The next use opens a new one.
 func (c *conn) close() error {
 	if c.raw == nil {
 		return nil
 	}
 	for _, s := range c.stmts {
-		// It repeats the error of the statement's last execution.
+		// Close repeats the error of the statement's last execution.
 		_ = s.Close()
 	}
 	err := c.raw.Close()
@@ -104,7 +104,7 @@ func (c *conn) close() error {
 	return err
 }
 
-// ordinals numbers arguments, as SQLite's driver wants them.
+// ordinals numbers the arguments, as SQLite's driver requires.
 func ordinals(args []any) []driver.NamedValue {
 	values := make([]driver.NamedValue, len(args))
 	for i, arg := range args {
@@ -113,7 +113,7 @@ func ordinals(args []any) []driver.NamedValue {
 	return values
 }
 
-// row is a row of a result. The tables are STRICT: a column holds its type or NULL.
+// row is a row of a result. The tables are STRICT, so a column holds its type or NULL.
 type row []driver.Value
 
 func (r row) null(i int) bool { return r[i] == nil }

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// minFree is the free space below which there is a warning.
+	// minFree is the free space below which Diagnose reports a fault.
 	minFree = 64 << 20
 
-	// maxLog is the size of the log above which there is one. It is much larger than
-	// where the log is emptied.
+	// maxLog is the size of the log above which Diagnose reports a fault. It is much larger than
+	// the size at which the log is truncated.
 	maxLog = 8 * logStep
 )
 
-// finding is the result of one check. With a remedy it is a fault.
+// finding is the result of one check. If it has a remedy, it is a fault.
 type finding struct{ detail, remedy string }
 
 // Diagnose implements driver.Diagnoser. It reads the whole file, and changes nothing.
@@ -119,7 +119,7 @@ func (d *Driver) checkTables(ctx context.Context) (f finding, err error) {
 	return f, err
 }
 
-// errRollback undoes what was written to see whether writing is possible.
+// errRollback rolls back the write that tests whether writing is possible.
 var errRollback = errors.New("rolled back")
 
 func (d *Driver) checkWrite(ctx context.Context) (finding, error) {

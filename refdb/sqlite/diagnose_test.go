@@ -23,16 +23,16 @@ func faults(t *testing.T, d *sqlite.Driver) map[string]string {
 	for _, line := range report {
 		names[line.Name] = true
 		if line.Detail == "" {
-			t.Errorf("%s has nothing to say", line.Name)
+			t.Errorf("%s has no detail", line.Name)
 		}
-		// How full the disk is, is not this test's business.
+		// The fill level of the disk does not matter here.
 		if !line.OK && line.Name != "free space" {
 			found[line.Name] = line.Detail
 		}
 	}
 	for _, name := range []string{"version", "journal_mode", "synchronous", "quick_check", "write", "log", "place"} {
 		if !names[name] {
-			t.Errorf("nothing about %s", name)
+			t.Errorf("the check %s is missing", name)
 		}
 	}
 	return found

@@ -6,15 +6,15 @@
 // exclude each other.
 //
 // The files with its name and -wal or -shm belong to it. Copying, moving or deleting one of them
-// alone, or while the file is in use, damages it. A process whose files were removed or replaced
-// neither writes nor reads any more, and its locks are lost. A file that is in use can't be opened
-// under another path, where it would have another log.
+// alone, or while the file is in use, damages it. A process whose files were removed or replaced no
+// longer writes or reads, and its locks are lost. A file that is in use can't be opened under
+// another path, where it would have another log.
 //
 // Writers take turns: within a process in the order of their arrival, between processes by
-// retrying. Writes use group commit: the requests that arrive during one transaction share the
-// next, and so one wait for the disk. A request that finds no other proceeds at once. A process
-// that is stopped, not killed, inside its write transaction blocks all others until it continues or
-// dies: all waiting requests then fail together with driver.ErrUnavailable.
+// retrying. Writes use group commit: the requests that arrive during one transaction share the next
+// one, and so one wait for the disk. A request that finds no other request proceeds at once. A
+// process that is stopped, but not killed, inside its write transaction blocks all others until it
+// continues or dies: all waiting requests then fail together with driver.ErrUnavailable.
 package sqlite
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// readConns is how many reads can run at once. They don't wait for the writer.
+// readConns is the number of concurrent reads. They don't wait for the writer.
 const readConns = 4
 
 // Driver is a driver.Driver on one SQLite file.
@@ -39,19 +39,19 @@ type Driver struct {
 	server   string // its identity
 
 	groups  groupCommit
-	writer  *conn // the one connection that writes, used by the leader
+	writer  *conn // the only connection that writes, used by the leader
 	readers chan *conn
 
-	// anchor is open from Open to Close, whatever becomes of the other connections. As
-	// long as it is, the files and the location can't change. The leader empties the log with it.
+	// anchor is open from Open to Close, whatever happens to the other connections. While it is
+	// open, the files and the location can't change. The leader truncates the log through it.
 	anchor *conn
 
-	// The leader's notes about the file:
-	released     time.Time // when it last left the file to other processes
+	// The leader's state:
+	released     time.Time // when it last released the file to other processes
 	busySince    time.Time // since when it has hardly paused
-	stuck        bool      // the last one to wait for the file ran out of patience
-	checkpointed time.Time // when it last tried to empty the log
-	blockedSize  int64     // the size of the log when readers prevented that; 0 if they did not
+	stuck        bool      // the last request that waited for the file ran out of patience
+	checkpointed time.Time // when it last tried to truncate the log
+	blockedSize  int64     // the size of the log when readers prevented that, or 0
 
 	contended atomic.Bool // the last request for locks was refused
 
@@ -60,7 +60,7 @@ type Driver struct {
 	failure error // of closing
 
 	clock    func() time.Time
-	patience time.Duration // with other writers
+	patience time.Duration // how long requests wait for other writers
 }
 
 var (
@@ -72,7 +72,7 @@ var (
 
 func newDriver(a address, l location) (*Driver, error) {
 	limit := fmt.Sprintf("_pragma=journal_size_limit(%d)", logKept)
-	writing, err := a.connector("rw", 0, limit) // retryBusy waits
+	writing, err := a.connector("rw", 0, limit) // no busy timeout, because retryBusy waits
 	if err != nil {
 		return nil, err
 	}
@@ -112,12 +112,12 @@ func (d *Driver) Now(ctx context.Context) (time.Time, error) {
 // now returns the time in microseconds since the epoch.
 func (d *Driver) now() int64 { return d.clock().UnixMicro() }
 
-// Stats implements [driver.Meter]: its batches are the groups that share a commit. There is no pool
+// Stats implements [driver.Meter]. Its batches are the groups that share a commit. There is no pool
 // to wait for.
 func (d *Driver) Stats() driver.DriverStats { return driver.DriverStats{Batches: d.groups.stats()} }
 
-// Close waits for the calls under way and closes the file. Calls that wait for
-// their turn fail with driver.ErrClosed, as later ones do.
+// Close waits for in-flight calls and closes the file. Calls that wait for their turn fail with
+// driver.ErrClosed, as do later ones.
 func (d *Driver) Close() error {
 	d.closing.Do(func() {
 		close(d.closed)
@@ -127,8 +127,8 @@ func (d *Driver) Close() error {
 		}
 		d.groups.wait(&request{ctx: context.Background(), alone: true}, nil)
 		if _, err := d.files.verify(); errors.Is(err, errGone) {
-			// The connection that is closed last would copy a log that is no longer
-			// the file's into it. They stay open until the process ends.
+			// The last connection to be closed would copy a log into the file that no longer
+			// belongs to the file. All connections stay open until the process ends.
 			return
 		}
 		var errs []error
@@ -142,7 +142,7 @@ func (d *Driver) Close() error {
 	return d.failure
 }
 
-// checkOpen returns an error if ctx or the driver has ended.
+// checkOpen returns an error if ctx has ended or the driver is closed.
 func (d *Driver) checkOpen(ctx context.Context) error {
 	select {
 	case <-d.closed:

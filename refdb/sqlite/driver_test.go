@@ -77,7 +77,7 @@ func TestAWriterWaitsForOthersUntilItsContextEnds(t *testing.T) {
 			}
 			leave()
 			if got := locks(t, d); len(got) != 0 {
-				t.Errorf("there are locks: %v", got)
+				t.Errorf("locks exist: %v", got)
 			}
 		})
 	}
@@ -118,7 +118,7 @@ func TestAnEndedContextIsNoReasonToDoubtWhatWasCommitted(t *testing.T) {
 		return nil
 	})
 	if err := put(ctx, d, refA, "", v1); err != nil {
-		t.Errorf("a commit that took place is %v", err)
+		t.Errorf("a commit that took place returns %v", err)
 	}
 	if got := value(t, d, refA); got != v1 {
 		t.Errorf("the ref holds %q", got)
@@ -202,7 +202,7 @@ func TestAClockThatStepsBackNeverYieldsASmallerToken(t *testing.T) {
 		}
 	}
 
-	// Nor after everybody left.
+	// Nor does the token fall behind after all drivers were closed.
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -232,6 +232,6 @@ func TestATokenThatCantBeSurpassedIsAnError(t *testing.T) {
 		t.Errorf("without a mark: %v", err)
 	}
 	if got := locks(t, d); len(got) != 1 {
-		t.Errorf("there are %v", got)
+		t.Errorf("the locks are %v", got)
 	}
 }

@@ -23,7 +23,7 @@ func code(err error) int {
 	return 0
 }
 
-// busy reports whether another connection kept the file locked.
+// busy reports whether err means that another connection kept the file locked.
 func busy(err error) bool {
 	switch code(err) & 0xff {
 	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED, lib.SQLITE_PROTOCOL:
@@ -32,9 +32,8 @@ func busy(err error) bool {
 	return false
 }
 
-// explain turns an error of SQLite into one of driver.Driver, and
-// says what was being done, to which file, and what to do. The request
-// was certainly not carried out.
+// explain converts an error of SQLite into one of driver.Driver, and adds the operation, the file,
+// and what to do. The request was certainly not carried out.
 func explain(path, doing string, err error) error {
 	if busy(err) {
 		err = fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
@@ -45,8 +44,7 @@ func explain(path, doing string, err error) error {
 	return fmt.Errorf("sqlite file %q: %s: %w", path, doing, err)
 }
 
-// explainCommit is explain for a COMMIT that failed. The transaction was rolled back
-// then.
+// explainCommit is explain for a COMMIT that failed. The transaction was rolled back.
 func explainCommit(path, doing string, err error) error {
 	if !certain(err) {
 		err = fmt.Errorf("%w: %w", driver.ErrOutcomeUnknown, err)
@@ -54,18 +52,17 @@ func explainCommit(path, doing string, err error) error {
 	return explain(path, doing+": commit", err)
 }
 
-// certain reports whether a COMMIT that failed with err did nothing, for good.
+// certain reports whether a COMMIT that failed with err certainly did nothing, and never will.
 //
 // A COMMIT takes its locks, and then writes in three steps:
 //   - The transaction's pages go to the log. The last one marks the commit, with a checksum over all.
 //   - The log is synced.
-//   - The index in shared memory is updated. Only now others see the transaction.
+//   - The index in shared memory is updated. Only then do others see the transaction.
 //
-// Until the last page was written whole, nothing can have happened: so it is when a lock or
-// a write fails. When the sync or the index fails, no process sees the
-// transaction, but its pages are in the log. The next commit overwrites them. If
-// the machine goes down before that, the recovery of the log finds them and takes
-// the transaction for committed.
+// Before the last page is completely written, nothing has happened, so a COMMIT certainly did nothing
+// if it failed at a lock or a write. If the sync or the index fails, no process sees the transaction,
+// but its pages are in the log. The next commit overwrites them. If the machine crashes before that,
+// the recovery of the log finds them and takes the transaction for committed.
 func certain(err error) bool {
 	switch c := code(err); {
 	case busy(err), c == lib.SQLITE_IOERR_WRITE:
@@ -75,7 +72,7 @@ func certain(err error) bool {
 	}
 }
 
-// advise says what to do about an error of SQLite.
+// advise returns what to do about an error of SQLite.
 func advise(err error) string {
 	switch code(err) & 0xff {
 	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED, lib.SQLITE_PROTOCOL:

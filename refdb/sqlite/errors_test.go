@@ -11,7 +11,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// coded is an error of SQLite. Its text must not matter.
+// coded is an error of SQLite, whose text must not matter.
 type coded int
 
 func (c coded) Error() string { return "database is locked, or full, or whatever" }
@@ -75,7 +75,7 @@ func TestAnInterruptedReadIsWhatItsContextSays(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if err := ended(ctx, nil); err != nil {
-		t.Errorf("a read that was through is %v", err)
+		t.Errorf("a completed read returns %v", err)
 	}
 	if err := ended(t.Context(), coded(lib.SQLITE_INTERRUPT)); err != coded(lib.SQLITE_INTERRUPT) {
 		t.Errorf("got %v", err)

@@ -8,13 +8,13 @@ import (
 	refdbdriver "github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// SetClock gives the driver another clock than the machine's. Call it before others use d.
+// SetClock replaces the machine's clock. It has to be called before d is used.
 func (d *Driver) SetClock(clock func() time.Time) { d.clock = clock }
 
 // SetPatience sets how long the driver waits for other processes.
 func (d *Driver) SetPatience(p time.Duration) { d.patience = p }
 
-// OpenWithin opens a file as Open does, and waits that long for other processes.
+// OpenWithin opens a file as Open does, with the given patience with other processes.
 func OpenWithin(ctx context.Context, url string, patience time.Duration) (*Driver, error) {
 	a, err := parse(url)
 	if err != nil {
@@ -23,7 +23,7 @@ func OpenWithin(ctx context.Context, url string, patience time.Duration) (*Drive
 	return open(ctx, a, patience)
 }
 
-// LogStep is how large the log may grow before it is trimmed.
+// LogStep is the size from which the log is truncated.
 const LogStep = logStep
 
 // Write runs do in a write transaction, which ends with do's error or a commit.
@@ -36,7 +36,7 @@ func (d *Driver) Write(ctx context.Context, do func(exec func(query string, args
 	})
 }
 
-// Read runs do while a connection reads, as a listing that takes that long.
+// Read runs do while a connection reads, like a listing that takes as long.
 func (d *Driver) Read(ctx context.Context, do func()) error {
 	return d.read(ctx, "test", func(c *conn) error {
 		first := true
@@ -56,8 +56,8 @@ func (d *Driver) Waiting() int {
 	return len(d.groups.waiting)
 }
 
-// Hook calls before in place of each statement from now on. An error of it is
-// the statement's; otherwise the statement runs.
+// Hook calls before in place of each later statement. If before returns an error, it is the
+// statement's error; otherwise the statement runs.
 func (d *Driver) Hook(before func(query string) error) {
 	hook := func(c *conn) {
 		_ = c.close()
@@ -118,7 +118,7 @@ func (s hookedStmt) QueryContext(ctx context.Context, args []driver.NamedValue) 
 	return s.Stmt.(driver.StmtQueryContext).QueryContext(ctx, args)
 }
 
-// Plans returns how SQLite goes about each statement that reads or writes more than one row.
+// Plans returns SQLite's plan for each statement that reads or writes more than one row.
 func (d *Driver) Plans(ctx context.Context) (map[string]string, error) {
 	plans := make(map[string]string)
 	err := d.read(ctx, "explain", func(c *conn) error {

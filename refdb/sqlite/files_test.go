@@ -16,7 +16,7 @@ func TestAProcessWhoseFilesWereReplacedSaysSoAndLosesItsLocks(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(path string) error{
 		"the log was removed":            func(path string) error { return os.Remove(path + "-wal") },
-		"the index of it was removed":    func(path string) error { return os.Remove(path + "-shm") },
+		"the log's index was removed":    func(path string) error { return os.Remove(path + "-shm") },
 		"both were removed":              func(path string) error { return errors.Join(os.Remove(path+"-wal"), os.Remove(path+"-shm")) },
 		"the log was replaced by a copy": func(path string) error { return replaceByCopy(path + "-wal") },
 		"the file was replaced by a copy": func(path string) error {
@@ -74,17 +74,17 @@ func TestFilesThatWerePutBackAreStillLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := put(t.Context(), d, refA, v1, v2); err == nil {
-		t.Error("it wrote without its log")
+		t.Error("the process wrote without its log")
 	}
 	if err := os.Rename(path+"-wal.away", path+"-wal"); err != nil {
 		t.Fatal(err)
 	}
 	if err := put(t.Context(), d, refA, v1, v2); driver.ClassOf(err) != driver.Permanent {
-		t.Errorf("it wrote to a log that others may have replaced meanwhile: %v", err)
+		t.Errorf("the process wrote to a log that others may have replaced meanwhile: %v", err)
 	}
 }
 
-// Another process on new files may have had the lock before that COMMIT.
+// Another process that uses new files may have held the lock before that COMMIT.
 func TestACommitAroundWhichTheLogWasReplacedIsInDoubt(t *testing.T) {
 	t.Parallel()
 	path := migrated(t)
@@ -121,7 +121,7 @@ func TestClosingAfterTheLogWasReplacedLeavesTheFileAlone(t *testing.T) {
 	}
 }
 
-// elsewhere returns other paths of a file.
+// elsewhere returns other paths to a file.
 var elsewhere = map[string]func(t *testing.T, path string) string{
 	"a hard link in another directory": func(t *testing.T, path string) string {
 		return linked(t, path, filepath.Join(t.TempDir(), "refdb.db"))
@@ -165,7 +165,7 @@ func TestAFileInUseDoesNotOpenUnderAnotherPath(t *testing.T) {
 				}
 			}
 			refused()
-			// Nor for another process, and nobody is the worse for it.
+			// It does not open for another process either, and the earlier users are unaffected.
 			if got := play(t, false, "open", "sqlite:"+again).end(t); !strings.HasSuffix(got, usedElsewhere) {
 				t.Errorf("another process got %s", got)
 			}
@@ -174,7 +174,7 @@ func TestAFileInUseDoesNotOpenUnderAnotherPath(t *testing.T) {
 			if err := d.Close(); err != nil {
 				t.Fatal(err)
 			}
-			refused() // one is left
+			refused() // one user is left
 		})
 	}
 }
@@ -218,7 +218,7 @@ func TestASymbolicLinkIsTheSamePath(t *testing.T) {
 	other := openAgain(t, "sqlite:"+link)
 	update(t, other, refA, v1, v2)
 	if got := value(t, d, refA); got != v2 {
-		t.Errorf("it holds %q", got)
+		t.Errorf("the ref holds %q", got)
 	}
 }
 
@@ -230,11 +230,11 @@ func TestADirectoryThatWasMovedAfterACrashOpensWithAllThatWasCommitted(t *testin
 	p.line(t)
 	p.kill()
 	if log, err := os.Stat(path + "-wal"); err != nil || log.Size() == 0 {
-		t.Fatalf("it left no log: %v", err)
+		t.Fatalf("the process left no log: %v", err)
 	}
 	to := t.TempDir()
 	for _, suffix := range []string{"", "-wal", "-shm"} {
-		content, err := os.ReadFile(path + suffix) // as to another machine
+		content, err := os.ReadFile(path + suffix) // as if copied to another machine
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -242,7 +242,7 @@ func TestADirectoryThatWasMovedAfterACrashOpensWithAllThatWasCommitted(t *testin
 			t.Fatal(err)
 		}
 	}
-	// Several open it at once. The first one records the new location.
+	// Several processes open the file at once. The first one records the new location.
 	var all []*process
 	for range 4 {
 		all = append(all, play(t, false, "open", "sqlite:"+filepath.Join(to, "moved.db")))
@@ -254,7 +254,7 @@ func TestADirectoryThatWasMovedAfterACrashOpensWithAllThatWasCommitted(t *testin
 	}
 	d := openAgain(t, "sqlite:"+filepath.Join(to, "moved.db"))
 	if got := value(t, d, refA); got == driver.Unknown {
-		t.Error("what was committed is gone")
+		t.Error("committed transactions are lost")
 	}
 	if got := faults(t, d); len(got) != 0 {
 		t.Errorf("found %v", got)
@@ -269,7 +269,7 @@ func TestAFileFromBeforeLocationsWereRecordedOpensAndDiagnoseSaysWhatToDo(t *tes
 	if err != nil {
 		t.Fatal(err)
 	}
-	// While it is in use, migrating does not change that.
+	// While the file is in use, a migration does not record its location.
 	migrate(t, path, func(m migrator) error { return m.Up(t.Context()) })
 	if got := faults(t, d); len(got) != 1 || got["place"] != "not recorded, so that the file may be opened under two paths: run `refdbctl migrate up` while nothing uses the file" {
 		t.Errorf("found %v", got)

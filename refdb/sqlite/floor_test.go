@@ -15,14 +15,14 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
-// A contender does what the driver does, or only what any program must do.
+// A contender does what the driver does, or the minimum that any program must do.
 type contender struct {
 	lockAndRelease func(ctx context.Context, ref string) error
 	update         func(ctx context.Context, ref string, from, to driver.Value) error
 }
 
-// floor executes the bare statements, each as a transaction of its own, through database/sql
-// on one connection. It reads no locks, checks no fence and keeps no mark of tokens.
+// floor executes the bare statements, each in its own transaction, through database/sql on one
+// connection. It reads no locks, checks no fence and keeps no token mark.
 func floor(b *testing.B, url string) contender {
 	path, parameters, _ := strings.Cut(strings.TrimPrefix(url, "sqlite:"), "?")
 	_, synchronous, _ := strings.Cut(parameters, "=")
@@ -61,7 +61,7 @@ func floor(b *testing.B, url string) contender {
 	}
 }
 
-// one returns an error unless one row was changed.
+// one returns an error unless exactly one row was changed.
 func one(r sql.Result, err error) error {
 	if err != nil {
 		return err
@@ -86,8 +86,8 @@ func ours(d *sqlite.Driver) contender {
 	}
 }
 
-// BenchmarkBesideTheFloor compares the driver with the floor. An iteration is a
-// round in which each does as many operations: -benchtime 5x is five of them.
+// BenchmarkBesideTheFloor compares the driver with the floor. An iteration is a round in which both
+// do the same number of operations: -benchtime 5x is five rounds.
 func BenchmarkBesideTheFloor(b *testing.B) {
 	workloads := map[string]func(b *testing.B, c contender, workers, operations int){"lock+release": lockings, "update": updates}
 	for _, synchronous := range []string{"full", "normal"} {
@@ -155,7 +155,7 @@ func lockings(b *testing.B, c contender, workers, n int) {
 	share(b, workers, n, func(w, _ int) error { return c.lockAndRelease(b.Context(), fmt.Sprintf("refs/heads/%d", w)) })
 }
 
-// updates creates a ref for each worker in each call, and moves it back and forth.
+// updates creates a ref for each worker in each call, and moves the ref back and forth.
 func updates(b *testing.B, c contender, workers, n int) {
 	run := time.Now().UnixNano()
 	values := []driver.Value{v1, v2}

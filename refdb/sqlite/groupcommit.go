@@ -10,30 +10,30 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// maxGroupRows is how many rows a group writes at most, unless it is a single
-// request. They take a few milliseconds, for which others wait.
+// maxGroupRows is the maximum number of rows that a group writes, unless it is a single request.
+// They take a few milliseconds, during which other writers wait.
 const maxGroupRows = 256
 
-// A request is a piece of work in a write transaction. Its leader sets the fields that
-// change. Once woken is closed, the request is answered or leads itself.
+// A request is a piece of work in a write transaction. Its leader sets the fields that change. Once
+// woken is closed, the request is answered or becomes the leader.
 type request struct {
 	ctx     context.Context
-	rows    int             // about how many it writes
-	do      func(*tx) error // called again if what it did was undone
+	rows    int             // estimated number of rows that it writes
+	do      func(*tx) error // called again if its work was undone
 	arrived time.Time
 
-	alone    bool // in its transaction, because an earlier group with it failed
+	alone    bool // in its own transaction, because a group that included it failed
 	woken    chan struct{}
 	answered bool
 	err      error
-	unsure   bool // err is that of its COMMIT
+	unsure   bool // err is the error of a COMMIT
 }
 
 func (r *request) answer(err error) { r.err, r.answered = err, true }
 
 // A groupCommit orders the writing requests of a process: first come, first served. One request
 // leads at a time. It has the writing connection, and carries out waiting requests together with
-// its own, in one transaction. A request that finds no leader leads at once, alone.
+// its own work, in one transaction. A request that finds no leader leads at once, alone.
 type groupCommit struct {
 	mu      sync.Mutex
 	led     bool // there is a leader
@@ -42,8 +42,8 @@ type groupCommit struct {
 	sizes   driver.Batches
 }
 
-// wait returns when r leads or is answered. The answer is an error if ctx or the
-// driver ended before r's work began.
+// wait returns when r leads or is answered. The answer is an error if ctx or the driver ended
+// before r's work began.
 func (g *groupCommit) wait(r *request, closed <-chan struct{}) {
 	if g.enter(r) {
 		return
@@ -61,7 +61,7 @@ func (g *groupCommit) wait(r *request, closed <-chan struct{}) {
 		r.answer(err)
 		return
 	}
-	<-r.woken // its work is under way
+	<-r.woken // its work is in progress
 }
 
 // enter reports whether r leads. If not, r waits.
@@ -89,8 +89,8 @@ func (g *groupCommit) leave(r *request) bool {
 	return true
 }
 
-// gather returns the group that writes now: the leader, and the next requests as
-// far as they fit in. It answers those whose contexts have ended.
+// gather returns the group that writes now: the leader, and as many of the next requests as fit. It
+// answers requests whose contexts have ended.
 func (g *groupCommit) gather(leader *request) []*request {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -114,8 +114,8 @@ func (g *groupCommit) gather(leader *request) []*request {
 	return group
 }
 
-// retryAlone has each request of a group that failed try again in a transaction
-// of its own, before all later requests. The first one continues to lead.
+// retryAlone makes each request of a failed group retry in a transaction of its own, before all
+// later requests. The first request continues to lead.
 func (g *groupCommit) retryAlone(group []*request) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -123,7 +123,7 @@ func (g *groupCommit) retryAlone(group []*request) {
 	for i, r := range group {
 		r.alone = true
 		if err := r.ctx.Err(); err != nil && i > 0 {
-			// Its own wait may not look at the context any more.
+			// The request's own wait may no longer check the context.
 			r.answer(err)
 			close(r.woken)
 		} else if i > 0 {
@@ -133,7 +133,7 @@ func (g *groupCommit) retryAlone(group []*request) {
 	g.waiting = slices.Insert(g.waiting, 0, again...)
 }
 
-// failAll answers all waiting requests with an error that would hit them too.
+// failAll answers all waiting requests with an error that would affect them, too.
 func (g *groupCommit) failAll(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -150,7 +150,7 @@ func (g *groupCommit) stats() driver.Batches {
 	return g.sizes
 }
 
-// passLead lets the next request lead.
+// passLead makes the next request the leader.
 func (g *groupCommit) passLead() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -162,13 +162,13 @@ func (g *groupCommit) passLead() {
 	g.waiting = slices.Delete(g.waiting, 0, 1)
 }
 
-// lead carries out r, together with the requests that wait by the time this
-// process may write the file.
+// lead carries out r, together with the requests that are waiting when this process may write the
+// file.
 func (d *Driver) lead(r *request) {
 	defer d.groups.passLead()
 	for !r.answered {
 		if d.groups.shared {
-			// The callers just answered may have more to write. Without this, the
+			// The callers that were just answered may have more to write. Without the yield, the
 			// first of them would write alone while the others wait for it.
 			runtime.Gosched()
 		}
@@ -185,8 +185,8 @@ func (d *Driver) lead(r *request) {
 	}
 }
 
-// carryOut does the work of a group in the transaction that has begun, and
-// answers all of it, or none. It returns the size of the log.
+// carryOut does the work of a group in the transaction that has begun, and answers all of its
+// requests, or none. It returns the size of the log.
 func (d *Driver) carryOut(group []*request) (logSize int64) {
 	committing, err := d.commit(group)
 	if err != nil {
@@ -196,7 +196,7 @@ func (d *Driver) carryOut(group []*request) (logSize int64) {
 			return 0
 		}
 	} else if logSize, err = d.files.verify(); err != nil {
-		// It went to a log that others had perhaps replaced already.
+		// The commit went to a log that other processes may already have replaced.
 		committing = true
 	}
 	for i, r := range group {
@@ -209,12 +209,12 @@ func (d *Driver) carryOut(group []*request) (logSize int64) {
 	return logSize
 }
 
-// commit does the work of a group and commits it. It reports whether an error
-// is that of the COMMIT.
+// commit does the work of a group and commits it. It reports whether the error is that of the
+// COMMIT.
 func (d *Driver) commit(group []*request) (committing bool, err error) {
-	// Another process may have replaced the files and locked the new ones. If the
-	// files still stand after the COMMIT, that happened later, and no request was
-	// answered before: so carryOut looks again. This first look avoids writing in vain.
+	// Another process may have replaced the files and locked the new ones. If the files are
+	// unchanged after the COMMIT, that happened later, and no request was answered before, so
+	// carryOut verifies them again. This first check avoids useless writes.
 	if _, err := d.files.verify(); err != nil {
 		return false, err
 	}

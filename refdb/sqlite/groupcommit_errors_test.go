@@ -12,7 +12,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
-// The failure of one request of a group has no effect on the others.
+// The failure of one request of a group does not affect the others.
 func TestOfAGroupEachGetsItsOwnAnswer(t *testing.T) {
 	const other = "refs/heads/other"
 	gone := &driver.Fence{Refs: []string{refB}, Owner: owner, Token: 1}
@@ -25,7 +25,7 @@ func TestOfAGroupEachGetsItsOwnAnswer(t *testing.T) {
 	}
 	failing := func(code error) func(string) error {
 		return func(query string) error {
-			if strings.Contains(query, "LIMIT ?2") { // only remove has it
+			if strings.Contains(query, "LIMIT ?2") { // only remove contains it
 				return code
 			}
 			return nil
@@ -75,10 +75,10 @@ func TestOfAGroupEachGetsItsOwnAnswer(t *testing.T) {
 				func() error { return put(t.Context(), d, "refs/heads/last", "", v1) },
 			)
 			if culprit := errs[2]; (culprit == nil) != (e.want == nil) || !is(culprit, e.want) {
-				t.Errorf("the one got %v, want %v", culprit, e.want)
+				t.Errorf("the failing request got %v, want %v", culprit, e.want)
 			}
 			if err := errors.Join(errs[0], errs[1], errs[3]); err != nil {
-				t.Errorf("the others got %v", err)
+				t.Errorf("the other requests got %v", err)
 			}
 			observer := openAgain(t, url)
 			wantB := driver.Unknown
@@ -91,13 +91,13 @@ func TestOfAGroupEachGetsItsOwnAnswer(t *testing.T) {
 				}
 			}
 			if got := locks(t, observer); len(got) != 2 {
-				t.Errorf("there are %v", got)
+				t.Errorf("the locks are %v", got)
 			}
 		})
 	}
 }
 
-// is is errors.Is, but tells errors of SQLite by their code.
+// is is errors.Is, but compares errors of SQLite by their codes.
 func is(err, target error) bool {
 	var have, want interface{ Code() int }
 	if errors.As(target, &want) {
@@ -110,7 +110,7 @@ func TestACommitThatFailsIsTriedAgainForEachUnlessItMayHaveHappened(t *testing.T
 	for _, e := range []struct {
 		what    error
 		again   bool
-		commits int // that of the request that was waited for, the group's, and those of each alone
+		commits int // of the request that was waited for, of the group, and of each request alone
 	}{
 		{full, true, 5},
 		{ioWrite, true, 5},
@@ -138,9 +138,9 @@ func TestACommitThatFailsIsTriedAgainForEachUnlessItMayHaveHappened(t *testing.T
 				got := value(t, d, fmt.Sprintf("refs/heads/%d", i))
 				switch {
 				case e.again && (err != nil || got != v1):
-					t.Errorf("%d: %v, and it holds %q", i, err, got)
+					t.Errorf("request %d: %v, and the ref holds %q", i, err, got)
 				case !e.again && (!errors.Is(err, driver.ErrOutcomeUnknown) || got != driver.Unknown):
-					t.Errorf("%d: %v, and it holds %q", i, err, got)
+					t.Errorf("request %d: %v, and the ref holds %q", i, err, got)
 				}
 			}
 			if commits != e.commits {
@@ -153,7 +153,7 @@ func TestACommitThatFailsIsTriedAgainForEachUnlessItMayHaveHappened(t *testing.T
 func TestAFullDiskIsTheErrorOfThoseWhoNeedSpace(t *testing.T) {
 	d, _ := open(t)
 	update(t, d, refA, "", v1)
-	write(t, d, `PRAGMA max_page_count = 1`) // taken for: no more than there are
+	write(t, d, `PRAGMA max_page_count = 1`) // SQLite raises the limit to the present number of pages
 	x := driver.UpdateRequest{}
 	for i := range 200 {
 		x.Updates = append(x.Updates, driver.Update{Ref: fmt.Sprintf("refs/heads/x/%05d/%s", i, strings.Repeat("y", 100)), New: v1})
@@ -164,13 +164,13 @@ func TestAFullDiskIsTheErrorOfThoseWhoNeedSpace(t *testing.T) {
 		func() error { return put(t.Context(), d, refA, v2, v1) },
 	)
 	if errs[0] != nil || errs[2] != nil {
-		t.Errorf("those who need no space got %v and %v", errs[0], errs[2])
+		t.Errorf("the requests that need no space got %v and %v", errs[0], errs[2])
 	}
 	if err := errs[1]; !is(err, full) || driver.ClassOf(err) != driver.Permanent {
-		t.Errorf("who needs space got %v", err)
+		t.Errorf("the request that needs space got %v", err)
 	}
 	if got, err := d.List(t.Context(), driver.RefQuery{Project: project, Limit: 10}); err != nil || len(got.Refs) != 1 || got.Refs[0].Value != v1 {
-		t.Errorf("there is %v, %v", got, err)
+		t.Errorf("the refs are %v, %v", got, err)
 	}
 }
 
@@ -200,7 +200,7 @@ func TestOfAGroupThatFailsThoseWhoseContextsEndedDidNothing(t *testing.T) {
 			want = v1
 		}
 		if got := value(t, d, fmt.Sprintf("refs/heads/%d", i+1)); got != want || errors.Is(err, context.Canceled) != (i%2 == 0) {
-			t.Errorf("%d: %v, and it holds %q", i+1, err, got)
+			t.Errorf("request %d: %v, and the ref holds %q", i+1, err, got)
 		}
 	}
 }
@@ -214,14 +214,14 @@ func TestOfAGroupThatFailsThoseWhoseContextsEndedWaitForNobody(t *testing.T) {
 	d.Hook(func(query string) error {
 		switch query {
 		case "BEGIN IMMEDIATE":
-			if begun++; begun == 3 { // the first of those that try again
+			if begun++; begun == 3 { // the first request of those that are retried
 				left <- occupy(t, other)
 			}
 		case "COMMIT":
 			if commits++; commits == 2 {
 				cancel()
-				// For it to notice while its work is under way; what is
-				// promised holds if it doesn't, too.
+				// The pause gives the request time to notice during its work. The promise holds
+				// even if it does not.
 				time.Sleep(10 * time.Millisecond)
 				return full
 			}
@@ -241,12 +241,12 @@ func TestOfAGroupThatFailsThoseWhoseContextsEndedWaitForNobody(t *testing.T) {
 	}
 	select {
 	case err := <-first:
-		t.Errorf("the first did not wait for the other process: %v", err)
+		t.Errorf("the first request did not wait for the other process: %v", err)
 	default:
 	}
 	(<-left)()
 	if errs := wait(); errs[0] != nil {
-		t.Errorf("the first got %v", errs[0])
+		t.Errorf("the first request got %v", errs[0])
 	}
 }
 

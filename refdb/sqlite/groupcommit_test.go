@@ -15,8 +15,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
-// together makes calls write in one group, if they fit in one: they arrive, in this
-// order, while another request writes. It returns their errors.
+// together makes calls write in one group, if they fit into one: they arrive, in this order, while
+// another request writes. It returns their errors.
 func together(t testing.TB, d *sqlite.Driver, calls ...func() error) []error {
 	t.Helper()
 	leave := occupy(t, d)
@@ -25,8 +25,8 @@ func together(t testing.TB, d *sqlite.Driver, calls ...func() error) []error {
 	return wait()
 }
 
-// queue starts calls, in this order, which have to wait. The returned function
-// waits for them and returns their errors.
+// queue starts calls, in this order, that have to wait. The returned function waits for them and
+// returns their errors.
 func queue(t testing.TB, d *sqlite.Driver, calls ...func() error) (wait func() []error) {
 	t.Helper()
 	errs := make([]error, len(calls))
@@ -45,12 +45,12 @@ func eventually(t testing.TB, condition func() bool) {
 	t.Helper()
 	for start := time.Now(); !condition(); time.Sleep(100 * time.Microsecond) {
 		if time.Since(start) > 5*time.Minute {
-			t.Fatal("it never came to be")
+			t.Fatal("the condition never became true")
 		}
 	}
 }
 
-// record returns a function that says which statements d executed since its last call.
+// record returns a function that returns the statements that d executed since its last call.
 func record(d *sqlite.Driver, before func(query string) error) func() []string {
 	var mu sync.Mutex
 	var statements []string
@@ -100,7 +100,7 @@ func TestRequestsThatWaitAreCarriedOutInTheOrderInWhichTheyCameAndShareACommit(t
 	}
 	statements := executed()
 	if begun, committed := times(statements, "BEGIN IMMEDIATE"), times(statements, "COMMIT"); begun != 2 || committed != 2 {
-		t.Errorf("%d transactions and %d commits, want the one that was waited for and one more", begun, committed)
+		t.Errorf("%d transactions and %d commits, want two: the one that was waited for and the group's", begun, committed)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestALoneRequestIsOneTransaction(t *testing.T) {
 	for i := range 10 {
 		update(t, d, fmt.Sprintf("refs/heads/%d", i), "", v1)
 		if got := executed(); len(got) != 5 || got[0] != "BEGIN IMMEDIATE" || got[4] != "COMMIT" {
-			t.Errorf("an update is %q", got)
+			t.Errorf("an update executes %q", got)
 		}
 	}
 }
@@ -120,14 +120,14 @@ func TestUnderLoadThereAreFewerCommitsThanRequests(t *testing.T) {
 	const workers, each = 16, 50
 	var atWork atomic.Int32
 	atWork.Store(workers)
-	puts := 0 // of the transaction
+	puts := 0 // in the transaction
 	executed := record(d, func(query string) error {
 		switch {
 		case query == "BEGIN IMMEDIATE":
 			puts = 0
 		case strings.Contains(query, "INTO refs"):
 			puts++
-		case query == "COMMIT": // takes so long that all others have another request, on any machine
+		case query == "COMMIT": // takes until all other workers have another request, on any machine
 			eventually(t, func() bool { return d.Waiting() >= int(atWork.Load())-puts })
 		}
 		return nil
@@ -153,7 +153,7 @@ func TestAGroupIsBoundedAndNobodyIsOvertaken(t *testing.T) {
 	d, _ := open(t)
 	executed := record(d, nothing)
 	var calls []func() error
-	for i, size := range []int{200, 56, 1, 5000, 1, 255} { // 256 rows at most, or one request
+	for i, size := range []int{200, 56, 1, 5000, 1, 255} { // at most 256 rows, or one request
 		x := driver.UpdateRequest{}
 		for j := range size {
 			x.Updates = append(x.Updates, driver.Update{Ref: fmt.Sprintf("refs/heads/%d/%05d", i, j), New: v1})
@@ -194,12 +194,12 @@ func TestARequestWhoseContextEndsWhileItWaitsDidNothingAndHoldsNobodyUp(t *testi
 		func() error { return put(t.Context(), d, refA, v1, v2) },
 	)
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) || driver.ClassOf(err) != driver.Retryable { // while the writer is occupied
+	if err := <-ended; !errors.Is(err, context.Canceled) || driver.ClassOf(err) != driver.Retryable { // while another request writes
 		t.Errorf("got %v", err)
 	}
 	leave()
 	if errs := wait(); errs[0] != nil || errs[2] != nil {
-		t.Errorf("the others got %v and %v", errs[0], errs[2])
+		t.Errorf("the other requests got %v and %v", errs[0], errs[2])
 	}
 	if got := value(t, d, refB); got != driver.Unknown {
 		t.Errorf("the ref holds %q", got)
@@ -238,7 +238,7 @@ func TestTokensOfAGroupGrowInItsOrder(t *testing.T) {
 			return err
 		})
 	}
-	d.SetClock(func() time.Time { return time.UnixMicro(1_700_000_000_000_000) }) // stands still
+	d.SetClock(func() time.Time { return time.UnixMicro(1_700_000_000_000_000) }) // a clock that stands still
 	if err := errors.Join(together(t, d, calls...)...); err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func TestTokensOfAGroupGrowInItsOrder(t *testing.T) {
 		t.Errorf("the tokens are %v", acquired)
 	}
 	if next := acquire(t, d, refA); next.Token <= acquired[n-1].Token {
-		t.Errorf("the next is %d, after %d", next.Token, acquired[n-1].Token)
+		t.Errorf("the next token is %d, after %d", next.Token, acquired[n-1].Token)
 	}
 }
 

@@ -7,10 +7,11 @@ import (
 )
 
 const (
-	// What all followers have read.
+	// leastRead is the position up to which all followers have read.
 	leastRead = `SELECT min(read) FROM followers`
 
-	// ?5 of a ref's changes stay, which is found out with as many looks.
+	// oldChanges selects changes, and whether the ref has at least ?5 newer ones, for which it
+	// reads at most ?5 rows.
 	oldChanges = `
 		SELECT position, project, ref, time, ?5 <= (SELECT count(*) FROM (
 			SELECT 1 FROM history AS newer
@@ -80,7 +81,7 @@ func (t *tx) prunable(r driver.PruneRequest) (upto driver.Position, err error) {
 	return max(upto, min(r.Upto, r.EvenUnread)), err
 }
 
-// Followers implements driver.HistoryStore. The time for the ages is read before the rows.
+// Followers implements driver.HistoryStore. It reads the time for the ages before the rows.
 func (d *Driver) Followers(ctx context.Context) ([]driver.Follower, error) {
 	return read(ctx, d, "list followers", func(c *conn) (all []driver.Follower, err error) {
 		now := d.now()

@@ -11,8 +11,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
 )
 
-// The rows of the history are written by triggers: see the migrations. Writers take turns, so
-// every position up to that of the last change is complete.
+// Triggers write the rows of the history: see the migrations. Writers take turns, so every position
+// up to that of the last change is complete.
 const (
 	readState = `
 		SELECT s.position, s.pruned, s.pruned_time, e.id, e.first, e.began, e.asked_by, e.reason
@@ -56,7 +56,7 @@ func (d *Driver) Tip(ctx context.Context, project string) (driver.Tip, error) {
 	return t, err
 }
 
-// readHistory runs do in one snapshot, with the history's state of that.
+// readHistory runs do in one snapshot, with the state of the history in that snapshot.
 func readHistory[T any](ctx context.Context, d *Driver, doing string, do func(*conn, driver.HistoryState) (T, error)) (T, driver.HistoryState, error) {
 	type answer struct {
 		T     T
@@ -75,7 +75,7 @@ func readHistory[T any](ctx context.Context, d *Driver, doing string, do func(*c
 	return a.T, a.state, err
 }
 
-// snapshot is read for several statements, which see the same.
+// snapshot is read for several statements, which share a snapshot.
 func (d *Driver) snapshot(ctx context.Context, doing string, do func(*conn) error) error {
 	return d.read(ctx, doing, func(c *conn) error {
 		if _, err := c.exec(ctx, "BEGIN"); err != nil {
@@ -136,7 +136,7 @@ func changesWhere(r driver.ChangesRequest, pruned driver.Position) (w where, ord
 	return w, "position, ref"
 }
 
-// refIn returns k's place among the refs of a project that have changes at k's position.
+// refIn returns k's position among the refs of a project that have changes at k's position.
 func refIn(project string, k driver.ChangeKey) string {
 	switch strings.Compare(k.Project, project) {
 	case -1:
@@ -148,7 +148,8 @@ func refIn(project string, k driver.ChangeKey) string {
 	}
 }
 
-// changes reads at most limit changes. If there are more, it returns the last one's key.
+// changes reads at most limit changes. If there are more, it also returns the key of the last one
+// read.
 func (c *conn) changes(ctx context.Context, w where, order string, limit int) (all []driver.Change, next driver.ChangeKey, err error) {
 	err = c.query(ctx, func(r row) { all = append(all, changeOf(r)) },
 		changesSQL(w, order), append(w.args, int64(limit)+1)...)
@@ -173,11 +174,11 @@ func changeOf(r row) driver.Change {
 	}
 }
 
-// The names are found by jumping from each to the next in the primary keys of refs and history,
+// past finds the names by skipping from each to the next in the primary keys of refs and history,
 // because a removed ref is in the history only. A ref's value right after a position is the old
 // value of its first later change or, without one, its present value. Its time and operation are
-// those of its newest change up to the position; those of its row are right, too, if it has not
-// changed since.
+// those of its newest change up to the position; if the ref has not changed since, those of its row
+// are right, too.
 //
 // ?1: project, ?2: after, ?3: number of names, ?4: the first name, ?5: the end of the names, ?6:
 // the position.

@@ -12,8 +12,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
-// said returns all changes of the project, oldest first: "ref old>new op", "-" for no row and no
-// operation.
+// said returns all changes of the project, oldest first, as "ref old>new op", with "-" for no row
+// and for no operation.
 func said(t *testing.T, d *sqlite.Driver) string {
 	t.Helper()
 	page, err := d.Log(t.Context(), driver.LogRequest{Project: project, Limit: 1000})
@@ -33,39 +33,39 @@ func said(t *testing.T, d *sqlite.Driver) string {
 	return strings.Join(all, ", ")
 }
 
-// Each row writes in its own way over "a", which holds X since operation "one".
+// Each statement writes in its own way to "a", which holds X since operation "one".
 func TestWhateverWritesTheTableIsRecordedWithWhatTheRowHeld(t *testing.T) {
 	const zeros = "0000000000000000000000000000000000000000"
 	for name, c := range map[string]struct {
 		write []string
 		want  string
 	}{
-		"an insert":                       {[]string{`INSERT INTO refs (project, ref, value, op) VALUES ('project', 'refs/heads/b', 'Y', 'two')`}, "b ->Y two"},
-		"an insert without an operation":  {[]string{`INSERT INTO refs (project, ref, value) VALUES ('project', 'refs/heads/b', 'Y')`}, "b ->Y -"},
-		"an upsert":                       {[]string{`INSERT INTO refs (project, ref, value, op) VALUES ('project', 'refs/heads/a', 'Y', 'two') ON CONFLICT DO UPDATE SET value = excluded.value, op = excluded.op`}, "a X>Y two"},
-		"an upsert that keeps op":         {[]string{`INSERT INTO refs (project, ref, value) VALUES ('project', 'refs/heads/a', 'Y') ON CONFLICT DO UPDATE SET value = excluded.value`}, "a X>Y -"},
-		"a program of the version before": {[]string{`INSERT OR REPLACE INTO refs (project, ref, value, time, op) VALUES ('project', 'refs/heads/a', 'Y', 5, 'two')`}, "a X>Y two"},
-		"a decision by a program of the version before": {
+		"an insert":                         {[]string{`INSERT INTO refs (project, ref, value, op) VALUES ('project', 'refs/heads/b', 'Y', 'two')`}, "b ->Y two"},
+		"an insert without an operation":    {[]string{`INSERT INTO refs (project, ref, value) VALUES ('project', 'refs/heads/b', 'Y')`}, "b ->Y -"},
+		"an upsert":                         {[]string{`INSERT INTO refs (project, ref, value, op) VALUES ('project', 'refs/heads/a', 'Y', 'two') ON CONFLICT DO UPDATE SET value = excluded.value, op = excluded.op`}, "a X>Y two"},
+		"an upsert that keeps op":           {[]string{`INSERT INTO refs (project, ref, value) VALUES ('project', 'refs/heads/a', 'Y') ON CONFLICT DO UPDATE SET value = excluded.value`}, "a X>Y -"},
+		"a program of the previous version": {[]string{`INSERT OR REPLACE INTO refs (project, ref, value, time, op) VALUES ('project', 'refs/heads/a', 'Y', 5, 'two')`}, "a X>Y two"},
+		"a decision by a program of the previous version": {
 			[]string{`INSERT OR REPLACE INTO refs (project, ref, value, time) VALUES ('project', 'refs/heads/a', 'Y', 5)`}, "a X>Y -",
 		},
-		"a program of the version before, several refs": {
+		"a program of the previous version, several refs": {
 			[]string{`INSERT OR REPLACE INTO refs (project, ref, value, time, op) VALUES ('project', 'refs/heads/a', 'Y', 5, 'two'), ('project', 'refs/heads/b', 'Y', 5, 'two'), ('project', 'refs/heads/a', 'Z', 5, 'two')`},
 			"a X>Y two, b ->Y two, a Y>Z two",
 		},
 		"a replacement with recursive triggers": {
 			[]string{`PRAGMA recursive_triggers = on`, `INSERT OR REPLACE INTO refs (project, ref, value, op) VALUES ('project', 'refs/heads/a', 'Y', 'two')`}, "a X>- -, a ->Y two",
 		},
-		"an insert that is ignored, and one that is not": {
+		"an ignored insert, and another one": {
 			[]string{
 				`INSERT OR IGNORE INTO refs (project, ref, value, op) VALUES ('project', 'refs/heads/a', 'Y', 'two')`,
 				`INSERT INTO refs (project, ref, value, op) VALUES ('project', 'refs/heads/b', 'Y', 'two')`,
 			}, "b ->Y two",
 		},
-		"an update":              {[]string{`UPDATE refs SET value = 'Y', op = 'two'`}, "a X>Y two"},
-		"an update of one value": {[]string{`UPDATE refs SET value = 'Y'`}, "a X>Y -"},
-		"an update to the same":  {[]string{`UPDATE refs SET value = 'X'`}, "a X>X -"},
-		"no update of a value":   {[]string{`UPDATE refs SET time = 7, op = 'two'`}, ""},
-		"a removal":              {[]string{`DELETE FROM refs`}, "a X>- -"},
+		"an update":                   {[]string{`UPDATE refs SET value = 'Y', op = 'two'`}, "a X>Y two"},
+		"an update of one value":      {[]string{`UPDATE refs SET value = 'Y'`}, "a X>Y -"},
+		"an update to the same value": {[]string{`UPDATE refs SET value = 'X'`}, "a X>X -"},
+		"an update of other columns":  {[]string{`UPDATE refs SET time = 7, op = 'two'`}, ""},
+		"a removal":                   {[]string{`DELETE FROM refs`}, "a X>- -"},
 		"a removal, and another row": {
 			[]string{`DELETE FROM refs`, `INSERT INTO refs (project, ref, value) VALUES ('project', 'refs/heads/a', 'Y')`}, "a X>- -, a ->Y -",
 		},
@@ -74,7 +74,7 @@ func TestWhateverWritesTheTableIsRecordedWithWhatTheRowHeld(t *testing.T) {
 			"a X>" + zeros + " -, a ->Y -",
 		},
 		"zeros of another length are a value": {[]string{`UPDATE refs SET value = '000'`, `DELETE FROM refs`}, "a X>000 -, a 000>- -"},
-		"what is undone":                      {[]string{`SAVEPOINT s`, `UPDATE refs SET value = 'Y'`, `ROLLBACK TO s`, `RELEASE s`}, ""},
+		"an update that is rolled back":       {[]string{`SAVEPOINT s`, `UPDATE refs SET value = 'Y'`, `ROLLBACK TO s`, `RELEASE s`}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, _ := open(t)
@@ -112,7 +112,7 @@ func TestWhateverWritesTheTableIsRecordedWithWhatTheRowHeld(t *testing.T) {
 					t.Errorf("%d follows position %d: %+v", i, last, c)
 				}
 				last = c.Position
-				// Of statements without a time it is the database's, in milliseconds.
+				// For statements without a time, it is the database's time in milliseconds.
 				if i > 0 && c.Op == "" && c.Time.UnixMicro() != 5 && c.Time.Before(before.Truncate(time.Millisecond)) {
 					t.Errorf("%+v was made after %s", c, before)
 				}
@@ -169,7 +169,7 @@ func TestRequestsThatShareACommitHavePositionsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// Each chunk is a transaction: its changes come after those that readers may already have seen.
+// Each chunk is a transaction: its changes come after those that readers may already have read.
 func TestTheChunksOfARemovalHavePositionsOfTheirOwn(t *testing.T) {
 	d, _ := open(t)
 	now := time.Now()
@@ -198,7 +198,7 @@ func TestTheChunksOfARemovalHavePositionsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// Then a write must fail rather than go unrecorded.
+// In these cases a write must fail rather than go unrecorded.
 func TestNothingIsWrittenIfItCannotBeRecorded(t *testing.T) {
 	for _, damage := range []string{`DELETE FROM history_state`, `DROP TABLE history`, `DROP VIEW new_change`} {
 		d, _ := open(t)

@@ -17,7 +17,7 @@ func (d *Driver) Finish(ctx context.Context, r driver.FinishRequest) error {
 	return d.decide(ctx, "finish intents", 2*len(r.Done)+len(r.Dropped), func(t *tx) (refused, err error) { return t.finish(r) })
 }
 
-// finish writes nothing if it is refused.
+// finish writes nothing if it refuses r.
 func (t *tx) finish(r driver.FinishRequest) (refused, err error) {
 	if refused, err := t.refuseBarred(r.Owner); refused != nil || err != nil {
 		return refused, err
@@ -45,10 +45,10 @@ func (t *tx) finish(r driver.FinishRequest) (refused, err error) {
 }
 
 const (
-	// An intent, or the lock that it was recorded with.
+	// oneIntent selects an intent, or the lock that was taken with it.
 	oneIntent = ` WHERE project = ?1 AND ref = ?2 AND token = ?3 AND owner = ?4`
 
-	// rules.Resolvable in SQL.
+	// decideIntent is rules.Resolvable in SQL.
 	decideIntent = `
 		UPDATE intents SET decision = ?5, decided_by = ?6, reason = ?7, decided_at = ?8` + oneIntent + ` AND decision IS NULL
 		AND (?5 = '` + string(driver.KeepOld) + `' OR EXISTS (SELECT 1 FROM locks` + oneIntent + `))`
@@ -81,7 +81,7 @@ func (d *Driver) Resolve(ctx context.Context, r driver.ResolveRequest) ([]bool, 
 	})
 }
 
-// endResolved ends the lock that an intent was recorded with, if it stands.
+// endResolved ends the lock that was taken with an intent, if it still exists.
 func (t *tx) endResolved(id driver.LockID) error {
 	if deleted, err := t.execOne(deleteLock, keyOf(id)...); deleted || err != nil {
 		return err

@@ -49,7 +49,7 @@ func (d *Driver) Prepare(ctx context.Context, r driver.PrepareRequest) (driver.P
 	return prepared, err
 }
 
-// prepare writes nothing if it is refused.
+// prepare writes nothing if it refuses r.
 func (t *tx) prepare(r driver.PrepareRequest, refs []string) (prepared driver.Prepared, refused, err error) {
 	if refused, err := t.refuseBarred(r.Owner); refused != nil || err != nil {
 		return driver.Prepared{}, refused, err

@@ -19,28 +19,28 @@ import (
 )
 
 const (
-	// createLimit is how long the migration waits for others that use a file without a record.
+	// createLimit is how long the migration waits for processes that use a file without a record.
 	createLimit = time.Second
 
-	// recordPause is the pause between tries to record a location. Each try keeps
-	// others from opening the file for a moment.
+	// recordPause is the pause between attempts to record a location. Each attempt briefly keeps
+	// other processes from opening the file.
 	recordPause = 20 * time.Millisecond
 )
 
-// A location is the directory and the name under which a file is used. At another one (a
-// hard link, a mount of the file alone) the same file has another log, with other
-// locks in it. So the file's header records the location, and all users share it:
-//   - With the log on, SQLite holds a shared lock on the inode, by whatever path
-//     it was opened, until the last connection closes or the process dies.
-//   - The record is replaced under the exclusive lock, when nobody uses the file:
-//     one left by a crash, a move or a restore keeps nobody out.
-//   - Whoever opens the file takes the shared lock and keeps it, and then reads the record.
+// A location is the directory and the name under which a file is used. In another location (a hard
+// link, a mount of the file alone), the same file has another log, with other locks in it. So the
+// file's header records the location, and all users share it:
+//   - While the log is on, SQLite holds a shared lock on the inode, whatever path
+//     it was opened by, until the last connection closes or the process dies.
+//   - The record is replaced under the exclusive lock, when no process uses the file.
+//     So a record left by a crash, a move or a restore excludes no process.
+//   - A process that opens the file takes the shared lock and keeps it, and then reads the record.
 type location struct {
 	file string // its path without symbolic links, as SQLite resolves it
 	id   int32  // 0 if directories have no identity here
 }
 
-// unrecorded is the record of a file from before there were any.
+// unrecorded is the record of a file that was created before locations were recorded.
 const unrecorded = 0
 
 var errElsewhere = errors.New("it is in use under another path, a hard link or a mount of the file alone: " +
@@ -70,8 +70,7 @@ func locationOf(path string) (location, error) {
 	return location{file: file, id: max(1, int32(h.Sum32()&0x7fffffff))}, nil
 }
 
-// prepareOpen makes sure, before the log is opened, that the file is not in use at
-// another location.
+// prepareOpen checks, before the log is opened, that the file is not in use in another location.
 func (l location) prepareOpen(ctx context.Context, patience time.Duration) error {
 	recorded, err := l.recorded(ctx)
 	if err != nil || recorded == l.id || recorded == unrecorded {
@@ -83,8 +82,8 @@ func (l location) prepareOpen(ctx context.Context, patience time.Duration) error
 	return errElsewhere
 }
 
-// prepareCreate is prepareOpen for a file that may be new, or have no record. If
-// others use a file without a record, it gets none.
+// prepareCreate is prepareOpen for a file that may be new, or have no record. If other processes
+// use a file without a record, it gets none.
 func (l location) prepareCreate(ctx context.Context) error {
 	if l.id == unrecorded {
 		return nil
@@ -114,8 +113,8 @@ func (l location) verify(ctx context.Context) error {
 	return err
 }
 
-// recordWithin is record, tried again while others use the file. After that time it
-// returns the error of a busy file.
+// recordWithin is record, repeated while other processes use the file. After patience, it returns
+// the error of a busy file.
 func (l location) recordWithin(ctx context.Context, mode string, patience time.Duration) error {
 	for start := time.Now(); ; {
 		err := l.record(ctx, mode)
@@ -123,7 +122,7 @@ func (l location) recordWithin(ctx context.Context, mode string, patience time.D
 			return err
 		}
 		if recorded, err := l.recorded(ctx); err == nil && recorded == l.id {
-			return nil // by another process that opens the file here
+			return nil // recorded by another process that opens the file here
 		}
 		if time.Since(start) > patience {
 			return err
@@ -152,7 +151,7 @@ func (l location) record(ctx context.Context, mode string) (err error) {
 // recorded returns the record in the file itself, which may be newer than a record in the log.
 // "immutable" makes SQLite ignore locks and the log, and writable_schema prevents it from checking
 // the file's size, which another process may be changing. The file must not be opened without
-// SQLite: closing it again would drop the locks that SQLite holds on it in this process.
+// SQLite: closing it would drop the locks that SQLite holds on it in this process.
 func (l location) recorded(ctx context.Context) (id int32, err error) {
 	if l.id == unrecorded {
 		return unrecorded, nil
@@ -175,16 +174,16 @@ func (l location) connect(settings url.Values) (*conn, error) {
 	return &conn{connector: connector}, nil
 }
 
-// files are those that a driver has open: the database, its log, and the log's
-// index in shared memory. The path of each may lead to another file one day: then
-// processes started since have other locks.
+// files are the files that a driver has open: the database, its log, and the log's index in shared
+// memory. The path of each may lead to another file later: processes started since then have other
+// locks.
 type files struct {
 	paths []string
 	seen  []fs.FileInfo
-	gone  atomic.Pointer[error] // says which file was replaced; stays, even if the file is put back
+	gone  atomic.Pointer[error] // names the file that was replaced; stays, even if the file is restored
 }
 
-// errGone is wrapped by all errors that say so.
+// errGone is wrapped by all errors that report a removed or replaced file.
 var errGone = errors.New("removed or replaced while in use")
 
 // openFiles returns the files of a database whose log is open.
@@ -200,9 +199,8 @@ func openFiles(path string, l location) (*files, error) {
 	return f, nil
 }
 
-// verify returns the size of the log, or an error if a path leads to another
-// file. It must not open any: closing it again would drop the locks that SQLite
-// holds on it in this process.
+// verify returns the size of the log, or an error if a path leads to another file. It must not open
+// any file: closing it would drop the locks that SQLite holds on it in this process.
 func (f *files) verify() (logSize int64, err error) {
 	if gone := f.gone.Load(); gone != nil {
 		return 0, *gone

@@ -42,8 +42,8 @@ func (d *Driver) Acquire(ctx context.Context, r driver.AcquireRequest) (answer d
 	return answer, err
 }
 
-// contend takes locks. If it is likely that they are refused, it looks first: after a refusal of
-// any request, or of this waiter. Contenders for a stale lock exclude each other by the write
+// contend takes locks. After a refusal of any request, or of this waiter, it reads them first,
+// because another refusal is likely. Contenders for a stale lock exclude each other by the write
 // transaction: there is no marker row.
 func (d *Driver) contend(waiter driver.Waiter, look, take func() error) (err error) {
 	if d.contended.Load() || !waiter.Place.Ticket.IsZero() {
@@ -58,9 +58,9 @@ func (d *Driver) contend(waiter driver.Waiter, look, take func() error) (err err
 
 // lookFirst reads the rows of refs without a write transaction, and returns the result of decide: a
 // *driver.LockedError, or a *driver.FrozenError, if the claim is to be refused without any change.
-// Most requests after a refusal end here. Waiters ask repeatedly; if each request used a write
+// Most requests after a refusal end here. Waiters repeat their requests; if each one used a write
 // transaction, they would delay the lock's holder. If an earlier request for the claim took some of
-// the locks, there is something to write.
+// the locks, a write is needed.
 //
 // If updates create refs, decide also gets the rows that decide about their names.
 func (d *Driver) lookFirst(ctx context.Context, project string, refs []string, updates []driver.Update, c rules.Claim,
@@ -69,7 +69,7 @@ func (d *Driver) lookFirst(ctx context.Context, project string, refs []string, u
 	var rows, around []rules.Row
 	var now int64
 	err := d.read(ctx, "inspect locks", func(conn *conn) (err error) {
-		// Read before the rows, the time makes no lock older than it is.
+		// As the time is read before the rows, no lock seems older than it is.
 		now = d.now()
 		if rows, stored, err = readRows(ctx, conn, now, project, refs); err != nil {
 			return err
@@ -98,7 +98,7 @@ func (t *tx) acquire(r driver.AcquireRequest) (answer driver.Acquired, refused, 
 	return a.Acquired, refused, err
 }
 
-// take takes the locks on all rows, and leaves the rows with the queues of after.
+// take takes the locks on all rows, and writes the queues of after to the rows.
 func (t *tx) take(c rules.Claim, project string, staleAfter time.Duration, rows []rules.Row, after []queue.RowUpdate) (driver.Token, error) {
 	token, err := t.newToken(rows)
 	if err != nil {
@@ -126,8 +126,8 @@ const (
 	setMark  = `UPDATE token_mark SET mark = ?`
 )
 
-// newToken returns a token larger than those of the locks in rows and than all that were given
-// out, even if the clock was set back.
+// newToken returns a token larger than the tokens of the locks in rows and than all tokens ever
+// assigned, even if the clock was set back.
 func (t *tx) newToken(rows []rules.Row) (driver.Token, error) {
 	var newest driver.Token
 	for _, l := range rules.Locks(rows) {
@@ -146,7 +146,7 @@ func (t *tx) newToken(rows []rules.Row) (driver.Token, error) {
 	return driver.Token(*t.mark), nil
 }
 
-// readMark reads the mark, unless the transaction has done so.
+// readMark reads the mark, unless the transaction has already read it.
 func (t *tx) readMark() error {
 	if t.mark != nil {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// The stale rule in SQL, as driver.LockInfo.Stale has it. ?1 is now; the parameter
-// is driver.DefaultStaleAfter.
+// ageSQL and staleSQL are the stale rule in SQL, as in driver.LockInfo.Stale. ?1 is now; the
+// parameter of staleSQL is driver.DefaultStaleAfter.
 const (
 	ageSQL   = `?1 - coalesce(heartbeat, 0)`
 	staleSQL = ageSQL + ` > coalesce(stale_after, ?)`

@@ -14,7 +14,7 @@ const (
 
 	release = `DELETE FROM locks` + matches + ` AND waiting IS NULL`
 
-	// rules.Claim.Took in SQL, for either kind.
+	// claimed is rules.Claim.Took in SQL, for leases and for intents.
 	claimed = ` WHERE project = ?1 AND ref IN (SELECT value FROM json_each(?2)) AND owner = ?3 AND nonce = ?4`
 
 	abandon = `DELETE FROM locks` + claimed + isLease + ` AND waiting IS NULL`
@@ -79,7 +79,7 @@ func (t *tx) purge(l driver.StandingLock) (matched bool, err error) {
 	return matched, err
 }
 
-// Abandon implements driver.LockStore. An Acquire that is under way writes before it.
+// Abandon implements driver.LockStore. An Acquire in progress writes before it.
 func (d *Driver) Abandon(ctx context.Context, r driver.AbandonRequest) error {
 	return d.write(ctx, "abandon locks", len(r.Refs), func(t *tx) error {
 		n, err := t.exec(abandon, r.Project, asJSON(r.Refs), r.Owner, orNull(r.Nonce), microsOf(driver.NeverStale))

@@ -14,7 +14,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
-// TestMain runs the tests, or the part of another process in one of them.
+// TestMain runs the tests or, in a process that a test started, the process's part.
 func TestMain(m *testing.M) {
 	if part, ok := parts()[os.Getenv(partVariable)]; ok {
 		if err := part(os.Args[1:]); err != nil {
@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	// dbtest brings the client of Cloud Spanner along, which starts it for good.
+	// dbtest links the client of Cloud Spanner, which starts this goroutine permanently.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
@@ -44,7 +44,7 @@ func open(t testing.TB) (*sqlite.Driver, string) {
 	return openAgain(t, url), url
 }
 
-// patience is how long a driver waits for others, however busy the machine is.
+// patience is how long a driver waits for other processes, however busy the machine is.
 const patience = 5 * time.Minute
 
 // openAgain returns another driver on a file.
@@ -70,12 +70,12 @@ func openWithLimits(t testing.TB, url string) *sqlite.Driver {
 	return d
 }
 
-// request asks for locks that nobody may reclaim during a test.
+// request returns a request for locks that stay fresh during a test.
 func request(owner string, refs ...string) driver.AcquireRequest {
 	return driver.AcquireRequest{Project: project, Refs: refs, Owner: owner, StaleAfter: time.Hour}
 }
 
-// preparation asks to record intents.
+// preparation returns a request to record intents.
 func preparation(updates ...driver.Update) driver.PrepareRequest {
 	return driver.PrepareRequest{Project: project, Owner: owner, Updates: updates, Agent: "agent"}
 }
@@ -102,13 +102,13 @@ func put(ctx context.Context, d *sqlite.Driver, ref string, from, to driver.Valu
 	return change(ctx, d, driver.UpdateRequest{Origin: driver.Origin{ID: "op"}, Updates: []driver.Update{{Ref: ref, Old: from, New: to}}})
 }
 
-// change carries out an update of the project.
+// change makes an update of the project.
 func change(ctx context.Context, d *sqlite.Driver, r driver.UpdateRequest) error {
 	r.Project = project
 	return d.Update(ctx, r)
 }
 
-// release releases a lock that was acquired with that token, all of it.
+// release releases all of a lock that was acquired with the given token.
 func release(ctx context.Context, d *sqlite.Driver, owner string, token driver.Token, refs ...string) error {
 	released, err := d.Release(ctx, driver.ReleaseRequest{Project: project, Refs: refs, Owner: owner, Token: token})
 	if err == nil && len(released.Missing) > 0 {
@@ -117,7 +117,7 @@ func release(ctx context.Context, d *sqlite.Driver, owner string, token driver.T
 	return err
 }
 
-// value returns what a ref holds.
+// value returns the value of a ref.
 func value(t testing.TB, d *sqlite.Driver, ref string) driver.Value {
 	t.Helper()
 	rows, err := d.Get(context.WithoutCancel(t.Context()), project, []string{ref})
@@ -140,7 +140,7 @@ func locks(t testing.TB, d *sqlite.Driver) []driver.LockInfo {
 	return page.Locks
 }
 
-// write executes a statement that the driver has not.
+// write executes a statement that the driver does not have.
 func write(t testing.TB, d *sqlite.Driver, query string, args ...any) {
 	t.Helper()
 	if err := d.Write(t.Context(), func(exec func(string, ...any) error) error { return exec(query, args...) }); err != nil {

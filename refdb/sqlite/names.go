@@ -7,11 +7,11 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
-// rowsAround finds the refs above those that are created and, of the refs below each, the first
-// that holds a value and the first whose lock stands for an intent. It leaves out those that the
+// rowsAround finds the refs above the created ones and, of the refs below each, the first that
+// holds a value and the first whose lock stands for an intent. It leaves out the refs that the
 // request moves.
 //
-//	?1 project  ?2 names above  ?3 created refs  ?4 moved refs
+//	?1 project  ?2 names above  ?3 created refs  ?4 moved refs  ?5 driver.NeverStale
 const (
 	rowsAround = `
 	SELECT name.ref, ` + stateColumns + `

@@ -24,20 +24,20 @@ import (
 const (
 	scheme = "sqlite"
 
-	// maxPath is the length of the longest path that SQLite opens, less the
-	// suffix of the log beside it.
+	// maxPath is the maximum length of a path that SQLite opens, less the suffix of the log beside
+	// it.
 	maxPath = 512 - len("-journal")
 )
 
-// Open opens a database file that has the schema. It creates and changes
-// nothing, except that it turns the write-ahead log on. The URL is
+// Open opens a database file that has the schema. It creates and changes nothing, except that it
+// turns the write-ahead log on. The URL is
 //
 //	sqlite:PATH[?synchronous=full|normal]
 //
-// where PATH is the file's, absolute or relative to the working directory,
-// with "%", "?" and "#" written as %25, %3F and %23; sqlite:///PATH is an absolute
-// one too. With synchronous=normal a power failure may undo the last
-// transactions, locks among them; full is the default.
+// where PATH is the path of the file, absolute or relative to the working directory, with "%", "?"
+// and "#" written as %25, %3F and %23; sqlite:///PATH is an absolute path, too. With
+// synchronous=normal, a power failure may undo the last transactions, including locks; full is the
+// default.
 //
 // The error wraps driver.ErrSchema if there is no such file, or if its schema is
 // missing, older or newer than this program's.
@@ -49,7 +49,7 @@ func Open(ctx context.Context, rawURL string) (*Driver, error) {
 	return open(ctx, a, busyLimit)
 }
 
-// open is Open, which waits for other processes as long as its patience lasts.
+// open is Open, but waits for other processes only until its patience ends.
 func open(ctx context.Context, a address, patience time.Duration) (*Driver, error) {
 	err := stat(a.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -137,9 +137,9 @@ func (d *Driver) check(ctx context.Context) error {
 	return d.admitFirst(ctx)
 }
 
-// openAnchor opens the anchor, and notes which files it has open.
+// openAnchor opens the anchor, and records which files it has open.
 func (d *Driver) openAnchor(ctx context.Context) error {
-	// With its first read it takes the lock on the file, and opens the log.
+	// The first read takes the lock on the file, and opens the log.
 	if _, err := pragma(ctx, d.anchor, "schema_version"); err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func checkSchema(ctx context.Context, c *conn) error {
 	return err
 }
 
-// schemaVersion is checkSchema that returns the version.
+// schemaVersion is checkSchema, but also returns the version.
 func schemaVersion(ctx context.Context, c *conn) (uint, error) {
 	// Reading the catalogue costs more, and only files of earlier programs need it.
 	table, missing := migrations.Table, migrations.Check(migrations.SQLite, migrations.Record{})
@@ -202,7 +202,7 @@ func schemaVersion(ctx context.Context, c *conn) (uint, error) {
 	return recorded.Version, nil
 }
 
-// catalogue reads what the file has of our tables.
+// catalogue reads what the file contains of our tables.
 func catalogue(ctx context.Context, c *conn) (*migrations.Catalogue, error) {
 	return described(ctx, c, migrations.CatalogueSQL(migrations.SQLite))
 }
@@ -214,7 +214,8 @@ func described(ctx context.Context, c *conn, query string) (*migrations.Catalogu
 	return found, err
 }
 
-// checkEncoding refuses texts that aren't stored as UTF-8: they are compared as bytes.
+// checkEncoding refuses a file whose texts aren't stored as UTF-8, because they are compared as
+// bytes.
 func checkEncoding(ctx context.Context, c *conn) error {
 	encoding, err := pragma(ctx, c, "encoding")
 	if err == nil && encoding != "UTF-8" {
@@ -223,8 +224,8 @@ func checkEncoding(ctx context.Context, c *conn) error {
 	return err
 }
 
-// checkWriter turns the write-ahead log on. Without it readers and writers
-// wait for each other. Migrations did it when they created the file.
+// checkWriter turns the write-ahead log on. Without it, readers and writers wait for each other.
+// Migrations turn it on when they create the file.
 func (d *Driver) checkWriter(ctx context.Context, c *conn) error {
 	if err := d.retryBusy(ctx, c, time.Now().Add(d.patience), "PRAGMA journal_mode(wal)"); err != nil {
 		return err
@@ -236,7 +237,7 @@ func (d *Driver) checkWriter(ctx context.Context, c *conn) error {
 	if mode != "wal" {
 		return fmt.Errorf("it can't have a write-ahead log, its journal mode stays %s: move it to a local file system", mode)
 	}
-	// SQLite opens a file that it can't write to for reading, silently.
+	// SQLite silently opens a file that it can't write to as read-only.
 	readOnly, err := c.raw.(interface{ IsReadOnly(string) (bool, error) }).IsReadOnly("main")
 	if err == nil && readOnly {
 		err = errNotWritable
@@ -250,8 +251,8 @@ func pragma(ctx context.Context, c *conn, name string) (value string, err error)
 	return value, err
 }
 
-// Migrator returns what brings the file's schema to a version. It creates the
-// file if there is none. The URL is that of [Open].
+// Migrator returns a migrator of the file's schema. It creates the file if there is none. The URL
+// is that of [Open].
 func Migrator(ctx context.Context, rawURL string) (*migrations.Migrator, error) {
 	a, err := parse(rawURL)
 	if err != nil {
@@ -276,7 +277,7 @@ func Migrator(ctx context.Context, rawURL string) (*migrations.Migrator, error) 
 	}
 	db := sql.OpenDB(connector)
 	db.SetMaxOpenConns(1)
-	// Turning the log on fails at once if another process does so too.
+	// Turning the log on fails at once if another process is doing so, too.
 	err = retryBusy(ctx, nil, time.Now().Add(busyLimit), func() error { return db.PingContext(ctx) })
 	if err == nil {
 		err = l.verify(ctx)
@@ -297,16 +298,14 @@ type address struct {
 //
 //	sqlite:PATH[?synchronous=full|normal]
 //
-// PATH is all that stands between the colon and the first "?". In it %XX is
-// the byte with that hexadecimal value; "%", "?" and "#" themselves are
-// written %25, %3F and %23, and everything else, such as spaces and
-// non-ASCII characters, stands for itself. A path that starts with "/" is
-// absolute, any other is relative to the working directory. "sqlite:///a/b" is
-// another way to write "sqlite:/a/b"; other forms with "//" would name a host
-// and are refused.
+// PATH is everything between the colon and the first "?". In it, %XX is the byte with that
+// hexadecimal value; "%", "?" and "#" themselves are written %25, %3F and %23, and all other
+// characters, such as spaces and non-ASCII characters, stand for themselves. A path that starts
+// with "/" is absolute, any other path is relative to the working directory. "sqlite:///a/b" is
+// another way to write "sqlite:/a/b"; other forms with "//" would name a host and are refused.
 //
-// With synchronous=full, the default, what was committed survives a power
-// failure; with synchronous=normal the last commits may not.
+// With synchronous=full, the default, committed transactions survive a power failure; with
+// synchronous=normal the last ones may not.
 func parse(rawURL string) (address, error) {
 	rest, ok := cutScheme(rawURL)
 	if !ok {
@@ -383,9 +382,9 @@ func parseQuery(query string) (synchronous string, err error) {
 	return synchronous, nil
 }
 
-// connector opens connections that wait as long as that for a read or write of
-// another process. Mode is SQLite's: rw, or rwc to create the file if it is
-// missing. Other settings are those of SQLite's driver.
+// connector opens connections that wait for reads and writes of other processes for the given time.
+// mode is SQLite's: rw, or rwc to create the file if it is missing. The other settings are those of
+// SQLite's driver.
 func (a address) connector(mode string, wait time.Duration, settings ...string) (driver.Connector, error) {
 	query := url.Values{
 		"mode":          {mode},

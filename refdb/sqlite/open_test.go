@@ -93,7 +93,7 @@ func TestOpenFailsWithOneLineThatSaysWhatToDo(t *testing.T) {
 				t.Errorf("ErrSchema: want %v: %v", e.schema, err)
 			}
 			if after, _ := os.ReadDir(filepath.Dir(path)); len(after) != len(before) && filepath.Dir(path) != "/dev" {
-				t.Errorf("there were %v, now there are %v", before, after)
+				t.Errorf("the files were %v, and are now %v", before, after)
 			}
 		})
 	}

@@ -12,8 +12,8 @@ import (
 var _ driver.PackStore = (*Driver)(nil)
 
 const (
-	// findPack says of a pack whether it is complete, whether a part of it is there and, if ?3, how
-	// many before that are.
+	// findPack returns whether a pack is complete, whether a part of it is stored and, if ?3, how
+	// many parts before it are stored.
 	findPack = `
 		SELECT project, parts > 0, EXISTS (SELECT 1 FROM pack_parts WHERE pack = ?1 AND number = ?2),
 			CASE WHEN ?3 THEN (SELECT count(*) FROM pack_parts WHERE pack = ?1 AND number < ?2) END
@@ -32,7 +32,7 @@ const (
 
 	findPacks = `SELECT id, project, parts > 0, position IS NOT NULL FROM packs WHERE id IN (SELECT value FROM json_each(?))`
 
-	// Without an operation the next change gets a position of its own.
+	// Without an operation, the next change gets a new position.
 	raisePosition = `UPDATE history_state SET position = position + 1, op = NULL`
 
 	markPacks = `
@@ -40,7 +40,7 @@ const (
 		WHERE position IS NULL AND id IN (SELECT value FROM json_each(?))`
 )
 
-// rowsOfPart is about how many rows of a few bytes take as long as a part.
+// rowsOfPart returns the number of rows of a few bytes that take about as long as a part.
 func rowsOfPart(p driver.PackPart) int { return 1 + len(p.Data)/4096 }
 
 // StorePart implements driver.PackStore.
@@ -86,7 +86,7 @@ func (t *tx) storePart(p driver.PackPart) (refused, err error) {
 	return nil, err
 }
 
-// usePacks marks the packs of r as used. It writes nothing if it refuses.
+// usePacks marks the packs of r as used. It writes nothing if it refuses r.
 func (t *tx) usePacks(r driver.PrepareRequest) (refused, err error) {
 	if len(r.Packs) == 0 {
 		return nil, nil
@@ -244,7 +244,8 @@ func (d *Driver) RemovePacks(ctx context.Context, project string, limit int) (in
 	return d.dropPacks(ctx, "remove packs", limit, packsOfProject, func(*tx) any { return project })
 }
 
-// dropPacks deletes packs that find selects, at most limit and no more than others should wait for.
+// dropPacks deletes packs that find selects, at most limit and only as many as one transaction
+// should delete.
 func (d *Driver) dropPacks(ctx context.Context, doing string, limit int, find string, arg func(*tx) any) (n int, err error) {
 	drop := func(find string, arg func(*tx) any) (large string, err error) {
 		err = d.write(ctx, doing, maxGroupRows, func(t *tx) (err error) {
@@ -258,11 +259,11 @@ func (d *Driver) dropPacks(ctx context.Context, doing string, limit int, find st
 		large, err = drop(find, arg)
 		again = large != ""
 		for err == nil && large != "" {
-			// Whatever it was, it is one now that was not used.
+			// Whatever it was before, the pack is unused now.
 			id := large
 			large, err = drop(unusedPack, func(*tx) any { return id })
 		}
-		again = again && n == 0 // somebody else has dropped the rest
+		again = again && n == 0 // another process has deleted the rest of it
 	}
 	if err != nil {
 		return 0, err
@@ -270,7 +271,7 @@ func (d *Driver) dropPacks(ctx context.Context, doing string, limit int, find st
 	return n, nil
 }
 
-// dropPacks deletes packs, or a piece of one that is large and has more.
+// dropPacks deletes packs, or a piece of a large pack, which it returns if there are more pieces.
 func (t *tx) dropPacks(find string, arg any, limit int) (n int, large string, err error) {
 	var gone []string
 	var size, first int64
@@ -296,8 +297,8 @@ func (t *tx) dropPacks(find string, arg any, limit int) (n int, large string, er
 	return len(gone), "", nil
 }
 
-// dropPiece deletes the first parts of a pack if it has more than one transaction deletes, and
-// reports whether it had.
+// dropPiece deletes the first parts of a pack if the pack has more parts than one transaction
+// deletes, and reports whether it has.
 func (t *tx) dropPiece(id string) (more bool, err error) {
 	var size int64
 	err = t.query(func(r row) { more, size = r.int(0) > rules.DropParts, r.int(1) }, sizeOfPiece, id, int64(rules.DropParts))

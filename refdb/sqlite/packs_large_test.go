@@ -9,15 +9,15 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
-// A large pack goes in pieces. One that is interrupted leaves nothing that can be read, listed or
-// used, and goes as abandoned.
+// A large pack is deleted in pieces. A pack whose deletion is interrupted can't be read, listed or
+// used, and is later deleted as abandoned.
 func TestALargePackWhoseDropIsInterrupted(t *testing.T) {
 	db := local.SQLite(t)
 	d := db.Open(t).(*sqlite.Driver)
 	ctx := t.Context()
 	const parts = 130
 	part := func(number int) driver.PackPart {
-		p := packOf("p") // that says how large it is
+		p := packOf("p") // which claims to be large
 		p.Number, p.Last, p.Pack.Size = number, number == parts-1, parts<<20
 		return p
 	}
@@ -31,7 +31,7 @@ func TestALargePackWhoseDropIsInterrupted(t *testing.T) {
 	}
 	db.Exec(t, `CREATE TRIGGER stop BEFORE DELETE ON pack_parts WHEN OLD.number = 100 BEGIN SELECT RAISE(ABORT, 'stop'); END`)
 	if n, err := d.RemovePacks(ctx, project, 10); n != 0 || err == nil {
-		t.Errorf("%d packs went, %v", n, err)
+		t.Errorf("%d packs were deleted, %v", n, err)
 	}
 	_, reading := d.PackPart(ctx, "p", parts-1)
 	again := usingPack("p")
@@ -52,9 +52,9 @@ func TestALargePackWhoseDropIsInterrupted(t *testing.T) {
 	}
 	db.Exec(t, `DROP TRIGGER stop`)
 	if n, err := d.DropAbandonedPacks(ctx, 0, 10); n != 1 || err != nil {
-		t.Errorf("%d abandoned packs went, %v", n, err)
+		t.Errorf("%d abandoned packs were deleted, %v", n, err)
 	}
 	if u, err := d.PackUsage(ctx, ""); err != nil || u != (driver.PackUsage{}) {
-		t.Errorf("left are %+v, %v", u, err)
+		t.Errorf("%+v remain, %v", u, err)
 	}
 }

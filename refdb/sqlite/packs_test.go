@@ -6,20 +6,20 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// packOf is a pack of a byte.
+// packOf returns a pack of one byte.
 func packOf(id string) driver.PackPart {
 	return driver.PackPart{Pack: driver.Pack{ID: id, Project: project, Owner: owner, Tips: []string{string(v1)}, Size: 1}, Data: []byte("x"), Last: true}
 }
 
-// usingPack prepares a ref of its own.
+// usingPack returns a preparation of a ref of its own that uses a pack.
 func usingPack(id string) driver.PrepareRequest {
 	r := preparation(driver.Update{Ref: "refs/heads/" + id, New: v1})
 	r.Packs = []string{id}
 	return r
 }
 
-// Packs share the positions of changes, and requests that share a transaction have positions of
-// their own.
+// Packs and changes share the sequence of positions, and each request in a shared transaction has
+// its own position.
 func TestPositionsOfPacksAndOfChangesAreOneCount(t *testing.T) {
 	d, _ := open(t)
 	ctx := t.Context()
@@ -32,7 +32,7 @@ func TestPositionsOfPacksAndOfChangesAreOneCount(t *testing.T) {
 	next := func(what string, p driver.Position) {
 		t.Helper()
 		if p != last+1 {
-			t.Errorf("%s has position %d, the last one was %d", what, p, last)
+			t.Errorf("%s has position %d, the last position was %d", what, p, last)
 		}
 		last = p
 	}
@@ -62,14 +62,14 @@ func TestPositionsOfPacksAndOfChangesAreOneCount(t *testing.T) {
 			t.Fatal(err)
 		}
 		next("the change", state())
-		// Used again, it needs no position.
+		// A pack that is used again needs no new position.
 		if _, err := d.Prepare(ctx, driver.PrepareRequest{
 			Project: project, Updates: []driver.Update{{Ref: "refs/heads/again-" + id, New: v1}}, Owner: owner, Nonce: "again-" + id, Packs: []string{id},
 		}); err != nil {
 			t.Fatal(err)
 		}
 		if s := state(); s != last {
-			t.Errorf("position %d follows %d for a pack that was used already", s, last)
+			t.Errorf("position %d follows %d for a pack that was already used", s, last)
 		}
 	}
 }

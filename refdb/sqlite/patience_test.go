@@ -28,7 +28,7 @@ func TestAllThatWaitForAStuckWriterFailTogether(t *testing.T) {
 				if !errors.Is(err, driver.ErrUnavailable) {
 					t.Errorf("caller %d: %v", i, err)
 				}
-				// 5 s of the first of them, and the time until it looks for the last time.
+				// 5 s for the first request, and the time until its last attempt.
 				if took := time.Since(start); took > 5*time.Second+10*time.Millisecond {
 					t.Errorf("caller %d failed at %v", i, took)
 				}
@@ -38,7 +38,7 @@ func TestAllThatWaitForAStuckWriterFailTogether(t *testing.T) {
 	})
 }
 
-// The library tries again after ErrUnavailable.
+// The library retries after ErrUnavailable.
 func TestTriesThatFollowDontWaitForAStuckWriterAllOver(t *testing.T) {
 	t.Parallel()
 	path := migrated(t)
@@ -57,7 +57,7 @@ func TestTriesThatFollowDontWaitForAStuckWriterAllOver(t *testing.T) {
 		leave()
 		update(t, d, refA, "", v1)
 
-		// Patience is back.
+		// The full patience applies again.
 		leave = occupy(t, openWithLimits(t, "sqlite:"+path))
 		defer leave()
 		start = time.Now()
@@ -67,7 +67,8 @@ func TestTriesThatFollowDontWaitForAStuckWriterAllOver(t *testing.T) {
 	})
 }
 
-// A caller that gives up leaves its place in the queue to the next, not the time it waited.
+// A caller that gives up leaves its place in the queue to the next one, but not the time that it
+// waited.
 func TestPatienceCountsFromARequestsArrival(t *testing.T) {
 	t.Parallel()
 	path := migrated(t)

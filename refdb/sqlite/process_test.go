@@ -21,8 +21,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
-// A test starts its own binary as another process, with the name
-// of its part in this environment variable.
+// partVariable is the environment variable that holds the name of the part to play, in the other
+// processes that a test starts from its own binary.
 const partVariable = "REFDB_SQLITE_TEST_PART"
 
 func parts() map[string]func(args []string) error {
@@ -42,8 +42,8 @@ type process struct {
 	out *bufio.Reader
 }
 
-// play starts a process, which is killed at the test's end if it still runs.
-// It runs as somebody who is not root if asked to.
+// play starts a process, which is killed at the end of the test if it still runs. If unprivileged,
+// the process does not run as root.
 func play(t testing.TB, unprivileged bool, part string, args ...string) *process {
 	t.Helper()
 	binary, err := os.Executable()
@@ -55,7 +55,7 @@ func play(t testing.TB, unprivileged bool, part string, args ...string) *process
 	cmd.Stderr = os.Stderr
 	if unprivileged && os.Geteuid() == 0 {
 		const nobody = 65534
-		cmd.Path = "/proc/self/exe" // its own name may lead through directories that are root's alone
+		cmd.Path = "/proc/self/exe" // the binary's own path may lead through directories that only root may read
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	}
 	out, err := cmd.StdoutPipe()
@@ -70,7 +70,7 @@ func play(t testing.TB, unprivileged bool, part string, args ...string) *process
 	return p
 }
 
-// kill is kill -9.
+// kill sends SIGKILL.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	_ = p.cmd.Wait()
@@ -81,7 +81,7 @@ func (p *process) line(t testing.TB) string {
 	t.Helper()
 	line, err := p.out.ReadString('\n')
 	if err != nil {
-		t.Fatalf("the process said %q: %v", line, err)
+		t.Fatalf("the process printed %q: %v", line, err)
 	}
 	return strings.TrimSuffix(line, "\n")
 }
@@ -112,11 +112,11 @@ func TestP1ProcessesNeverOverlapUnderALock(t *testing.T) {
 		p.end(t)
 	}
 	if got := value(t, openAgain(t, url), refA); got != driver.Value(strconv.Itoa(n*each)) {
-		t.Errorf("they counted to %s, want %d", got, n*each)
+		t.Errorf("the processes counted to %s, want %d", got, n*each)
 	}
 }
 
-// count increments a number under a lock, as often as its arguments say.
+// count increments a number under a lock, as often as its arguments require.
 func count(args []string) error {
 	url, inside, often := args[0], args[1], args[2]
 	n, err := strconv.Atoi(often)
@@ -144,7 +144,7 @@ func count(args []string) error {
 		}
 		last = a.Token
 		if err := os.Mkdir(inside, 0o777); err != nil {
-			return fmt.Errorf("another process is inside: %w", err)
+			return fmt.Errorf("another process is in the critical section: %w", err)
 		}
 		var old driver.Value
 		if len(a.Refs) > 0 {
@@ -175,7 +175,7 @@ func TestAProcessThatIsKilledLeavesAllOfATransactionOrNothing(t *testing.T) {
 		}
 		p.kill()
 
-		// Both refs were last written by one update.
+		// The last write of both refs is one update.
 		refs, err := d.Get(t.Context(), project, []string{refA, refB})
 		if err != nil {
 			t.Fatal(err)
@@ -183,12 +183,12 @@ func TestAProcessThatIsKilledLeavesAllOfATransactionOrNothing(t *testing.T) {
 		if len(refs) != 2 || refs[0].Value != refs[1].Value || refs[0].Op != refs[1].Op {
 			t.Fatalf("the refs hold %v", refs)
 		}
-		// Both locks stand, or none.
+		// Either both locks exist, or neither.
 		left := locks(t, d)
 		if len(left) != 0 && (len(left) != 2 || left[0].Token != left[1].Token) {
-			t.Fatalf("there are %v", left)
+			t.Fatalf("the locks are %v", left)
 		}
-		// And nobody is kept out.
+		// Later writers are not blocked.
 		update(t, d, "refs/heads/other", value(t, d, "refs/heads/other"), v1)
 	}
 	if got := faults(t, d); len(got) != 0 {
@@ -205,7 +205,7 @@ func pairs(args []string) error {
 	}
 	for {
 		r := request(fmt.Sprintf("site/%d", os.Getpid()), refA, refB)
-		r.StaleAfter = time.Millisecond // for whoever comes after us
+		r.StaleAfter = time.Millisecond // so that the next process can take the locks over
 		a, err := d.Acquire(ctx, r)
 		if errors.Is(err, driver.ErrLocked) {
 			continue
@@ -243,20 +243,20 @@ func TestAProcessInsideItsTransactionKeepsWritersOutUntilItDies(t *testing.T) {
 
 	d.SetPatience(20 * time.Millisecond)
 	if err := put(t.Context(), d, refA, v1, v2); !errors.Is(err, driver.ErrUnavailable) {
-		t.Errorf("while it is inside: %v", err)
+		t.Errorf("during its transaction: %v", err)
 	}
 	if got := value(t, d, refA); got != v1 {
-		t.Errorf("while it is inside, the ref holds %q", got)
+		t.Errorf("during its transaction, the ref holds %q", got)
 	}
 	d.SetPatience(patience)
 	waiting := make(chan error)
 	go func() { waiting <- put(context.WithoutCancel(t.Context()), d, refA, v1, v2) }()
 	p.kill()
 	if err := <-waiting; err != nil {
-		t.Errorf("when it was killed: %v", err)
+		t.Errorf("after it was killed: %v", err)
 	}
 	if got := locks(t, d); len(got) != 0 {
-		t.Errorf("it left %v", got)
+		t.Errorf("the killed process left %v", got)
 	}
 }
 
@@ -286,17 +286,18 @@ func TestProcessesThatAreNeverIdleLetEachOtherIn(t *testing.T) {
 		a.line(t)
 		b.line(t)
 	}
-	// The patience of d would be without end if the others did not let it in.
+	// If the other processes did not let d in, it would wait for ever.
 	for i := range 10 {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		if err := put(ctx, d, fmt.Sprintf("refs/heads/mine/%d", i), "", v1); err != nil {
-			t.Errorf("who comes now and then: %v", err)
+			t.Errorf("an occasional writer: %v", err)
 		}
 		cancel()
 	}
 }
 
-// busy has many goroutines write all the time until it is killed. It reports every hundred writes.
+// busy makes many goroutines write continuously until the process is killed. It reports every
+// hundred writes.
 func busy(args []string) error {
 	ctx := context.Background()
 	d, err := sqlite.OpenWithin(ctx, args[0], patience)
@@ -365,7 +366,7 @@ func limited(args []string) error {
 			return err
 		}
 		if err := change(ctx, d, x); err != nil {
-			return fmt.Errorf("%d updates when there was space again: %w", size, err)
+			return fmt.Errorf("%d updates with free space again: %w", size, err)
 		}
 		if n, err := d.Remove(ctx, driver.RemoveRequest{Project: project, Limit: 2 * size}); err != nil || n != size {
 			return fmt.Errorf("removed %d of %d: %w", n, size, err)
@@ -391,7 +392,7 @@ func TestAFileThatCantBeWrittenToIsRefused(t *testing.T) {
 		{"file of others", 0o777, 0o000, "open: it can't be written to: " + access},
 	} {
 		t.Run(e.name, func(t *testing.T) {
-			// t.TempDir lies in a directory that is its owner's alone.
+			// t.TempDir is in a directory that only its owner may read.
 			dir, err := os.MkdirTemp("", "refdb")
 			if err != nil {
 				t.Fatal(err)
@@ -410,7 +411,7 @@ func TestAFileThatCantBeWrittenToIsRefused(t *testing.T) {
 				t.Errorf("got  %s\nwant … %s", got, e.want)
 			}
 			if left, err := filepath.Glob(path + "-*"); err != nil || len(left) > 0 {
-				t.Errorf("it left %v, %v, to which the file's owner can't write", left, err)
+				t.Errorf("the process left %v, %v, to which the file's owner can't write", left, err)
 			}
 		})
 	}
@@ -435,18 +436,18 @@ func TestAFileOfAnotherUserBesideTheDatabaseIsNamed(t *testing.T) {
 			if got := play(t, true, "open", "sqlite:"+path).end(t); !strings.Contains(got, want) {
 				t.Errorf("got %s, want %s", got, want)
 			}
-			// The advice is good.
+			// The advice works.
 			if err := os.Chmod(path+name, 0o666); err != nil {
 				t.Fatal(err)
 			}
 			if got := play(t, true, "open", "sqlite:"+path).end(t); got != "it opened" {
-				t.Errorf("then it says %s", got)
+				t.Errorf("after the advice: %s", got)
 			}
 		})
 	}
 }
 
-// openOnce reports the error with which a file opens.
+// openOnce reports the error of opening a file.
 func openOnce(args []string) error {
 	d, err := sqlite.Open(context.Background(), args[0])
 	if err == nil {

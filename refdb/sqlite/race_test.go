@@ -12,7 +12,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
-// rounds returns how often to run a race: that often, or less if time is short.
+// rounds returns how often to run a race: n times, or less with -short.
 func rounds(n int) int {
 	if testing.Short() {
 		return n / 10
@@ -20,8 +20,8 @@ func rounds(n int) int {
 	return n
 }
 
-// drivers returns n drivers, each as a process of its own would have it, on one new
-// file. Commits don't wait for the disk: races are about visibility.
+// drivers returns n drivers on one new file, each as a separate process would have it. Commits
+// don't wait for the disk, because the races are about visibility.
 func drivers(t *testing.T, n int) []*sqlite.Driver {
 	t.Helper()
 	url := local.SQLite(t).URL()
@@ -32,7 +32,7 @@ func drivers(t *testing.T, n int) []*sqlite.Driver {
 	return all
 }
 
-// race runs them all at once.
+// race runs all functions at the same time.
 func race(runners ...func()) {
 	start := make(chan struct{})
 	var all sync.WaitGroup
@@ -58,7 +58,8 @@ func TestOfAnAcquisitionAndAnUpdateTheUpdateIsRefusedOrItsValueAcquired(t *testi
 			func() { acquired, lockErr = d[0].Acquire(t.Context(), request(owner, ref)) },
 			func() {
 				if i%2 == 0 {
-					// An acquisition looks before it writes: be as late, half of the time.
+					// An acquisition reads before it writes: in half of the rounds, the update is
+					// as late.
 					_, _ = d[1].Get(t.Context(), project, []string{ref})
 				}
 				updateErr = put(t.Context(), d[1], ref, "", v1)

@@ -28,9 +28,9 @@ func (d *Driver) List(ctx context.Context, q driver.RefQuery) (driver.RefPage, e
 	return driver.RefPage{Refs: refs, Next: last.Name}, err
 }
 
-// page reads at most limit rows. If there are as many, it also returns the last of
-// them, after which there may be more. Ages are those at ?1, now, which is read
-// before the rows: a beat in between makes its lock younger, never older.
+// page reads at most limit rows. If the page is full, it also returns its last row, after which
+// there may be more. Ages are relative to ?1, now, which is read before the rows: a beat in between
+// makes its lock younger, never older.
 func page[T any](ctx context.Context, d *Driver, doing, table string, w where, order string, limit int, rowOf func(now int64, r row) T) (rows []T, last T, err error) {
 	rows, err = read(ctx, d, doing, func(c *conn) (rows []T, err error) {
 		args := slices.Concat([]any{d.now()}, w.args, []any{int64(limit)})
@@ -55,18 +55,18 @@ func (w *where) add(condition string, args ...any) {
 	w.args = append(w.args, args...)
 }
 
-// prefix selects the texts that start with the bytes of prefix.
+// prefix selects the values that start with the bytes of prefix.
 func (w *where) prefix(column, prefix string) {
 	if prefix != "" {
 		w.add(column+" >= ? AND "+column+" < ?", prefix, behind(prefix))
 	}
 }
 
-// afterAll is greater than all texts, which are compared as bytes: in UTF-8 no byte is 0xFF.
+// afterAll is greater than all strings, which are compared as bytes: UTF-8 has no byte 0xFF.
 const afterAll = "\xff"
 
-// behind returns the first text after all that start with the bytes of prefix: prefix with
-// its last byte incremented.
+// behind returns the first string after all that start with the bytes of prefix: prefix with its
+// last byte incremented.
 func behind(prefix string) string {
 	n := len(prefix)
 	if n == 0 {
@@ -75,8 +75,8 @@ func behind(prefix string) string {
 	return prefix[:n-1] + string([]byte{prefix[n-1] + 1})
 }
 
-// filter selects rows by project, ref and owner, where the name of a site stands for all its
-// processes. "" selects all.
+// filter selects rows by project, ref and owner. The name of a site selects all processes of the
+// site, and "" selects all rows.
 func (w *where) filter(project, ref, owner string) {
 	if project != "" {
 		w.add("project = ?", project)
@@ -85,7 +85,8 @@ func (w *where) filter(project, ref, owner string) {
 		w.add("ref = ?", ref)
 	}
 	if owner != "" {
-		// What starts with "/" lies between "/" and the next byte.
+		// A string starts with owner+"/" if it is at least that, and less than owner plus the byte
+		// after "/".
 		w.add("(owner = ? OR owner >= ? AND owner < ?)", owner, owner+"/", owner+string(rune('/'+1)))
 	}
 }
@@ -106,8 +107,8 @@ func (d *Driver) Get(ctx context.Context, project string, refs []string) ([]driv
 	})
 }
 
-// States implements driver.RefStore. Values and locks come from one statement, and
-// so from one snapshot, in which the file is admitted. The time for the ages is read before.
+// States implements driver.RefStore. Values and locks come from one statement, and so from one
+// snapshot, in which the file is admitted. The time for the ages is read before.
 func (d *Driver) States(ctx context.Context, project string, refs []string) ([]driver.State, error) {
 	return snapshot(ctx, d, "read refs and locks", func(c *conn) ([]driver.State, error) {
 		now := d.now()
@@ -119,9 +120,9 @@ func (d *Driver) States(ctx context.Context, project string, refs []string) ([]d
 	})
 }
 
-// The names are found by jumping from each to the next in the primary keys, and
-// only the refs of the projects on the page are read. ?1: after, ?2: how many, ?3: the prefix of
-// markers, ?4 and ?5: the values of deleted refs. min(x, y) of a NULL is NULL.
+// summariesSQL finds the names by skipping from each to the next in the primary keys, and reads
+// only the refs of the projects on the page. ?1: after, ?2: how many, ?3: the prefix of markers, ?4
+// and ?5: the values of deleted refs.
 const summariesSQL = `
 WITH RECURSIVE name (project, n) AS (
   SELECT (SELECT min(project) FROM (SELECT min(project) AS project FROM refs WHERE project > ?1 UNION ALL SELECT min(project) FROM ` + afterMarkers + `?1)), 1

@@ -13,12 +13,14 @@ const (
 
 	firstRefs = ` WHERE project = ?1 AND ref IN (SELECT ref FROM refs WHERE project = ?1 ORDER BY ref LIMIT ?2)`
 
-	// The rows say whose removal the history shall record. The newline tells the trigger that.
+	// signRefs names, in the rows, the operation that the history records for the removal. The
+	// newline tells the trigger that the operation is that of a removal.
 	signRefs = `UPDATE refs SET op = ?3 || char(10), time = ?4` + firstRefs
 
 	removeRefs = `DELETE FROM refs` + firstRefs
 
-	// The locks of a project without refs. The last ref may just have been removed.
+	// removeLocks deletes the locks of a project without refs. The last ref may just have been
+	// removed.
 	removeLocks = `
 		DELETE FROM locks
 		WHERE project = ?1 AND NOT EXISTS (SELECT 1 FROM refs WHERE project = ?1)`
@@ -50,7 +52,7 @@ func (t *tx) remove(r driver.RemoveRequest) (removed int, refused, err error) {
 	return int(n), nil, err
 }
 
-// checkRemove returns a *driver.LockedError if the locks of the project keep r from it.
+// checkRemove returns a *driver.LockedError if locks of the project prevent the removal.
 func (t *tx) checkRemove(r driver.RemoveRequest) (refused, err error) {
 	var locks []driver.LockInfo
 	err = t.query(func(columns row) {
@@ -62,9 +64,9 @@ func (t *tx) checkRemove(r driver.RemoveRequest) (refused, err error) {
 	return rules.Remove(r, locks), nil
 }
 
-// PurgeTombstones implements driver.RefStore. It finds them before the write
-// transaction, because that reads the whole project, and checks them again in
-// it: a ref may have been set meanwhile. Then it finds others, up to the limit.
+// PurgeTombstones implements driver.RefStore. It finds the tombstones before the write transaction,
+// because that reads the whole project, and checks them again in it, because a ref may have been
+// set meanwhile. If some were, it looks for others, up to the limit.
 func (d *Driver) PurgeTombstones(ctx context.Context, r driver.TombstoneRequest) (removed int, err error) {
 	args := func(now int64, last any) []any {
 		return []any{r.Project, string(driver.Deleted), string(driver.Deleted256), now - microsOf(r.OlderThan), last}

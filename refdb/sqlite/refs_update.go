@@ -15,7 +15,7 @@ const (
 		WHERE l.ref IS NULL OR l.owner <> ?3 OR coalesce(l.token, 0) <> ?4 OR (coalesce(l.stale_after, 0) >= ?5) <> ?6
 		ORDER BY name.key`
 
-	// Not OR REPLACE: that deletes the old row, and no trigger sees it.
+	// OR REPLACE would delete the old row, and no trigger would see it.
 	overwrite = ` ON CONFLICT (project, ref) DO UPDATE SET value = excluded.value, time = excluded.time, op = excluded.op`
 
 	putRef = `INSERT INTO refs (project, ref, value, time, op) VALUES (?, ?, ?, ?, ?)` + overwrite
@@ -35,7 +35,7 @@ func (d *Driver) Update(ctx context.Context, r driver.UpdateRequest) error {
 	return d.decide(ctx, "update refs", rows, func(t *tx) (refused, err error) { return t.update(r) })
 }
 
-// update writes nothing if it is refused.
+// update writes nothing if it refuses r.
 func (t *tx) update(r driver.UpdateRequest) (refused, err error) {
 	refs := rules.RefsOf(r.Updates)
 	var missing []string
@@ -86,7 +86,7 @@ func (t *tx) put(project string, by driver.Origin, updates []driver.Update) (err
 	return err
 }
 
-// missing is rules.Missing in SQL: it returns no rows unless some are missing.
+// missing is rules.Missing in SQL: its query returns no rows unless some locks are missing.
 func (t *tx) missing(project string, f driver.Fence, k rules.Kind) (refs []string, err error) {
 	err = t.query(func(r row) { refs = append(refs, r.text(0)) }, lostOf, project, asJSON(f.Refs), f.Owner, int64(f.Token),
 		microsOf(driver.NeverStale), k == rules.Intent)

@@ -11,13 +11,13 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
-// A list of names goes to SQLite as one JSON array. So one statement does for any number, and
-// is much faster than a statement for each name unless there are only a few.
+// A list of names is passed to SQLite as one JSON array. So one statement serves any number of
+// names, and is much faster than a statement for each name unless there are only a few.
 const (
 	stateColumns = `r.value, r.time, r.op, l.owner, l.token, l.heartbeat, l.stale_after, l.nonce, l.waiting`
 
-	// frozenOf is the rules of the project if they may begin with a freeze, else NULL. SQLite
-	// evaluates it once in a statement.
+	// frozenOf selects the rules of the project if they may begin with a freeze, and otherwise
+	// NULL. SQLite evaluates it once per statement.
 	frozenOf = `, (SELECT rules FROM projects WHERE project = ?1 AND substr(rules, 1, 6) = 'frozen')`
 
 	rowOfRef = `
@@ -33,7 +33,7 @@ const (
 	LEFT JOIN locks AS l ON l.project = ?1 AND l.ref = name.value`
 )
 
-// rows returns what the tables hold about refs.
+// rows returns the rows of the tables for refs.
 func (t *tx) rows(project string, refs []string) ([]rules.Row, error) {
 	rows, _, err := t.ruledRows(project, refs)
 	return rows, err
@@ -44,8 +44,8 @@ func (t *tx) ruledRows(project string, refs []string) (rows []rules.Row, stored 
 	return readRows(context.Background(), t.conn, t.now, project, refs)
 }
 
-// readRows returns what the tables hold about refs, with ages up to now, and the project's rules, if
-// they may begin with a freeze.
+// readRows returns the rows of the tables for refs, with ages relative to now, and the project's
+// rules, if they may begin with a freeze.
 func readRows(ctx context.Context, c *conn, now int64, project string, refs []string) (rows []rules.Row, stored string, err error) {
 	rows = make([]rules.Row, len(refs))
 	for i, ref := range refs {
@@ -73,8 +73,8 @@ func readRow(found *rules.Row, now int64, project string, r row) {
 	}
 }
 
-// oneOrMany returns the statement for a single ref and its name, or the one for any
-// number and a list of names. The first takes two thirds of the time.
+// oneOrMany returns the statement for a single ref and its name, or the statement for any number of
+// refs and a list of names. The first takes two thirds of the time.
 func oneOrMany(single, many string, refs []string) (statement, names string) {
 	if len(refs) == 1 {
 		return single, refs[0]
@@ -90,7 +90,7 @@ func refOf(name, value string, micros int64, op string) driver.Ref {
 	return ref
 }
 
-// lockOf reads owner, token, heartbeat and stale_after, any of the last three of which may be NULL.
+// lockOf reads owner, token, heartbeat and stale_after. The last three may be NULL.
 func lockOf(now int64, project, ref string, r row) driver.LockInfo {
 	l := driver.LockInfo{
 		Project:    project,
@@ -109,18 +109,18 @@ func lockOf(now int64, project, ref string, r row) driver.LockInfo {
 
 func timeOf(micros int64) time.Time { return time.UnixMicro(micros).UTC() }
 
-// durationOf returns the nearest time.Duration: that type ends at 292 years.
+// durationOf returns the nearest time.Duration, whose range is 292 years.
 func durationOf(micros int64) time.Duration {
 	const most = math.MaxInt64 / int64(time.Microsecond)
 	return time.Duration(max(-most, min(micros, most))) * time.Microsecond
 }
 
-// microsOf rounds up: a lock must not be stale for others before it is for its holder.
+// microsOf rounds up: a lock must not become stale for others before it does for its holder.
 func microsOf(d time.Duration) int64 {
 	return int64((d + time.Microsecond - 1) / time.Microsecond)
 }
 
-// opOf returns what a row of a ref has in its column op.
+// opOf returns by as the column op of refs stores it.
 func opOf(by driver.Origin) any {
 	if by.ID == "" {
 		return nil
@@ -135,7 +135,7 @@ func orNull(s string) any {
 	return s
 }
 
-// asJSON takes slices and arrays of strings and numbers: those can always be encoded.
+// asJSON encodes slices and arrays of strings and numbers, which never fails.
 func asJSON(v any) string {
 	text, _ := json.Marshal(v)
 	return string(text)

@@ -7,8 +7,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// A PRAGMA and a temporary table are a connection's own, and what the file keeps can't change while
-// it is open.
+// A PRAGMA and a temporary table belong to one connection, and the settings that the file stores
+// can't change while it is open.
 func TestWhatAnotherConnectionSetsChangesNothing(t *testing.T) {
 	path := migrated(t)
 	d := openAgain(t, "sqlite:"+path)

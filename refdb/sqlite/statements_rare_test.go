@@ -8,8 +8,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// These requests come between those of pushes and locks: each step continues with what the steps
-// before it have left. A write is at least BEGIN, the look which file is admitted, and COMMIT.
+// These requests come between those of pushes and locks: each step continues from the state that
+// the steps before it have left. A write is at least BEGIN, the check of the admitted file, and
+// COMMIT.
 func TestStatementsOfIntentsProjectsPacksAndAdmission(t *testing.T) {
 	d, _ := open(t)
 	statements := recordStatements(d)
@@ -111,7 +112,7 @@ func TestStatementsOfIntentsProjectsPacksAndAdmission(t *testing.T) {
 		{"Recover, the next step", 17, recover},
 		{"Recover, after the last", 5, recover},
 	} {
-		statements() // drops those of the step before
+		statements() // drops the statements of the step before
 		if err := step.do(); err != nil {
 			t.Fatalf("%s: %v", step.name, err)
 		}

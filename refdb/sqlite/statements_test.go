@@ -14,8 +14,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
-// recordStatements records the statements that a driver executes. The function it returns takes
-// those recorded since it was last called.
+// recordStatements records the statements that a driver executes. take returns the statements
+// recorded since its last call.
 func recordStatements(d *sqlite.Driver) (take func() []string) {
 	var mu sync.Mutex
 	var statements []string
@@ -34,8 +34,8 @@ func recordStatements(d *sqlite.Driver) (take func() []string) {
 	}
 }
 
-// P8. A beat or release of any number of locks is one transaction, and so one
-// write to the disk, with a function call for each lock.
+// P8. A beat or release of any number of locks is one transaction, and so one write to the disk,
+// with a function call for each lock.
 func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBeatenOrReleased(t *testing.T) {
 	d, _ := open(t)
 	statements := recordStatements(d)
@@ -85,30 +85,30 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 			}
 			return nil
 		}
-		// After each BEGIN of what writes, and in what reads the history or values with locks,
-		// comes the look which file is admitted; before intents that for their site.
+		// After the BEGIN of each write, and in reads of the history or of values with locks, the
+		// driver checks the admitted file; before intents, it also checks their site.
 		for _, e := range []struct {
 			name string
 			want int
 			call func() error
 		}{
-			{"Acquire", 7, lock},             // BEGIN, look, read the mark, insert, set the mark, COMMIT
-			{"Acquire, refused", 4, refused}, // BEGIN, look, COMMIT
+			{"Acquire", 7, lock},             // BEGIN, read, read the mark, insert, set the mark, COMMIT
+			{"Acquire, refused", 4, refused}, // BEGIN, read, COMMIT
 			{"Acquire, refused again", 1, refused},
-			{"Acquire, refused and given a place", 5 + n, wait}, // look, BEGIN, look, the places, COMMIT
+			{"Acquire, refused and given a place", 5 + n, wait}, // read, BEGIN, read, the places, COMMIT
 			{"Acquire, refused and in its place", 1, wait},
-			{"Abandon what waits", 5 + n, func() error { // BEGIN, delete, look, the places, COMMIT
+			{"Abandon of a waiter", 5 + n, func() error { // BEGIN, delete, read, the places, COMMIT
 				return d.Abandon(ctx, driver.AbandonRequest{Project: project, Refs: refs, Owner: "waiter", Waiter: waiter.ID})
 			}},
 			{"Get", 1, func() error { _, err := d.Get(ctx, project, refs); return err }},
 			{"List", 1, func() error { _, err := d.List(ctx, driver.RefQuery{Project: project, Limit: n}); return err }},
 			{"Locks", 1, func() error { _, err := d.Locks(ctx, driver.LockQuery{Limit: n}); return err }},
-			{"Update under a fence", 6, func() error { // BEGIN, fence, look, put, COMMIT
+			{"Update under a fence", 6, func() error { // BEGIN, fence, read, put, COMMIT
 				return change(ctx, d, driver.UpdateRequest{Updates: updates, Fence: &driver.Fence{Refs: refs, Owner: owner, Token: token}})
 			}},
 			{"Beat", 3 + n, func() error { _, err := d.Beat(ctx, held()); return err }},
 			{"Release", 3 + n, unlock},
-			{"Acquire, after a refusal", 8, lock}, // look, and as above
+			{"Acquire, after a refusal", 8, lock}, // read, and as above
 			{"Abandon", 4, func() error {
 				return d.Abandon(ctx, driver.AbandonRequest{Project: project, Refs: refs, Owner: owner, Nonce: "nonce"})
 			}},
@@ -120,7 +120,7 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 				}
 				purged, err := d.Purge(ctx, all)
 				if slices.Contains(purged, false) {
-					err = errors.New("a lock was left")
+					err = errors.New("a lock was not released")
 				}
 				return err
 			}},
@@ -132,18 +132,18 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 				_, err := d.PurgeTombstones(ctx, driver.TombstoneRequest{Project: project, Limit: n, OlderThan: time.Hour})
 				return err
 			}},
-			{"Prepare", 11, prepare}, // BEGIN, look, look at names, was it revoked, read the mark, insert locks, insert intents, set the mark, COMMIT
+			{"Prepare", 11, prepare}, // BEGIN, read, names, revocations, read the mark, insert locks, insert intents, set the mark, COMMIT
 			{"Finish, nothing done", 7, func() error { // BEGIN, fence, drop locks, drop intents, COMMIT
 				return d.Finish(ctx, driver.FinishRequest{Project: project, Origin: driver.Origin{Owner: owner}, Token: token, Dropped: refs})
 			}},
 			{"Prepare again", 11, prepare},
 			{"Intents", 1, func() error { _, err := d.Intents(ctx, driver.IntentQuery{Limit: n}); return err }},
-			// BEGIN, which file is admitted, look, ROLLBACK
+			// BEGIN, check the admitted file, read, ROLLBACK
 			{"States", 4, func() error { _, err := d.States(ctx, project, refs); return err }},
-			{"Finish", 9, func() error { // BEGIN, fence, look, put, drop locks, drop intents, COMMIT
+			{"Finish", 9, func() error { // BEGIN, fence, read, put, drop locks, drop intents, COMMIT
 				return d.Finish(ctx, driver.FinishRequest{Project: project, Origin: driver.Origin{Owner: owner}, Token: token, Done: updates})
 			}},
-			{"Prepare moves", 10, func() error { // nothing is created: no look at names
+			{"Prepare moves", 10, func() error { // no ref is created, so names need no check
 				moves := slices.Clone(updates)
 				for i := range moves {
 					moves[i].Old, moves[i].New = v1, v2
@@ -155,7 +155,7 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 			{"Finish, nothing done again", 7, func() error {
 				return d.Finish(ctx, driver.FinishRequest{Project: project, Origin: driver.Origin{Owner: owner}, Token: token, Dropped: refs})
 			}},
-			{"Prepare what is not so", 6, func() error { // BEGIN, look, look at names, COMMIT
+			{"Prepare with wrong old values", 6, func() error { // BEGIN, read, names, COMMIT
 				if _, err := d.Prepare(ctx, preparation(updates...)); !errors.Is(err, driver.ErrMismatch) {
 					return fmt.Errorf("got %w", err)
 				}
@@ -167,7 +167,7 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 			}},
 			// BEGIN, the state, the rows, ROLLBACK
 			{"Changes", 5, func() error { _, err := d.Changes(ctx, driver.ChangesRequest{Limit: n}); return err }},
-			{"Changes, from where one ended", 6, func() error {
+			{"Changes, after the last one read", 6, func() error {
 				_, err := d.Changes(ctx, driver.ChangesRequest{Limit: n, Last: driver.ChangeKey{Position: 1, Project: project, Ref: refs[0]}})
 				return err
 			}},
@@ -179,7 +179,7 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 			{"Tip", 5, func() error { _, err := d.Tip(ctx, project); return err }},
 			{"Newest", 5, func() error { _, _, err := d.Newest(ctx); return err }},
 			{"PositionAt", 5, func() error { _, _, err := d.PositionAt(ctx, time.Now()); return err }},
-			{"Prune", 7, func() error { // BEGIN, what followers have read, look, delete, raise the mark, COMMIT
+			{"Prune", 7, func() error { // BEGIN, the least read position, read, delete, raise the mark, COMMIT
 				p, err := d.Prune(ctx, driver.PruneRequest{Upto: math.MaxInt64, EvenUnread: math.MinInt64, Limit: n})
 				if p.Deleted != n {
 					err = fmt.Errorf("pruned %d, %w", p.Deleted, err)
@@ -188,7 +188,7 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 			}},
 			{"Now", 0, func() error { _, err := d.Now(ctx); return err }},
 		} {
-			statements() // drops those of the step before
+			statements() // drops the statements of the step before
 			if err := e.call(); err != nil {
 				t.Fatalf("%s: %v", e.name, err)
 			}
@@ -216,21 +216,23 @@ func TestNoStatementReadsMoreOfATableThanItMust(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(plans) == 0 {
-		t.Error("there are no plans")
+		t.Error("no plans were returned")
 	}
 	for query, plan := range plans {
 		for line := range strings.Lines(plan) {
 			line = strings.TrimSpace(line)
-			constant := line == "SCAN CONSTANT ROW" || line == "SCAN one_row"        // no table
-			page := line == "SCAN name" || strings.HasPrefix(line, "SCAN (subquery") // what the statement has found
+			constant := line == "SCAN CONSTANT ROW" || line == "SCAN one_row"        // not a table
+			page := line == "SCAN name" || strings.HasPrefix(line, "SCAN (subquery") // the rows that the statement has found
 			if strings.HasPrefix(line, "SCAN") && !strings.Contains(line, "VIRTUAL TABLE") && !constant && !page {
 				t.Errorf("%s\nreads a whole table: %s", query, line)
 			}
-			// SQLite says so of a search for a minimum that reads the index from its beginning.
+			// SQLite reports this for a search for a minimum that reads the index from its
+			// beginning.
 			if strings.HasPrefix(line, "SEARCH") && strings.Contains(line, " USING ") && !strings.Contains(line, "(") {
 				t.Errorf("%s\nmay read a whole index: %s", query, line)
 			}
-			// By the project alone is right where the whole project is meant, and in projects: that is one row.
+			// A search by the project alone is right if the statement is about the whole project,
+			// and in projects, which has one row for it.
 			if strings.Contains(query, "json_each") && strings.HasSuffix(line, "(project=?)") && !strings.HasPrefix(line, "SEARCH projects ") {
 				t.Errorf("%s\nreads a whole project: %s", query, line)
 			}

@@ -10,23 +10,22 @@ import (
 )
 
 const (
-	// busyLimit is how long a writer tries to get the file from other processes,
-	// unless its context ends before. Transactions take milliseconds: after
-	// that long one of them is stuck.
+	// busyLimit is how long a writer waits for other processes to release the file, unless its
+	// context ends before. Transactions take milliseconds: after that long, one of them is stuck.
 	busyLimit = 5 * time.Second
 
-	// stuckDivisor divides the patience of a writer after another one ran out of
-	// it: callers that try again and again shall not wait as long each time.
+	// stuckDivisor divides the patience of a writer after another one ran out of patience, so that
+	// callers that retry don't wait as long each time.
 	stuckDivisor = 50
 
-	// The pauses between tries grow from the first to the last. SQLite's own
-	// grow to a hundred milliseconds, and a process that is never idle would
-	// keep others out for seconds; these cost a waiter some percent of a core.
+	// The pauses between attempts grow from the first to the last. SQLite's own pauses grow to a
+	// hundred milliseconds, and a process that is never idle would exclude others for seconds;
+	// these cost a waiter a few percent of a core.
 	firstPause = 100 * time.Microsecond
 	lastPause  = time.Millisecond
 
-	// After maxBusy without a pause of at least rest, a process rests: longer than
-	// other processes sleep between tries.
+	// After maxBusy without a pause of at least rest, a process pauses for rest: longer than other
+	// processes sleep between attempts.
 	maxBusy = 100 * time.Millisecond
 	rest    = 2 * lastPause
 )
@@ -41,7 +40,7 @@ func (d *Driver) read(ctx context.Context, doing string, do func(*conn) error) e
 	}
 	defer func() { d.readers <- c }()
 	err = do(c)
-	// After the read: no log was read that others had replaced before.
+	// The check comes after the read, to detect a log that other processes had replaced before.
 	if _, gone := d.files.verify(); gone != nil {
 		return explain(d.path, doing, gone)
 	}
@@ -49,13 +48,13 @@ func (d *Driver) read(ctx context.Context, doing string, do func(*conn) error) e
 		return nil
 	}
 	if code(err) != 0 {
-		// The error may have left it in any state; a new one takes a millisecond.
+		// The error may have left the connection in any state; a new one takes a millisecond.
 		_ = c.close()
 	}
 	return explain(d.path, doing, ended(ctx, err))
 }
 
-// borrowReader returns a connection that reads, first come, first served.
+// borrowReader returns a reading connection, first come, first served.
 func (d *Driver) borrowReader(ctx context.Context) (*conn, error) {
 	if err := d.checkOpen(ctx); err != nil {
 		return nil, err
@@ -70,16 +69,16 @@ func (d *Driver) borrowReader(ctx context.Context) (*conn, error) {
 	}
 }
 
-// tx is a write transaction. A context does not end its statements: they
-// run for milliseconds, while others wait.
+// tx is a write transaction. Its statements ignore contexts: they run for milliseconds, while
+// others wait.
 type tx struct {
 	conn *conn
-	now  int64  // the database's time, in microseconds, read after the lock was taken
-	mark *int64 // the largest token ever given out, once it is needed
+	now  int64  // the database's time in microseconds, read after the lock was taken
+	mark *int64 // the largest token ever assigned, once it is needed
 
-	admitted *string // the server that is admitted, once it is needed
+	admitted *string // the admitted server, once it is needed
 
-	testimonies bool // the schema has them, once the state of the admission was read
+	testimonies bool // the schema has columns for them; set when the state of the admission was read
 }
 
 func (t *tx) exec(query string, args ...any) (int64, error) {
@@ -96,9 +95,9 @@ func (t *tx) query(each func(row), query string, args ...any) error {
 	return t.conn.query(context.Background(), each, query, args...)
 }
 
-// write is writeAnyway for what changes refs, locks, intents, projects or the history. If the file
-// is not the one that is admitted, it does nothing and returns driver.ErrNotAdmitted; others in the
-// group go on.
+// write is writeAnyway for changes of refs, locks, intents, projects or the history. If the file is
+// not admitted, it does nothing and returns driver.ErrNotAdmitted; the other requests of the group
+// are carried out.
 func (d *Driver) write(ctx context.Context, doing string, rows int, do func(*tx) error) error {
 	admitted := false
 	err := d.writeAnyway(ctx, doing, rows, func(t *tx) (err error) {
@@ -144,8 +143,8 @@ func (d *Driver) writeAnyway(ctx context.Context, doing string, rows int, do fun
 	}
 }
 
-// The functions read, snapshot, write and writeAnyway are the methods of these names for a request
-// with an answer. With an error there is none.
+// The functions read, snapshot, write and writeAnyway are the methods of the same names for
+// requests with an answer. If there is an error, there is no answer.
 
 func read[T any](ctx context.Context, d *Driver, doing string, do func(*conn) (T, error)) (T, error) {
 	return answered(do, func(do func(*conn) error) error { return d.read(ctx, doing, do) })
@@ -163,7 +162,7 @@ func writeAnyway[T any](ctx context.Context, d *Driver, doing string, do func(*t
 	return answered(do, func(do func(*tx) error) error { return d.writeAnyway(ctx, doing, 1, do) })
 }
 
-// answered returns the answer of do, which run calls, perhaps more than once.
+// answered returns the answer of do. run calls do, perhaps more than once.
 func answered[C, T any](do func(C) (T, error), run func(func(C) error) error) (answer T, err error) {
 	err = run(func(c C) (err error) {
 		answer, err = do(c)
@@ -175,8 +174,8 @@ func answered[C, T any](do func(C) (T, error), run func(func(C) error) error) (a
 	return answer, nil
 }
 
-// decide is write for a request that may be refused. What do has written before a
-// refusal is committed; then decide returns the refusal.
+// decide is write for a request that may be refused. Writes that do makes before a refusal are
+// committed, and decide then returns the refusal.
 func decide[T any](ctx context.Context, d *Driver, doing string, rows int, do func(*tx) (answer T, refused, err error)) (T, error) {
 	var refused error
 	answer, err := write(ctx, d, doing, rows, func(t *tx) (answer T, err error) {
@@ -208,7 +207,7 @@ func (d *Driver) writeEach(ctx context.Context, doing string, n int, do func(t *
 
 // begin begins a write transaction. If this process has excluded others for long, it pauses first,
 // because SQLite has no queue of writers that would show whether another process waits. Patience
-// counts from the arrival of the request, or from when this process last released the file.
+// counts from the arrival of the request, or from the last time this process released the file.
 func (d *Driver) begin(ctx context.Context, arrived time.Time) error {
 	if err := d.checkOpen(ctx); err != nil {
 		return err
@@ -239,7 +238,7 @@ func (d *Driver) begin(ctx context.Context, arrived time.Time) error {
 	return err
 }
 
-// retryBusy runs a statement again and again while other processes are in its way.
+// retryBusy repeats a statement while other processes keep the file locked.
 func (d *Driver) retryBusy(ctx context.Context, c *conn, until time.Time, query string) error {
 	err := retryBusy(ctx, d.closed, until, func() error {
 		_, err := c.exec(context.Background(), query)
@@ -251,7 +250,7 @@ func (d *Driver) retryBusy(ctx context.Context, c *conn, until time.Time, query 
 	return err
 }
 
-// retryBusy repeats try while other processes are in its way.
+// retryBusy repeats try while other processes keep the file locked.
 func retryBusy(ctx context.Context, closed <-chan struct{}, until time.Time, try func() error) error {
 	for pause := firstPause; ; {
 		err := try()

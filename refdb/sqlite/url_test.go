@@ -94,7 +94,7 @@ func TestAnAddressThatIsNoneIsRefusedWithWhatToWriteInstead(t *testing.T) {
 	}
 }
 
-// What parse takes for the path must be what SQLite opens.
+// The path that parse returns must be the path that SQLite opens.
 func TestFilesOfEveryNameAreOpened(t *testing.T) {
 	for _, name := range []string{
 		"plain.db", "with space.db", "100%.db", "%41.db", "what?.db", "a?mode=memory", "#1.db", "a#b.db", "a&b=c;d.db", "a+b.db",
@@ -112,11 +112,11 @@ func TestFilesOfEveryNameAreOpened(t *testing.T) {
 		entries, _ := os.ReadDir(dir)
 		for _, entry := range entries {
 			if entry.Name() != name && entry.Name() != name+"-wal" && entry.Name() != name+"-shm" {
-				t.Errorf("%q: there is a file %q", name, entry.Name())
+				t.Errorf("%q: found a file %q", name, entry.Name())
 			}
 		}
 		if len(entries) == 0 {
-			t.Errorf("%q: there is no file", name)
+			t.Errorf("%q: found no file", name)
 		}
 		if err := m.Close(); err != nil {
 			t.Errorf("%q: %v", name, err)
@@ -182,10 +182,10 @@ func FuzzParse(f *testing.F) {
 		if a.synchronous != "full" && a.synchronous != "normal" {
 			t.Errorf("%q has synchronous=%q", in, a.synchronous)
 		}
-		// Written again, it is the same address.
+		// Formatted again, it is the same address.
 		again, err := parse("sqlite:" + escape(a.path) + "?synchronous=" + a.synchronous)
 		if err != nil || again != a {
-			t.Errorf("%q is %v, but written again %v, %v", in, a, again, err)
+			t.Errorf("%q is %v, but formatted again it is %v, %v", in, a, again, err)
 		}
 		if _, err := a.connector("rw", 0); err != nil {
 			t.Errorf("%q: %v", in, err)
@@ -193,5 +193,5 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// escape writes a path as an address has it.
+// escape formats a path for an address.
 func escape(path string) string { return (&url.URL{Path: path}).EscapedPath() }

@@ -2,5 +2,5 @@
 
 package filesystem
 
-// Writable reports true: whoever opens the file will see.
+// Writable returns true, because opening the file shows whether it is writable.
 func Writable(string) bool { return true }

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// Writable reports whether this process may write to a file, or there is none. It does not open the
-// file: to close it again would end the locks that this process has on it.
+// Writable reports whether this process may write to a file, or the file does not exist. It does
+// not open the file: closing it would end the locks that this process has on it.
 func Writable(path string) bool {
 	const mayWrite = 2 // W_OK
 	err := syscall.Access(path, mayWrite)

@@ -2,5 +2,5 @@
 
 package filesystem
 
-// Birth returns 0: every system has another way to tell.
+// Birth returns 0: each system provides the time in a different way.
 func Birth(string) int64 { return 0 }

@@ -2,7 +2,7 @@ package filesystem
 
 import "syscall"
 
-// DiskOf returns the disk that a directory is on. It reports false if it can't tell.
+// DiskOf returns the disk that a directory is on. It reports false if it can't determine the disk.
 func DiskOf(dir string) (Disk, bool) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {

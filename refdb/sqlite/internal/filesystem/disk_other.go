@@ -2,5 +2,5 @@
 
 package filesystem
 
-// DiskOf reports false: every system has another way to tell.
+// DiskOf reports false: each system provides the disk in a different way.
 func DiskOf(string) (Disk, bool) { return Disk{}, false }

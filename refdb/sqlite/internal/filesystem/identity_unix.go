@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// Identity returns the two numbers that tell a file from all others of this machine.
+// Identity returns the two numbers that distinguish a file from all other files of this machine.
 func Identity(f fs.FileInfo) (device, inode uint64, ok bool) {
 	s, ok := f.Sys().(*syscall.Stat_t)
 	if !ok {
