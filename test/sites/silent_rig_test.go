@@ -3,11 +3,13 @@
 package sites
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -47,7 +49,7 @@ func (x *trio) silentRound(r replaceable, how silencing, times *silentTimes) {
 			without = x.recovers()
 			writable = x.recovered
 		}
-		after := x.firstPushes(ended)
+		after := x.firstPushes(ended, x.size.pushers)
 		x.notAwaited(s)
 
 		x.silent = nil
@@ -60,7 +62,7 @@ func (x *trio) silentRound(r replaceable, how silencing, times *silentTimes) {
 			away:  away,
 			after: map[string]time.Duration{"eu": after["eu"] - writable, "us": after["us"] - writable},
 			down:  max(after["eu"], after["us"]) - ended,
-			back:  x.firstPushes(returned)[s.name] - returned,
+			back:  x.firstPushes(returned, x.size.pushers+len(x.sites))[s.name] - returned,
 		}
 		times.add(round)
 		x.Logf("nobody waited for %s %s after its lock was stale; pushes came %v after the database could be written, %s after the server's end; at %s %s after it was back",
@@ -196,9 +198,18 @@ func (x *trio) isBack(s *trioSite) {
 	})
 }
 
-// firstPushes waits until each site whose daemon runs has acknowledged a push that began after that time. It returns when each did.
-func (x *trio) firstPushes(since time.Duration) map[string]time.Duration {
+// firstPushes waits until each site whose daemon runs has acknowledged a push that began after that time. It returns when each did. Each of
+// these sites has a client of its own meanwhile, so that none is left alone while all others wait for an answer of the silent site. The
+// clients have numbers from the given one on.
+func (x *trio) firstPushes(since time.Duration, number int) map[string]time.Duration {
 	x.Helper()
+	ctx, stop := context.WithCancel(x.Context())
+	var running sync.WaitGroup
+	defer func() { stop(); running.Wait() }()
+	for i, s := range x.served() {
+		p := &trioPusher{x: x, number: number + i, random: x.random(number + i), only: s}
+		running.Go(func() { p.run(ctx) })
+	}
 	first := make(map[string]time.Duration)
 	for _, s := range x.served() {
 		eventually(x, "a push to "+s.name, func() error {

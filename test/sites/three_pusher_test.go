@@ -24,6 +24,7 @@ type trioPusher struct {
 	x      *trio
 	number int
 	random *rand.Rand
+	only   *trioSite // the site that it pushes to; nil for all
 	count  int
 	own    map[string][]string // by project: refs that it made for itself
 }
@@ -31,7 +32,10 @@ type trioPusher struct {
 func (p *trioPusher) run(ctx context.Context) {
 	p.own = make(map[string][]string)
 	for ctx.Err() == nil {
-		s := p.x.sites[p.random.IntN(len(p.x.sites))]
+		s := p.only
+		if s == nil {
+			s = p.x.sites[p.random.IntN(len(p.x.sites))]
+		}
 		if s.isLost() {
 			if !pauseFor(ctx, 10*time.Millisecond) {
 				return
