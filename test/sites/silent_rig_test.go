@@ -199,8 +199,8 @@ func (x *trio) isBack(s *trioSite) {
 }
 
 // firstPushes waits until each site whose daemon runs has acknowledged a push that began after that time. It returns when each did. Each of
-// these sites has a client of its own meanwhile, so that none is left alone while all others wait for an answer of the silent site. The
-// clients have numbers from the given one on.
+// these sites has a client of its own meanwhile: the other clients may all wait for the silent site, or for a ref that it has announced to
+// move. These clients have numbers from the given one on.
 func (x *trio) firstPushes(since time.Duration, number int) map[string]time.Duration {
 	x.Helper()
 	ctx, stop := context.WithCancel(x.Context())

@@ -24,7 +24,7 @@ type trioPusher struct {
 	x      *trio
 	number int
 	random *rand.Rand
-	only   *trioSite // the site that it pushes to; nil for all
+	only   *trioSite // the site that it pushes to, only refs of its own; nil for all
 	count  int
 	own    map[string][]string // by project: refs that it made for itself
 }
@@ -57,6 +57,7 @@ func (p *trioPusher) refs(project string) []string {
 	refs := slices.Clone(chaosRefs[:])
 	p.random.Shuffle(len(refs), func(i, k int) { refs[i], refs[k] = refs[k], refs[i] })
 	switch dice := p.random.IntN(10); {
+	case p.only != nil:
 	case dice < 5:
 		return refs[:1]
 	case dice < 7:
