@@ -96,6 +96,9 @@ func TestATokenNamesItsSubjectUntilItExpiresOrIsRevoked(t *testing.T) {
 		if err := i.May(Read, "p", "refs/heads/main"); !errors.Is(err, ErrUnauthenticated) {
 			t.Errorf("a request that began before the end of its token: %v", err)
 		}
+		if err := i.Err(); !errors.Is(err, ErrUnauthenticated) {
+			t.Errorf("a stream that began before the end of its token: %v", err)
+		}
 		if err := RevokeToken(t.Context(), db, token.ID); err != nil {
 			t.Fatal(err)
 		}
@@ -105,6 +108,44 @@ func TestATokenNamesItsSubjectUntilItExpiresOrIsRevoked(t *testing.T) {
 		})
 		if err := RevokeToken(t.Context(), db, token.ID); !errors.Is(err, ErrNotFound) {
 			t.Errorf("revoked again: %v", err)
+		}
+	})
+}
+
+func TestAnIdentityStandsAsLongAsItsCredential(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, db *refdb.DB, c *Cache) {
+		allow(t, db, "ci", Read, "p", All)
+		now, err := db.Now(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		expires := now.Add(time.Minute)
+		i, err := c.Identify("ci", func(now time.Time) error {
+			if now.Before(expires) {
+				return nil
+			}
+			return ErrUnauthenticated
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the rule is known", func() bool { return i.May(Read, "p", "HEAD") == nil })
+		if err := i.Err(); err != nil {
+			t.Errorf("before the end: %v", err)
+		}
+		time.Sleep(time.Minute)
+		if err := i.Err(); !errors.Is(err, ErrUnauthenticated) {
+			t.Errorf("after the end: %v", err)
+		}
+		if err := i.May(Read, "p", "HEAD"); !errors.Is(err, ErrUnauthenticated) {
+			t.Errorf("after the end, with a rule: %v", err)
+		}
+		if _, err := c.Identify("ci", func(time.Time) error { return ErrUnauthenticated }); !errors.Is(err, ErrUnauthenticated) {
+			t.Errorf("with an invalid credential: %v", err)
+		}
+		if err := (Identity{Subject: "ci"}).Err(); !errors.Is(err, ErrUnauthenticated) {
+			t.Errorf("without a credential: %v", err)
 		}
 	})
 }

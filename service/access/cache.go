@@ -142,6 +142,10 @@ func (s *snapshot) age() time.Duration {
 	return max(now.Sub(s.began), now.Round(0).Sub(s.began.Round(0)))
 }
 
+// time returns the database's time. That was read after the snapshot began, so the sum is never behind
+// the database's clock.
+func (s *snapshot) time() time.Time { return s.now.Add(s.age()) }
+
 // fresh returns the snapshot to decide by.
 func (c *Cache) fresh() (*snapshot, error) {
 	s := c.current.Load()
@@ -157,10 +161,20 @@ func (c *Cache) Ready() error {
 	return err
 }
 
-// An Identity is a subject that has shown a token.
+// Now returns the database's time, or ErrStale. It makes no request to the database. The time is never
+// behind the database's clock.
+func (c *Cache) Now() (time.Time, error) {
+	s, err := c.fresh()
+	if err != nil {
+		return time.Time{}, err
+	}
+	return s.time(), nil
+}
+
+// An Identity is a subject that has shown a credential.
 type Identity struct {
 	Subject string
-	token   string // its ID
+	valid   func(*snapshot) error // ErrUnauthenticated once the credential has expired or was revoked
 	cache   *Cache
 }
 
@@ -179,18 +193,51 @@ func (c *Cache) Authenticate(text string) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	return Identity{t.Subject, id, c}, nil
+	valid := func(s *snapshot) error {
+		_, err := s.valid(id)
+		return err
+	}
+	return Identity{t.Subject, valid, c}, nil
+}
+
+// Identify returns the identity of a subject that has shown a credential which the database does not
+// have. The credential is valid at a time of the database while valid returns nil; otherwise the error
+// wraps ErrUnauthenticated. The error of Identify is valid's, or ErrStale.
+func (c *Cache) Identify(subject string, valid func(now time.Time) error) (Identity, error) {
+	i := Identity{subject, func(s *snapshot) error { return valid(s.time()) }, c}
+	if err := i.Err(); err != nil {
+		return Identity{}, err
+	}
+	return i, nil
 }
 
 // valid returns the token with that ID, or ErrUnauthenticated if it has expired or was revoked.
 func (s *snapshot) valid(id string) (Token, error) {
-	// The database's time was read after the snapshot began, so the sum is never behind the database's
-	// clock.
 	t, ok := s.tokens[id]
-	if !ok || !s.now.Add(s.age()).Before(t.Expires) {
+	if !ok || !s.time().Before(t.Expires) {
 		return Token{}, ErrUnauthenticated
 	}
 	return t, nil
+}
+
+// Err returns nil while the identity stands. Otherwise the error is ErrUnauthenticated, if the
+// credential has expired or was revoked, or ErrStale. A call that lasts, such as a stream, asks again
+// every few seconds, and ends with the error; [Identity.May] asks the same beside the rules.
+func (i Identity) Err() error {
+	_, err := i.snapshot()
+	return err
+}
+
+// snapshot returns the tokens and rules to decide by, if the identity stands.
+func (i Identity) snapshot() (*snapshot, error) {
+	if i.cache == nil {
+		return nil, ErrUnauthenticated
+	}
+	s, err := i.cache.fresh()
+	if err != nil {
+		return nil, err
+	}
+	return s, i.valid(s)
 }
 
 // HasRules returns nil if there is any rule for the subject. Otherwise the error is ErrDenied or
@@ -208,11 +255,8 @@ func (i Identity) HasRules() error {
 
 // rules returns the rules of the identity that give a right in a project.
 func (i Identity) rules(right Right, project string) ([]Rule, error) {
-	s, err := i.cache.fresh()
+	s, err := i.snapshot()
 	if err != nil {
-		return nil, err
-	}
-	if _, err := s.valid(i.token); err != nil {
 		return nil, err
 	}
 	var rules []Rule
