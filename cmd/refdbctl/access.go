@@ -38,8 +38,9 @@ func (a *app) accessAllowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "allow SUBJECT RIGHT PROJECTS REFS",
 		Short: "Give a subject a right on projects and refs",
-		Long: `Give a subject a right on projects and refs. Clients of refdb-server authenticate as a subject by a token. A subject
-may do what any of its rules allows; without a rule it may do nothing. RIGHT is one of:
+		Long: `Give a subject a right on projects and refs. Clients of refdb-server authenticate as a subject: by a token, by a JWT
+(ISSUER:VALUE) or by a certificate (its URI). A subject may do what any of its rules allows; without a rule it may do
+nothing. RIGHT is one of:
 
   read        read values, and compare them with others
   lock        lock refs, and read
@@ -53,7 +54,8 @@ Servers apply the rule within 10 seconds. An existing rule is left as it is.
 
 Fields: ` + output.Names(ruleColumns),
 		Example: `  refdbctl access allow ci-deploy lock my/project 'refs/locks/*'
-  refdbctl access allow dashboard read '*' '*'`,
+  refdbctl access allow dashboard read '*' '*'
+  refdbctl access allow k8s:system:serviceaccount:prod:deployer lock my/project 'refs/locks/*'`,
 		Args: cobra.ExactArgs(4),
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			r := access.Rule{Subject: args[0], Right: access.Right(args[1]), Projects: access.Pattern(args[2]), Refs: access.Pattern(args[3]), By: a.By()}

@@ -44,7 +44,7 @@ func (a *app) tokenCreateCommand() *cobra.Command {
 		Short: "Create a token and print it",
 		Long: `Create a token that authenticates a client of refdb-server as SUBJECT, and print it. The token is shown once: the
 database has only its SHA-256. A subject may have several tokens, so that a token can be replaced without a gap. SUBJECT
-has at most 100 bytes, no slash and no asterisk.
+has at most 200 bytes, no colon, no slash and no asterisk: subjects of JWTs and certificates have a colon.
 
 A token gives no right by itself: see refdbctl access allow.
 
@@ -54,7 +54,7 @@ Fields: ` + output.Names(createdTokenColumns),
 		Example: `  (umask 077; refdbctl token create ci-deploy --expires 30d > ci-deploy.token)`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
-			if err := access.CheckSubject(args[0]); err != nil {
+			if err := access.CheckTokenSubject(args[0]); err != nil {
 				return err
 			}
 			if d := time.Duration(life); d < access.MinLife || d > access.MaxLife {

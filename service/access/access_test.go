@@ -302,7 +302,9 @@ func TestInvalidRulesAreRefused(t *testing.T) {
 			"a line in the subject":      func(r *Rule) { r.Subject = "a\nb" },
 			"a bidi override":            func(r *Rule) { r.Subject = "a\u202eb" },
 			"a space at the end":         func(r *Rule) { r.Subject = "a " },
-			"a long subject":             func(r *Rule) { r.Subject = strings.Repeat("a", 101) },
+			"a long subject":             func(r *Rule) { r.Subject = strings.Repeat("a", 201) },
+			"a slash before the colon":   func(r *Rule) { r.Subject = "a/b:c" },
+			"no issuer":                  func(r *Rule) { r.Subject = ":a/b" },
 			"no right":                   func(r *Rule) { r.Right = "" },
 			"another right":              func(r *Rule) { r.Right = "force" },
 			"no project":                 func(r *Rule) { r.Projects = "" },
@@ -400,24 +402,4 @@ func TestWithoutTheDatabaseNothingIsAllowedAfterAWhile(t *testing.T) {
 		d.is.Store(false)
 		eventually(t, "it is read again", func() bool { return ci.May(Read, "p", "HEAD") == nil })
 	})
-}
-
-func TestNoSiteHoldsLocksUnderTheNameOfASubject(t *testing.T) {
-	t.Parallel()
-	db := open(t, memory.New().Open())
-	owner := Owner("eu-1", "x")
-	if s, ok := SubjectOf(owner); s != "eu-1" || !ok || !Owns("eu-1", owner) {
-		t.Errorf("%q is %q's, %v", owner, s, ok)
-	}
-	if s, ok := SubjectOf(db.Owner()); ok || Owns("eu-1", db.Owner()) {
-		t.Errorf("the site's lock is of the subject %q", s)
-	}
-	if Owns("eu", owner) || Owns("eu-1", "/eu-1") {
-		t.Error("a subject owns the locks of others")
-	}
-	// The start of an owner is the site, and none has the empty name: it stands for the host's.
-	if unnamed, err := refdb.New(memory.New().Open(), refdb.Options{Site: "/eu-1"}); err == nil {
-		unnamed.Close()
-		t.Error("a site's name may hold a slash")
-	}
 }

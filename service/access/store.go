@@ -16,7 +16,7 @@ import (
 // and returns its text, which the database does not have. If the error wraps refdb.ErrOutcomeUnknown,
 // the database may have the token; nobody knows its text.
 func CreateToken(ctx context.Context, db *refdb.DB, subject string, life time.Duration, by string) (text string, t Token, err error) {
-	if err := errors.Join(CheckSubject(subject), checkLife(life)); err != nil {
+	if err := errors.Join(CheckTokenSubject(subject), checkLife(life)); err != nil {
 		return "", Token{}, err
 	}
 	now, err := db.Now(ctx)
@@ -107,7 +107,7 @@ func ReadRecords(ctx context.Context, db *refdb.DB) (all Records, err error) {
 func (all *Records) add(ref driver.Ref) bool {
 	if id, ok := strings.CutPrefix(ref.Name, tokenPrefix); ok {
 		t := Token{ID: id, Created: ref.Time}
-		if decode(string(ref.Value), &t) != nil || CheckSubject(t.Subject) != nil {
+		if decode(string(ref.Value), &t) != nil || CheckTokenSubject(t.Subject) != nil {
 			return false
 		}
 		all.Tokens = append(all.Tokens, t)
