@@ -15,6 +15,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/internal/redact"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/metrics"
+	"github.com/globalrefdb/globalrefdb/service/issuers"
 	"github.com/globalrefdb/globalrefdb/service/server"
 )
 
@@ -23,6 +24,7 @@ type flags struct {
 	listen   server.Listen
 	database string // a file
 	site     string
+	issuers  string // a file
 	limits   server.Limits
 	stop     server.Stop
 	level    slog.Level
@@ -35,15 +37,16 @@ func run(ctx context.Context, args []string, env func(string) string, messages i
 	cmd := &cobra.Command{
 		Use:   "refdb-server",
 		Short: "Serve a global ref database over HTTP",
-		Long: `Serve a global ref database over HTTP, to programs that have a token: gRPC, and POST with JSON. docs/SERVICE.md shows
-each call. refdbctl token and refdbctl access manage who may do what.
+		Long: `Serve a global ref database over HTTP, to programs that have a token, a JWT or a certificate: gRPC, and POST with JSON.
+docs/SERVICE.md shows each call. refdbctl token and refdbctl access manage who may do what.
 
 The database's address, as for refdbctl, is in the file that --database-file names, or in REFDB_URL. The file is read
 again for new connections, so that the password may change.
 
-Without a certificate the server listens only at loopback addresses and sockets. A certificate is read again when its
-files change. On SIGTERM and SIGINT the server reports that it is not ready, goes on serving for --stop-delay so that
-balancers notice, then ends waits, and stops when the calls in progress have ended. A second signal ends it at once.
+Without a certificate the server listens only at loopback addresses and sockets. The certificate and the authorities of
+clients are read again when their files change. On SIGTERM and SIGINT the server reports that it is not ready, goes on
+serving for --stop-delay so that balancers notice, then ends waits, and stops when the calls in progress have ended. A
+second signal ends it at once.
 
 Environment: REFDB_URL is the database's address; REFDB_DIGEST_KEY is the key of the digests that replace names in logs.`,
 		Example:       `  refdb-server --database-file /etc/refdb/database --listen :9480 --certificate cert.pem --private-key key.pem`,
@@ -59,6 +62,8 @@ Environment: REFDB_URL is the database's address; REFDB_DIGEST_KEY is the key of
 	o.StringVar(&f.listen.Address, "listen", "127.0.0.1:9480", "a host and a port, or the absolute path of a `socket`")
 	o.StringVar(&f.listen.CertificateFile, "certificate", "", "the `file` of the certificate, in PEM form, with the certificates that lead to its root")
 	o.StringVar(&f.listen.PrivateKey, "private-key", "", "the `file` of the certificate's private key")
+	o.StringVar(&f.listen.ClientCA, "client-ca", "", "the `file` of the authorities, in PEM form, whose certificates identify clients (default: no certificate does)")
+	o.StringVar(&f.issuers, "issuers", "", "the `file` that names the OIDC issuers whose JWTs identify clients (default: no JWT does)")
 	o.StringVar(&f.database, "database-file", "", "the `file` with the database's address (default: REFDB_URL)")
 	o.StringVar(&f.site, "site", env("REFDB_SITE"), "the `name` of this server in the history (default: REFDB_SITE or the host's name)")
 	o.IntVar(&f.limits.Calls, "max-calls", f.limits.Calls, "how many calls are answered at a time; more are refused")
@@ -101,6 +106,14 @@ func (f flags) serve(ctx context.Context, env func(string) string, messages io.W
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(messages, &slog.HandlerOptions{Level: f.level}))
+	var accepted *issuers.Issuers
+	if f.issuers != "" {
+		configs, err := issuers.Read(f.issuers)
+		if err != nil {
+			return err
+		}
+		accepted = issuers.New(configs, log)
+	}
 	observed := metrics.New()
 	db, err := refdb.Open(d.open, refdb.Options{Site: f.site, Logger: log, DigestKey: []byte(env("REFDB_DIGEST_KEY")), Observe: observed.Observe})
 	if err != nil {
@@ -114,7 +127,7 @@ func (f flags) serve(ctx context.Context, env func(string) string, messages io.W
 		return err
 	}
 	defer func() { err = errors.Join(err, rules.Close()) }()
-	s, err := server.New(server.Options{DB: db, Rules: rules, Logger: log, Limits: f.limits, Collectors: []prometheus.Collector{observed}})
+	s, err := server.New(server.Options{DB: db, Rules: rules, Logger: log, Limits: f.limits, Issuers: accepted, Collectors: []prometheus.Collector{observed}})
 	if err != nil {
 		return err
 	}

@@ -59,6 +59,7 @@ func TestMistakesEndTheServerBeforeItListens(t *testing.T) {
 		{"--listen", ":9480"},
 		{"--listen", "x"},
 		{"--certificate", "a"},
+		{"--client-ca", "a"},
 		{"--stop-timeout", "-1s"},
 		{"--stop-delay", "-1s"},
 		{"--log-level", "loud"},

@@ -2,29 +2,22 @@ package server
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"sync/atomic"
-	"time"
 )
-
-// recheck is how often the files of a certificate are read again.
-const recheck = 10 * time.Second
 
 // A certificate is read again when its files change, without a restart.
 type certificate struct {
 	certFile, keyFile string
-	log               *slog.Logger
 	current           atomic.Pointer[tls.Certificate]
 	cert, key         []byte // as they were read last, valid or not
 }
 
-func newCertificate(certFile, keyFile string, log *slog.Logger) (*certificate, error) {
-	c := &certificate{certFile: certFile, keyFile: keyFile, log: log}
+func newCertificate(certFile, keyFile string) (*certificate, error) {
+	c := &certificate{certFile: certFile, keyFile: keyFile}
 	if _, err := c.reload(); err != nil {
 		return nil, fmt.Errorf("the certificate %s with the key %s: %w", certFile, keyFile, err)
 	}
@@ -50,30 +43,24 @@ func (c *certificate) reload() (bool, error) {
 	return true, nil
 }
 
-// keep reads the files again until ctx ends. While the files can't be used, for example because only one
-// of them has been replaced so far, the earlier certificate stays in use.
-func (c *certificate) keep(ctx context.Context) {
-	failing := false
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(recheck):
-		}
-		changed, err := c.reload()
-		switch {
-		case err != nil && (changed || !failing):
-			c.log.WarnContext(ctx, "the files of the certificate can't be used: the earlier certificate serves on", "error", err)
-		case err == nil && changed:
-			c.log.InfoContext(ctx, "the certificate was read again")
-		}
-		failing = err != nil
-	}
-}
-
-func (c *certificate) config() *tls.Config {
-	return &tls.Config{
+// config returns the TLS of a server. With clients, it asks for certificates, which are verified for each
+// request: by authorities that are removed later, or after its end, a certificate is not valid any more,
+// also on connections that are open.
+func (c *certificate) config(clients *authorities) *tls.Config {
+	config := &tls.Config{
 		MinVersion:     tls.VersionTLS12,
+		NextProtos:     []string{"h2", "http/1.1"},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.current.Load(), nil },
 	}
+	if clients == nil {
+		return config
+	}
+	config.ClientAuth = tls.RequestClientCert
+	asking := config.Clone()
+	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		now := asking.Clone()
+		now.ClientCAs = clients.current.Load().pool // by which a client chooses among its certificates
+		return now, nil
+	}
+	return config
 }

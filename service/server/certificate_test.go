@@ -1,7 +1,6 @@
 package server
 
 import (
-	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,12 +10,11 @@ func TestACertificateThatCanNotBeUsedLeavesTheEarlierOne(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	log := slog.New(slog.DiscardHandler)
-	if _, err := newCertificate(cert, key, log); err == nil {
+	if _, err := newCertificate(cert, key); err == nil {
 		t.Error("there are no files")
 	}
 	writeTestPair(t, cert, key)
-	c, err := newCertificate(cert, key, log)
+	c, err := newCertificate(cert, key)
 	if err != nil {
 		t.Fatal(err)
 	}

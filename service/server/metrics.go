@@ -13,6 +13,7 @@ import (
 const (
 	rejectedUnauthenticated = "unauthenticated"
 	rejectedStale           = "rules_unknown"
+	rejectedNoKeys          = "keys_unknown"
 	rejectedBusy            = "busy"
 	rejectedSubjectBusy     = "subject_busy"
 	rejectedTooLarge        = "too_large"
@@ -39,11 +40,12 @@ func newCounts() counts {
 		}, []string{"method"}),
 		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "refdb_server_rejected_total",
-			Help: "Requests that were rejected before they were calls: without a valid token (unauthenticated), because the rules can't be read (rules_unknown), " +
+			Help: "Requests that were rejected before they were calls: without a valid credential (unauthenticated), because the rules can't be read (rules_unknown), " +
+				"because the keys of a JWT's issuer can't be read (keys_unknown), " +
 				"of a subject without any rule (no_rule), because of too many calls or bytes at a time (busy, subject_busy), too large, or not received in time (broken).",
 		}, []string{"reason"}),
 	}
-	for _, reason := range []string{rejectedUnauthenticated, rejectedStale, rejectedBusy, rejectedSubjectBusy, rejectedTooLarge, rejectedBroken, rejectedNoRule} {
+	for _, reason := range []string{rejectedUnauthenticated, rejectedStale, rejectedNoKeys, rejectedBusy, rejectedSubjectBusy, rejectedTooLarge, rejectedBroken, rejectedNoRule} {
 		c.rejected.WithLabelValues(reason)
 	}
 	return c

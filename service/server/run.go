@@ -25,6 +25,7 @@ import (
 type Listen struct {
 	Address                     string // a host and a port, or the absolute path of a socket, which the group may use
 	CertificateFile, PrivateKey string // files; "" for plain text
+	ClientCA                    string // the file of the authorities of clients' certificates; "" to ask for none
 }
 
 // Check returns an error wrapping refdb.ErrInvalid if tokens would cross a network in plain text.
@@ -32,6 +33,8 @@ func (l Listen) Check() error {
 	switch {
 	case (l.CertificateFile == "") != (l.PrivateKey == ""):
 		return fmt.Errorf("%w certificate: give its file and that of its key", refdb.ErrInvalid)
+	case l.ClientCA != "" && l.CertificateFile == "":
+		return fmt.Errorf("%w authorities of clients: without a certificate of its own, the server can't ask for those of clients", refdb.ErrInvalid)
 	case strings.HasPrefix(l.Address, "/"):
 		return nil
 	}
@@ -77,13 +80,19 @@ func (s *Server) Run(ctx context.Context, at Listen, stop Stop, listening func(n
 	}
 	server.Protocols.SetHTTP1(true)
 	if at.CertificateFile != "" {
-		c, err := newCertificate(at.CertificateFile, at.PrivateKey, s.o.Logger)
+		c, err := newCertificate(at.CertificateFile, at.PrivateKey)
 		if err != nil {
 			return err
 		}
-		server.TLSConfig = c.config()
+		if at.ClientCA != "" {
+			if s.clients, err = newAuthorities(at.ClientCA); err != nil {
+				return err
+			}
+			background.Go(func() { keep(lasting, s.o.Logger, "the file of the authorities of clients", s.clients.reload) })
+		}
+		server.TLSConfig = c.config(s.clients)
 		server.Protocols.SetHTTP2(true)
-		background.Go(func() { c.keep(lasting) })
+		background.Go(func() { keep(lasting, s.o.Logger, "the certificate", c.reload) })
 	} else {
 		server.Protocols.SetUnencryptedHTTP2(true)
 	}
@@ -93,6 +102,9 @@ func (s *Server) Run(ctx context.Context, at Listen, stop Stop, listening func(n
 	}
 	defer l.close()
 	background.Go(func() { s.cache.Run(lasting) })
+	if s.o.Issuers != nil {
+		background.Go(func() { s.o.Issuers.Run(lasting) })
+	}
 	accepted := netutil.LimitListener(l.Listener, s.o.Limits.Connections)
 	ended := make(chan error, 1)
 	background.Go(func() {

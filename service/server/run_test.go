@@ -36,7 +36,7 @@ type run struct {
 func (r *rig) run(t *testing.T, at server.Listen, limits server.Limits, stop server.Stop) *run {
 	t.Helper()
 	log := &bytes.Buffer{}
-	s, err := server.New(server.Options{DB: r.process(t, r.open(), "server"), Rules: r.process(t, r.open(), "server"), Logger: slog.New(slog.NewTextHandler(log, nil)), Limits: limits})
+	s, err := server.New(server.Options{DB: r.process(t, r.open(), "server"), Rules: r.process(t, r.open(), "server"), Logger: slog.New(slog.NewTextHandler(log, nil)), Limits: limits, Issuers: r.issuers})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,6 +78,9 @@ func TestTokensDoNotCrossANetworkInPlainText(t *testing.T) {
 	}
 	if err := (server.Listen{Address: "localhost:1", CertificateFile: "a"}).Check(); !errors.Is(err, refdb.ErrInvalid) {
 		t.Errorf("a certificate without a key: %v", err)
+	}
+	if err := (server.Listen{Address: "localhost:1", ClientCA: "a"}).Check(); !errors.Is(err, refdb.ErrInvalid) {
+		t.Errorf("authorities of clients without a certificate: %v", err)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/service/access"
 	"github.com/globalrefdb/globalrefdb/service/api"
+	"github.com/globalrefdb/globalrefdb/service/issuers"
 )
 
 const (
@@ -44,6 +45,8 @@ type Options struct {
 	Rules  *refdb.DB // the same database, with connections that no call uses, for the tokens and rules
 	Logger *slog.Logger
 	Limits Limits
+	// Issuers verify JWTs; nil if none are accepted.
+	Issuers *issuers.Issuers
 	// Collectors are the metrics of the process, such as those of DB.
 	Collectors []prometheus.Collector
 }
@@ -53,6 +56,7 @@ type Server struct {
 	o        Options
 	api      *api.Service
 	cache    *access.Cache
+	clients  *authorities // of clients' certificates; nil if none are accepted
 	limiter  *limiter
 	counts   counts
 	errors   *connect.ErrorWriter
@@ -69,6 +73,9 @@ func New(o Options) (*Server, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	registry.MustRegister(s.counts.collectors(s.limiter)...)
+	if o.Issuers != nil {
+		registry.MustRegister(o.Issuers)
+	}
 	for _, c := range o.Collectors {
 		if err := registry.Register(c); err != nil {
 			return nil, err
@@ -123,14 +130,16 @@ func (s *Server) ready() error {
 	return s.cache.Ready()
 }
 
-// authenticated passes on requests with a valid token. Other requests cost no request to the database
+// authenticated passes on requests with a valid credential. Other requests cost no request to the database
 // and don't count towards the limits of calls, and their bodies are not read.
 func (s *Server) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		caller, err := s.cache.Authenticate(bearer(r.Header))
+		caller, err := s.identify(r)
 		switch {
 		case errors.Is(err, access.ErrStale):
-			s.reject(w, r, rejectedStale, connect.NewError(connect.CodeUnavailable, err))
+			s.reject(w, r, rejectedStale, unavailable(err))
+		case errors.Is(err, issuers.ErrNoKeys):
+			s.reject(w, r, rejectedNoKeys, unavailable(err))
 		case err != nil:
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			s.reject(w, r, rejectedUnauthenticated, connect.NewError(connect.CodeUnauthenticated, err))
@@ -140,17 +149,8 @@ func (s *Server) authenticated(next http.Handler) http.Handler {
 	})
 }
 
-// bearer returns the token of a request; "" if there is none, or more than one.
-func bearer(h http.Header) string {
-	values := h.Values("Authorization")
-	if len(values) != 1 {
-		return ""
-	}
-	scheme, token, _ := strings.Cut(values[0], " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return ""
-	}
-	return strings.TrimSpace(token)
+func unavailable(err error) *connect.Error {
+	return connect.NewError(connect.CodeUnavailable, fmt.Errorf("%w: nothing was done; try again", err))
 }
 
 // bounded passes on requests of authenticated callers, within the limits and with their bodies read.
@@ -163,7 +163,7 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 		}
 		switch err := caller.HasRules(); {
 		case errors.Is(err, access.ErrStale):
-			s.reject(w, r, rejectedStale, connect.NewError(connect.CodeUnavailable, err))
+			s.reject(w, r, rejectedStale, unavailable(err))
 			return
 		case err != nil:
 			s.reject(w, r, rejectedNoRule, connect.NewError(connect.CodePermissionDenied, err))

@@ -1,0 +1,220 @@
+package server
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/service/access"
+)
+
+// A TestAuthority signs certificates of clients.
+type TestAuthority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// NewTestAuthority returns an authority whose certificate is signed by another one, or by itself.
+func NewTestAuthority(t *testing.T, by *TestAuthority) *TestAuthority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial(t), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, Subject: pkix.Name{CommonName: rand.Text()},
+	}
+	parent := &TestAuthority{template, key}
+	if by != nil {
+		parent = by
+	}
+	return &TestAuthority{sign(t, template, parent, key), key}
+}
+
+// Issue returns the certificate of a client. The function change, unless nil, changes it before it is signed.
+func (a *TestAuthority) Issue(t *testing.T, uri string, change func(*x509.Certificate)) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(uri)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial(t), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, URIs: []*url.URL{u},
+	}
+	if change != nil {
+		change(template)
+	}
+	cert := sign(t, template, a, key)
+	return tls.Certificate{Certificate: [][]byte{cert.Raw, a.cert.Raw}, PrivateKey: key, Leaf: cert}
+}
+
+// Write writes the authority's certificate.
+func (a *TestAuthority) Write(t *testing.T, file string) {
+	t.Helper()
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func sign(t *testing.T, template *x509.Certificate, by *TestAuthority, key *ecdsa.PrivateKey) *x509.Certificate {
+	t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, template, by.cert, key.Public(), by.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
+}
+
+func serial(t *testing.T) *big.Int {
+	t.Helper()
+	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+const deployer = "spiffe://example.org/ci/deployer"
+
+func TestACertificateNamesItsSubjectWhileAnAuthorityHasSignedIt(t *testing.T) {
+	t.Parallel()
+	first, second := NewTestAuthority(t, nil), NewTestAuthority(t, nil)
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	first.Write(t, file)
+	a, err := newAuthorities(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := first.Issue(t, deployer, nil)
+	subject, valid, err := a.identify(chainOf(t, cert))
+	if err != nil || subject != deployer {
+		t.Fatalf("%q, %v", subject, err)
+	}
+	now := time.Now()
+	check := func(what string, at time.Time, ok bool) {
+		t.Helper()
+		for range 2 { // the second time, it is known
+			if err := valid(at); (err == nil) != ok || err != nil && !errors.Is(err, access.ErrUnauthenticated) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	}
+	check("now", now, true)
+	check("after its end", now.Add(2*time.Hour), false)
+	check("before its beginning", now.Add(-2*time.Hour), false)
+	check("now, again", now, true)
+	if changed, err := a.reload(); changed || err != nil {
+		t.Errorf("an unchanged file: %v, %v", changed, err)
+	}
+	if err := os.WriteFile(file, []byte("no certificate"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := a.reload(); !changed || err == nil {
+		t.Errorf("a file without a certificate: %v, %v", changed, err)
+	}
+	check("with a file that can't be used", now, true)
+	second.Write(t, file)
+	if changed, err := a.reload(); !changed || err != nil {
+		t.Errorf("%v, %v", changed, err)
+	}
+	check("when the authority was removed", now, false)
+}
+
+func TestCertificatesThatAreNotForClientsAreRefused(t *testing.T) {
+	t.Parallel()
+	authority, stranger := NewTestAuthority(t, nil), NewTestAuthority(t, nil)
+	between := NewTestAuthority(t, authority)
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	authority.Write(t, file)
+	a, err := newAuthorities(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, row := range map[string]struct {
+		cert tls.Certificate
+		ok   bool
+	}{
+		"signed":               {authority.Issue(t, deployer, nil), true},
+		"signed by another":    {stranger.Issue(t, deployer, nil), false},
+		"through another":      {between.Issue(t, deployer, nil), true},
+		"of another form":      {authority.Issue(t, "mailto:ci@example.org", nil), false},
+		"of a server":          {authority.Issue(t, deployer, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), false},
+		"expired":              {authority.Issue(t, deployer, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }), false},
+		"without a URI":        {authority.Issue(t, deployer, func(c *x509.Certificate) { c.URIs, c.DNSNames = nil, []string{"ci"} }), false},
+		"with two URIs":        {authority.Issue(t, deployer, func(c *x509.Certificate) { c.URIs = append(c.URIs, c.URIs[0]) }), false},
+		"with a common name":   {authority.Issue(t, deployer, func(c *x509.Certificate) { c.URIs = nil; c.Subject.CommonName = deployer }), false},
+		"with another payload": {tampered(t, authority.Issue(t, deployer, nil)), false},
+	} {
+		subject, valid, err := a.identify(chainOf(t, row.cert))
+		if err == nil {
+			err = valid(time.Now())
+		}
+		if (err == nil) != row.ok || row.ok && subject != deployer || err != nil && !errors.Is(err, access.ErrUnauthenticated) {
+			t.Errorf("%s: %q, %v", what, subject, err)
+		}
+	}
+}
+
+// tampered returns a certificate whose signature is wrong.
+func tampered(t *testing.T, cert tls.Certificate) tls.Certificate {
+	t.Helper()
+	raw := append([]byte{}, cert.Certificate[0]...)
+	raw[len(raw)-1] ^= 1
+	cert.Certificate = [][]byte{raw}
+	return cert
+}
+
+func TestFewCertificatesAreRemembered(t *testing.T) {
+	t.Parallel()
+	authority := NewTestAuthority(t, nil)
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	authority.Write(t, file)
+	a, err := newAuthorities(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := a.current.Load()
+	for i := range maxSigned {
+		known.signed[[32]byte{byte(i), byte(i >> 8), 1}] = period{}
+	}
+	_, valid, err := a.identify(chainOf(t, authority.Issue(t, deployer, nil)))
+	if err == nil {
+		err = valid(time.Now())
+	}
+	if err != nil || len(known.signed) != 1 {
+		t.Errorf("%v, %d are remembered", err, len(known.signed))
+	}
+}
+
+func chainOf(t *testing.T, cert tls.Certificate) (chain []*x509.Certificate) {
+	t.Helper()
+	for _, raw := range cert.Certificate {
+		c, err := x509.ParseCertificate(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chain = append(chain, c)
+	}
+	return chain
+}
