@@ -25,6 +25,8 @@ func codecs() []connect.HandlerOption {
 
 var errFields = fmt.Errorf("%w request: it has more than %d fields", refdb.ErrTooMany, maxFields)
 
+var errUnknownField = fmt.Errorf("%w request: it has a field that this server does not know: a newer client needs a newer server", refdb.ErrInvalid)
+
 type protoCodec struct{}
 
 func (protoCodec) Name() string { return "proto" }
@@ -45,7 +47,35 @@ func (protoCodec) Unmarshal(data []byte, message any) error {
 	if left := maxFields; !countFields(data, m.ProtoReflect().Descriptor(), &left) {
 		return errFields
 	}
-	return proto.Unmarshal(data, m)
+	if err := proto.Unmarshal(data, m); err != nil {
+		return err
+	}
+	if hasUnknown(m.ProtoReflect()) {
+		return errUnknownField
+	}
+	return nil
+}
+
+// hasUnknown reports whether a message, or one within it, has a field that this version does not know, or
+// knows with another type. A server that ignored a field of a newer client, such as another condition of an
+// update, would do more than it was asked for.
+func hasUnknown(m protoreflect.Message) (found bool) {
+	if len(m.GetUnknown()) > 0 {
+		return true
+	}
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case f.Message() == nil:
+		case f.IsList():
+			for i := 0; i < v.List().Len() && !found; i++ {
+				found = hasUnknown(v.List().Get(i).Message())
+			}
+		case !f.IsMap(): // no request has a map
+			found = hasUnknown(v.Message())
+		}
+		return !found
+	})
+	return found
 }
 
 // countFields decrements left for each field, and returns false below 0. It leaves errors in malformed
