@@ -77,7 +77,10 @@ func TestMistakesEndTheServerBeforeItListens(t *testing.T) {
 		}
 		return ""
 	}
-	for _, args := range [][]string{{"--max-calls", "0"}, {"--max-connections", "0"}, {"--max-calls-per-subject", "-1"}} {
+	for _, args := range [][]string{
+		{"--max-calls", "0"}, {"--max-connections", "0"}, {"--max-calls-per-subject", "-1"}, {"--max-requests", "3"},
+		{"--issuers", filepath.Join(dir, "none")}, {"--issuers", wrong},
+	} {
 		if err := run(t.Context(), args, sqlite, &output{}, nil); err == nil {
 			t.Errorf("%q: no error", args)
 		}

@@ -4,6 +4,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base32"
@@ -13,6 +14,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -41,6 +43,7 @@ type Service struct {
 	db       *refdb.DB
 	log      *slog.Logger
 	turns    *turns
+	fitted   atomic.Bool // there are as many turns as there will be
 	stopping chan struct{}
 	stop     func()
 
@@ -52,9 +55,11 @@ type Service struct {
 
 var _ refdbv1connect.RefdbServiceHandler = (*Service)(nil)
 
-// New returns a service on db, for which so many calls have requests at a time.
+// New returns a service on db, for which so many calls have requests at a time. 0 is for as many as the
+// database's pool has connections.
 func New(db *refdb.DB, log *slog.Logger, requests int) *Service {
-	s := &Service{db: db, log: log, turns: newTurns(requests), stopping: make(chan struct{})}
+	s := &Service{db: db, log: log, turns: newTurns(cmp.Or(requests, defaultTurns)), stopping: make(chan struct{})}
+	s.fitted.Store(requests != 0)
 	s.stop = sync.OnceFunc(func() { close(s.stopping) })
 	return s
 }

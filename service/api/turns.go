@@ -39,15 +39,22 @@ type turn struct {
 	begun       chan struct{} // closed when it begins
 }
 
-// newTurns returns turns for so many calls. A subject has a quarter of them, and all acquisitions half
-// of them: those may hang.
+// newTurns returns turns for so many calls.
 func newTurns(n int) *turns {
+	q := &turns{bySubject: map[string]turnCount{}}
+	q.resize(n)
+	return q
+}
+
+// resize sets how many turns there are. A subject has a quarter of them, and all acquisitions half of
+// them: those may hang.
+func (q *turns) resize(n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	share := max(1, n/4)
-	return &turns{
-		all:          turnLimits{n, share},
-		acquisitions: turnLimits{max(1, n/2), max(1, share*3/4)},
-		bySubject:    map[string]turnCount{},
-	}
+	q.all = turnLimits{n, share}
+	q.acquisitions = turnLimits{max(1, n/2), max(1, share*3/4)}
+	q.next()
 }
 
 func (c turnCount) add(acquisition bool, n int) turnCount {
@@ -125,9 +132,29 @@ func (q *turns) cancel(t *turn) {
 	q.waiting = slices.Delete(q.waiting, i, i+1)
 }
 
+// defaultTurns is how many turns there are for a database whose driver has no pool of connections.
+const (
+	defaultTurns = 16
+	fewestTurns  = 4
+)
+
+// fitTurns makes as many turns as the database's pool has connections, once it is open.
+func (s *Service) fitTurns() {
+	if s.fitted.Load() {
+		return
+	}
+	for _, p := range s.db.Stats().Driver.Pools {
+		if p.Name == "requests" {
+			s.turns.resize(max(fewestTurns, p.Max))
+			s.fitted.Store(true)
+		}
+	}
+}
+
 // turn waits for a turn of the caller, and returns what ends it. The caller's rights may have been
 // withdrawn meanwhile: may looks at them again.
 func (s *Service) turn(ctx context.Context, caller access.Identity, acquisition bool, may func() error) (end func(), err error) {
+	s.fitTurns()
 	end, err = s.turns.begin(ctx, caller.Subject, acquisition)
 	if err != nil {
 		return nil, err

@@ -20,20 +20,20 @@ func TestBytesOfAnAcquisitionThatItsCallHasLeftStayCounted(t *testing.T) {
 	release := first.keep()
 	first.leave()
 	second := enter()
-	if reason := second.charge(60); reason != rejectedSubjectBusy || l.now() != 1 {
+	if reason := second.charge(60); reason != rejectedSubjectBytes || l.now() != 1 {
 		t.Errorf("%q, %d calls", reason, l.now())
 	}
 	second.leave()
 	release()
 	release() // without effect
-	if l.bytes != 0 || l.calls != 0 || len(l.bySubject) != 0 {
+	if l.used != (usage{}) || len(l.bySubject) != 0 {
 		t.Errorf("after the end: %+v", l)
 	}
 	third := enter()
 	third.charge(100)
 	third.keep()()
 	third.leave()
-	if l.bytes != 0 || len(l.bySubject) != 0 {
+	if l.used.bytes != 0 || len(l.bySubject) != 0 {
 		t.Errorf("with a request that ended before its call: %+v", l)
 	}
 	empty := enter()

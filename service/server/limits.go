@@ -9,39 +9,41 @@ import (
 
 // Limits bound the resources that callers can use at a time. Requests beyond a limit are refused at once.
 type Limits struct {
-	Calls            int   // of all callers
-	CallsPerSubject  int   // of one subject; calls that wait for a lock count, too
+	Calls            int   // of all callers; three quarters of them may wait for locks or be streams
+	CallsPerSubject  int   // of one subject, of which three quarters may wait for locks or be streams
 	Body             int64 // bytes of one request
 	Bodies           int64 // bytes of all requests that have arrived, in whole or in part, and are being answered
 	BodiesPerSubject int64 // of those of one subject
 	Connections      int   // open ones; more wait until one is closed
-	Requests         int   // calls that have requests at the database; more wait. A subject has a quarter of them
+	Requests         int   // calls that have requests at the database; more wait. A subject has a quarter of them. 0 is for the size of the pool
 }
 
 // DefaultLimits are the limits unless others are configured.
-var DefaultLimits = Limits{Calls: 1024, CallsPerSubject: 128, Body: 2 << 20, Bodies: 32 << 20, BodiesPerSubject: 8 << 20, Connections: 16 << 10, Requests: 16}
+var DefaultLimits = Limits{Calls: 1024, CallsPerSubject: 128, Body: 2 << 20, Bodies: 32 << 20, BodiesPerSubject: 8 << 20, Connections: 16 << 10}
 
 func (l Limits) check() error {
-	if l.Calls < 1 || l.CallsPerSubject < 1 || l.Body < 1 || l.BodiesPerSubject < l.Body || l.Bodies < l.BodiesPerSubject || l.Connections < 1 || l.Requests < 4 {
+	if l.Calls < 1 || l.CallsPerSubject < 1 || l.Body < 1 || l.BodiesPerSubject < l.Body || l.Bodies < l.BodiesPerSubject || l.Connections < 1 || l.Requests < 4 && l.Requests != 0 {
 		return fmt.Errorf("%w limits %+v: each must be positive, one request fit among those of a subject, these among all, and at least 4 be at the database", refdb.ErrInvalid, l)
 	}
 	return nil
 }
+
+// mayLast is how many of so many calls may last: the others are left for calls such as Extend.
+func mayLast(calls int) int { return max(1, calls*3/4) }
 
 // A limiter counts calls of authenticated callers, and the memory that their bodies take.
 type limiter struct {
 	limits Limits
 
 	mu        sync.Mutex
-	calls     int
-	bytes     int64
+	used      usage
 	bySubject map[string]*usage
 }
 
-// usage is what one subject uses.
+// usage is what all subjects use, or one.
 type usage struct {
-	calls int
-	bytes int64
+	calls, lasting int
+	bytes          int64
 }
 
 func newLimiter(l Limits) *limiter { return &limiter{limits: l, bySubject: map[string]*usage{}} }
@@ -51,7 +53,8 @@ type place struct {
 	of      *limiter
 	subject string
 	bytes   int64
-	users   int // of the bytes: the call, and an acquisition
+	users   int  // of the bytes: the call, and an acquisition
+	lasts   bool // it waits for locks, or is a stream
 }
 
 // enter counts a call until leave. If that would exceed a limit, it returns nil and the reason.
@@ -61,16 +64,36 @@ func (l *limiter) enter(subject string) (p *place, reason string) {
 	used := l.bySubject[subject]
 	switch {
 	case used != nil && used.calls >= l.limits.CallsPerSubject:
-		return nil, rejectedSubjectBusy
-	case l.calls >= l.limits.Calls:
-		return nil, rejectedBusy
+		return nil, rejectedSubjectCalls
+	case l.used.calls >= l.limits.Calls:
+		return nil, rejectedCalls
 	case used == nil:
 		used = &usage{}
 		l.bySubject[subject] = used
 	}
-	l.calls++
+	l.used.calls++
 	used.calls++
 	return &place{of: l, subject: subject, users: 1}, ""
+}
+
+// last counts the call as one that lasts, until leave. If that would exceed a limit, it returns the reason.
+func (p *place) last() (reason string) {
+	l := p.of
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	used := l.bySubject[p.subject]
+	switch {
+	case p.lasts:
+		return ""
+	case used.lasting >= mayLast(l.limits.CallsPerSubject):
+		return rejectedSubjectLasting
+	case l.used.lasting >= mayLast(l.limits.Calls):
+		return rejectedLasting
+	}
+	p.lasts = true
+	l.used.lasting++
+	used.lasting++
+	return ""
 }
 
 // charge sets the bytes that the call takes. If that would exceed a limit, it changes nothing and
@@ -82,11 +105,11 @@ func (p *place) charge(bytes int64) (reason string) {
 	used, more := l.bySubject[p.subject], bytes-p.bytes
 	switch {
 	case more > 0 && used.bytes+more > l.limits.BodiesPerSubject:
-		return rejectedSubjectBusy
-	case more > 0 && l.bytes+more > l.limits.Bodies:
-		return rejectedBusy
+		return rejectedSubjectBytes
+	case more > 0 && l.used.bytes+more > l.limits.Bodies:
+		return rejectedBytes
 	}
-	p.bytes, used.bytes, l.bytes = bytes, used.bytes+more, l.bytes+more
+	p.bytes, used.bytes, l.used.bytes = bytes, used.bytes+more, l.used.bytes+more
 	return ""
 }
 
@@ -107,8 +130,13 @@ func (p *place) leave() {
 	l := p.of
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.calls--
-	l.bySubject[p.subject].calls--
+	used := l.bySubject[p.subject]
+	l.used.calls--
+	used.calls--
+	if p.lasts {
+		l.used.lasting--
+		used.lasting--
+	}
 	p.release()
 }
 
@@ -119,7 +147,7 @@ func (p *place) release() {
 		return // there were no bytes
 	}
 	if p.users == 0 {
-		used.bytes, l.bytes = used.bytes-p.bytes, l.bytes-p.bytes
+		used.bytes, l.used.bytes = used.bytes-p.bytes, l.used.bytes-p.bytes
 	}
 	if used.calls == 0 && used.bytes == 0 {
 		delete(l.bySubject, p.subject)
@@ -130,5 +158,5 @@ func (p *place) release() {
 func (l *limiter) now() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.calls
+	return l.used.calls
 }

@@ -14,8 +14,12 @@ const (
 	rejectedUnauthenticated = "unauthenticated"
 	rejectedStale           = "rules_unknown"
 	rejectedNoKeys          = "keys_unknown"
-	rejectedBusy            = "busy"
-	rejectedSubjectBusy     = "subject_busy"
+	rejectedCalls           = "calls"
+	rejectedLasting         = "lasting_calls"
+	rejectedBytes           = "bytes"
+	rejectedSubjectCalls    = "subject_calls"
+	rejectedSubjectLasting  = "subject_lasting_calls"
+	rejectedSubjectBytes    = "subject_bytes"
 	rejectedTooLarge        = "too_large"
 	rejectedBroken          = "broken"
 	rejectedNoRule          = "no_rule"
@@ -42,10 +46,14 @@ func newCounts() counts {
 			Name: "refdb_server_rejected_total",
 			Help: "Requests that were rejected before they were calls: without a valid credential (unauthenticated), because the rules can't be read (rules_unknown), " +
 				"because the keys of a JWT's issuer can't be read (keys_unknown), " +
-				"of a subject without any rule (no_rule), because of too many calls or bytes at a time (busy, subject_busy), too large, or not received in time (broken).",
+				"of a subject without any rule (no_rule), because of too many calls, calls that last or bytes at a time, in all or of one subject " +
+				"(calls, lasting_calls, bytes, subject_calls, subject_lasting_calls, subject_bytes), too large, or not received in time (broken).",
 		}, []string{"reason"}),
 	}
-	for _, reason := range []string{rejectedUnauthenticated, rejectedStale, rejectedNoKeys, rejectedBusy, rejectedSubjectBusy, rejectedTooLarge, rejectedBroken, rejectedNoRule} {
+	for _, reason := range []string{
+		rejectedUnauthenticated, rejectedStale, rejectedNoKeys, rejectedNoRule, rejectedTooLarge, rejectedBroken,
+		rejectedCalls, rejectedLasting, rejectedBytes, rejectedSubjectCalls, rejectedSubjectLasting, rejectedSubjectBytes,
+	} {
 		c.rejected.WithLabelValues(reason)
 	}
 	return c

@@ -84,7 +84,7 @@ func New(o Options) (*Server, error) {
 	options := []connect.HandlerOption{
 		connect.WithCompression("gzip", nil, nil), // a small body must not become a large message
 		connect.WithReadMaxBytes(int(o.Limits.Body)),
-		connect.WithInterceptors(s.counts.interceptor()),
+		connect.WithInterceptors(s.counts.interceptor(), lastingCalls{s.counts}),
 	}
 	options = append(options, codecs()...)
 	s.errors = connect.NewErrorWriter(options...)
@@ -171,14 +171,14 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 		}
 		p, reason := s.limiter.enter(caller.Subject)
 		if p == nil {
-			s.reject(w, r, reason, tooMany(reason))
+			s.reject(w, r, reason, s.o.Limits.exceeded(reason))
 			return
 		}
 		defer p.leave()
 		body, reason, err := s.readBody(w, r, p)
 		switch {
 		case reason != "":
-			s.reject(w, r, reason, tooMany(reason))
+			s.reject(w, r, reason, s.o.Limits.exceeded(reason))
 			return
 		case errors.Is(err, errTooLarge):
 			s.reject(w, r, rejectedTooLarge, s.tooLarge())
@@ -188,27 +188,24 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		next.ServeHTTP(w, r.WithContext(api.WithKeep(r.Context(), p.keep)))
+		next.ServeHTTP(w, r.WithContext(api.WithKeep(withPlace(r.Context(), p), p.keep)))
 	})
 }
 
 // scraped passes on requests for the metrics within their limits.
 func (s *Server) scraped(next http.Handler) http.Handler {
-	l := newLimiter(Limits{Calls: scrapes, CallsPerSubject: scrapesPerSubject})
+	limits := Limits{Calls: scrapes, CallsPerSubject: scrapesPerSubject}
+	l := newLimiter(limits)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, _ := api.Caller(r.Context())
 		p, reason := l.enter(caller.Subject)
 		if p == nil {
-			s.reject(w, r, reason, tooMany(reason))
+			s.reject(w, r, reason, limits.exceeded(reason))
 			return
 		}
 		defer p.leave()
 		next.ServeHTTP(w, r)
 	})
-}
-
-func tooMany(reason string) *connect.Error {
-	return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("too many calls at a time (%s): nothing was done; try again later", reason))
 }
 
 var errTooLarge = errors.New("the request is too large")
