@@ -69,6 +69,7 @@ func TestEachMethodNeedsItsRight(t *testing.T) {
 	r.allow(t, "none", access.Read, "elsewhere", access.All)
 	s := r.serve(t, server.DefaultLimits, nil)
 	const lock = `{"project":"p","refs":["refs/heads/main"],"owner":"/%s/x","token":"1"}`
+	rows := map[string]bool{}
 	for _, m := range []struct {
 		method, body string
 		needs        access.Right
@@ -82,6 +83,7 @@ func TestEachMethodNeedsItsRight(t *testing.T) {
 		{"Update", `{"project":"p","updates":[{"ref":"refs/heads/main","old":"no","new":"x"}]}`, access.Write},
 		{"Update", `{"project":"stored","updates":[{"ref":"refs/heads/main","old":"no","new":"x"}]}`, access.Administer},
 	} {
+		rows[m.method] = true
 		for _, right := range rights {
 			has := right == m.needs || right == access.Administer || m.needs == access.Read
 			body := m.body
@@ -115,6 +117,20 @@ func TestEachMethodNeedsItsRight(t *testing.T) {
 			t.Errorf("%s without a token: %d %s", m.method, status, text)
 		}
 	}
+	for _, method := range methods() {
+		if !rows[method] {
+			t.Errorf("%s has no row: which right does it need?", method)
+		}
+	}
+}
+
+// methods returns the names of all methods of the API.
+func methods() (all []string) {
+	of := refdbv1.File_refdb_v1_refdb_proto.Services().ByName("RefdbService").Methods()
+	for i := range of.Len() {
+		all = append(all, string(of.Get(i).Name()))
+	}
+	return all
 }
 
 func TestTheRecordsOfSitesAndTokensAreOutOfReach(t *testing.T) {
