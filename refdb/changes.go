@@ -15,6 +15,9 @@ import (
 const (
 	// changesPage is how many changes a reader asks for at a time.
 	changesPage = 1000
+	// readingAtOnce is how many readers of a DB read by themselves at a time. More wait: when the feed
+	// ends, all of its readers do.
+	readingAtOnce = 4
 	// The feed looks for more changes after changesPauseMin and changesPausePerReader for each
 	// reader, and more and more rarely while there are none: up to changesPauseMax, and after
 	// changesIdle without any of other processes up to changesPauseIdle.
@@ -32,6 +35,7 @@ type ChangeQuery struct {
 	Project string // "" for all
 	Prefix  string // of the ref; only with a project
 	After   Cursor // where to begin
+	Limit   int    // of the changes that are yielded at a time; 0 stands for 1,000
 }
 
 // Changes are some changes, in the order of their keys. Without any they tell how far the reader
@@ -83,6 +87,9 @@ func (db *DB) HistoryEnd(ctx context.Context) (Cursor, error) {
 // what was read.
 func (db *DB) Changes(ctx context.Context, q ChangeQuery) iter.Seq2[Changes, error] {
 	err := engine.CheckPrefix(q.Prefix)
+	if q.Limit < 0 || q.Limit > changesPage {
+		err = errors.Join(err, fmt.Errorf("%w limit %d: give at most %d", ErrInvalid, q.Limit, changesPage))
+	}
 	if q.Project != "" {
 		err = errors.Join(err, driver.CheckProject(q.Project))
 	} else if q.Prefix != "" {
@@ -119,6 +126,7 @@ type changeReader struct {
 	yielded     time.Time    // when next returned last
 	feed        *feed        // nil: it reads by itself
 	told        int          // feed.told, when that told this reader last
+	isSource    bool         // it reads for a feed
 }
 
 // next waits for changes, or until it is time to tell how far the reader is.
@@ -183,9 +191,25 @@ func (r *changeReader) read(ctx context.Context) ([]Change, error) {
 	}
 }
 
-// page asks the database for a page.
+// limit returns how many changes a page has.
+func (q ChangeQuery) limit() int {
+	if q.Limit == 0 {
+		return changesPage
+	}
+	return q.Limit
+}
+
+// page asks the database for a page, when the reader is one of those that may.
 func (r *changeReader) page(ctx context.Context) ([]Change, error) {
-	request := driver.ChangesRequest{Project: r.query.Project, Prefix: r.query.Prefix, After: begin(r.cursor), Last: r.cursor.Last, Limit: changesPage}
+	request := driver.ChangesRequest{Project: r.query.Project, Prefix: r.query.Prefix, After: begin(r.cursor), Last: r.cursor.Last, Limit: r.query.limit()}
+	if !r.isSource {
+		select {
+		case r.db.feeds.reading <- struct{}{}:
+			defer func() { <-r.db.feeds.reading }()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	start := time.Now()
 	page, err := engine.Retry(ctx, r.db.engine, func(d Driver) (page driver.ChangesPage, err error) {
 		page, err = d.Changes(ctx, request)

@@ -20,6 +20,7 @@ const feedWindow = 4 * changesPage
 type feeds struct {
 	mu      sync.Mutex
 	current *feed
+	reading chan struct{} // has an element for each reader that reads by itself
 }
 
 // A feed reads changes once for all readers of a DB that have caught up. So the database has one
@@ -51,11 +52,12 @@ func (db *DB) joinFeed(r *changeReader) (*feed, error) {
 	defer db.feeds.mu.Unlock()
 	f := db.feeds.current
 	if f == nil || f.ctx.Err() != nil || !f.source.query.covers(r.query) {
-		source := changeReader{db: db, query: r.query, cursor: r.cursor}
+		source := changeReader{db: db, query: r.query, cursor: r.cursor, isSource: true}
 		if f != nil && f.ctx.Err() == nil {
 			source.query = f.source.query.union(r.query)
 			f.end()
 		}
+		source.query.Limit = 0
 		f = &feed{db: db, source: source, changed: make(chan struct{}, 1), wanted: make(chan struct{}, 1), news: make(chan struct{})}
 		f.window = window{start: r.cursor.Mark, page: driver.ChangesPage{Next: r.cursor.Mark}}
 		f.ctx, f.end = context.WithCancel(db.engine.Closing)
@@ -276,8 +278,12 @@ func (w *window) after(c Cursor, q ChangeQuery) driver.ChangesPage {
 	}
 	first := sort.Search(len(w.page.Changes), func(i int) bool { return w.page.Changes[i].Key().Compare(c.Mark) > 0 })
 	for _, change := range w.page.Changes[first:] {
-		if q.selects(change) {
-			p.Changes = append(p.Changes, change)
+		if !q.selects(change) {
+			continue
+		}
+		if p.Changes = append(p.Changes, change); len(p.Changes) == q.limit() {
+			p.Next = change.Key()
+			break
 		}
 	}
 	return p

@@ -20,10 +20,23 @@ func (db *DB) HistoryState(ctx context.Context) (HistoryState, error) {
 	return s, nil
 }
 
+// A HistoryOption changes what [DB.History] lists.
+type HistoryOption func(*driver.LogRequest)
+
+// Before lists only the changes before a place in the order of all changes, for a listing that goes on
+// where an earlier one stopped.
+func Before(place driver.ChangeKey) HistoryOption {
+	return func(r *driver.LogRequest) { r.Before = place }
+}
+
 // History iterates over the changes of a ref or, given ref "", of all refs of a project, newest
 // first. It reads page by page, and ends where the history was pruned or began. An error
 // ends it.
-func (db *DB) History(ctx context.Context, project, ref string) iter.Seq2[Change, error] {
+func (db *DB) History(ctx context.Context, project, ref string, opts ...HistoryOption) iter.Seq2[Change, error] {
+	r := driver.LogRequest{Project: project, Ref: ref, Limit: engine.PageSize}
+	for _, o := range opts {
+		o(&r)
+	}
 	err := driver.CheckProject(project)
 	if ref != "" {
 		err = driver.CheckKey(project, ref)
@@ -32,7 +45,11 @@ func (db *DB) History(ctx context.Context, project, ref string) iter.Seq2[Change
 		return engine.FailedListing[Change]("changes", err)
 	}
 	return engine.Pages(ctx, db.engine, "changes of "+project, func(d Driver, before driver.ChangeKey) ([]Change, driver.ChangeKey, error) {
-		page, err := d.Log(ctx, driver.LogRequest{Project: project, Ref: ref, Before: before, Limit: engine.PageSize})
+		r := r
+		if before != (driver.ChangeKey{}) {
+			r.Before = before
+		}
+		page, err := d.Log(ctx, r)
 		return page.Changes, page.Next, err
 	})
 }
@@ -52,7 +69,9 @@ func (db *DB) RefsAt(ctx context.Context, project, prefix string, at Position, o
 	}
 	return engine.Pages(ctx, db.engine, "refs of "+project+" in the past", func(d Driver, after string) ([]Ref, string, error) {
 		q := q
-		q.After = after
+		if after != "" {
+			q.After = after
+		}
 		page, err := d.Past(ctx, driver.PastRequest{RefQuery: q, At: at})
 		if err == nil {
 			err = checkPast(page.State, at)

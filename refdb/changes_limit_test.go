@@ -1,0 +1,114 @@
+package refdb_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+)
+
+// createMany creates refs in one transaction.
+func createMany(t *testing.T, db *refdb.DB, prefix string, n int) {
+	t.Helper()
+	var updates []refdb.Update
+	for i := range n {
+		updates = append(updates, refdb.Update{Ref: fmt.Sprintf("refs/heads/%s%03d", prefix, i), New: "1"})
+	}
+	if err := db.Update(t.Context(), "p", updates); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A reader with a limit gets each change once, whether it reads by itself or from the feed.
+func TestAReaderGetsNoMoreChangesAtATimeThanItAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, _ := observedInMemory(t)
+		createMany(t, db, "a", 250)
+		ctx, cancel := context.WithCancel(t.Context())
+		seen := map[string]int{}
+		var sizes []int
+		var mu sync.Mutex
+		var reading sync.WaitGroup
+		reading.Go(func() {
+			for c, err := range db.Changes(ctx, refdb.ChangeQuery{Project: "p", Limit: 100}) {
+				mu.Lock()
+				for _, change := range c.Changes {
+					seen[change.Ref]++
+				}
+				if n := len(c.Changes); err == nil && n > 0 {
+					sizes = append(sizes, n)
+				}
+				mu.Unlock()
+			}
+		})
+		settle()
+		createMany(t, db, "b", 250)
+		settle()
+		cancel()
+		reading.Wait()
+		if got := fmt.Sprint(sizes); got != "[100 100 50 100 100 50]" || len(seen) != 500 {
+			t.Errorf("%d changes, in pages of %s", len(seen), got)
+		}
+		for ref, n := range seen {
+			if n != 1 {
+				t.Errorf("%s came %d times", ref, n)
+			}
+		}
+	})
+}
+
+// When the feed ends, its readers read by themselves, some at a time.
+func TestReadersWithoutAFeedTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, d := observedInMemory(t)
+		slow := &slowChanges{Driver: d}
+		readers, err := refdb.New(slow, refdb.Options{Site: "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer readers.Close()
+		var all []*reading
+		for range 50 {
+			all = append(all, follow(t, readers, refdb.ChangeQuery{}))
+		}
+		settle()
+		create(t, db, "refs/heads/a")
+		settle()
+		for i, r := range all {
+			if got := r.refs(); got != "a" {
+				t.Errorf("reader %d got %q", i, got)
+			}
+			r.stop()
+		}
+		slow.mu.Lock()
+		defer slow.mu.Unlock()
+		if slow.most > 5 { // and the feed
+			t.Errorf("%d read at a time", slow.most)
+		}
+	})
+}
+
+// slowChanges notes how many requests for changes there are at a time.
+type slowChanges struct {
+	refdb.Driver
+	mu        sync.Mutex
+	now, most int
+}
+
+func (d *slowChanges) Changes(ctx context.Context, r driver.ChangesRequest) (driver.ChangesPage, error) {
+	d.mu.Lock()
+	d.now++
+	d.most = max(d.most, d.now)
+	d.mu.Unlock()
+	time.Sleep(time.Millisecond)
+	page, err := d.Driver.Changes(ctx, r)
+	d.mu.Lock()
+	d.now--
+	d.mu.Unlock()
+	return page, err
+}
