@@ -50,7 +50,7 @@ func TryAcquire(ctx context.Context, db *refdb.DB, project, name string, mode Mo
 	r := request{db, project, name, mode}
 	l, err := r.acquire(ctx, func(l *Lease, entry string) error {
 		// Nobody else asks before the entry lock is released, and so nobody sees a row that is taken back.
-		ahead, err := r.look(ctx, l)
+		ahead, err := r.look(ctx, l.place())
 		if err != nil {
 			return err
 		}
@@ -132,7 +132,7 @@ type ahead struct {
 func (r request) await(ctx context.Context, l *Lease) error {
 	var before ahead
 	for {
-		now, err := r.look(ctx, l)
+		now, err := r.look(ctx, l.place())
 		switch {
 		case ctx.Err() != nil:
 			return r.gaveUp(ctx, before)
@@ -170,9 +170,18 @@ func pause(rows int) time.Duration {
 	return longest/2 + mathrand.N(longest/2)
 }
 
-// look returns what is ahead of l. It removes the stale rows that it sees, of either mode: those of
-// processes that are gone. The error wraps refdb.ErrLockLost if l's own row is gone.
-func (r request) look(ctx context.Context, l *Lease) (ahead, error) {
+// A place is the row of a request.
+type place struct {
+	ref, owner string
+	ticket     refdb.Token
+}
+
+// place returns the row of l.
+func (l *Lease) place() place { return place{l.ref, l.Owner(), l.Ticket()} }
+
+// look returns what is ahead of p. It removes the stale rows that it sees, of either mode: those of
+// processes that are gone. The error wraps refdb.ErrLockLost if the row of p is gone.
+func (r request) look(ctx context.Context, p place) (ahead, error) {
 	rows, foreign, err := read(ctx, r.db, r.project, r.name)
 	if err != nil {
 		return ahead{}, err
@@ -180,9 +189,9 @@ func (r request) look(ctx context.Context, l *Lease) (ahead, error) {
 	if len(foreign) > 0 {
 		return ahead{}, fmt.Errorf("%w: another program has a lock on a row of the lease: release that lock", &refdb.LockedError{Holders: foreign})
 	}
-	own := slices.IndexFunc(rows, func(row Row) bool { return row.Ref == l.ref && row.Token == l.Ticket() && row.Owner == l.Owner() })
+	own := slices.IndexFunc(rows, func(row Row) bool { return row.Ref == p.ref && row.Token == p.ticket && row.Owner == p.owner })
 	if own < 0 {
-		return ahead{}, &refdb.LostError{Project: r.project, Refs: []string{l.ref}, Reason: "the database no longer has the lock, or another owner has it"}
+		return ahead{}, &refdb.LostError{Project: r.project, Refs: []string{p.ref}, Reason: "the database no longer has the lock, or another owner has it"}
 	}
 	var stale []refdb.LockInfo
 	for i, row := range rows {

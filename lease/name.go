@@ -18,7 +18,7 @@ const (
 )
 
 // prefixOf is what the refs of a lease start with.
-func prefixOf(name string) string { return refPrefix + escape(name) + "/" }
+func prefixOf(name string) string { return RefOf(name) + "/" }
 
 // ParseRef returns the name and the mode of the lease whose row a ref is: that of a holder or of a
 // waiter.
@@ -36,6 +36,10 @@ func ParseRef(ref string) (name string, mode Mode, ok bool) {
 	}
 	return "", 0, false
 }
+
+// RefOf returns what the refs of a lease of that name begin with, before a slash. No lock or row is on this
+// ref itself: it stands for the lease where a ref is needed, such as in rules for who may acquire it.
+func RefOf(name string) string { return refPrefix + escape(name) }
 
 // check returns an error wrapping refdb.ErrInvalid if there can't be such a lease.
 func check(project, name string, mode Mode) error {

@@ -84,7 +84,46 @@ func (h *Handle) Acquire(ctx context.Context, owner string, staleAfter time.Dura
 // them. The end of ctx prevents a request, but does not interrupt one: a driver would release the
 // locks. So the call lasts until the database answers, however long that takes, or the driver is
 // closed.
-func (h *Handle) AcquireUnique(ctx context.Context, owner string, staleAfter time.Duration, project string, refs ...string) (a Acquired, err error) {
+func (h *Handle) AcquireUnique(ctx context.Context, owner string, staleAfter time.Duration, project string, refs ...string) (Acquired, error) {
+	return h.acquireUnique(ctx, driver.Waiter{}, owner, staleAfter, project, refs)
+}
+
+// keptFor is how long free locks are kept for a waiter of [Handle.AcquireInTurn].
+const keptFor = 5 * time.Second
+
+// inTurn is a channel that no process listens on: a waiter of a service may be with any of its
+// processes. With a channel, the locks are kept for the waiter though nothing wakes it.
+const inTurn = "grants"
+
+// AcquireInTurn is [Handle.AcquireUnique] for a client that repeats the call until it gets the locks. If they
+// are refused, the client enters the queues of their rows, in which processes wait that use refdb.DB.Lock,
+// too. When its turn comes, the locks are kept for it for 5 seconds. The place is the waiter's: calls with
+// the same waiter and refs have the same place, whichever process makes them. A waiter is named by 1 to 32
+// ASCII letters and digits, which other clients must not be able to guess.
+//
+// A client that gives up should call [Handle.Leave]: otherwise those behind it wait for its turn to end.
+func (h *Handle) AcquireInTurn(
+	ctx context.Context, waiter, owner string, staleAfter time.Duration, project string, refs ...string,
+) (Acquired, error) {
+	return h.acquireUnique(ctx, driver.Waiter{ID: waiter, Channel: inTurn, Turn: keptFor}, owner, staleAfter, project, refs)
+}
+
+// Leave takes a waiter of [Handle.AcquireInTurn] out of the queues of refs.
+func (h *Handle) Leave(ctx context.Context, waiter, owner, project string, refs ...string) error {
+	refs, err := engine.CheckRefs(project, refs, driver.MaxLockRefs)
+	if err == nil {
+		r := driver.AbandonRequest{Project: project, Refs: refs, Owner: owner, Waiter: waiter}
+		_, err = engine.Retry(ctx, h.engine, func(d driver.Driver) (struct{}, error) { return struct{}{}, engine.Repeatable(d.Abandon(ctx, r)) })
+	}
+	if err != nil {
+		return fmt.Errorf("leaving the queues of locks: %w", err)
+	}
+	return nil
+}
+
+func (h *Handle) acquireUnique(
+	ctx context.Context, waiter driver.Waiter, owner string, staleAfter time.Duration, project string, refs []string,
+) (a Acquired, err error) {
 	refs, err = engine.CheckRefs(project, refs, driver.MaxLockRefs)
 	if err == nil {
 		err = errors.Join(engine.CheckOwner(owner), engine.CheckStaleAfter(staleAfter))
@@ -103,7 +142,7 @@ func (h *Handle) AcquireUnique(ctx context.Context, owner string, staleAfter tim
 	defer func() {
 		h.engine.Observed(driver.Event{Op: driver.OpTryLock, Refs: len(refs), Reclaimed: a.Reclaimed, Attempts: 1}, start, err)
 	}()
-	r := driver.AcquireRequest{Project: project, Refs: refs, Owner: owner, Nonce: rand.Text(), StaleAfter: staleAfter}
+	r := driver.AcquireRequest{Project: project, Refs: refs, Owner: owner, Nonce: rand.Text(), StaleAfter: staleAfter, Waiter: waiter}
 	lostReply := false
 	got, err := engine.Retry(ctx, h.engine, func(d driver.Driver) (driver.Acquired, error) {
 		got, err := d.Acquire(ctx, r)

@@ -111,3 +111,51 @@ func TestAUniqueAcquisitionBeginsNothingAfterItsContextHasEnded(t *testing.T) {
 		t.Errorf("the ref is not free: %v", err)
 	}
 }
+
+// A waiter keeps its place though its calls come from several processes, and the locks are kept for it.
+func TestAWaiterHasTheSamePlaceInEveryProcess(t *testing.T) {
+	onEach(t, func(t *testing.T, one, two *refdb.DB) {
+		ctx := t.Context()
+		held, err := one.Grants().Acquire(ctx, "/a/1", time.Hour, "p", mainRef)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, call := range []struct {
+			db     *refdb.DB
+			waiter string
+		}{{one, "early"}, {two, "late"}, {one, "gone"}, {two, "early"}} {
+			_, err := call.db.Grants().AcquireInTurn(ctx, call.waiter, "/"+call.waiter+"/x", time.Hour, "p", mainRef)
+			if !errors.Is(err, refdb.ErrLocked) {
+				t.Errorf("%s: %v", call.waiter, err)
+			}
+		}
+		if err := two.Grants().Leave(ctx, "gone", "/gone/x", "p", mainRef); err != nil {
+			t.Fatal(err)
+		}
+		row := func() (only refdb.LockInfo) {
+			t.Helper()
+			for l, err := range one.Locks(ctx, refdb.LockFilter{Project: "p"}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				only = l
+			}
+			return only
+		}
+		if l := row(); l.Waiters != 2 {
+			t.Errorf("%d waiters", l.Waiters)
+		}
+		if err := two.Grants().Release(ctx, held.Grant); err != nil {
+			t.Fatal(err)
+		}
+		if l := row(); l.Owner != driver.ReservedFor("/early/x") || l.Waiters != 1 {
+			t.Errorf("%+v", l)
+		}
+		if err := one.Grants().Leave(ctx, "early", "/early/x", "p", mainRef); err != nil {
+			t.Fatal(err)
+		}
+		if l := row(); l.Owner != driver.ReservedFor("/late/x") {
+			t.Errorf("%+v", l)
+		}
+	})
+}
