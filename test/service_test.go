@@ -47,7 +47,8 @@ func TestTheServicesPageRunsAsItIsWritten(t *testing.T) {
 	for _, want := range []string{
 		"ok", `"value":"1111111111`, `"refs":[{"name":"refs/deployed/production"`, `"upToDate":true`,
 		"permission_denied", "norighttolockrefs/deployed/production", "ci-deploy", `"extended":{}`, `"updated":{}`,
-		`"value":"2222222222`, `"released":{}`, `"updated":{}`, "deploying", "{}", "stopping",
+		`"value":"2222222222`, `"released":{}`, `"updated":{}`, `"value":"2222222222`, `"extended":{}`,
+		`["refs/deployed/production","1111111111`, "event:heartbeat", "deploying", "{}", "stopping",
 	} {
 		_, after, ok := strings.Cut(rest, want)
 		if !ok {

@@ -70,6 +70,8 @@ Environment: REFDB_URL is the database's address; REFDB_DIGEST_KEY is the key of
 	o.IntVar(&f.limits.CallsPerSubject, "max-calls-per-subject", f.limits.CallsPerSubject, "how many calls of one subject are answered at a time, including those that wait for a lock")
 	o.IntVar(&f.limits.Connections, "max-connections", f.limits.Connections, "how many connections are open at a time; more wait")
 	o.IntVar(&f.limits.Requests, "max-requests", f.limits.Requests, "how many calls have requests at the database at a time, at least 4; more wait, and those of one subject while it has a quarter (default: the size of the pool of connections, 16 without one)")
+	o.IntVar(&f.limits.Streams, "max-streams", f.limits.Streams, "how many streams of changes are open at a time; more are refused")
+	o.IntVar(&f.limits.StreamsPerSubject, "max-streams-per-subject", f.limits.StreamsPerSubject, "how many streams of one subject are open at a time")
 	o.DurationVar(&f.stop.Delay, "stop-delay", 5*time.Second, "how long to go on serving, but not be ready, when the server is told to stop")
 	o.DurationVar(&f.stop.Limit, "stop-timeout", 30*time.Second, "how long to wait for calls in progress after that")
 	o.Func("log-level", "log messages of this `level` and above: debug, info, warn or error (default: info)", func(s string) error { return f.level.UnmarshalText([]byte(s)) })

@@ -34,6 +34,11 @@ const (
 	minLease = time.Second
 	maxLease = time.Hour
 
+	// Of leases with a name: a server that ends while it acquires one keeps everybody else from the lease
+	// for the lease time. So does a caller that no longer waits, if nobody is ahead of it.
+	minNamed = 10 * time.Second
+	maxNamed = time.Minute
+
 	readLimit  = 10 * time.Second // for a request to the database that only reads
 	writeLimit = 20 * time.Second // for one that writes, which the end of a call does not interrupt
 )
@@ -64,7 +69,7 @@ func New(db *refdb.DB, log *slog.Logger, requests int) *Service {
 	return s
 }
 
-// Drain ends all waits for locks, so that the clients repeat them at another server.
+// Drain ends all waits for locks and all streams, so that the clients go on at another server.
 func (s *Service) Drain() { s.stop() }
 
 // Wait prevents calls from beginning further writes, and returns when all writes that calls wait for
@@ -130,11 +135,14 @@ func authorize(ctx context.Context, right access.Right, project string, refs ...
 // with the same request ID may have.
 func (s *Service) failure(ctx context.Context, err error) error {
 	code, text := codeOf(err)
-	if code == connect.CodeInternal || code == connect.CodeUnavailable && ctx.Err() == nil && !errors.Is(err, access.ErrStale) {
+	if code == connect.CodeInternal || code == connect.CodeUnavailable && ctx.Err() == nil && !expected(err) {
 		s.log.WarnContext(ctx, "a call failed", "code", code.String(), "class", refdb.ClassOf(err).String())
 	}
 	return connect.NewError(code, errors.New(cut(text)))
 }
+
+// expected reports whether a call is unavailable for a reason that the log has already.
+func expected(err error) bool { return errors.Is(err, access.ErrStale) || errors.Is(err, errStopping) }
 
 // codeOf returns the status of a failed call, and a text for the caller: the text has only names and
 // values that the caller has sent or may read.
@@ -146,8 +154,16 @@ func codeOf(err error) (connect.Code, string) {
 		return connect.CodePermissionDenied, err.Error()
 	case errors.Is(err, access.ErrStale):
 		return connect.CodeUnavailable, access.ErrStale.Error() + ": nothing was done"
+	case errors.Is(err, errSlow):
+		return connect.CodeResourceExhausted, errSlow.Error()
+	case errors.Is(err, errGone):
+		return connect.CodeCanceled, errGone.Error()
+	case errors.Is(err, errStopping):
+		return connect.CodeUnavailable, errStopping.Error()
 	case errors.Is(err, errHistory):
 		return connect.CodeFailedPrecondition, err.Error()
+	case errors.Is(err, refdb.ErrPruned), errors.Is(err, refdb.ErrRewound):
+		return connect.CodeOutOfRange, err.Error()
 	case errors.Is(err, refdb.ErrInvalid), errors.Is(err, refdb.ErrTooMany):
 		return connect.CodeInvalidArgument, err.Error()
 	case errors.Is(err, refdb.ErrFrozen), errors.Is(err, refdb.ErrNameConflict):
@@ -249,11 +265,12 @@ func beginLasting[T any](ctx context.Context, s *Service, caller access.Identity
 	}
 }
 
-// checkRequestID returns an error wrapping refdb.ErrInvalid unless id is empty or can be unique.
-func checkRequestID(id string) error {
+// checkID returns an error wrapping refdb.ErrInvalid unless id, which is what it says, is empty or can be
+// unique.
+func checkID(what, id string) error {
 	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	if id != "" && (len(id) < 16 || len(id) > 64 || strings.Trim(id, letters) != "") {
-		return fmt.Errorf("%w request ID: give a unique one, such as a UUID: 16 to 64 letters, digits, hyphens and underscores", refdb.ErrInvalid)
+		return fmt.Errorf("%w %s: give a unique one, such as a UUID: 16 to 64 letters, digits, hyphens and underscores", refdb.ErrInvalid, what)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -13,21 +14,23 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/globalrefdb/globalrefdb/lease"
 	refdbv1 "github.com/globalrefdb/globalrefdb/proto/refdb/v1"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/grants"
 	"github.com/globalrefdb/globalrefdb/service/access"
 )
 
-// While Acquire waits it tries again after pauses that grow from firstPause to lastPause.
+// leaseRefs is the prefix of the refs of package lease. A lock on such a ref would pass for a holder of
+// the lease.
+const leaseRefs = "refs/leases/"
+
+// While Acquire waits it tries again after pauses that grow from firstPause to lastPause, which is less than
+// the time for which free locks are kept for it.
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = time.Second
 )
-
-// leaseRefs is the prefix of the refs of package lease. A lock on such a ref would pass for a holder of
-// the lease.
-const leaseRefs = "refs/leases/"
 
 // Acquire implements the API.
 func (s *Service) Acquire(ctx context.Context, call *connect.Request[refdbv1.AcquireRequest]) (*connect.Response[refdbv1.AcquireResponse], error) {
@@ -39,39 +42,21 @@ func (s *Service) Acquire(ctx context.Context, call *connect.Request[refdbv1.Acq
 }
 
 func (s *Service) acquire(ctx context.Context, r *refdbv1.AcquireRequest) (*refdbv1.AcquireResponse, error) {
-	caller, err := authorize(ctx, access.Lock, r.Project, r.Refs...)
+	a, err := s.acquisition(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	lease, wait, err := times(r)
-	if err == nil {
-		err = checkRequestID(r.RequestId)
-	}
-	if err == nil && slices.ContainsFunc(r.Refs, func(ref string) bool { return strings.HasPrefix(ref, leaseRefs) }) {
-		err = fmt.Errorf("%w refs: those below %s are the rows of leases", refdb.ErrInvalid, leaseRefs)
-	}
-	if err != nil {
-		return nil, err
-	}
-	part := strings.ToLower(rand.Text())
-	if r.RequestId != "" {
-		part = nameOf(append([]string{r.RequestId, r.Project, lease.String()}, slices.Sorted(slices.Values(r.Refs))...)...)
-	}
-	owner := access.Owner(caller.Subject, part)
 	pause := firstPause
 	for began := time.Now(); ; pause = min(pause*3/2, lastPause) {
-		may := func() error { return caller.May(access.Lock, r.Project, r.Refs...) }
-		a, err := beginLasting(ctx, s, caller, may, func(ctx context.Context) (grants.Acquired, error) {
-			return s.db.Grants().AcquireUnique(ctx, owner, lease, r.Project, r.Refs...)
-		})
+		got, err := a.send(ctx)
 		var locked *refdb.LockedError
 		switch {
 		case err == nil:
 			return &refdbv1.AcquireResponse{Result: &refdbv1.AcquireResponse_Acquired{Acquired: &refdbv1.Acquired{
-				Lock:            &refdbv1.Lock{Project: a.Project, Refs: a.Refs, Owner: a.Owner, Token: int64(a.Token)},
-				Values:          refsOf(a.Values),
-				LeaseTime:       durationpb.New(lease),
-				RepeatedRequest: a.Existing,
+				Lock:            &refdbv1.Lock{Project: got.Project, Refs: got.Refs, Owner: got.Owner, Token: int64(got.Token)},
+				Values:          refsOf(got.Values),
+				LeaseTime:       durationpb.New(a.lease),
+				RepeatedRequest: got.Existing,
 			}}}, nil
 		case errors.Is(err, refdb.ErrOutcomeUnknown):
 			return &refdbv1.AcquireResponse{Result: &refdbv1.AcquireResponse_Unknown{Unknown: unknown(r.RequestId,
@@ -79,26 +64,132 @@ func (s *Service) acquire(ctx context.Context, r *refdbv1.AcquireRequest) (*refd
 		case !errors.As(err, &locked):
 			return nil, err
 		}
-		left := wait - time.Since(began)
+		left := a.wait - time.Since(began)
 		if left <= 0 || !s.pause(ctx, min(left, pause/2+mathrand.N(pause))) {
-			return &refdbv1.AcquireResponse{Result: &refdbv1.AcquireResponse_Locked{Locked: lockedBy(caller, locked)}}, nil
+			a.gaveUp(ctx, got)
+			answer := lockedBy(a.caller, locked)
+			answer.Ticket = a.ticket
+			return &refdbv1.AcquireResponse{Result: &refdbv1.AcquireResponse_Locked{Locked: answer}}, nil
 		}
 	}
 }
 
+// An acquisition is a call of Acquire.
+type acquisition struct {
+	service     *Service
+	caller      access.Identity
+	project     string
+	refs        []string // of a lock; of a lease, the ref that stands for it
+	owner       string
+	lease, wait time.Duration
+	// ticket names the place among those that wait; "" if the call does not wait. known: the caller has
+	// the ticket already, or can repeat the call by a request ID.
+	ticket string
+	known  bool
+	// send makes one attempt. The error is a *refdb.LockedError if another one makes sense.
+	send func(context.Context) (grants.Acquired, error)
+	// leave gives the place up.
+	leave func(context.Context, grants.Acquired) error
+}
+
+// acquisition returns the acquisition that a request asks for, if it is valid and allowed.
+func (s *Service) acquisition(ctx context.Context, r *refdbv1.AcquireRequest) (*acquisition, error) {
+	a := &acquisition{service: s, project: r.Project, refs: r.Refs}
+	if r.Lease != nil {
+		a.refs = []string{lease.RefOf(r.Lease.Name)}
+	}
+	var err error
+	if a.caller, err = authorize(ctx, access.Lock, a.project, a.refs...); err != nil {
+		return nil, err
+	}
+	if a.lease, a.wait, err = times(r); err != nil {
+		return nil, err
+	}
+	if err := checkAcquire(r); err != nil {
+		return nil, err
+	}
+	a.known = r.RequestId != "" || r.Ticket != ""
+	switch {
+	case r.Ticket != "":
+		a.ticket = r.Ticket
+	case a.wait > 0:
+		a.ticket = cmp.Or(r.RequestId, rand.Text())
+	}
+	if r.Lease != nil {
+		s.lease(a, r)
+	} else {
+		s.lock(a, r)
+	}
+	return a, nil
+}
+
+// checkAcquire returns an error wrapping refdb.ErrInvalid if a request contradicts itself.
+func checkAcquire(r *refdbv1.AcquireRequest) error {
+	err := errors.Join(checkID("request ID", r.RequestId), checkID("ticket", r.Ticket))
+	switch {
+	case err != nil:
+		return err
+	case r.Lease != nil && len(r.Refs) > 0:
+		return fmt.Errorf("%w request: give refs or a lease", refdb.ErrInvalid)
+	case slices.ContainsFunc(r.Refs, func(ref string) bool { return strings.HasPrefix(ref, leaseRefs) }):
+		return fmt.Errorf("%w refs: those below %s are the rows of leases", refdb.ErrInvalid, leaseRefs)
+	}
+	return nil
+}
+
+// lock makes a an acquisition of locks on refs.
+func (s *Service) lock(a *acquisition, r *refdbv1.AcquireRequest) {
+	sorted := slices.Sorted(slices.Values(r.Refs))
+	part := strings.ToLower(rand.Text())
+	if r.RequestId != "" {
+		part = nameOf(append([]string{r.RequestId, r.Project, a.lease.String()}, sorted...)...)
+	}
+	a.owner = access.Owner(a.caller.Subject, part)
+	waiter := nameOf(append([]string{"waiter", a.ticket, a.caller.Subject, r.Project}, sorted...)...)
+	a.send = func(ctx context.Context) (grants.Acquired, error) {
+		return beginLasting(ctx, s, a.caller, a.may, func(ctx context.Context) (grants.Acquired, error) {
+			if a.ticket == "" {
+				return s.db.Grants().AcquireUnique(ctx, a.owner, a.lease, r.Project, r.Refs...)
+			}
+			return s.db.Grants().AcquireInTurn(ctx, waiter, a.owner, a.lease, r.Project, r.Refs...)
+		})
+	}
+	a.leave = func(ctx context.Context, _ grants.Acquired) error {
+		return s.db.Grants().Leave(ctx, waiter, a.owner, r.Project, r.Refs...)
+	}
+}
+
+// may returns nil while the caller has the right to the locks.
+func (a *acquisition) may() error { return a.caller.May(access.Lock, a.project, a.refs...) }
+
+// gaveUp gives the place up if the call was canceled and nobody else knows the ticket.
+func (a *acquisition) gaveUp(ctx context.Context, last grants.Acquired) {
+	if ctx.Err() == nil || a.ticket == "" || a.known {
+		return
+	}
+	_, err := begin(context.WithoutCancel(ctx), a.service, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, a.leave(ctx, last)
+	})
+	if err != nil {
+		a.service.log.WarnContext(ctx, "a waiter whose client is gone could not be removed: others wait until its turn ends", "class", refdb.ClassOf(err).String())
+	}
+}
+
 // times returns how long a lock is to stand, and how long to wait for it.
-func times(r *refdbv1.AcquireRequest) (lease, wait time.Duration, err error) {
+func times(r *refdbv1.AcquireRequest) (lasting, wait time.Duration, err error) {
 	if r.LeaseTime != nil && !r.LeaseTime.IsValid() || r.Wait != nil && !r.Wait.IsValid() {
 		return 0, 0, fmt.Errorf("%w duration", refdb.ErrInvalid)
 	}
-	lease, wait = r.LeaseTime.AsDuration(), r.Wait.AsDuration()
+	lasting, wait = r.LeaseTime.AsDuration(), r.Wait.AsDuration()
 	switch {
-	case lease < minLease || lease > maxLease:
-		err = fmt.Errorf("%w lease time %s: give %s to %s", refdb.ErrInvalid, lease, minLease, maxLease)
+	case r.Lease != nil && (lasting < minNamed || lasting > maxNamed):
+		err = fmt.Errorf("%w lease time %s: for a lease with a name, give %s to %s", refdb.ErrInvalid, lasting, minNamed, maxNamed)
+	case lasting < minLease || lasting > maxLease:
+		err = fmt.Errorf("%w lease time %s: give %s to %s", refdb.ErrInvalid, lasting, minLease, maxLease)
 	case wait < 0 || wait > MaxWait:
 		err = fmt.Errorf("%w wait %s: give at most %s, and repeat the call to wait longer", refdb.ErrInvalid, wait, MaxWait)
 	}
-	return lease, wait, err
+	return lasting, wait, err
 }
 
 // pause returns false if the call or the server ends before d has passed.
@@ -162,7 +253,7 @@ func (s *Service) onGrant(ctx context.Context, g grants.Grant, do func(context.C
 	if err != nil {
 		return err
 	}
-	end, err := s.turn(ctx, caller, false, func() error { return caller.May(access.Lock, g.Project, g.Refs...) })
+	end, err := s.turn(ctx, caller, false, func() error { return caller.May(access.Lock, g.Project, namedBy(g.Refs)...) })
 	if err != nil {
 		return err
 	}
@@ -176,7 +267,7 @@ func grantOf(ctx context.Context, l *refdbv1.Lock) (grants.Grant, error) {
 	if l == nil {
 		return grants.Grant{}, fmt.Errorf("%w request: it names no lock", refdb.ErrInvalid)
 	}
-	caller, err := authorize(ctx, access.Lock, l.Project, l.Refs...)
+	caller, err := authorize(ctx, access.Lock, l.Project, namedBy(l.Refs)...)
 	if err != nil {
 		return grants.Grant{}, err
 	}
@@ -195,7 +286,7 @@ func ownGrant(caller access.Identity, l *refdbv1.Lock) (grants.Grant, error) {
 func lockedBy(caller access.Identity, e *refdb.LockedError) *refdbv1.Locked {
 	locked := &refdbv1.Locked{}
 	for _, h := range e.Holders {
-		if h.Stale() || caller.May(access.Read, h.Project, h.Ref) != nil {
+		if h.Stale() || caller.May(access.Read, h.Project, namedBy([]string{h.Ref})...) != nil {
 			continue
 		}
 		subject, _ := access.SubjectOf(h.Owner)

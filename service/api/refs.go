@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -99,25 +100,11 @@ func (s *Service) list(ctx context.Context, r *refdbv1.ListRequest) (*refdbv1.Li
 	if err != nil {
 		return nil, err
 	}
-	// Only refs that the caller may read are read, so that the token of a page names no other ref.
-	selections, err := caller.Selected(access.Read, r.Project, r.Prefix)
+	l, err := newListing(caller, r.Project, r.Prefix, r.PageSize, r.PageToken)
 	if err != nil {
 		return nil, err
 	}
-	size := int(r.PageSize)
-	switch {
-	case size < 0 || size > MaxRefs:
-		return nil, fmt.Errorf("%w page size %d: give at most %d", refdb.ErrInvalid, size, MaxRefs)
-	case size == 0:
-		size = MaxRefs
-	}
-	if r.PageToken != "" && driver.CheckRef(r.PageToken) != nil {
-		return nil, fmt.Errorf("%w page token: give the next_page_token of a response", refdb.ErrInvalid)
-	}
-	end, err := s.turn(ctx, caller, false, func() (err error) {
-		selections, err = caller.Selected(access.Read, r.Project, r.Prefix)
-		return err
-	})
+	end, err := s.turn(ctx, caller, false, l.selectReadable)
 	if err != nil {
 		return nil, err
 	}
@@ -125,31 +112,82 @@ func (s *Service) list(ctx context.Context, r *refdbv1.ListRequest) (*refdbv1.Li
 	limited, cancel := reading(ctx)
 	defer cancel()
 	page := &refdbv1.ListResponse{}
-	for _, selection := range selections {
+	page.Refs, page.NextPageToken, err = l.page(func(selection access.Selection, most int) iter.Seq2[refdb.Ref, error] {
+		return s.selected(limited, r.Project, selection, l.after, most)
+	})
+	return page, err
+}
+
+// pageSize returns how many items a page may have.
+func pageSize(requested int32) (int, error) {
+	switch size := int(requested); {
+	case size < 0 || size > MaxRefs:
+		return 0, fmt.Errorf("%w page size %d: give at most %d", refdb.ErrInvalid, size, MaxRefs)
+	case size == 0:
+		return MaxRefs, nil
+	default:
+		return size, nil
+	}
+}
+
+var errPageToken = fmt.Errorf("%w page token: give the next_page_token of a response", refdb.ErrInvalid)
+
+// A listing is a page of those refs of a project that the caller may read. Only those are read from the
+// database, so that the token of a page names no other ref.
+type listing struct {
+	caller          access.Identity
+	project, prefix string
+	size            int
+	after           string // a ref, "" to start
+	selections      []access.Selection
+}
+
+func newListing(caller access.Identity, project, prefix string, size int32, token string) (*listing, error) {
+	l := &listing{caller: caller, project: project, prefix: prefix, after: token}
+	if err := l.selectReadable(); err != nil {
+		return nil, err
+	}
+	if token != "" && driver.CheckRef(token) != nil {
+		return nil, errPageToken
+	}
+	var err error
+	l.size, err = pageSize(size)
+	return l, err
+}
+
+// selectReadable sets what the caller may read now.
+func (l *listing) selectReadable() (err error) {
+	l.selections, err = l.caller.Selected(access.Read, l.project, l.prefix)
+	return err
+}
+
+// page returns the refs, and the token of the next page. read iterates over the refs of a selection
+// behind l.after, some at a time.
+func (l *listing) page(read func(selection access.Selection, most int) iter.Seq2[refdb.Ref, error]) (refs []*refdbv1.Ref, next string, err error) {
+	for _, selection := range l.selections {
 		switch {
-		case !selection.Below && selection.Name <= r.PageToken && r.PageToken != "":
+		case !selection.Below && selection.Name <= l.after && l.after != "":
 			continue
-		case selection.Below && selection.Name < r.PageToken && !strings.HasPrefix(r.PageToken, selection.Name):
+		case selection.Below && selection.Name < l.after && !strings.HasPrefix(l.after, selection.Name):
 			continue
 		}
-		for ref, err := range s.selected(limited, r.Project, selection, r.PageToken, size+1-len(page.Refs)) {
+		for ref, err := range read(selection, l.size+1-len(refs)) {
 			if err != nil {
-				return nil, err
+				return nil, "", err
 			}
-			if len(page.Refs) == size {
-				page.NextPageToken = page.Refs[size-1].Name
-				return page, nil
+			if len(refs) == l.size {
+				return refs, refs[l.size-1].Name, nil
 			}
-			page.Refs = append(page.Refs, refOf(ref))
+			refs = append(refs, refOf(ref))
 		}
 	}
-	return page, nil
+	return refs, "", nil
 }
 
 // selected iterates over the refs of a selection after a name, a page at a time.
-func (s *Service) selected(ctx context.Context, project string, selection access.Selection, after string, page int) func(func(refdb.Ref, error) bool) {
+func (s *Service) selected(ctx context.Context, project string, selection access.Selection, after string, page int) iter.Seq2[refdb.Ref, error] {
 	if selection.Below {
-		return s.db.Refs(ctx, project, selection.Name, func(q *driver.RefQuery) { q.After, q.Limit = after, page })
+		return s.db.Refs(ctx, project, selection.Name, from(after, page))
 	}
 	return func(yield func(refdb.Ref, error) bool) {
 		rows, err := s.db.GetAll(ctx, project, selection.Name)
@@ -163,4 +201,9 @@ func (s *Service) selected(ctx context.Context, project string, selection access
 			}
 		}
 	}
+}
+
+// from lists refs after a name, so many at a time.
+func from(after string, page int) refdb.ListOption {
+	return func(q *driver.RefQuery) { q.After, q.Limit = after, page }
 }

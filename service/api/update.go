@@ -50,7 +50,7 @@ func (s *Service) update(ctx context.Context, r *refdbv1.UpdateRequest) (*refdbv
 	options := []refdb.UpdateOption{refdb.By(caller.Subject)}
 	fence, err := s.fence(caller, r)
 	if err == nil {
-		err = checkRequestID(r.RequestId)
+		err = checkID("request ID", r.RequestId)
 	}
 	if err != nil {
 		return nil, err
@@ -121,6 +121,9 @@ func (s *Service) fence(caller access.Identity, r *refdbv1.UpdateRequest) ([]ref
 		return nil, err
 	}
 	options := []refdb.UpdateOption{refdb.Under(g.Owner, g.Token, g.Refs...)}
+	if isLease(g.Refs) {
+		options = append(options, refdb.AnyRef())
+	}
 	if r.Release {
 		options = append(options, func(r *driver.UpdateRequest) { r.Fence.Release = true })
 	}

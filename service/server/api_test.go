@@ -68,6 +68,11 @@ func TestEachMethodNeedsItsRight(t *testing.T) {
 	}
 	r.allow(t, "none", access.Read, "elsewhere", access.All)
 	s := r.serve(t, server.DefaultLimits, nil)
+	state, err := r.db.HistoryState(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	position := fmt.Sprint(state.Upto)
 	const lock = `{"project":"p","refs":["refs/heads/main"],"owner":"/%s/x","token":"1"}`
 	rows := map[string]bool{}
 	for _, m := range []struct {
@@ -77,6 +82,8 @@ func TestEachMethodNeedsItsRight(t *testing.T) {
 		{"Get", `{"project":"p","refs":["refs/heads/main"]}`, access.Read},
 		{"List", `{"project":"p","prefix":"refs/heads/"}`, access.Read},
 		{"IsUpToDate", `{"project":"p","ref":"refs/heads/main","local":"x"}`, access.Read},
+		{"Log", `{"project":"p","ref":"refs/heads/main"}`, access.Read},
+		{"At", `{"project":"p","position":"` + position + `","refs":["refs/heads/main"]}`, access.Read},
 		{"Acquire", `{"project":"p","refs":["refs/heads/lock"],"leaseTime":"1s"}`, access.Lock},
 		{"Extend", `{"lock":` + lock + `}`, access.Lock},
 		{"Release", `{"lock":` + lock + `}`, access.Lock},
@@ -141,6 +148,8 @@ func TestTheRecordsOfSitesAndTokensAreOutOfReach(t *testing.T) {
 	for method, body := range map[string]string{
 		"Get":     `{"project":"refdb/sites","refs":["refs/sites/eu-1"]}`,
 		"List":    `{"project":"refdb/sites"}`,
+		"Log":     `{"project":"refdb/sites"}`,
+		"At":      `{"project":"refdb/sites","position":"1"}`,
 		"Acquire": `{"project":"refdb/sites","refs":["refs/sites/eu-1"],"leaseTime":"10s"}`,
 		"Update":  `{"project":"refdb/sites","updates":[{"ref":"refs/access/rules/x","new":"x"}]}`,
 	} {

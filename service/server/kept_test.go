@@ -4,7 +4,7 @@ import "testing"
 
 func TestBytesOfAnAcquisitionThatItsCallHasLeftStayCounted(t *testing.T) {
 	t.Parallel()
-	l := newLimiter(Limits{Calls: 10, CallsPerSubject: 10, Body: 100, Bodies: 1000, BodiesPerSubject: 100})
+	l := newLimiter(Limits{Calls: 10, CallsPerSubject: 10, Body: 100, Bodies: 1000, BodiesPerSubject: 100}, "calls")
 	enter := func() *place {
 		t.Helper()
 		p, reason := l.enter("ci")

@@ -9,20 +9,22 @@ import (
 
 // Limits bound the resources that callers can use at a time. Requests beyond a limit are refused at once.
 type Limits struct {
-	Calls            int   // of all callers; three quarters of them may wait for locks or be streams
-	CallsPerSubject  int   // of one subject, of which three quarters may wait for locks or be streams
-	Body             int64 // bytes of one request
-	Bodies           int64 // bytes of all requests that have arrived, in whole or in part, and are being answered
-	BodiesPerSubject int64 // of those of one subject
-	Connections      int   // open ones; more wait until one is closed
-	Requests         int   // calls that have requests at the database; more wait. A subject has a quarter of them. 0 is for the size of the pool
+	Calls             int   // of all callers; three quarters of them may wait for locks
+	CallsPerSubject   int   // of one subject, of which three quarters may wait for locks
+	Body              int64 // bytes of one request
+	Bodies            int64 // bytes of all requests that have arrived, in whole or in part, and are being answered
+	BodiesPerSubject  int64 // of those of one subject
+	Connections       int   // open ones; more wait until one is closed
+	Streams           int   // of all callers; they aren't calls
+	StreamsPerSubject int
+	Requests          int // calls that have requests at the database; more wait. A subject has a quarter of them. 0 is for the size of the pool
 }
 
 // DefaultLimits are the limits unless others are configured.
-var DefaultLimits = Limits{Calls: 1024, CallsPerSubject: 128, Body: 2 << 20, Bodies: 32 << 20, BodiesPerSubject: 8 << 20, Connections: 16 << 10}
+var DefaultLimits = Limits{Calls: 1024, CallsPerSubject: 128, Body: 2 << 20, Bodies: 32 << 20, BodiesPerSubject: 8 << 20, Connections: 16 << 10, Streams: 10_000, StreamsPerSubject: 1000}
 
 func (l Limits) check() error {
-	if l.Calls < 1 || l.CallsPerSubject < 1 || l.Body < 1 || l.BodiesPerSubject < l.Body || l.Bodies < l.BodiesPerSubject || l.Connections < 1 || l.Requests < 4 && l.Requests != 0 {
+	if l.Calls < 1 || l.CallsPerSubject < 1 || l.Body < 1 || l.BodiesPerSubject < l.Body || l.Bodies < l.BodiesPerSubject || l.Connections < 1 || l.Streams < 1 || l.StreamsPerSubject < 1 || l.Requests < 4 && l.Requests != 0 {
 		return fmt.Errorf("%w limits %+v: each must be positive, one request fit among those of a subject, these among all, and at least 4 be at the database", refdb.ErrInvalid, l)
 	}
 	return nil
@@ -34,6 +36,7 @@ func mayLast(calls int) int { return max(1, calls*3/4) }
 // A limiter counts calls of authenticated callers, and the memory that their bodies take.
 type limiter struct {
 	limits Limits
+	what   string // the noun for what it counts
 
 	mu        sync.Mutex
 	used      usage
@@ -46,7 +49,9 @@ type usage struct {
 	bytes          int64
 }
 
-func newLimiter(l Limits) *limiter { return &limiter{limits: l, bySubject: map[string]*usage{}} }
+func newLimiter(l Limits, what string) *limiter {
+	return &limiter{limits: l, what: what, bySubject: map[string]*usage{}}
+}
 
 // A place is one call's share of the limits.
 type place struct {
@@ -54,7 +59,7 @@ type place struct {
 	subject string
 	bytes   int64
 	users   int  // of the bytes: the call, and an acquisition
-	lasts   bool // it waits for locks, or is a stream
+	lasts   bool // it may wait for locks
 }
 
 // enter counts a call until leave. If that would exceed a limit, it returns nil and the reason.

@@ -122,7 +122,7 @@ func TestStrangersAreRefusedBeforeTheirBodyIsRead(t *testing.T) {
 	t.Parallel()
 	r := inMemory(t)
 	r.allow(t, "ci", access.Read, "p", access.All)
-	s := r.serve(t, server.Limits{Calls: 1, CallsPerSubject: 1, Body: 1000, Bodies: 1000, BodiesPerSubject: 1000, Connections: 100, Requests: 16}, nil)
+	s := r.serve(t, server.Limits{Calls: 1, CallsPerSubject: 1, Body: 1000, Bodies: 1000, BodiesPerSubject: 1000, Connections: 100, Streams: 1, StreamsPerSubject: 1, Requests: 16}, nil)
 	for range 10 {
 		// The body never comes.
 		if status := statusOf(t, s.dial(t, header("refdb_"+strings.Repeat("A", 43), 500))); status != http.StatusUnauthorized {
@@ -146,11 +146,11 @@ func TestCallsBeyondALimitAreRefusedAtOnce(t *testing.T) {
 		length               int
 		same, other, another int // statuses of a second call of the same subject, of another one, and of a third one
 	}{
-		{server.Limits{Calls: 100, CallsPerSubject: 1, Body: 1000, Bodies: 1e6, BodiesPerSubject: 1e6, Connections: 100, Requests: 16}, 500, http.StatusTooManyRequests, http.StatusOK, http.StatusOK},
-		{server.Limits{Calls: 1, CallsPerSubject: 10, Body: 1000, Bodies: 1e6, BodiesPerSubject: 1e6, Connections: 100, Requests: 16}, 500, http.StatusTooManyRequests, http.StatusTooManyRequests, http.StatusTooManyRequests},
-		{server.Limits{Calls: 100, CallsPerSubject: 10, Body: 1000, Bodies: 1e6, BodiesPerSubject: 1000, Connections: 100, Requests: 16}, 990, http.StatusTooManyRequests, http.StatusOK, http.StatusOK},
-		{server.Limits{Calls: 100, CallsPerSubject: 10, Body: 1000, Bodies: 1000, BodiesPerSubject: 1000, Connections: 100, Requests: 16}, 990, http.StatusTooManyRequests, http.StatusTooManyRequests, http.StatusTooManyRequests},
-		{server.Limits{Calls: 100, CallsPerSubject: 10, Body: 1000, Bodies: 1e6, BodiesPerSubject: 1e6, Connections: 100, Requests: 16}, 990, http.StatusOK, http.StatusOK, http.StatusOK},
+		{server.Limits{Calls: 100, CallsPerSubject: 1, Body: 1000, Bodies: 1e6, BodiesPerSubject: 1e6, Connections: 100, Streams: 1, StreamsPerSubject: 1, Requests: 16}, 500, http.StatusTooManyRequests, http.StatusOK, http.StatusOK},
+		{server.Limits{Calls: 1, CallsPerSubject: 10, Body: 1000, Bodies: 1e6, BodiesPerSubject: 1e6, Connections: 100, Streams: 1, StreamsPerSubject: 1, Requests: 16}, 500, http.StatusTooManyRequests, http.StatusTooManyRequests, http.StatusTooManyRequests},
+		{server.Limits{Calls: 100, CallsPerSubject: 10, Body: 1000, Bodies: 1e6, BodiesPerSubject: 1000, Connections: 100, Streams: 1, StreamsPerSubject: 1, Requests: 16}, 990, http.StatusTooManyRequests, http.StatusOK, http.StatusOK},
+		{server.Limits{Calls: 100, CallsPerSubject: 10, Body: 1000, Bodies: 1000, BodiesPerSubject: 1000, Connections: 100, Streams: 1, StreamsPerSubject: 1, Requests: 16}, 990, http.StatusTooManyRequests, http.StatusTooManyRequests, http.StatusTooManyRequests},
+		{server.Limits{Calls: 100, CallsPerSubject: 10, Body: 1000, Bodies: 1e6, BodiesPerSubject: 1e6, Connections: 100, Streams: 1, StreamsPerSubject: 1, Requests: 16}, 990, http.StatusOK, http.StatusOK, http.StatusOK},
 	} {
 		s := r.serve(t, row.limits, nil)
 		slow := s.dial(t, header(r.tokens["one"], row.length)+"{")
@@ -267,7 +267,7 @@ func TestLargeAndCompressedRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	r := inMemory(t)
 	r.allow(t, "ci", access.Lock, "p", access.All)
-	s := r.serve(t, server.Limits{Calls: 10, CallsPerSubject: 10, Body: 1 << 20, Bodies: 10 << 20, BodiesPerSubject: 10 << 20, Connections: 100, Requests: 16}, nil)
+	s := r.serve(t, server.Limits{Calls: 10, CallsPerSubject: 10, Body: 1 << 20, Bodies: 10 << 20, BodiesPerSubject: 10 << 20, Connections: 100, Streams: 1, StreamsPerSubject: 1, Requests: 16}, nil)
 	large := `{"project":"` + strings.Repeat("x", 2<<20) + `"}`
 	for what, body := range map[string]func() io.Reader{
 		"with its length": func() io.Reader { return strings.NewReader(large) },

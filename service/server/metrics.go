@@ -7,6 +7,8 @@ import (
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/globalrefdb/globalrefdb/proto/refdb/v1/refdbv1connect"
 )
 
 // The reasons for which requests are rejected before they become calls.
@@ -59,22 +61,52 @@ func newCounts() counts {
 	return c
 }
 
-func (c counts) collectors(l *limiter) []prometheus.Collector {
-	current := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "refdb_server_calls", Help: "Calls in progress."}, func() float64 { return float64(l.now()) })
-	return []prometheus.Collector{c.calls, c.seconds, c.rejected, current}
+func (c counts) collectors(calls, streams *limiter) []prometheus.Collector {
+	current := func(name, help string, l *limiter) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(l.now()) })
+	}
+	return []prometheus.Collector{
+		c.calls, c.seconds, c.rejected,
+		current("refdb_server_calls", "Calls in progress, without streams.", calls),
+		current("refdb_server_streams", "Streams of changes that are open.", streams),
+	}
 }
 
-func (c counts) interceptor() connect.Interceptor {
-	return connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
-		return func(ctx context.Context, call connect.AnyRequest) (connect.AnyResponse, error) {
-			method := call.Spec().Procedure
-			began := time.Now()
-			response, err := next(ctx, call)
-			c.seconds.WithLabelValues(method).Observe(time.Since(began).Seconds())
-			c.calls.WithLabelValues(method, resultOf(response, err)).Inc()
-			return response, err
-		}
-	})
+func (c counts) interceptor() connect.Interceptor { return interceptor{c} }
+
+// An interceptor counts calls and streams.
+type interceptor struct{ counts }
+
+func (c interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, call connect.AnyRequest) (connect.AnyResponse, error) {
+		method := call.Spec().Procedure
+		began := time.Now()
+		response, err := next(ctx, call)
+		c.seconds.WithLabelValues(method).Observe(time.Since(began).Seconds())
+		c.calls.WithLabelValues(method, resultOf(response, err)).Inc()
+		return response, err
+	}
+}
+
+func (c interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+func (c interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, stream connect.StreamingHandlerConn) error {
+		return c.watched(ctx, func(ctx context.Context) error { return next(ctx, stream) })
+	}
+}
+
+// watched counts a stream by the reason of its end.
+func (c counts) watched(ctx context.Context, stream func(context.Context) error) error {
+	err := stream(ctx)
+	result := "ok"
+	if err != nil {
+		result = connect.CodeOf(err).String()
+	}
+	c.calls.WithLabelValues(refdbv1connect.RefdbServiceWatchProcedure, result).Inc()
+	return err
 }
 
 // resultOf names the result of a call.

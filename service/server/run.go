@@ -75,7 +75,7 @@ func (s *Server) Run(ctx context.Context, at Listen, stop Stop, listening func(n
 	defer end()
 	server := &http.Server{
 		Handler: s.handler, ReadHeaderTimeout: headerLimit, WriteTimeout: callLimit, IdleTimeout: idleLimit, MaxHeaderBytes: headerBytes,
-		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: streams, MaxReceiveBufferPerConnection: received, MaxReceiveBufferPerStream: received}, Protocols: new(http.Protocols),
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: atATime, MaxReceiveBufferPerConnection: received, MaxReceiveBufferPerStream: received}, Protocols: new(http.Protocols),
 		ErrorLog: slog.NewLogLogger(s.o.Logger.Handler(), slog.LevelDebug),
 	}
 	server.Protocols.SetHTTP1(true)

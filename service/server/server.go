@@ -32,7 +32,7 @@ const (
 	callLimit   = 2 * time.Minute  // for all of it, with the response
 	idleLimit   = 2 * time.Minute
 	headerBytes = 16 << 10
-	streams     = 100       // calls at a time on one connection of HTTP/2
+	atATime     = 100       // calls at a time on one connection of HTTP/2
 	received    = 128 << 10 // bytes on one that no call has read yet
 
 	// Requests for the metrics at a time, in all and of one subject.
@@ -57,7 +57,8 @@ type Server struct {
 	api      *api.Service
 	cache    *access.Cache
 	clients  *authorities // of clients' certificates; nil if none are accepted
-	limiter  *limiter
+	limiter  *limiter     // of calls
+	streams  *limiter
 	counts   counts
 	errors   *connect.ErrorWriter
 	handler  http.Handler
@@ -69,10 +70,13 @@ func New(o Options) (*Server, error) {
 	if err := o.Limits.check(); err != nil {
 		return nil, err
 	}
-	s := &Server{o: o, api: api.New(o.DB, o.Logger, o.Limits.Requests), cache: access.NewCache(o.Rules, o.Logger), limiter: newLimiter(o.Limits), counts: newCounts()}
+	s := &Server{
+		o: o, api: api.New(o.DB, o.Logger, o.Limits.Requests), cache: access.NewCache(o.Rules, o.Logger),
+		limiter: newLimiter(o.Limits, "calls"), streams: newLimiter(streamLimits(o.Limits), "streams"), counts: newCounts(),
+	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
-	registry.MustRegister(s.counts.collectors(s.limiter)...)
+	registry.MustRegister(s.counts.collectors(s.limiter, s.streams)...)
 	if o.Issuers != nil {
 		registry.MustRegister(o.Issuers)
 	}
@@ -84,13 +88,15 @@ func New(o Options) (*Server, error) {
 	options := []connect.HandlerOption{
 		connect.WithCompression("gzip", nil, nil), // a small body must not become a large message
 		connect.WithReadMaxBytes(int(o.Limits.Body)),
-		connect.WithInterceptors(s.counts.interceptor(), lastingCalls{s.counts}),
+		connect.WithInterceptors(s.counts.interceptor(), limitLasting(s.counts)),
 	}
 	options = append(options, codecs()...)
 	s.errors = connect.NewErrorWriter(options...)
 	mux := http.NewServeMux()
 	path, answer := refdbv1connect.NewRefdbServiceHandler(s.api, options...)
-	calls := s.authenticated(s.bounded(answer))
+	calls := s.authenticated(s.bounded(s.limiter, answer))
+	streams := s.authenticated(s.bounded(s.streams, streamed(answer)))
+	mux.Handle("GET "+watchPath, s.authenticated(s.bounded(s.streams, streamed(http.HandlerFunc(s.events)))))
 	mux.Handle("GET /metrics", s.authenticated(s.scraped(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
@@ -101,12 +107,16 @@ func New(o Options) (*Server, error) {
 		fmt.Fprintln(w, "ok")
 	})
 	s.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if method, ok := strings.CutPrefix(r.URL.Path, path); ok && !strings.Contains(method, "/") {
+		method, ok := strings.CutPrefix(r.URL.Path, path)
+		switch {
+		case isStream(r.URL.Path):
+			streams.ServeHTTP(w, r)
+		case ok && !strings.Contains(method, "/"):
 			calls.ServeHTTP(w, r)
-			return
+		default:
+			closeUnread(w, r)
+			mux.ServeHTTP(w, r)
 		}
-		closeUnread(w, r)
-		mux.ServeHTTP(w, r)
 	})
 	return s, nil
 }
@@ -117,7 +127,7 @@ func (s *Server) Handler() http.Handler { return s.handler }
 // RunCache keeps the rules current until ctx ends.
 func (s *Server) RunCache(ctx context.Context) { s.cache.Run(ctx) }
 
-// Drain ends waits, and reports that the server is not ready any more.
+// Drain ends waits and streams, and reports that the server is not ready any more.
 func (s *Server) Drain() {
 	s.draining.Store(true)
 	s.api.Drain()
@@ -154,11 +164,11 @@ func unavailable(err error) *connect.Error {
 }
 
 // bounded passes on requests of authenticated callers, within the limits and with their bodies read.
-func (s *Server) bounded(next http.Handler) http.Handler {
+func (s *Server) bounded(l *limiter, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, _ := api.Caller(r.Context())
-		if r.ContentLength > s.o.Limits.Body {
-			s.reject(w, r, rejectedTooLarge, s.tooLarge())
+		if r.ContentLength > l.limits.Body {
+			s.reject(w, r, rejectedTooLarge, l.tooLarge())
 			return
 		}
 		switch err := caller.HasRules(); {
@@ -169,19 +179,19 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 			s.reject(w, r, rejectedNoRule, connect.NewError(connect.CodePermissionDenied, err))
 			return
 		}
-		p, reason := s.limiter.enter(caller.Subject)
+		p, reason := l.enter(caller.Subject)
 		if p == nil {
-			s.reject(w, r, reason, s.o.Limits.exceeded(reason))
+			s.reject(w, r, reason, l.exceeded(reason))
 			return
 		}
 		defer p.leave()
-		body, reason, err := s.readBody(w, r, p)
+		body, reason, err := readBody(w, r, p)
 		switch {
 		case reason != "":
-			s.reject(w, r, reason, s.o.Limits.exceeded(reason))
+			s.reject(w, r, reason, l.exceeded(reason))
 			return
 		case errors.Is(err, errTooLarge):
-			s.reject(w, r, rejectedTooLarge, s.tooLarge())
+			s.reject(w, r, rejectedTooLarge, l.tooLarge())
 			return
 		case err != nil:
 			s.reject(w, r, rejectedBroken, connect.NewError(connect.CodeDeadlineExceeded, errors.New("the request did not arrive in time: nothing was done")))
@@ -194,13 +204,12 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 
 // scraped passes on requests for the metrics within their limits.
 func (s *Server) scraped(next http.Handler) http.Handler {
-	limits := Limits{Calls: scrapes, CallsPerSubject: scrapesPerSubject}
-	l := newLimiter(limits)
+	l := newLimiter(Limits{Calls: scrapes, CallsPerSubject: scrapesPerSubject}, "requests for metrics")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, _ := api.Caller(r.Context())
 		p, reason := l.enter(caller.Subject)
 		if p == nil {
-			s.reject(w, r, reason, limits.exceeded(reason))
+			s.reject(w, r, reason, l.exceeded(reason))
 			return
 		}
 		defer p.leave()
@@ -216,12 +225,12 @@ const firstRead = 4 << 10
 // readBody reads a body within bodyLimit. A call may last longer, and must not end when the limit
 // passes, so the limit is lifted again. The call is charged for what has arrived, and not for what its
 // header announces: gRPC announces nothing. A reason says which limit the body would exceed.
-func (s *Server) readBody(w http.ResponseWriter, r *http.Request, p *place) (body []byte, reason string, err error) {
+func readBody(w http.ResponseWriter, r *http.Request, p *place) (body []byte, reason string, err error) {
 	c := http.NewResponseController(w)
 	if err := c.SetReadDeadline(time.Now().Add(bodyLimit)); err != nil {
 		return nil, "", err
 	}
-	most := int(s.o.Limits.Body)
+	most := int(p.of.limits.Body)
 	for size := min(firstRead, most); ; size = min(2*size, most) {
 		if reason := p.charge(int64(size)); reason != "" {
 			return nil, reason, nil
@@ -244,8 +253,8 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, p *place) (bod
 	}
 }
 
-func (s *Server) tooLarge() *connect.Error {
-	return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("the request is too large: at most %d bytes are allowed", s.o.Limits.Body))
+func (l *limiter) tooLarge() *connect.Error {
+	return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("the request is too large: at most %d bytes are allowed", l.limits.Body))
 }
 
 // closeUnread makes the server close a connection whose request has a body that is not read. Otherwise
@@ -263,6 +272,11 @@ func closeUnread(w http.ResponseWriter, r *http.Request) {
 func (s *Server) reject(w http.ResponseWriter, r *http.Request, reason string, err *connect.Error) {
 	s.counts.rejected.WithLabelValues(reason).Inc()
 	closeUnread(w, r)
+	s.fail(w, r, err)
+}
+
+// fail answers a request with a failure, in the protocol of its caller.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, err *connect.Error) {
 	if s.errors.IsSupported(r) {
 		_ = s.errors.Write(w, r, err) // an error of writing is the caller's connection's
 		return
@@ -275,10 +289,12 @@ func (s *Server) reject(w http.ResponseWriter, r *http.Request, reason string, e
 		status = http.StatusForbidden
 	case connect.CodeResourceExhausted:
 		status = http.StatusTooManyRequests
-	case connect.CodeInvalidArgument:
+	case connect.CodeInvalidArgument, connect.CodeFailedPrecondition, connect.CodeOutOfRange:
 		status = http.StatusBadRequest
 	case connect.CodeDeadlineExceeded:
 		status = http.StatusRequestTimeout
+	case connect.CodeInternal:
+		status = http.StatusInternalServerError
 	}
 	http.Error(w, err.Message(), status)
 }

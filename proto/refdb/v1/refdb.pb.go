@@ -30,6 +30,57 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type LeaseMode int32
+
+const (
+	LeaseMode_LEASE_MODE_UNSPECIFIED LeaseMode = 0
+	// Held together with other shared leases of the name.
+	LeaseMode_LEASE_MODE_SHARED LeaseMode = 1
+	// Held while nobody else holds a lease of the name.
+	LeaseMode_LEASE_MODE_EXCLUSIVE LeaseMode = 2
+)
+
+// Enum value maps for LeaseMode.
+var (
+	LeaseMode_name = map[int32]string{
+		0: "LEASE_MODE_UNSPECIFIED",
+		1: "LEASE_MODE_SHARED",
+		2: "LEASE_MODE_EXCLUSIVE",
+	}
+	LeaseMode_value = map[string]int32{
+		"LEASE_MODE_UNSPECIFIED": 0,
+		"LEASE_MODE_SHARED":      1,
+		"LEASE_MODE_EXCLUSIVE":   2,
+	}
+)
+
+func (x LeaseMode) Enum() *LeaseMode {
+	p := new(LeaseMode)
+	*p = x
+	return p
+}
+
+func (x LeaseMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (LeaseMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_refdb_v1_refdb_proto_enumTypes[0].Descriptor()
+}
+
+func (LeaseMode) Type() protoreflect.EnumType {
+	return &file_refdb_v1_refdb_proto_enumTypes[0]
+}
+
+func (x LeaseMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use LeaseMode.Descriptor instead.
+func (LeaseMode) EnumDescriptor() ([]byte, []int) {
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{0}
+}
+
 // A Lock names one acquisition of a lock. It belongs to the caller's subject.
 type Lock struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -106,14 +157,19 @@ type AcquireRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Project string                 `protobuf:"bytes,1,opt,name=project,proto3" json:"project,omitempty"`
 	Refs    []string               `protobuf:"bytes,2,rep,name=refs,proto3" json:"refs,omitempty"`
-	// For how long the lock stands unless it is extended, from a second to an hour, counted from before
-	// the request was sent. The caller must stop its work by its own clock before that.
+	// For how long the lock stands unless it is extended, counted from before the request was sent: from a
+	// second to an hour, for a lease from 10 seconds to a minute. The caller must stop its work by its own clock before that.
 	LeaseTime *durationpb.Duration `protobuf:"bytes,3,opt,name=lease_time,json=leaseTime,proto3" json:"lease_time,omitempty"`
 	// For how long to wait while others hold locks on the refs: at most 30 seconds. Not at all by default.
 	Wait *durationpb.Duration `protobuf:"bytes,4,opt,name=wait,proto3" json:"wait,omitempty"`
 	// Makes the request repeatable: a repeat gets the same lock as long as that stands, and extends it.
 	// It must be unique, such as a UUID: 16 to 64 letters, digits, hyphens and underscores.
-	RequestId     string `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId string `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Instead of refs: a lease, which several callers may share.
+	Lease *Lease `protobuf:"bytes,6,opt,name=lease,proto3" json:"lease,omitempty"`
+	// The ticket of the last response, to go on waiting in the same place. All other fields except wait
+	// must be the same. A request ID has the same effect.
+	Ticket        string `protobuf:"bytes,7,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -183,6 +239,76 @@ func (x *AcquireRequest) GetRequestId() string {
 	return ""
 }
 
+func (x *AcquireRequest) GetLease() *Lease {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *AcquireRequest) GetTicket() string {
+	if x != nil {
+		return x.Ticket
+	}
+	return ""
+}
+
+// A Lease is a lock under a name of its own, which need not be a ref's. The right to lock the ref
+// refs/leases/NAME allows it; in NAME, all characters but ASCII letters, digits, - and _ are written as %
+// and two hex digits.
+type Lease struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Any text of 1 to 500 bytes.
+	Name          string    `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Mode          LeaseMode `protobuf:"varint,2,opt,name=mode,proto3,enum=refdb.v1.LeaseMode" json:"mode,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Lease) Reset() {
+	*x = Lease{}
+	mi := &file_refdb_v1_refdb_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Lease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Lease) ProtoMessage() {}
+
+func (x *Lease) ProtoReflect() protoreflect.Message {
+	mi := &file_refdb_v1_refdb_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Lease.ProtoReflect.Descriptor instead.
+func (*Lease) Descriptor() ([]byte, []int) {
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Lease) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Lease) GetMode() LeaseMode {
+	if x != nil {
+		return x.Mode
+	}
+	return LeaseMode_LEASE_MODE_UNSPECIFIED
+}
+
 type AcquireResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Result:
@@ -197,7 +323,7 @@ type AcquireResponse struct {
 
 func (x *AcquireResponse) Reset() {
 	*x = AcquireResponse{}
-	mi := &file_refdb_v1_refdb_proto_msgTypes[2]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -209,7 +335,7 @@ func (x *AcquireResponse) String() string {
 func (*AcquireResponse) ProtoMessage() {}
 
 func (x *AcquireResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_refdb_v1_refdb_proto_msgTypes[2]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -222,7 +348,7 @@ func (x *AcquireResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireResponse.ProtoReflect.Descriptor instead.
 func (*AcquireResponse) Descriptor() ([]byte, []int) {
-	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{2}
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *AcquireResponse) GetResult() isAcquireResponse_Result {
@@ -296,7 +422,7 @@ type Acquired struct {
 
 func (x *Acquired) Reset() {
 	*x = Acquired{}
-	mi := &file_refdb_v1_refdb_proto_msgTypes[3]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -308,7 +434,7 @@ func (x *Acquired) String() string {
 func (*Acquired) ProtoMessage() {}
 
 func (x *Acquired) ProtoReflect() protoreflect.Message {
-	mi := &file_refdb_v1_refdb_proto_msgTypes[3]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -321,7 +447,7 @@ func (x *Acquired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Acquired.ProtoReflect.Descriptor instead.
 func (*Acquired) Descriptor() ([]byte, []int) {
-	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{3}
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Acquired) GetLock() *Lock {
@@ -361,7 +487,7 @@ type ExtendRequest struct {
 
 func (x *ExtendRequest) Reset() {
 	*x = ExtendRequest{}
-	mi := &file_refdb_v1_refdb_proto_msgTypes[4]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -373,7 +499,7 @@ func (x *ExtendRequest) String() string {
 func (*ExtendRequest) ProtoMessage() {}
 
 func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_refdb_v1_refdb_proto_msgTypes[4]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -386,7 +512,7 @@ func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendRequest.ProtoReflect.Descriptor instead.
 func (*ExtendRequest) Descriptor() ([]byte, []int) {
-	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{4}
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ExtendRequest) GetLock() *Lock {
@@ -410,7 +536,7 @@ type ExtendResponse struct {
 
 func (x *ExtendResponse) Reset() {
 	*x = ExtendResponse{}
-	mi := &file_refdb_v1_refdb_proto_msgTypes[5]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -422,7 +548,7 @@ func (x *ExtendResponse) String() string {
 func (*ExtendResponse) ProtoMessage() {}
 
 func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_refdb_v1_refdb_proto_msgTypes[5]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -435,7 +561,7 @@ func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendResponse.ProtoReflect.Descriptor instead.
 func (*ExtendResponse) Descriptor() ([]byte, []int) {
-	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{5}
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ExtendResponse) GetResult() isExtendResponse_Result {
@@ -504,7 +630,7 @@ type Extended struct {
 
 func (x *Extended) Reset() {
 	*x = Extended{}
-	mi := &file_refdb_v1_refdb_proto_msgTypes[6]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -516,7 +642,7 @@ func (x *Extended) String() string {
 func (*Extended) ProtoMessage() {}
 
 func (x *Extended) ProtoReflect() protoreflect.Message {
-	mi := &file_refdb_v1_refdb_proto_msgTypes[6]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -529,7 +655,7 @@ func (x *Extended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Extended.ProtoReflect.Descriptor instead.
 func (*Extended) Descriptor() ([]byte, []int) {
-	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{6}
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{7}
 }
 
 type ReleaseRequest struct {
@@ -541,7 +667,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_refdb_v1_refdb_proto_msgTypes[7]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -553,7 +679,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_refdb_v1_refdb_proto_msgTypes[7]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -566,7 +692,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{7}
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ReleaseRequest) GetLock() *Lock {
@@ -590,7 +716,7 @@ type ReleaseResponse struct {
 
 func (x *ReleaseResponse) Reset() {
 	*x = ReleaseResponse{}
-	mi := &file_refdb_v1_refdb_proto_msgTypes[8]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -602,7 +728,7 @@ func (x *ReleaseResponse) String() string {
 func (*ReleaseResponse) ProtoMessage() {}
 
 func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_refdb_v1_refdb_proto_msgTypes[8]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -615,7 +741,7 @@ func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseResponse) Descriptor() ([]byte, []int) {
-	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{8}
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ReleaseResponse) GetResult() isReleaseResponse_Result {
@@ -684,7 +810,7 @@ type Released struct {
 
 func (x *Released) Reset() {
 	*x = Released{}
-	mi := &file_refdb_v1_refdb_proto_msgTypes[9]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -696,7 +822,7 @@ func (x *Released) String() string {
 func (*Released) ProtoMessage() {}
 
 func (x *Released) ProtoReflect() protoreflect.Message {
-	mi := &file_refdb_v1_refdb_proto_msgTypes[9]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -709,7 +835,7 @@ func (x *Released) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Released.ProtoReflect.Descriptor instead.
 func (*Released) Descriptor() ([]byte, []int) {
-	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{9}
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{10}
 }
 
 type Ref struct {
@@ -725,7 +851,7 @@ type Ref struct {
 
 func (x *Ref) Reset() {
 	*x = Ref{}
-	mi := &file_refdb_v1_refdb_proto_msgTypes[10]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -737,7 +863,7 @@ func (x *Ref) String() string {
 func (*Ref) ProtoMessage() {}
 
 func (x *Ref) ProtoReflect() protoreflect.Message {
-	mi := &file_refdb_v1_refdb_proto_msgTypes[10]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -750,7 +876,7 @@ func (x *Ref) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ref.ProtoReflect.Descriptor instead.
 func (*Ref) Descriptor() ([]byte, []int) {
-	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{10}
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Ref) GetName() string {
@@ -785,7 +911,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_refdb_v1_refdb_proto_msgTypes[11]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -797,7 +923,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_refdb_v1_refdb_proto_msgTypes[11]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -810,7 +936,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{11}
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetRequest) GetProject() string {
@@ -837,7 +963,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_refdb_v1_refdb_proto_msgTypes[12]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +975,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_refdb_v1_refdb_proto_msgTypes[12]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,7 +988,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{12}
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetResponse) GetRefs() []*Ref {
@@ -887,7 +1013,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_refdb_v1_refdb_proto_msgTypes[13]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -899,7 +1025,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_refdb_v1_refdb_proto_msgTypes[13]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -912,7 +1038,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{13}
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListRequest) GetProject() string {
@@ -955,7 +1081,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_refdb_v1_refdb_proto_msgTypes[14]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -967,7 +1093,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_refdb_v1_refdb_proto_msgTypes[14]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -980,7 +1106,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{14}
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListResponse) GetRefs() []*Ref {
@@ -1010,7 +1136,7 @@ type RefUpdate struct {
 
 func (x *RefUpdate) Reset() {
 	*x = RefUpdate{}
-	mi := &file_refdb_v1_refdb_proto_msgTypes[15]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1022,7 +1148,7 @@ func (x *RefUpdate) String() string {
 func (*RefUpdate) ProtoMessage() {}
 
 func (x *RefUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_refdb_v1_refdb_proto_msgTypes[15]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1035,7 +1161,7 @@ func (x *RefUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefUpdate.ProtoReflect.Descriptor instead.
 func (*RefUpdate) Descriptor() ([]byte, []int) {
-	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{15}
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RefUpdate) GetRef() string {
@@ -1077,7 +1203,7 @@ type UpdateRequest struct {
 
 func (x *UpdateRequest) Reset() {
 	*x = UpdateRequest{}
-	mi := &file_refdb_v1_refdb_proto_msgTypes[16]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1089,7 +1215,7 @@ func (x *UpdateRequest) String() string {
 func (*UpdateRequest) ProtoMessage() {}
 
 func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_refdb_v1_refdb_proto_msgTypes[16]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1102,7 +1228,7 @@ func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateRequest) Descriptor() ([]byte, []int) {
-	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{16}
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *UpdateRequest) GetProject() string {
@@ -1156,7 +1282,7 @@ type UpdateResponse struct {
 
 func (x *UpdateResponse) Reset() {
 	*x = UpdateResponse{}
-	mi := &file_refdb_v1_refdb_proto_msgTypes[17]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1168,7 +1294,7 @@ func (x *UpdateResponse) String() string {
 func (*UpdateResponse) ProtoMessage() {}
 
 func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_refdb_v1_refdb_proto_msgTypes[17]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1181,7 +1307,7 @@ func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateResponse.ProtoReflect.Descriptor instead.
 func (*UpdateResponse) Descriptor() ([]byte, []int) {
-	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{17}
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *UpdateResponse) GetResult() isUpdateResponse_Result {
@@ -1280,7 +1406,7 @@ type Updated struct {
 
 func (x *Updated) Reset() {
 	*x = Updated{}
-	mi := &file_refdb_v1_refdb_proto_msgTypes[18]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1292,7 +1418,7 @@ func (x *Updated) String() string {
 func (*Updated) ProtoMessage() {}
 
 func (x *Updated) ProtoReflect() protoreflect.Message {
-	mi := &file_refdb_v1_refdb_proto_msgTypes[18]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1305,7 +1431,7 @@ func (x *Updated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Updated.ProtoReflect.Descriptor instead.
 func (*Updated) Descriptor() ([]byte, []int) {
-	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{18}
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Updated) GetRepeatedRequest() bool {
@@ -1317,15 +1443,18 @@ func (x *Updated) GetRepeatedRequest() bool {
 
 // Locked says that others hold locks, and that nothing was changed.
 type Locked struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Holders       []*Holder              `protobuf:"bytes,1,rep,name=holders,proto3" json:"holders,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Holders []*Holder              `protobuf:"bytes,1,rep,name=holders,proto3" json:"holders,omitempty"`
+	// For Acquire with a wait: names the caller's place among those that wait. The place is kept for 5
+	// seconds once the locks are free, so that a caller that repeats the request at once loses no turn.
+	Ticket        string `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Locked) Reset() {
 	*x = Locked{}
-	mi := &file_refdb_v1_refdb_proto_msgTypes[19]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1337,7 +1466,7 @@ func (x *Locked) String() string {
 func (*Locked) ProtoMessage() {}
 
 func (x *Locked) ProtoReflect() protoreflect.Message {
-	mi := &file_refdb_v1_refdb_proto_msgTypes[19]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1350,7 +1479,7 @@ func (x *Locked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Locked.ProtoReflect.Descriptor instead.
 func (*Locked) Descriptor() ([]byte, []int) {
-	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{19}
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Locked) GetHolders() []*Holder {
@@ -1358,6 +1487,13 @@ func (x *Locked) GetHolders() []*Holder {
 		return x.Holders
 	}
 	return nil
+}
+
+func (x *Locked) GetTicket() string {
+	if x != nil {
+		return x.Ticket
+	}
+	return ""
 }
 
 // A Holder has the lock on one ref.
@@ -1379,7 +1515,7 @@ type Holder struct {
 
 func (x *Holder) Reset() {
 	*x = Holder{}
-	mi := &file_refdb_v1_refdb_proto_msgTypes[20]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1391,7 +1527,7 @@ func (x *Holder) String() string {
 func (*Holder) ProtoMessage() {}
 
 func (x *Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_refdb_v1_refdb_proto_msgTypes[20]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1404,7 +1540,7 @@ func (x *Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holder.ProtoReflect.Descriptor instead.
 func (*Holder) Descriptor() ([]byte, []int) {
-	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{20}
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Holder) GetRef() string {
@@ -1459,7 +1595,7 @@ type Mismatched struct {
 
 func (x *Mismatched) Reset() {
 	*x = Mismatched{}
-	mi := &file_refdb_v1_refdb_proto_msgTypes[21]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1471,7 +1607,7 @@ func (x *Mismatched) String() string {
 func (*Mismatched) ProtoMessage() {}
 
 func (x *Mismatched) ProtoReflect() protoreflect.Message {
-	mi := &file_refdb_v1_refdb_proto_msgTypes[21]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1484,7 +1620,7 @@ func (x *Mismatched) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mismatched.ProtoReflect.Descriptor instead.
 func (*Mismatched) Descriptor() ([]byte, []int) {
-	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{21}
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Mismatched) GetMismatches() []*Mismatch {
@@ -1506,7 +1642,7 @@ type Mismatch struct {
 
 func (x *Mismatch) Reset() {
 	*x = Mismatch{}
-	mi := &file_refdb_v1_refdb_proto_msgTypes[22]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1518,7 +1654,7 @@ func (x *Mismatch) String() string {
 func (*Mismatch) ProtoMessage() {}
 
 func (x *Mismatch) ProtoReflect() protoreflect.Message {
-	mi := &file_refdb_v1_refdb_proto_msgTypes[22]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1531,7 +1667,7 @@ func (x *Mismatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mismatch.ProtoReflect.Descriptor instead.
 func (*Mismatch) Descriptor() ([]byte, []int) {
-	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{22}
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Mismatch) GetRef() string {
@@ -1566,7 +1702,7 @@ type Lost struct {
 
 func (x *Lost) Reset() {
 	*x = Lost{}
-	mi := &file_refdb_v1_refdb_proto_msgTypes[23]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1578,7 +1714,7 @@ func (x *Lost) String() string {
 func (*Lost) ProtoMessage() {}
 
 func (x *Lost) ProtoReflect() protoreflect.Message {
-	mi := &file_refdb_v1_refdb_proto_msgTypes[23]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1591,7 +1727,7 @@ func (x *Lost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lost.ProtoReflect.Descriptor instead.
 func (*Lost) Descriptor() ([]byte, []int) {
-	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{23}
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Lost) GetRefs() []string {
@@ -1612,7 +1748,7 @@ type OutcomeUnknown struct {
 
 func (x *OutcomeUnknown) Reset() {
 	*x = OutcomeUnknown{}
-	mi := &file_refdb_v1_refdb_proto_msgTypes[24]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1624,7 +1760,7 @@ func (x *OutcomeUnknown) String() string {
 func (*OutcomeUnknown) ProtoMessage() {}
 
 func (x *OutcomeUnknown) ProtoReflect() protoreflect.Message {
-	mi := &file_refdb_v1_refdb_proto_msgTypes[24]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1637,7 +1773,7 @@ func (x *OutcomeUnknown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeUnknown.ProtoReflect.Descriptor instead.
 func (*OutcomeUnknown) Descriptor() ([]byte, []int) {
-	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{24}
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *OutcomeUnknown) GetAdvice() string {
@@ -1659,7 +1795,7 @@ type IsUpToDateRequest struct {
 
 func (x *IsUpToDateRequest) Reset() {
 	*x = IsUpToDateRequest{}
-	mi := &file_refdb_v1_refdb_proto_msgTypes[25]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1671,7 +1807,7 @@ func (x *IsUpToDateRequest) String() string {
 func (*IsUpToDateRequest) ProtoMessage() {}
 
 func (x *IsUpToDateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_refdb_v1_refdb_proto_msgTypes[25]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1684,7 +1820,7 @@ func (x *IsUpToDateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IsUpToDateRequest.ProtoReflect.Descriptor instead.
 func (*IsUpToDateRequest) Descriptor() ([]byte, []int) {
-	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{25}
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *IsUpToDateRequest) GetProject() string {
@@ -1721,7 +1857,7 @@ type IsUpToDateResponse struct {
 
 func (x *IsUpToDateResponse) Reset() {
 	*x = IsUpToDateResponse{}
-	mi := &file_refdb_v1_refdb_proto_msgTypes[26]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1733,7 +1869,7 @@ func (x *IsUpToDateResponse) String() string {
 func (*IsUpToDateResponse) ProtoMessage() {}
 
 func (x *IsUpToDateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_refdb_v1_refdb_proto_msgTypes[26]
+	mi := &file_refdb_v1_refdb_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1746,7 +1882,7 @@ func (x *IsUpToDateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IsUpToDateResponse.ProtoReflect.Descriptor instead.
 func (*IsUpToDateResponse) Descriptor() ([]byte, []int) {
-	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{26}
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *IsUpToDateResponse) GetUpToDate() bool {
@@ -1763,6 +1899,545 @@ func (x *IsUpToDateResponse) GetValue() string {
 	return ""
 }
 
+// A Change says that a ref took another value.
+type Change struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Ref   string                 `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
+	// As in Ref.
+	Old string `protobuf:"bytes,2,opt,name=old,proto3" json:"old,omitempty"`
+	// As in Ref. Empty if the ref was removed together with its project.
+	New string `protobuf:"bytes,3,opt,name=new,proto3" json:"new,omitempty"`
+	// The change's place in the order of all changes. Changes of one transaction have the same position,
+	// later ones of a ref a larger one.
+	Position int64 `protobuf:"varint,4,opt,name=position,proto3" json:"position,omitempty"`
+	// By the database's clock. Positions need not have the order of times.
+	Time *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=time,proto3" json:"time,omitempty"`
+	// The subject, or the user at a site, for whom the change was made, if that was recorded.
+	By string `protobuf:"bytes,6,opt,name=by,proto3" json:"by,omitempty"`
+	// The process that made the change, if that was recorded.
+	Owner         string `protobuf:"bytes,7,opt,name=owner,proto3" json:"owner,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Change) Reset() {
+	*x = Change{}
+	mi := &file_refdb_v1_refdb_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Change) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Change) ProtoMessage() {}
+
+func (x *Change) ProtoReflect() protoreflect.Message {
+	mi := &file_refdb_v1_refdb_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Change.ProtoReflect.Descriptor instead.
+func (*Change) Descriptor() ([]byte, []int) {
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *Change) GetRef() string {
+	if x != nil {
+		return x.Ref
+	}
+	return ""
+}
+
+func (x *Change) GetOld() string {
+	if x != nil {
+		return x.Old
+	}
+	return ""
+}
+
+func (x *Change) GetNew() string {
+	if x != nil {
+		return x.New
+	}
+	return ""
+}
+
+func (x *Change) GetPosition() int64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *Change) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *Change) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *Change) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+type LogRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Project string                 `protobuf:"bytes,1,opt,name=project,proto3" json:"project,omitempty"`
+	// Empty for all refs that the caller may read.
+	Ref string `protobuf:"bytes,2,opt,name=ref,proto3" json:"ref,omitempty"`
+	// At most this many, and at most 1,000, which is the default.
+	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// next_page_token of the page before.
+	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogRequest) Reset() {
+	*x = LogRequest{}
+	mi := &file_refdb_v1_refdb_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogRequest) ProtoMessage() {}
+
+func (x *LogRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_refdb_v1_refdb_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogRequest.ProtoReflect.Descriptor instead.
+func (*LogRequest) Descriptor() ([]byte, []int) {
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *LogRequest) GetProject() string {
+	if x != nil {
+		return x.Project
+	}
+	return ""
+}
+
+func (x *LogRequest) GetRef() string {
+	if x != nil {
+		return x.Ref
+	}
+	return ""
+}
+
+func (x *LogRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *LogRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type LogResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Newest first. A failover of the database may still undo the newest ones. A page may have fewer than
+	// page_size changes, or none, and not be the last: a call looks at a limited number of changes.
+	Changes []*Change `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	// Empty where the history was pruned, or began.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogResponse) Reset() {
+	*x = LogResponse{}
+	mi := &file_refdb_v1_refdb_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogResponse) ProtoMessage() {}
+
+func (x *LogResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_refdb_v1_refdb_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogResponse.ProtoReflect.Descriptor instead.
+func (*LogResponse) Descriptor() ([]byte, []int) {
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *LogResponse) GetChanges() []*Change {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *LogResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+type AtRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Project string                 `protobuf:"bytes,1,opt,name=project,proto3" json:"project,omitempty"`
+	// Types that are valid to be assigned to When:
+	//
+	//	*AtRequest_Position
+	//	*AtRequest_Time
+	When isAtRequest_When `protobuf_oneof:"when"`
+	// At most 100. None to list refs.
+	Refs []string `protobuf:"bytes,4,rep,name=refs,proto3" json:"refs,omitempty"`
+	// When listing: only refs whose names start with this.
+	Prefix string `protobuf:"bytes,5,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	// When listing: at most this many, and at most 1,000, which is the default.
+	PageSize int32 `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// next_page_token of the page before, together with that page's position.
+	PageToken     string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AtRequest) Reset() {
+	*x = AtRequest{}
+	mi := &file_refdb_v1_refdb_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AtRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AtRequest) ProtoMessage() {}
+
+func (x *AtRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_refdb_v1_refdb_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AtRequest.ProtoReflect.Descriptor instead.
+func (*AtRequest) Descriptor() ([]byte, []int) {
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *AtRequest) GetProject() string {
+	if x != nil {
+		return x.Project
+	}
+	return ""
+}
+
+func (x *AtRequest) GetWhen() isAtRequest_When {
+	if x != nil {
+		return x.When
+	}
+	return nil
+}
+
+func (x *AtRequest) GetPosition() int64 {
+	if x != nil {
+		if x, ok := x.When.(*AtRequest_Position); ok {
+			return x.Position
+		}
+	}
+	return 0
+}
+
+func (x *AtRequest) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		if x, ok := x.When.(*AtRequest_Time); ok {
+			return x.Time
+		}
+	}
+	return nil
+}
+
+func (x *AtRequest) GetRefs() []string {
+	if x != nil {
+		return x.Refs
+	}
+	return nil
+}
+
+func (x *AtRequest) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *AtRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *AtRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type isAtRequest_When interface {
+	isAtRequest_When()
+}
+
+type AtRequest_Position struct {
+	// Right after the changes with this position, which must be complete: as in the response to At or a
+	// change that Watch has shown.
+	Position int64 `protobuf:"varint,2,opt,name=position,proto3,oneof"`
+}
+
+type AtRequest_Time struct {
+	// By the database's clock.
+	Time *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=time,proto3,oneof"`
+}
+
+func (*AtRequest_Position) isAtRequest_When() {}
+
+func (*AtRequest_Time) isAtRequest_When() {}
+
+type AtResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In byte order. One for each ref that the request names: its value is empty if the database did not
+	// know the ref. A list has no deleted refs.
+	Refs []*Ref `protobuf:"bytes,1,rep,name=refs,proto3" json:"refs,omitempty"`
+	// Empty after the last page, and for refs that the request names.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// The position right after which the refs held these values.
+	Position      int64 `protobuf:"varint,3,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AtResponse) Reset() {
+	*x = AtResponse{}
+	mi := &file_refdb_v1_refdb_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AtResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AtResponse) ProtoMessage() {}
+
+func (x *AtResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_refdb_v1_refdb_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AtResponse.ProtoReflect.Descriptor instead.
+func (*AtResponse) Descriptor() ([]byte, []int) {
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *AtResponse) GetRefs() []*Ref {
+	if x != nil {
+		return x.Refs
+	}
+	return nil
+}
+
+func (x *AtResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *AtResponse) GetPosition() int64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+type WatchRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Project string                 `protobuf:"bytes,1,opt,name=project,proto3" json:"project,omitempty"`
+	// Only refs whose names start with this.
+	Prefix string `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	// Where to begin: the cursor of the last response received, or "begin" for the oldest change that the
+	// history has. Empty for the changes after the request.
+	Cursor        string `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRequest) Reset() {
+	*x = WatchRequest{}
+	mi := &file_refdb_v1_refdb_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRequest) ProtoMessage() {}
+
+func (x *WatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_refdb_v1_refdb_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
+func (*WatchRequest) Descriptor() ([]byte, []int) {
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *WatchRequest) GetProject() string {
+	if x != nil {
+		return x.Project
+	}
+	return ""
+}
+
+func (x *WatchRequest) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *WatchRequest) GetCursor() string {
+	if x != nil {
+		return x.Cursor
+	}
+	return ""
+}
+
+// A WatchResponse without changes is a heartbeat. One is sent at least every 10 seconds; if none comes
+// for longer, the connection is broken.
+type WatchResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of their positions, at most 100.
+	Changes []*Change `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	// The place behind these changes, for a later request with the same project and prefix. Empty until
+	// the server has read the first changes.
+	Cursor        string `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchResponse) Reset() {
+	*x = WatchResponse{}
+	mi := &file_refdb_v1_refdb_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchResponse) ProtoMessage() {}
+
+func (x *WatchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_refdb_v1_refdb_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
+func (*WatchResponse) Descriptor() ([]byte, []int) {
+	return file_refdb_v1_refdb_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *WatchResponse) GetChanges() []*Change {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *WatchResponse) GetCursor() string {
+	if x != nil {
+		return x.Cursor
+	}
+	return ""
+}
+
 var File_refdb_v1_refdb_proto protoreflect.FileDescriptor
 
 const file_refdb_v1_refdb_proto_rawDesc = "" +
@@ -1772,7 +2447,7 @@ const file_refdb_v1_refdb_proto_rawDesc = "" +
 	"\aproject\x18\x01 \x01(\tR\aproject\x12\x12\n" +
 	"\x04refs\x18\x02 \x03(\tR\x04refs\x12\x14\n" +
 	"\x05owner\x18\x03 \x01(\tR\x05owner\x12\x14\n" +
-	"\x05token\x18\x04 \x01(\x03R\x05token\"\xc6\x01\n" +
+	"\x05token\x18\x04 \x01(\x03R\x05token\"\x85\x02\n" +
 	"\x0eAcquireRequest\x12\x18\n" +
 	"\aproject\x18\x01 \x01(\tR\aproject\x12\x12\n" +
 	"\x04refs\x18\x02 \x03(\tR\x04refs\x128\n" +
@@ -1780,7 +2455,12 @@ const file_refdb_v1_refdb_proto_rawDesc = "" +
 	"lease_time\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\tleaseTime\x12-\n" +
 	"\x04wait\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x05 \x01(\tR\trequestId\"\xaf\x01\n" +
+	"request_id\x18\x05 \x01(\tR\trequestId\x12%\n" +
+	"\x05lease\x18\x06 \x01(\v2\x0f.refdb.v1.LeaseR\x05lease\x12\x16\n" +
+	"\x06ticket\x18\a \x01(\tR\x06ticket\"D\n" +
+	"\x05Lease\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
+	"\x04mode\x18\x02 \x01(\x0e2\x13.refdb.v1.LeaseModeR\x04mode\"\xaf\x01\n" +
 	"\x0fAcquireResponse\x120\n" +
 	"\bacquired\x18\x01 \x01(\v2\x12.refdb.v1.AcquiredH\x00R\bacquired\x12*\n" +
 	"\x06locked\x18\x02 \x01(\v2\x10.refdb.v1.LockedH\x00R\x06locked\x124\n" +
@@ -1850,9 +2530,10 @@ const file_refdb_v1_refdb_proto_rawDesc = "" +
 	"\aunknown\x18\x05 \x01(\v2\x18.refdb.v1.OutcomeUnknownH\x00R\aunknownB\b\n" +
 	"\x06result\"4\n" +
 	"\aUpdated\x12)\n" +
-	"\x10repeated_request\x18\x01 \x01(\bR\x0frepeatedRequest\"4\n" +
+	"\x10repeated_request\x18\x01 \x01(\bR\x0frepeatedRequest\"L\n" +
 	"\x06Locked\x12*\n" +
-	"\aholders\x18\x01 \x03(\v2\x10.refdb.v1.HolderR\aholders\"\xda\x01\n" +
+	"\aholders\x18\x01 \x03(\v2\x10.refdb.v1.HolderR\aholders\x12\x16\n" +
+	"\x06ticket\x18\x02 \x01(\tR\x06ticket\"\xda\x01\n" +
 	"\x06Holder\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\tR\x03ref\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x18\n" +
@@ -1881,7 +2562,51 @@ const file_refdb_v1_refdb_proto_rawDesc = "" +
 	"\x12IsUpToDateResponse\x12\x1c\n" +
 	"\n" +
 	"up_to_date\x18\x01 \x01(\bR\bupToDate\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value2\xbc\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\xb0\x01\n" +
+	"\x06Change\x12\x10\n" +
+	"\x03ref\x18\x01 \x01(\tR\x03ref\x12\x10\n" +
+	"\x03old\x18\x02 \x01(\tR\x03old\x12\x10\n" +
+	"\x03new\x18\x03 \x01(\tR\x03new\x12\x1a\n" +
+	"\bposition\x18\x04 \x01(\x03R\bposition\x12.\n" +
+	"\x04time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x0e\n" +
+	"\x02by\x18\x06 \x01(\tR\x02by\x12\x14\n" +
+	"\x05owner\x18\a \x01(\tR\x05owner\"t\n" +
+	"\n" +
+	"LogRequest\x12\x18\n" +
+	"\aproject\x18\x01 \x01(\tR\aproject\x12\x10\n" +
+	"\x03ref\x18\x02 \x01(\tR\x03ref\x12\x1b\n" +
+	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\"a\n" +
+	"\vLogResponse\x12*\n" +
+	"\achanges\x18\x01 \x03(\v2\x10.refdb.v1.ChangeR\achanges\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xe5\x01\n" +
+	"\tAtRequest\x12\x18\n" +
+	"\aproject\x18\x01 \x01(\tR\aproject\x12\x1c\n" +
+	"\bposition\x18\x02 \x01(\x03H\x00R\bposition\x120\n" +
+	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampH\x00R\x04time\x12\x12\n" +
+	"\x04refs\x18\x04 \x03(\tR\x04refs\x12\x16\n" +
+	"\x06prefix\x18\x05 \x01(\tR\x06prefix\x12\x1b\n" +
+	"\tpage_size\x18\x06 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\a \x01(\tR\tpageTokenB\x06\n" +
+	"\x04when\"s\n" +
+	"\n" +
+	"AtResponse\x12!\n" +
+	"\x04refs\x18\x01 \x03(\v2\r.refdb.v1.RefR\x04refs\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
+	"\bposition\x18\x03 \x01(\x03R\bposition\"X\n" +
+	"\fWatchRequest\x12\x18\n" +
+	"\aproject\x18\x01 \x01(\tR\aproject\x12\x16\n" +
+	"\x06prefix\x18\x02 \x01(\tR\x06prefix\x12\x16\n" +
+	"\x06cursor\x18\x03 \x01(\tR\x06cursor\"S\n" +
+	"\rWatchResponse\x12*\n" +
+	"\achanges\x18\x01 \x03(\v2\x10.refdb.v1.ChangeR\achanges\x12\x16\n" +
+	"\x06cursor\x18\x02 \x01(\tR\x06cursor*X\n" +
+	"\tLeaseMode\x12\x1a\n" +
+	"\x16LEASE_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11LEASE_MODE_SHARED\x10\x01\x12\x18\n" +
+	"\x14LEASE_MODE_EXCLUSIVE\x10\x022\xdd\x04\n" +
 	"\fRefdbService\x12>\n" +
 	"\aAcquire\x12\x18.refdb.v1.AcquireRequest\x1a\x19.refdb.v1.AcquireResponse\x12;\n" +
 	"\x06Extend\x12\x17.refdb.v1.ExtendRequest\x1a\x18.refdb.v1.ExtendResponse\x12>\n" +
@@ -1890,7 +2615,10 @@ const file_refdb_v1_refdb_proto_rawDesc = "" +
 	"\x04List\x12\x15.refdb.v1.ListRequest\x1a\x16.refdb.v1.ListResponse\x12;\n" +
 	"\x06Update\x12\x17.refdb.v1.UpdateRequest\x1a\x18.refdb.v1.UpdateResponse\x12G\n" +
 	"\n" +
-	"IsUpToDate\x12\x1b.refdb.v1.IsUpToDateRequest\x1a\x1c.refdb.v1.IsUpToDateResponseB;Z9github.com/globalrefdb/globalrefdb/proto/refdb/v1;refdbv1b\x06proto3"
+	"IsUpToDate\x12\x1b.refdb.v1.IsUpToDateRequest\x1a\x1c.refdb.v1.IsUpToDateResponse\x122\n" +
+	"\x03Log\x12\x14.refdb.v1.LogRequest\x1a\x15.refdb.v1.LogResponse\x12/\n" +
+	"\x02At\x12\x13.refdb.v1.AtRequest\x1a\x14.refdb.v1.AtResponse\x12:\n" +
+	"\x05Watch\x12\x16.refdb.v1.WatchRequest\x1a\x17.refdb.v1.WatchResponse0\x01B;Z9github.com/globalrefdb/globalrefdb/proto/refdb/v1;refdbv1b\x06proto3"
 
 var (
 	file_refdb_v1_refdb_proto_rawDescOnce sync.Once
@@ -1904,88 +2632,111 @@ func file_refdb_v1_refdb_proto_rawDescGZIP() []byte {
 	return file_refdb_v1_refdb_proto_rawDescData
 }
 
-var file_refdb_v1_refdb_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_refdb_v1_refdb_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_refdb_v1_refdb_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_refdb_v1_refdb_proto_goTypes = []any{
-	(*Lock)(nil),                  // 0: refdb.v1.Lock
-	(*AcquireRequest)(nil),        // 1: refdb.v1.AcquireRequest
-	(*AcquireResponse)(nil),       // 2: refdb.v1.AcquireResponse
-	(*Acquired)(nil),              // 3: refdb.v1.Acquired
-	(*ExtendRequest)(nil),         // 4: refdb.v1.ExtendRequest
-	(*ExtendResponse)(nil),        // 5: refdb.v1.ExtendResponse
-	(*Extended)(nil),              // 6: refdb.v1.Extended
-	(*ReleaseRequest)(nil),        // 7: refdb.v1.ReleaseRequest
-	(*ReleaseResponse)(nil),       // 8: refdb.v1.ReleaseResponse
-	(*Released)(nil),              // 9: refdb.v1.Released
-	(*Ref)(nil),                   // 10: refdb.v1.Ref
-	(*GetRequest)(nil),            // 11: refdb.v1.GetRequest
-	(*GetResponse)(nil),           // 12: refdb.v1.GetResponse
-	(*ListRequest)(nil),           // 13: refdb.v1.ListRequest
-	(*ListResponse)(nil),          // 14: refdb.v1.ListResponse
-	(*RefUpdate)(nil),             // 15: refdb.v1.RefUpdate
-	(*UpdateRequest)(nil),         // 16: refdb.v1.UpdateRequest
-	(*UpdateResponse)(nil),        // 17: refdb.v1.UpdateResponse
-	(*Updated)(nil),               // 18: refdb.v1.Updated
-	(*Locked)(nil),                // 19: refdb.v1.Locked
-	(*Holder)(nil),                // 20: refdb.v1.Holder
-	(*Mismatched)(nil),            // 21: refdb.v1.Mismatched
-	(*Mismatch)(nil),              // 22: refdb.v1.Mismatch
-	(*Lost)(nil),                  // 23: refdb.v1.Lost
-	(*OutcomeUnknown)(nil),        // 24: refdb.v1.OutcomeUnknown
-	(*IsUpToDateRequest)(nil),     // 25: refdb.v1.IsUpToDateRequest
-	(*IsUpToDateResponse)(nil),    // 26: refdb.v1.IsUpToDateResponse
-	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
+	(LeaseMode)(0),                // 0: refdb.v1.LeaseMode
+	(*Lock)(nil),                  // 1: refdb.v1.Lock
+	(*AcquireRequest)(nil),        // 2: refdb.v1.AcquireRequest
+	(*Lease)(nil),                 // 3: refdb.v1.Lease
+	(*AcquireResponse)(nil),       // 4: refdb.v1.AcquireResponse
+	(*Acquired)(nil),              // 5: refdb.v1.Acquired
+	(*ExtendRequest)(nil),         // 6: refdb.v1.ExtendRequest
+	(*ExtendResponse)(nil),        // 7: refdb.v1.ExtendResponse
+	(*Extended)(nil),              // 8: refdb.v1.Extended
+	(*ReleaseRequest)(nil),        // 9: refdb.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),       // 10: refdb.v1.ReleaseResponse
+	(*Released)(nil),              // 11: refdb.v1.Released
+	(*Ref)(nil),                   // 12: refdb.v1.Ref
+	(*GetRequest)(nil),            // 13: refdb.v1.GetRequest
+	(*GetResponse)(nil),           // 14: refdb.v1.GetResponse
+	(*ListRequest)(nil),           // 15: refdb.v1.ListRequest
+	(*ListResponse)(nil),          // 16: refdb.v1.ListResponse
+	(*RefUpdate)(nil),             // 17: refdb.v1.RefUpdate
+	(*UpdateRequest)(nil),         // 18: refdb.v1.UpdateRequest
+	(*UpdateResponse)(nil),        // 19: refdb.v1.UpdateResponse
+	(*Updated)(nil),               // 20: refdb.v1.Updated
+	(*Locked)(nil),                // 21: refdb.v1.Locked
+	(*Holder)(nil),                // 22: refdb.v1.Holder
+	(*Mismatched)(nil),            // 23: refdb.v1.Mismatched
+	(*Mismatch)(nil),              // 24: refdb.v1.Mismatch
+	(*Lost)(nil),                  // 25: refdb.v1.Lost
+	(*OutcomeUnknown)(nil),        // 26: refdb.v1.OutcomeUnknown
+	(*IsUpToDateRequest)(nil),     // 27: refdb.v1.IsUpToDateRequest
+	(*IsUpToDateResponse)(nil),    // 28: refdb.v1.IsUpToDateResponse
+	(*Change)(nil),                // 29: refdb.v1.Change
+	(*LogRequest)(nil),            // 30: refdb.v1.LogRequest
+	(*LogResponse)(nil),           // 31: refdb.v1.LogResponse
+	(*AtRequest)(nil),             // 32: refdb.v1.AtRequest
+	(*AtResponse)(nil),            // 33: refdb.v1.AtResponse
+	(*WatchRequest)(nil),          // 34: refdb.v1.WatchRequest
+	(*WatchResponse)(nil),         // 35: refdb.v1.WatchResponse
+	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 37: google.protobuf.Timestamp
 }
 var file_refdb_v1_refdb_proto_depIdxs = []int32{
-	27, // 0: refdb.v1.AcquireRequest.lease_time:type_name -> google.protobuf.Duration
-	27, // 1: refdb.v1.AcquireRequest.wait:type_name -> google.protobuf.Duration
-	3,  // 2: refdb.v1.AcquireResponse.acquired:type_name -> refdb.v1.Acquired
-	19, // 3: refdb.v1.AcquireResponse.locked:type_name -> refdb.v1.Locked
-	24, // 4: refdb.v1.AcquireResponse.unknown:type_name -> refdb.v1.OutcomeUnknown
-	0,  // 5: refdb.v1.Acquired.lock:type_name -> refdb.v1.Lock
-	10, // 6: refdb.v1.Acquired.values:type_name -> refdb.v1.Ref
-	27, // 7: refdb.v1.Acquired.lease_time:type_name -> google.protobuf.Duration
-	0,  // 8: refdb.v1.ExtendRequest.lock:type_name -> refdb.v1.Lock
-	6,  // 9: refdb.v1.ExtendResponse.extended:type_name -> refdb.v1.Extended
-	23, // 10: refdb.v1.ExtendResponse.lost:type_name -> refdb.v1.Lost
-	24, // 11: refdb.v1.ExtendResponse.unknown:type_name -> refdb.v1.OutcomeUnknown
-	0,  // 12: refdb.v1.ReleaseRequest.lock:type_name -> refdb.v1.Lock
-	9,  // 13: refdb.v1.ReleaseResponse.released:type_name -> refdb.v1.Released
-	23, // 14: refdb.v1.ReleaseResponse.lost:type_name -> refdb.v1.Lost
-	24, // 15: refdb.v1.ReleaseResponse.unknown:type_name -> refdb.v1.OutcomeUnknown
-	28, // 16: refdb.v1.Ref.time:type_name -> google.protobuf.Timestamp
-	10, // 17: refdb.v1.GetResponse.refs:type_name -> refdb.v1.Ref
-	10, // 18: refdb.v1.ListResponse.refs:type_name -> refdb.v1.Ref
-	15, // 19: refdb.v1.UpdateRequest.updates:type_name -> refdb.v1.RefUpdate
-	0,  // 20: refdb.v1.UpdateRequest.under:type_name -> refdb.v1.Lock
-	18, // 21: refdb.v1.UpdateResponse.updated:type_name -> refdb.v1.Updated
-	19, // 22: refdb.v1.UpdateResponse.locked:type_name -> refdb.v1.Locked
-	21, // 23: refdb.v1.UpdateResponse.mismatched:type_name -> refdb.v1.Mismatched
-	23, // 24: refdb.v1.UpdateResponse.lost:type_name -> refdb.v1.Lost
-	24, // 25: refdb.v1.UpdateResponse.unknown:type_name -> refdb.v1.OutcomeUnknown
-	20, // 26: refdb.v1.Locked.holders:type_name -> refdb.v1.Holder
-	27, // 27: refdb.v1.Holder.age:type_name -> google.protobuf.Duration
-	27, // 28: refdb.v1.Holder.stale_after:type_name -> google.protobuf.Duration
-	22, // 29: refdb.v1.Mismatched.mismatches:type_name -> refdb.v1.Mismatch
-	1,  // 30: refdb.v1.RefdbService.Acquire:input_type -> refdb.v1.AcquireRequest
-	4,  // 31: refdb.v1.RefdbService.Extend:input_type -> refdb.v1.ExtendRequest
-	7,  // 32: refdb.v1.RefdbService.Release:input_type -> refdb.v1.ReleaseRequest
-	11, // 33: refdb.v1.RefdbService.Get:input_type -> refdb.v1.GetRequest
-	13, // 34: refdb.v1.RefdbService.List:input_type -> refdb.v1.ListRequest
-	16, // 35: refdb.v1.RefdbService.Update:input_type -> refdb.v1.UpdateRequest
-	25, // 36: refdb.v1.RefdbService.IsUpToDate:input_type -> refdb.v1.IsUpToDateRequest
-	2,  // 37: refdb.v1.RefdbService.Acquire:output_type -> refdb.v1.AcquireResponse
-	5,  // 38: refdb.v1.RefdbService.Extend:output_type -> refdb.v1.ExtendResponse
-	8,  // 39: refdb.v1.RefdbService.Release:output_type -> refdb.v1.ReleaseResponse
-	12, // 40: refdb.v1.RefdbService.Get:output_type -> refdb.v1.GetResponse
-	14, // 41: refdb.v1.RefdbService.List:output_type -> refdb.v1.ListResponse
-	17, // 42: refdb.v1.RefdbService.Update:output_type -> refdb.v1.UpdateResponse
-	26, // 43: refdb.v1.RefdbService.IsUpToDate:output_type -> refdb.v1.IsUpToDateResponse
-	37, // [37:44] is the sub-list for method output_type
-	30, // [30:37] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	36, // 0: refdb.v1.AcquireRequest.lease_time:type_name -> google.protobuf.Duration
+	36, // 1: refdb.v1.AcquireRequest.wait:type_name -> google.protobuf.Duration
+	3,  // 2: refdb.v1.AcquireRequest.lease:type_name -> refdb.v1.Lease
+	0,  // 3: refdb.v1.Lease.mode:type_name -> refdb.v1.LeaseMode
+	5,  // 4: refdb.v1.AcquireResponse.acquired:type_name -> refdb.v1.Acquired
+	21, // 5: refdb.v1.AcquireResponse.locked:type_name -> refdb.v1.Locked
+	26, // 6: refdb.v1.AcquireResponse.unknown:type_name -> refdb.v1.OutcomeUnknown
+	1,  // 7: refdb.v1.Acquired.lock:type_name -> refdb.v1.Lock
+	12, // 8: refdb.v1.Acquired.values:type_name -> refdb.v1.Ref
+	36, // 9: refdb.v1.Acquired.lease_time:type_name -> google.protobuf.Duration
+	1,  // 10: refdb.v1.ExtendRequest.lock:type_name -> refdb.v1.Lock
+	8,  // 11: refdb.v1.ExtendResponse.extended:type_name -> refdb.v1.Extended
+	25, // 12: refdb.v1.ExtendResponse.lost:type_name -> refdb.v1.Lost
+	26, // 13: refdb.v1.ExtendResponse.unknown:type_name -> refdb.v1.OutcomeUnknown
+	1,  // 14: refdb.v1.ReleaseRequest.lock:type_name -> refdb.v1.Lock
+	11, // 15: refdb.v1.ReleaseResponse.released:type_name -> refdb.v1.Released
+	25, // 16: refdb.v1.ReleaseResponse.lost:type_name -> refdb.v1.Lost
+	26, // 17: refdb.v1.ReleaseResponse.unknown:type_name -> refdb.v1.OutcomeUnknown
+	37, // 18: refdb.v1.Ref.time:type_name -> google.protobuf.Timestamp
+	12, // 19: refdb.v1.GetResponse.refs:type_name -> refdb.v1.Ref
+	12, // 20: refdb.v1.ListResponse.refs:type_name -> refdb.v1.Ref
+	17, // 21: refdb.v1.UpdateRequest.updates:type_name -> refdb.v1.RefUpdate
+	1,  // 22: refdb.v1.UpdateRequest.under:type_name -> refdb.v1.Lock
+	20, // 23: refdb.v1.UpdateResponse.updated:type_name -> refdb.v1.Updated
+	21, // 24: refdb.v1.UpdateResponse.locked:type_name -> refdb.v1.Locked
+	23, // 25: refdb.v1.UpdateResponse.mismatched:type_name -> refdb.v1.Mismatched
+	25, // 26: refdb.v1.UpdateResponse.lost:type_name -> refdb.v1.Lost
+	26, // 27: refdb.v1.UpdateResponse.unknown:type_name -> refdb.v1.OutcomeUnknown
+	22, // 28: refdb.v1.Locked.holders:type_name -> refdb.v1.Holder
+	36, // 29: refdb.v1.Holder.age:type_name -> google.protobuf.Duration
+	36, // 30: refdb.v1.Holder.stale_after:type_name -> google.protobuf.Duration
+	24, // 31: refdb.v1.Mismatched.mismatches:type_name -> refdb.v1.Mismatch
+	37, // 32: refdb.v1.Change.time:type_name -> google.protobuf.Timestamp
+	29, // 33: refdb.v1.LogResponse.changes:type_name -> refdb.v1.Change
+	37, // 34: refdb.v1.AtRequest.time:type_name -> google.protobuf.Timestamp
+	12, // 35: refdb.v1.AtResponse.refs:type_name -> refdb.v1.Ref
+	29, // 36: refdb.v1.WatchResponse.changes:type_name -> refdb.v1.Change
+	2,  // 37: refdb.v1.RefdbService.Acquire:input_type -> refdb.v1.AcquireRequest
+	6,  // 38: refdb.v1.RefdbService.Extend:input_type -> refdb.v1.ExtendRequest
+	9,  // 39: refdb.v1.RefdbService.Release:input_type -> refdb.v1.ReleaseRequest
+	13, // 40: refdb.v1.RefdbService.Get:input_type -> refdb.v1.GetRequest
+	15, // 41: refdb.v1.RefdbService.List:input_type -> refdb.v1.ListRequest
+	18, // 42: refdb.v1.RefdbService.Update:input_type -> refdb.v1.UpdateRequest
+	27, // 43: refdb.v1.RefdbService.IsUpToDate:input_type -> refdb.v1.IsUpToDateRequest
+	30, // 44: refdb.v1.RefdbService.Log:input_type -> refdb.v1.LogRequest
+	32, // 45: refdb.v1.RefdbService.At:input_type -> refdb.v1.AtRequest
+	34, // 46: refdb.v1.RefdbService.Watch:input_type -> refdb.v1.WatchRequest
+	4,  // 47: refdb.v1.RefdbService.Acquire:output_type -> refdb.v1.AcquireResponse
+	7,  // 48: refdb.v1.RefdbService.Extend:output_type -> refdb.v1.ExtendResponse
+	10, // 49: refdb.v1.RefdbService.Release:output_type -> refdb.v1.ReleaseResponse
+	14, // 50: refdb.v1.RefdbService.Get:output_type -> refdb.v1.GetResponse
+	16, // 51: refdb.v1.RefdbService.List:output_type -> refdb.v1.ListResponse
+	19, // 52: refdb.v1.RefdbService.Update:output_type -> refdb.v1.UpdateResponse
+	28, // 53: refdb.v1.RefdbService.IsUpToDate:output_type -> refdb.v1.IsUpToDateResponse
+	31, // 54: refdb.v1.RefdbService.Log:output_type -> refdb.v1.LogResponse
+	33, // 55: refdb.v1.RefdbService.At:output_type -> refdb.v1.AtResponse
+	35, // 56: refdb.v1.RefdbService.Watch:output_type -> refdb.v1.WatchResponse
+	47, // [47:57] is the sub-list for method output_type
+	37, // [37:47] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_refdb_v1_refdb_proto_init() }
@@ -1993,40 +2744,45 @@ func file_refdb_v1_refdb_proto_init() {
 	if File_refdb_v1_refdb_proto != nil {
 		return
 	}
-	file_refdb_v1_refdb_proto_msgTypes[2].OneofWrappers = []any{
+	file_refdb_v1_refdb_proto_msgTypes[3].OneofWrappers = []any{
 		(*AcquireResponse_Acquired)(nil),
 		(*AcquireResponse_Locked)(nil),
 		(*AcquireResponse_Unknown)(nil),
 	}
-	file_refdb_v1_refdb_proto_msgTypes[5].OneofWrappers = []any{
+	file_refdb_v1_refdb_proto_msgTypes[6].OneofWrappers = []any{
 		(*ExtendResponse_Extended)(nil),
 		(*ExtendResponse_Lost)(nil),
 		(*ExtendResponse_Unknown)(nil),
 	}
-	file_refdb_v1_refdb_proto_msgTypes[8].OneofWrappers = []any{
+	file_refdb_v1_refdb_proto_msgTypes[9].OneofWrappers = []any{
 		(*ReleaseResponse_Released)(nil),
 		(*ReleaseResponse_Lost)(nil),
 		(*ReleaseResponse_Unknown)(nil),
 	}
-	file_refdb_v1_refdb_proto_msgTypes[17].OneofWrappers = []any{
+	file_refdb_v1_refdb_proto_msgTypes[18].OneofWrappers = []any{
 		(*UpdateResponse_Updated)(nil),
 		(*UpdateResponse_Locked)(nil),
 		(*UpdateResponse_Mismatched)(nil),
 		(*UpdateResponse_Lost)(nil),
 		(*UpdateResponse_Unknown)(nil),
 	}
+	file_refdb_v1_refdb_proto_msgTypes[31].OneofWrappers = []any{
+		(*AtRequest_Position)(nil),
+		(*AtRequest_Time)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_refdb_v1_refdb_proto_rawDesc), len(file_refdb_v1_refdb_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   27,
+			NumEnums:      1,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_refdb_v1_refdb_proto_goTypes,
 		DependencyIndexes: file_refdb_v1_refdb_proto_depIdxs,
+		EnumInfos:         file_refdb_v1_refdb_proto_enumTypes,
 		MessageInfos:      file_refdb_v1_refdb_proto_msgTypes,
 	}.Build()
 	File_refdb_v1_refdb_proto = out.File

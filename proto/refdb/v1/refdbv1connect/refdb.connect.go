@@ -53,11 +53,17 @@ const (
 	RefdbServiceUpdateProcedure = "/refdb.v1.RefdbService/Update"
 	// RefdbServiceIsUpToDateProcedure is the fully-qualified name of the RefdbService's IsUpToDate RPC.
 	RefdbServiceIsUpToDateProcedure = "/refdb.v1.RefdbService/IsUpToDate"
+	// RefdbServiceLogProcedure is the fully-qualified name of the RefdbService's Log RPC.
+	RefdbServiceLogProcedure = "/refdb.v1.RefdbService/Log"
+	// RefdbServiceAtProcedure is the fully-qualified name of the RefdbService's At RPC.
+	RefdbServiceAtProcedure = "/refdb.v1.RefdbService/At"
+	// RefdbServiceWatchProcedure is the fully-qualified name of the RefdbService's Watch RPC.
+	RefdbServiceWatchProcedure = "/refdb.v1.RefdbService/Watch"
 )
 
 // RefdbServiceClient is a client for the refdb.v1.RefdbService service.
 type RefdbServiceClient interface {
-	// Acquire locks refs of a project, all or none. It needs the right to lock them.
+	// Acquire locks refs of a project, all or none, or acquires a lease. It needs the right to lock them.
 	Acquire(context.Context, *connect.Request[v1.AcquireRequest]) (*connect.Response[v1.AcquireResponse], error)
 	// Extend renews a lock. It needs the right to lock its refs.
 	Extend(context.Context, *connect.Request[v1.ExtendRequest]) (*connect.Response[v1.ExtendResponse], error)
@@ -71,6 +77,16 @@ type RefdbServiceClient interface {
 	Update(context.Context, *connect.Request[v1.UpdateRequest]) (*connect.Response[v1.UpdateResponse], error)
 	// IsUpToDate compares a value with what a ref holds. It needs the right to read the ref.
 	IsUpToDate(context.Context, *connect.Request[v1.IsUpToDateRequest]) (*connect.Response[v1.IsUpToDateResponse], error)
+	// Log lists the recorded changes of a ref, or of those refs of a project that the caller may read,
+	// newest first.
+	Log(context.Context, *connect.Request[v1.LogRequest]) (*connect.Response[v1.LogResponse], error)
+	// At returns what refs held at a time, or right after a position of the history. It needs the right
+	// to read refs that the request names; otherwise it lists the refs that the caller may read.
+	At(context.Context, *connect.Request[v1.AtRequest]) (*connect.Response[v1.AtResponse], error)
+	// Watch streams the changes of those refs of a project that the caller may read, each once, in the
+	// order of their positions, until the caller, the server or the caller's right ends the stream. A
+	// caller that gives the last cursor it received misses no change.
+	Watch(context.Context, *connect.Request[v1.WatchRequest]) (*connect.ServerStreamForClient[v1.WatchResponse], error)
 }
 
 // NewRefdbServiceClient constructs a client for the refdb.v1.RefdbService service. By default, it
@@ -126,6 +142,24 @@ func NewRefdbServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(refdbServiceMethods.ByName("IsUpToDate")),
 			connect.WithClientOptions(opts...),
 		),
+		log: connect.NewClient[v1.LogRequest, v1.LogResponse](
+			httpClient,
+			baseURL+RefdbServiceLogProcedure,
+			connect.WithSchema(refdbServiceMethods.ByName("Log")),
+			connect.WithClientOptions(opts...),
+		),
+		at: connect.NewClient[v1.AtRequest, v1.AtResponse](
+			httpClient,
+			baseURL+RefdbServiceAtProcedure,
+			connect.WithSchema(refdbServiceMethods.ByName("At")),
+			connect.WithClientOptions(opts...),
+		),
+		watch: connect.NewClient[v1.WatchRequest, v1.WatchResponse](
+			httpClient,
+			baseURL+RefdbServiceWatchProcedure,
+			connect.WithSchema(refdbServiceMethods.ByName("Watch")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -138,6 +172,9 @@ type refdbServiceClient struct {
 	list       *connect.Client[v1.ListRequest, v1.ListResponse]
 	update     *connect.Client[v1.UpdateRequest, v1.UpdateResponse]
 	isUpToDate *connect.Client[v1.IsUpToDateRequest, v1.IsUpToDateResponse]
+	log        *connect.Client[v1.LogRequest, v1.LogResponse]
+	at         *connect.Client[v1.AtRequest, v1.AtResponse]
+	watch      *connect.Client[v1.WatchRequest, v1.WatchResponse]
 }
 
 // Acquire calls refdb.v1.RefdbService.Acquire.
@@ -175,9 +212,24 @@ func (c *refdbServiceClient) IsUpToDate(ctx context.Context, req *connect.Reques
 	return c.isUpToDate.CallUnary(ctx, req)
 }
 
+// Log calls refdb.v1.RefdbService.Log.
+func (c *refdbServiceClient) Log(ctx context.Context, req *connect.Request[v1.LogRequest]) (*connect.Response[v1.LogResponse], error) {
+	return c.log.CallUnary(ctx, req)
+}
+
+// At calls refdb.v1.RefdbService.At.
+func (c *refdbServiceClient) At(ctx context.Context, req *connect.Request[v1.AtRequest]) (*connect.Response[v1.AtResponse], error) {
+	return c.at.CallUnary(ctx, req)
+}
+
+// Watch calls refdb.v1.RefdbService.Watch.
+func (c *refdbServiceClient) Watch(ctx context.Context, req *connect.Request[v1.WatchRequest]) (*connect.ServerStreamForClient[v1.WatchResponse], error) {
+	return c.watch.CallServerStream(ctx, req)
+}
+
 // RefdbServiceHandler is an implementation of the refdb.v1.RefdbService service.
 type RefdbServiceHandler interface {
-	// Acquire locks refs of a project, all or none. It needs the right to lock them.
+	// Acquire locks refs of a project, all or none, or acquires a lease. It needs the right to lock them.
 	Acquire(context.Context, *connect.Request[v1.AcquireRequest]) (*connect.Response[v1.AcquireResponse], error)
 	// Extend renews a lock. It needs the right to lock its refs.
 	Extend(context.Context, *connect.Request[v1.ExtendRequest]) (*connect.Response[v1.ExtendResponse], error)
@@ -191,6 +243,16 @@ type RefdbServiceHandler interface {
 	Update(context.Context, *connect.Request[v1.UpdateRequest]) (*connect.Response[v1.UpdateResponse], error)
 	// IsUpToDate compares a value with what a ref holds. It needs the right to read the ref.
 	IsUpToDate(context.Context, *connect.Request[v1.IsUpToDateRequest]) (*connect.Response[v1.IsUpToDateResponse], error)
+	// Log lists the recorded changes of a ref, or of those refs of a project that the caller may read,
+	// newest first.
+	Log(context.Context, *connect.Request[v1.LogRequest]) (*connect.Response[v1.LogResponse], error)
+	// At returns what refs held at a time, or right after a position of the history. It needs the right
+	// to read refs that the request names; otherwise it lists the refs that the caller may read.
+	At(context.Context, *connect.Request[v1.AtRequest]) (*connect.Response[v1.AtResponse], error)
+	// Watch streams the changes of those refs of a project that the caller may read, each once, in the
+	// order of their positions, until the caller, the server or the caller's right ends the stream. A
+	// caller that gives the last cursor it received misses no change.
+	Watch(context.Context, *connect.Request[v1.WatchRequest], *connect.ServerStream[v1.WatchResponse]) error
 }
 
 // NewRefdbServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -242,6 +304,24 @@ func NewRefdbServiceHandler(svc RefdbServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(refdbServiceMethods.ByName("IsUpToDate")),
 		connect.WithHandlerOptions(opts...),
 	)
+	refdbServiceLogHandler := connect.NewUnaryHandler(
+		RefdbServiceLogProcedure,
+		svc.Log,
+		connect.WithSchema(refdbServiceMethods.ByName("Log")),
+		connect.WithHandlerOptions(opts...),
+	)
+	refdbServiceAtHandler := connect.NewUnaryHandler(
+		RefdbServiceAtProcedure,
+		svc.At,
+		connect.WithSchema(refdbServiceMethods.ByName("At")),
+		connect.WithHandlerOptions(opts...),
+	)
+	refdbServiceWatchHandler := connect.NewServerStreamHandler(
+		RefdbServiceWatchProcedure,
+		svc.Watch,
+		connect.WithSchema(refdbServiceMethods.ByName("Watch")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/refdb.v1.RefdbService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case RefdbServiceAcquireProcedure:
@@ -258,6 +338,12 @@ func NewRefdbServiceHandler(svc RefdbServiceHandler, opts ...connect.HandlerOpti
 			refdbServiceUpdateHandler.ServeHTTP(w, r)
 		case RefdbServiceIsUpToDateProcedure:
 			refdbServiceIsUpToDateHandler.ServeHTTP(w, r)
+		case RefdbServiceLogProcedure:
+			refdbServiceLogHandler.ServeHTTP(w, r)
+		case RefdbServiceAtProcedure:
+			refdbServiceAtHandler.ServeHTTP(w, r)
+		case RefdbServiceWatchProcedure:
+			refdbServiceWatchHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -293,4 +379,16 @@ func (UnimplementedRefdbServiceHandler) Update(context.Context, *connect.Request
 
 func (UnimplementedRefdbServiceHandler) IsUpToDate(context.Context, *connect.Request[v1.IsUpToDateRequest]) (*connect.Response[v1.IsUpToDateResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("refdb.v1.RefdbService.IsUpToDate is not implemented"))
+}
+
+func (UnimplementedRefdbServiceHandler) Log(context.Context, *connect.Request[v1.LogRequest]) (*connect.Response[v1.LogResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("refdb.v1.RefdbService.Log is not implemented"))
+}
+
+func (UnimplementedRefdbServiceHandler) At(context.Context, *connect.Request[v1.AtRequest]) (*connect.Response[v1.AtResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("refdb.v1.RefdbService.At is not implemented"))
+}
+
+func (UnimplementedRefdbServiceHandler) Watch(context.Context, *connect.Request[v1.WatchRequest], *connect.ServerStream[v1.WatchResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("refdb.v1.RefdbService.Watch is not implemented"))
 }
