@@ -206,3 +206,18 @@ func TestAStreamThatCanNotBeSentEnds(t *testing.T) {
 		})
 	}
 }
+
+// The token is valid for an hour, of which some seconds have passed. There are no changes to check the right for,
+// and not even progress.
+func TestAnOpenStreamEndsWithItsToken(t *testing.T) {
+	streaming(t, func(t *testing.T, d *polled, _ *refdb.DB, s *api.Service, ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, time.Hour+10*time.Second)
+		defer cancel()
+		began := time.Now()
+		defer time.AfterFunc(time.Minute, func() { d.down.Store(true) }).Stop()
+		err := s.Stream(ctx, &refdbv1.WatchRequest{Project: "p"}, func(*refdbv1.WatchResponse) error { return nil })
+		if connect.CodeOf(err) != connect.CodeUnauthenticated || time.Since(began) < time.Hour-time.Minute {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+	})
+}
