@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/lease"
 	refdbv1 "github.com/globalrefdb/globalrefdb/proto/refdb/v1"
@@ -56,6 +57,15 @@ func (s *Service) lease(a *acquisition, r *refdbv1.AcquireRequest) {
 		}
 		return err
 	}
+}
+
+// entryWait is for how long a call that doesn't wait tries again while others, for a moment, have the entry
+// lock of the lease.
+const entryWait = 2 * time.Second
+
+// isEntry reports whether nothing but the entry lock of a lease is in the way.
+func isEntry(e *refdb.LockedError) bool {
+	return len(e.Holders) == 1 && strings.HasPrefix(e.Holders[0].Ref, leaseRefs) && !isLease([]string{e.Holders[0].Ref})
 }
 
 // namedBy returns the refs by which rules name locks: a ref itself, but for the rows of a lease the ref that

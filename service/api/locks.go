@@ -65,6 +65,9 @@ func (s *Service) acquire(ctx context.Context, r *refdbv1.AcquireRequest) (*refd
 			return nil, err
 		}
 		left := a.wait - time.Since(began)
+		if isEntry(locked) {
+			left = max(left, entryWait-time.Since(began))
+		}
 		if left <= 0 || !s.pause(ctx, min(left, pause/2+mathrand.N(pause))) {
 			a.gaveUp(ctx, got)
 			answer := lockedBy(a.caller, locked)

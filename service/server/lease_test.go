@@ -17,6 +17,7 @@ import (
 	refdbv1 "github.com/globalrefdb/globalrefdb/proto/refdb/v1"
 	"github.com/globalrefdb/globalrefdb/proto/refdb/v1/refdbv1connect"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/service/access"
 	"github.com/globalrefdb/globalrefdb/service/server"
 )
@@ -282,5 +283,39 @@ func TestARequestForALeaseMayNotContradictItself(t *testing.T) {
 		if status, text := s.post(t, r.tokens["ci"], "Acquire", body); status != want {
 			t.Errorf("%s: %d %s", body, status, text)
 		}
+	}
+}
+
+// A freeing driver releases a lock once it has refused one.
+type freeing struct {
+	refdb.Driver
+	release func()
+}
+
+func (d *freeing) Acquire(ctx context.Context, r driver.AcquireRequest) (driver.Acquired, error) {
+	a, err := d.Driver.Acquire(ctx, r)
+	if errors.Is(err, refdb.ErrLocked) {
+		d.release()
+	}
+	return a, err
+}
+
+func TestARequestForALeaseIsNotRefusedBecauseAnotherOneIsBeingDecided(t *testing.T) {
+	t.Parallel()
+	r := inMemory(t)
+	r.allow(t, "ci", access.Lock, "p", access.All)
+	entry, err := r.db.TryLock(t.Context(), "p", leaseRef+"/turn")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := r.serve(t, server.DefaultLimits, &freeing{r.open(), sync.OnceFunc(func() {
+		if err := entry.Release(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})})
+	began := time.Now()
+	got := r.acquire(t, s.plain("ci"), leasing(shared))
+	if got.GetAcquired() == nil && time.Since(began) < time.Second { // it tries for longer than that
+		t.Errorf("%v", got)
 	}
 }
