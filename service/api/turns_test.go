@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/memory"
 )
 
 func TestASubjectHasItsShareOfTheTurnsAndDelaysNobodyElse(t *testing.T) {
@@ -101,4 +105,36 @@ func TestATurnOfACallThatHasEndedIsGivenBack(t *testing.T) {
 			t.Errorf("%+v", q)
 		}
 	})
+}
+
+// A pooled driver has a pool of connections, once it is open.
+type pooled struct {
+	refdb.Driver
+	max atomic.Int64
+}
+
+func (d *pooled) Stats() (s driver.DriverStats) {
+	if n := int(d.max.Load()); n > 0 {
+		s.Pools = []driver.Pool{{Name: "requests", Max: n}, {Name: "beats", Max: 1}}
+	}
+	return s
+}
+
+func TestThereAreAsManyTurnsAsThePoolHasConnections(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ configured, pool, want int }{{0, 0, defaultTurns}, {0, 40, 40}, {0, 1, fewestTurns}, {8, 40, 8}} {
+		d := &pooled{Driver: memory.New().Open()}
+		db, err := refdb.New(d, refdb.Options{Site: "server"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		s := New(db, slog.New(slog.DiscardHandler), row.configured)
+		s.fitTurns() // the pool is not known yet
+		d.max.Store(int64(row.pool))
+		s.fitTurns()
+		if got := s.turns.all.total; got != row.want {
+			t.Errorf("%+v: %d turns", row, got)
+		}
+	}
 }
