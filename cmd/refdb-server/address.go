@@ -4,24 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 
+	"github.com/globalrefdb/globalrefdb/internal/addressfile"
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 )
 
-// maxAddress is the size of a file that can hold an address.
-const maxAddress = 64 << 10
-
 // An address is the database's address. If it is in a file, the file may change while the server runs.
 type address struct {
-	file     string
-	fallback string // the address, if file is ""
+	file     string    // as for package addressfile
+	input    io.Reader // standard input
+	fallback string    // the address, if file is ""
 
 	mu   sync.Mutex
 	seen []string // the latest addresses, whose passwords may be in use
@@ -51,18 +51,13 @@ func (d *address) note(text string) {
 func (d *address) read(context.Context) (string, error) {
 	text := d.fallback
 	if d.file != "" {
-		info, err := os.Stat(d.file)
-		switch {
-		case err != nil:
-			return "", fmt.Errorf("the database's address: %w", err)
-		case !info.Mode().IsRegular() || info.Size() > maxAddress:
-			return "", fmt.Errorf("the database's address: %s is not a small regular file", d.file)
+		if err := d.isFile(); err != nil {
+			return "", err
 		}
-		content, err := os.ReadFile(d.file)
-		if err != nil {
-			return "", fmt.Errorf("the database's address: %w", err)
+		var err error
+		if text, err = addressfile.Read(d.file, d.input); err != nil {
+			return "", err
 		}
-		text = strings.TrimSpace(string(content))
 	}
 	if text == "" {
 		return "", errors.New("no database named: give --database-file FILE or set REFDB_URL, with " + drivers.URLForms)
@@ -72,6 +67,21 @@ func (d *address) read(context.Context) (string, error) {
 		return "", errors.New("the database's address is of an unknown form: give " + drivers.URLForms)
 	}
 	return text, nil
+}
+
+// isFile returns an error if the file can't be read again for each connection: opening a named pipe may
+// wait forever, and nothing comes through a pipe twice.
+func (d *address) isFile() error {
+	if d.file == addressfile.StandardInput {
+		if addressfile.Regular(d.input) == nil {
+			return errors.New("the database's address: standard input is not a file, which the server reads again: give --database-file FILE, or < FILE")
+		}
+		return nil
+	}
+	if info, err := os.Stat(d.file); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("the database's address: %s is not a regular file", d.file)
+	}
+	return nil
 }
 
 // open opens the database. Its new connections are made as the file says then.

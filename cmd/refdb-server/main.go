@@ -13,7 +13,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	err := run(ctx, os.Args[1:], os.Getenv, os.Stderr, nil)
+	err := run(ctx, os.Args[1:], os.Getenv, os.Stdin, os.Stderr, nil)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "refdb-server:", err)

@@ -19,10 +19,16 @@ import (
 	"github.com/globalrefdb/globalrefdb/service/server"
 )
 
+// How long the server takes to stop, unless the operator says otherwise.
+const (
+	stopDelay   = 5 * time.Second
+	stopTimeout = 30 * time.Second
+)
+
 // flags are what an operator configures.
 type flags struct {
 	listen   server.Listen
-	database string // a file
+	database string // a file, or - for standard input
 	site     string
 	issuers  string // a file
 	limits   server.Limits
@@ -32,7 +38,7 @@ type flags struct {
 
 // run executes a command line until ctx ends. Listening, unless nil, is called with the server's
 // address.
-func run(ctx context.Context, args []string, env func(string) string, messages io.Writer, listening func(net.Addr)) error {
+func run(ctx context.Context, args []string, env func(string) string, input io.Reader, messages io.Writer, listening func(net.Addr)) error {
 	f := flags{limits: server.DefaultLimits, level: slog.LevelInfo}
 	cmd := &cobra.Command{
 		Use:   "refdb-server",
@@ -55,7 +61,7 @@ Environment: REFDB_URL is the database's address; REFDB_DIGEST_KEY is the key of
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.serve(cmd.Context(), env, messages, listening)
+			return f.serve(cmd.Context(), env, input, messages, listening)
 		},
 	}
 	o := cmd.Flags()
@@ -64,7 +70,7 @@ Environment: REFDB_URL is the database's address; REFDB_DIGEST_KEY is the key of
 	o.StringVar(&f.listen.PrivateKey, "private-key", "", "the `file` of the certificate's private key")
 	o.StringVar(&f.listen.ClientCA, "client-ca", "", "the `file` of the authorities, in PEM form, whose certificates identify clients (default: no certificate does)")
 	o.StringVar(&f.issuers, "issuers", "", "the `file` that names the OIDC issuers whose JWTs identify clients (default: no JWT does)")
-	o.StringVar(&f.database, "database-file", "", "the `file` with the database's address (default: REFDB_URL)")
+	o.StringVar(&f.database, "database-file", "", "the `file` with the database's address, - for standard input (default: REFDB_URL)")
 	o.StringVar(&f.site, "site", env("REFDB_SITE"), "the `name` of this server in the history (default: REFDB_SITE or the host's name)")
 	o.IntVar(&f.limits.Calls, "max-calls", f.limits.Calls, "how many calls are answered at a time; more are refused")
 	o.IntVar(&f.limits.CallsPerSubject, "max-calls-per-subject", f.limits.CallsPerSubject, "how many calls of one subject are answered at a time, including those that wait for a lock")
@@ -72,8 +78,8 @@ Environment: REFDB_URL is the database's address; REFDB_DIGEST_KEY is the key of
 	o.IntVar(&f.limits.Requests, "max-requests", f.limits.Requests, "how many calls have requests at the database at a time, at least 4; more wait, and those of one subject while it has a quarter (default: the size of the pool of connections, 16 without one)")
 	o.IntVar(&f.limits.Streams, "max-streams", f.limits.Streams, "how many streams of changes are open at a time; more are refused")
 	o.IntVar(&f.limits.StreamsPerSubject, "max-streams-per-subject", f.limits.StreamsPerSubject, "how many streams of one subject are open at a time")
-	o.DurationVar(&f.stop.Delay, "stop-delay", 5*time.Second, "how long to go on serving, but not be ready, when the server is told to stop")
-	o.DurationVar(&f.stop.Limit, "stop-timeout", 30*time.Second, "how long to wait for calls in progress after that")
+	o.DurationVar(&f.stop.Delay, "stop-delay", stopDelay, "how long to go on serving, but not be ready, when the server is told to stop")
+	o.DurationVar(&f.stop.Limit, "stop-timeout", stopTimeout, "how long to wait for calls in progress after that")
 	o.Func("log-level", "log messages of this `level` and above: debug, info, warn or error (default: info)", func(s string) error { return f.level.UnmarshalText([]byte(s)) })
 	cmd.SetArgs(append([]string{}, args...)) // nil would mean os.Args
 	cmd.SetErr(messages)
@@ -87,7 +93,7 @@ func version() string {
 	return "(devel)"
 }
 
-func (f flags) serve(ctx context.Context, env func(string) string, messages io.Writer, listening func(net.Addr)) (err error) {
+func (f flags) serve(ctx context.Context, env func(string) string, input io.Reader, messages io.Writer, listening func(net.Addr)) (err error) {
 	if err := f.listen.Check(); err != nil {
 		return err
 	}
@@ -97,7 +103,7 @@ func (f flags) serve(ctx context.Context, env func(string) string, messages io.W
 	if listening == nil {
 		listening = func(net.Addr) {}
 	}
-	d := &address{file: f.database, fallback: env("REFDB_URL")}
+	d := &address{file: f.database, input: input, fallback: env("REFDB_URL")}
 	messages = &redact.Writer{To: messages, URLs: d.known}
 	defer func() {
 		if err != nil {

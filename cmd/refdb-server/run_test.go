@@ -56,6 +56,7 @@ func TestMistakesEndTheServerBeforeItListens(t *testing.T) {
 		{"--database-file", empty},
 		{"--database-file", wrong},
 		{"--database-file", wrong, "x"},
+		{"--database-file", "-"}, // standard input is no file
 		{"--listen", ":9480"},
 		{"--listen", "x"},
 		{"--certificate", "a"},
@@ -66,7 +67,7 @@ func TestMistakesEndTheServerBeforeItListens(t *testing.T) {
 		{"--token", "refdb_x"},
 	} {
 		var messages output
-		err := run(t.Context(), args, noEnv, &messages, func(net.Addr) { t.Errorf("%q: it listens", args) })
+		err := run(t.Context(), args, noEnv, nil, &messages, func(net.Addr) { t.Errorf("%q: it listens", args) })
 		if err == nil || strings.Contains(err.Error()+messages.String(), "hunter2") {
 			t.Errorf("%q: %v", args, err)
 		}
@@ -81,7 +82,7 @@ func TestMistakesEndTheServerBeforeItListens(t *testing.T) {
 		{"--max-calls", "0"}, {"--max-connections", "0"}, {"--max-calls-per-subject", "-1"}, {"--max-requests", "3"},
 		{"--issuers", filepath.Join(dir, "none")}, {"--issuers", wrong},
 	} {
-		if err := run(t.Context(), args, sqlite, &output{}, nil); err == nil {
+		if err := run(t.Context(), args, sqlite, nil, &output{}, nil); err == nil {
 			t.Errorf("%q: no error", args)
 		}
 	}
@@ -93,12 +94,24 @@ func TestAServerReadsTheAddressFromAFileAndEndsWithItsContext(t *testing.T) {
 	if err := os.WriteFile(file, []byte(local.SQLite(t).URL()+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	input, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer input.Close()
+	for _, args := range [][]string{{"--database-file", file}, {"--database-file", "-"}} {
+		servesUntilItsContextEnds(t, input, append(args, "--listen", "127.0.0.1:0", "--stop-delay", "0")...)
+	}
+}
+
+func servesUntilItsContextEnds(t *testing.T, input io.Reader, args ...string) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	addresses, ended := make(chan net.Addr, 1), make(chan error, 1)
 	var messages output
 	go func() {
-		ended <- run(ctx, []string{"--database-file", file, "--listen", "127.0.0.1:0", "--stop-delay", "0"}, noEnv, &messages, func(a net.Addr) { addresses <- a })
+		ended <- run(ctx, args, noEnv, input, &messages, func(a net.Addr) { addresses <- a })
 	}()
 	url := ""
 	select {
@@ -144,7 +157,7 @@ func TestLogsDoNotShowThePassword(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var messages output
-		err := run(ctx, []string{"--listen", "127.0.0.1:0", "--stop-delay", "0", "--log-level", "debug"}, env, &messages, func(net.Addr) { cancel() })
+		err := run(ctx, []string{"--listen", "127.0.0.1:0", "--stop-delay", "0", "--log-level", "debug"}, env, nil, &messages, func(net.Addr) { cancel() })
 		cancel()
 		if text := messages.String(); err != nil || !strings.Contains(text, "can't be opened") || strings.Contains(text, "hunter2") {
 			t.Errorf("%v, %s", err, text)
@@ -165,7 +178,7 @@ func TestADatabaseThatIsAwayKeepsTheServerFromBeingReady(t *testing.T) {
 	ended := make(chan error, 1)
 	var messages output
 	go func() {
-		ended <- run(ctx, []string{"--listen", "127.0.0.1:0", "--stop-delay", "0"}, env, &messages, func(a net.Addr) {
+		ended <- run(ctx, []string{"--listen", "127.0.0.1:0", "--stop-delay", "0"}, env, nil, &messages, func(a net.Addr) {
 			response, err := http.Get("http://" + a.String() + "/readyz")
 			if err != nil {
 				t.Error(err)

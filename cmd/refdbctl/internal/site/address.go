@@ -4,24 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/internal/addressfile"
 	"github.com/globalrefdb/globalrefdb/internal/redact"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
-
-// standardInput is given instead of a file's name.
-const standardInput = "-"
 
 // An address is the database's, which a server reads again: the password and the certificates may
 // change while it runs.
@@ -68,9 +64,9 @@ type reading struct {
 func (a *App) addressOf() *address {
 	d := &address{app: a, file: a.addressFile}
 	switch {
-	case d.file == standardInput && a.inputFile() == nil:
+	case d.file == addressfile.StandardInput && addressfile.Regular(a.In) == nil:
 		d.file = "" // nothing comes twice through a pipe
-	case d.file != "" && d.file != standardInput && !isRegular(d.file):
+	case d.file != "" && d.file != addressfile.StandardInput && !isRegular(d.file):
 		d.file = "" // to open a named pipe may wait for ever
 	}
 	d.note(a.URL)
@@ -143,7 +139,7 @@ func (d *address) hangs() error {
 }
 
 func (d *address) readInto(r *reading) {
-	r.text, r.err = d.app.readAddress(d.file)
+	r.text, r.err = addressfile.Read(d.file, d.app.In)
 	if r.err == nil {
 		d.note(r.text)
 	}
@@ -246,10 +242,10 @@ func (d *address) reread(ctx context.Context) {
 func (d *address) written() time.Time {
 	var info fs.FileInfo
 	var err error
-	switch f := d.app.inputFile(); {
+	switch f := addressfile.Regular(d.app.In); {
 	case d.file == "":
 		return time.Time{}
-	case d.file != standardInput:
+	case d.file != addressfile.StandardInput:
 		info, err = os.Stat(d.file)
 	case f != nil:
 		info, err = f.Stat()
@@ -260,65 +256,4 @@ func (d *address) written() time.Time {
 		return time.Time{}
 	}
 	return info.ModTime()
-}
-
-// readAddress reads the database's URL from a file that holds nothing else.
-func (a *App) readAddress(path string) (string, error) {
-	in, err := a.openAddress(path)
-	if err != nil {
-		return "", err
-	}
-	text, err := io.ReadAll(io.LimitReader(in, 64<<10))
-	if c, ok := in.(io.Closer); ok {
-		c.Close()
-	}
-	if err != nil {
-		return "", fmt.Errorf("reading the database's address from %s: %w", path, err)
-	}
-	address := strings.TrimSpace(string(text))
-	if address == "" {
-		return "", fmt.Errorf("the database's address: %s is empty: it should hold a URL", path)
-	}
-	return address, nil
-}
-
-// openAddress returns the contents of a file. Standard input stays open and, if it is a file, is
-// read from its beginning each time.
-func (a *App) openAddress(path string) (io.Reader, error) {
-	if path == standardInput {
-		f := a.inputFile()
-		if f == nil {
-			return a.In, nil
-		}
-		info, err := f.Stat()
-		if err != nil {
-			return nil, fmt.Errorf("reading the database's address from standard input: %w", err)
-		}
-		if s, ok := info.Sys().(*syscall.Stat_t); ok && s.Nlink == 0 {
-			return nil, errors.New("the file with the database's address was removed or replaced: restart the program, and write into the file the next time, as with cat NEW > FILE")
-		}
-		return io.NewSectionReader(f, 0, info.Size()), nil
-	}
-	f, err := os.Open(path)
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("reading the database's address: %w: run this as root or, in a unit of systemd, open the file with StandardInput=file:%s and give --database-file -", err, path)
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("reading the database's address: %w: write the file, as docs/GIT.md shows", err)
-	case err != nil:
-		return nil, fmt.Errorf("reading the database's address: %w", err)
-	}
-	return f, nil
-}
-
-// inputFile returns standard input if it is a file, or nil.
-func (a *App) inputFile() *os.File {
-	f, ok := a.In.(*os.File)
-	if !ok {
-		return nil
-	}
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil
-	}
-	return f
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/internal/addressfile"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
@@ -209,26 +210,12 @@ func TestCredentialsMayChangeOnlyIfAFileHasThem(t *testing.T) {
 	}
 }
 
-func TestAFileThatCannotBeReadIsNamedWithWhatToDo(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	a := &App{Run: &cli.Run{}}
-	for path, want := range map[string]string{
-		filepath.Join(dir, "nowhere"): "no such file or directory: write the file, as docs/GIT.md shows",
-		dir:                           "is a directory",
-	} {
-		if _, err := a.readAddress(path); err == nil || !strings.Contains(err.Error(), "database's address") || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v; want %q", err, want)
-		}
-	}
-}
-
 // load returns an App that has read the database's address from in.
 func load(t *testing.T, in io.Reader) *App {
 	t.Helper()
-	a := &App{Run: cli.New(cli.Streams{In: in, Out: io.Discard, Err: io.Discard, Env: func(string) string { return "" }}), addressFile: standardInput}
+	a := &App{Run: cli.New(cli.Streams{In: in, Out: io.Discard, Err: io.Discard, Env: func(string) string { return "" }}), addressFile: addressfile.StandardInput}
 	var err error
-	if a.URL, err = a.readAddress(standardInput); err != nil {
+	if a.URL, err = addressfile.Read(a.addressFile, a.In); err != nil {
 		t.Fatal(err)
 	}
 	return a

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/internal/addressfile"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
@@ -90,7 +91,7 @@ func (a *App) Load(ctx context.Context, f Flags) (*config.Config, error) {
 		a.addressFile = c.DatabaseFile
 	}
 	if a.addressFile != "" {
-		a.URL, err = a.readAddress(a.addressFile)
+		a.URL, err = addressfile.Read(a.addressFile, a.In)
 	}
 	return c, err
 }
