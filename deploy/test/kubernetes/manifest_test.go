@@ -19,6 +19,7 @@ var types = map[string]func() any{
 	"v1 Secret":           func() any { return new(core.Secret) },
 	"v1 ConfigMap":        func() any { return new(core.ConfigMap) },
 	"v1 Service":          func() any { return new(core.Service) },
+	"apps/v1 Deployment":  func() any { return new(apps.Deployment) },
 	"apps/v1 StatefulSet": func() any { return new(apps.StatefulSet) },
 }
 
@@ -68,24 +69,41 @@ func TestUnknownFieldsAreErrors(t *testing.T) {
 	}
 }
 
-func TestASiteIsOnePodWithOneVolume(t *testing.T) {
-	secrets, maps, services, sites := map[string]core.Secret{}, map[string]core.ConfigMap{}, map[string]core.Service{}, map[string]apps.StatefulSet{}
+// objects are those of the manifest, by name.
+type objects struct {
+	secrets     map[string]core.Secret
+	maps        map[string]core.ConfigMap
+	services    map[string]core.Service
+	sites       map[string]apps.StatefulSet
+	deployments map[string]apps.Deployment
+}
+
+func named(t *testing.T) objects {
+	t.Helper()
+	all := objects{map[string]core.Secret{}, map[string]core.ConfigMap{}, map[string]core.Service{}, map[string]apps.StatefulSet{}, map[string]apps.Deployment{}}
 	for _, o := range manifest(t) {
 		switch o := o.(type) {
 		case *core.Secret:
-			secrets[o.Name] = *o
+			all.secrets[o.Name] = *o
 		case *core.ConfigMap:
-			maps[o.Name] = *o
+			all.maps[o.Name] = *o
 		case *core.Service:
-			services[o.Name] = *o
+			all.services[o.Name] = *o
 		case *apps.StatefulSet:
-			sites[o.Name] = *o
+			all.sites[o.Name] = *o
+		case *apps.Deployment:
+			all.deployments[o.Name] = *o
 		}
 	}
-	if len(sites) != 2 {
-		t.Fatalf("%d sites", len(sites))
+	return all
+}
+
+func TestASiteIsOnePodWithOneVolume(t *testing.T) {
+	all := named(t)
+	if len(all.sites) != 2 {
+		t.Fatalf("%d sites", len(all.sites))
 	}
-	for name, s := range sites {
+	for name, s := range all.sites {
 		pod := s.Spec.Template.Spec
 		if *s.Spec.Replicas != 1 || s.Spec.PodManagementPolicy != apps.ParallelPodManagement || len(s.Spec.VolumeClaimTemplates) != 1 {
 			t.Errorf("%s: more than one daemon, or no volume of its own, or one that waits for the other", name)
@@ -96,44 +114,77 @@ func TestASiteIsOnePodWithOneVolume(t *testing.T) {
 		if len(pod.InitContainers) != 1 || *pod.InitContainers[0].RestartPolicy != core.ContainerRestartPolicyAlways {
 			t.Errorf("%s: the daemon is no sidecar", name)
 		}
-		service, ok := services[s.Spec.ServiceName]
-		for label, value := range service.Spec.Selector {
-			ok = ok && s.Spec.Template.Labels[label] == value && s.Spec.Selector.MatchLabels[label] == value
-		}
-		if !ok {
-			t.Errorf("%s: its service does not select it", name)
-		}
-		if text := maps[name].Data["site.config"]; !strings.Contains(text, "name = "+strings.TrimPrefix(name, "refdb-")+"\n") {
+		if text := all.maps[name].Data["site.config"]; !strings.Contains(text, "name = "+strings.TrimPrefix(name, "refdb-")+"\n") {
 			t.Errorf("%s: its configuration has another name: %s", name, text)
 		}
-		volumes := []string{s.Spec.VolumeClaimTemplates[0].Name}
-		for _, v := range pod.Volumes {
-			volumes = append(volumes, v.Name)
-			if v.Secret != nil && secrets[v.Secret.SecretName].Name == "" || v.ConfigMap != nil && maps[v.ConfigMap.Name].Name == "" {
-				t.Errorf("%s: the volume %s has no source", name, v.Name)
+		all.serves(t, s.Spec.ServiceName, s.Spec.Selector.MatchLabels, s.Spec.Template)
+		all.isConfined(t, name, pod, s.Spec.VolumeClaimTemplates[0].Name)
+	}
+}
+
+func TestTheServiceHasSeveralPodsWithTimeToAnswerTheirCalls(t *testing.T) {
+	all := named(t)
+	d, ok := all.deployments["refdb-server"]
+	if !ok || len(all.deployments) != 1 {
+		t.Fatalf("%d deployments", len(all.deployments))
+	}
+	pod := d.Spec.Template.Spec
+	if *d.Spec.Replicas < 2 || d.Spec.Strategy.RollingUpdate.MaxUnavailable.IntValue() != 0 {
+		t.Error("an upgrade leaves nobody to answer")
+	}
+	if *pod.TerminationGracePeriodSeconds <= 10+30 { // --stop-delay, as in its arguments, and --stop-timeout
+		t.Error("the pod is killed while it answers its calls")
+	}
+	if c := pod.Containers[0]; !slices.Contains(c.Args, "--stop-delay=10s") || c.ReadinessProbe.HTTPGet.Scheme != core.URISchemeHTTPS || c.LivenessProbe.HTTPGet.Scheme != core.URISchemeHTTPS {
+		t.Errorf("its arguments or its probes are others: %+v", c)
+	}
+	all.serves(t, d.Name, d.Spec.Selector.MatchLabels, d.Spec.Template)
+	all.isConfined(t, d.Name, pod)
+}
+
+// serves checks that a service selects pods.
+func (all objects) serves(t *testing.T, service string, selector map[string]string, pods core.PodTemplateSpec) {
+	t.Helper()
+	s, ok := all.services[service]
+	for label, value := range s.Spec.Selector {
+		ok = ok && pods.Labels[label] == value && selector[label] == value
+	}
+	if !ok {
+		t.Errorf("the service %s does not select its pods", service)
+	}
+}
+
+// isConfined checks that a pod's containers have no more rights than they need, that their probes have an answer, and
+// that what they mount is there: volumes of the pod's, and of claims.
+func (all objects) isConfined(t *testing.T, name string, pod core.PodSpec, claims ...string) {
+	t.Helper()
+	volumes := claims
+	for _, v := range pod.Volumes {
+		volumes = append(volumes, v.Name)
+		if v.Secret != nil && all.secrets[v.Secret.SecretName].Name == "" || v.ConfigMap != nil && all.maps[v.ConfigMap.Name].Name == "" {
+			t.Errorf("%s: the volume %s has no source", name, v.Name)
+		}
+	}
+	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+		if c.SecurityContext == nil || !*c.SecurityContext.ReadOnlyRootFilesystem || *c.SecurityContext.AllowPrivilegeEscalation {
+			t.Errorf("%s: %s has more rights than it needs", name, c.Name)
+		}
+		var ports []string
+		for _, p := range c.Ports {
+			ports = append(ports, p.Name)
+		}
+		for _, p := range []*core.Probe{c.StartupProbe, c.LivenessProbe, c.ReadinessProbe} {
+			switch {
+			case p == nil:
+			case p.HTTPGet != nil && slices.Contains(ports, p.HTTPGet.Port.String()) && (p.HTTPGet.Path == "/healthz" || p.HTTPGet.Path == "/readyz"):
+			case p.TCPSocket != nil && slices.Contains(ports, p.TCPSocket.Port.String()):
+			default:
+				t.Errorf("%s: a probe of %s asks nobody", name, c.Name)
 			}
 		}
-		for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
-			if c.SecurityContext == nil || !*c.SecurityContext.ReadOnlyRootFilesystem || *c.SecurityContext.AllowPrivilegeEscalation {
-				t.Errorf("%s: %s has more rights than it needs", name, c.Name)
-			}
-			var ports []string
-			for _, p := range c.Ports {
-				ports = append(ports, p.Name)
-			}
-			for _, p := range []*core.Probe{c.StartupProbe, c.LivenessProbe, c.ReadinessProbe} {
-				switch {
-				case p == nil:
-				case p.HTTPGet != nil && slices.Contains(ports, p.HTTPGet.Port.String()) && (p.HTTPGet.Path == "/healthz" || p.HTTPGet.Path == "/readyz"):
-				case p.TCPSocket != nil && slices.Contains(ports, p.TCPSocket.Port.String()):
-				default:
-					t.Errorf("%s: a probe of %s asks nobody", name, c.Name)
-				}
-			}
-			for _, m := range c.VolumeMounts {
-				if !slices.Contains(volumes, m.Name) {
-					t.Errorf("%s: %s mounts %s, which there is not", name, c.Name, m.Name)
-				}
+		for _, m := range c.VolumeMounts {
+			if !slices.Contains(volumes, m.Name) {
+				t.Errorf("%s: %s mounts %s, which there is not", name, c.Name, m.Name)
 			}
 		}
 	}
