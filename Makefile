@@ -84,12 +84,12 @@ containers-test: ## build the images, run the commands of README.md and docs/CON
 api: ## write api.txt: what other modules can import
 	@GO=$(GO) ./scripts/api.sh > api.txt
 
-generate: ## generate the code of refdb-server's API from proto/; the first time it compiles buf for some minutes
+generate: ## generate the code and the OpenAPI document of refdb-server's API from proto/; the first time it compiles buf for some minutes
 	@GO=$(GO) ./scripts/generate.sh
 
 generated: # whether that code is current
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && GO=$(GO) ./scripts/generate.sh "$$dir" && cd proto && \
-		find . -name '*.go' -exec diff -u {} "$$dir/{}" \; | { ! grep .; } || { echo "the code of the API is not current: make generate"; exit 1; }
+		find . \( -name '*.go' -o -name openapi.yaml \) -exec diff -u {} "$$dir/{}" \; | { ! grep .; } || { echo "the code of the API is not current: make generate"; exit 1; }
 
 lint: ## gofmt, vet, staticcheck, and whether api.txt is current
 	@files=$$(gofmt -l .); [ -z "$$files" ] || { echo "not formatted (make fmt):" $$files; exit 1; }
@@ -122,7 +122,7 @@ release-check: ## what has to hold before VERSION=vX.Y.Z is tagged: CHANGELOG.md
 fmt: ## format the code
 	gofmt -w .
 
-build: ## build bin/refdbctl and bin/refdb-hook
+build: ## build bin/refdbctl, bin/refdb-hook and bin/refdb-server
 	@GO=$(GO) ./scripts/build.sh bin
 
 deps: ## install the databases that the tests need, if they are missing
