@@ -26,7 +26,7 @@ TOOLS   := $(MODULES) tools tools/proto # modules without programs: what release
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-one test-versions api generate generated lint check check-all fmt build deps bench chaos chaos-git chaos-sites chaos-rewind model gerrit gerrit-versions gerrit-test gerrit-ci \
-	containers-test packages packages-test vulncheck release-check
+	containers-test packages packages-test python vulncheck release-check
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -111,6 +111,9 @@ packages: ## make in dist/ what a release holds: .deb, .rpm, archives, SBOMs; PL
 
 packages-test: ## install the .deb at two sites, upgrade it under pushes, remove it: as root on Debian
 	@GO=$(GO) ./scripts/packages-test.sh
+
+python: ## check the Python client, with a server, in an environment that this installs from PyPI
+	@GO=$(GO) ./scripts/build.sh bin refdbctl refdb-server && REFDB_TEST_BIN=$(CURDIR)/bin ./clients/python/check.sh
 
 vulncheck: ## look for known vulnerabilities in what the programs call
 	@govulncheck=$$(cd tools && $(GO) tool -n govulncheck) && $$govulncheck ./...

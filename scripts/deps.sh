@@ -2,7 +2,7 @@
 # Installs what the tests need and this machine lacks: PostgreSQL, PgBouncer, the
 # Spanner emulator (as container images where an engine runs, otherwise with apt-get, if it
 # runs as root), a C compiler, for Go's race detector, and promtool, for the alerts; as root with apt-get
-# also Gitolite, and jq and curl, without which a test each is left out, mmdebstrap, for the test of the packages, and on Debian what make containers-test
+# also Gitolite, jq and curl, and Python's venv, without which a test each is left out, mmdebstrap, for the test of the packages, and on Debian what make containers-test
 # needs. It never uses sudo.
 set -euo pipefail
 
@@ -62,6 +62,10 @@ have_podman() {
 	done
 }
 
+have_python() {
+	"${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null
+}
+
 have_mmdebstrap() {
 	command -v mmdebstrap >/dev/null && command -v bsdtar >/dev/null && command -v ip >/dev/null
 }
@@ -83,7 +87,7 @@ have_image() {
 }
 
 things=(postgres pgbouncer emulator compiler promtool)
-if may_install; then things+=(gitolite jq mmdebstrap); fi
+if may_install; then things+=(gitolite jq python mmdebstrap); fi
 if may_install && grep -q '^ID=debian$' /etc/os-release; then things+=(podman); fi
 missing=()
 for thing in "${things[@]}"; do
@@ -117,6 +121,7 @@ for thing in "${missing[@]}"; do
 	promtool) promtool=prometheus ;;
 	gitolite) packages+=(gitolite3) ;;
 	jq) packages+=(jq curl) ;;
+	python) packages+=(python3-venv) ;;
 	podman) packages+=(podman buildah runc podman-compose netavark aardvark-dns iptables) ;;
 	mmdebstrap) packages+=(mmdebstrap libarchive-tools iproute2 debian-archive-keyring) ;; # Ubuntu lacks the keys
 	esac
