@@ -46,7 +46,9 @@ func exportedByServer(t *testing.T) string {
 	client := certified(t, &at)
 	ctx, stop := context.WithCancel(t.Context())
 	addresses, ended := make(chan net.Addr, 1), make(chan error, 1)
-	go func() { ended <- s.Run(ctx, at, server.Stop{Limit: sitetest.Patience}, func(a net.Addr) { addresses <- a }) }()
+	go func() {
+		ended <- s.Run(ctx, at, server.Stop{Limit: sitetest.Patience}, func(a net.Addr) { addresses <- a })
+	}()
 	var url string
 	select {
 	case a := <-addresses:
