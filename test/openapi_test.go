@@ -3,6 +3,7 @@ package test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -28,13 +29,30 @@ type request struct {
 	RequestBody struct {
 		Content map[string]struct{ Schema schema } `yaml:"content"`
 	} `yaml:"requestBody"`
-	Responses map[string]any `yaml:"responses"`
+	Parameters []struct{ Name, In string } `yaml:"parameters"`
+	Responses  map[string]struct {
+		Content map[string]struct{ Schema schema } `yaml:"content"`
+	} `yaml:"responses"`
 }
 
 type schema struct {
 	Ref        string            `yaml:"$ref"`
 	Properties map[string]schema `yaml:"properties"`
 	Items      *schema           `yaml:"items"`
+	AllOf      []schema          `yaml:"allOf"`
+	OneOf      []schema          `yaml:"oneOf"`
+}
+
+// fields returns the properties of a schema and of its parts.
+func (s schema) fields() map[string]schema {
+	all := maps.Clone(s.Properties)
+	if all == nil {
+		all = make(map[string]schema)
+	}
+	for _, part := range slices.Concat(s.AllOf, s.OneOf) {
+		maps.Copy(all, part.fields())
+	}
+	return all
 }
 
 const schemas = "#/components/schemas/"
@@ -80,18 +98,21 @@ func TestTheOpenAPIDocumentHasEachCallWithItsFields(t *testing.T) {
 		t.Errorf("version %s, security %v", d.OpenAPI, d.Security)
 	}
 	methods := refdbv1.File_refdb_v1_refdb_proto.Services().ByName("RefdbService").Methods()
-	if len(d.Paths) != methods.Len() {
+	if len(d.Paths) != methods.Len()+1 { // /v1/watch
 		t.Errorf("%d paths for %d methods", len(d.Paths), methods.Len())
 	}
 	for i := range methods.Len() {
 		m := methods.Get(i)
+		if m.IsStreamingServer() {
+			continue
+		}
 		s, err := d.ofRequest(string(m.Name()))
 		if err != nil {
 			t.Error(err)
 			continue
 		}
 		var have, want []string
-		for name := range s.Properties {
+		for name := range s.fields() {
 			have = append(have, name)
 		}
 		for i := range m.Input().Fields().Len() {
@@ -113,6 +134,28 @@ func TestTheOpenAPIDocumentHasEachCallWithItsFields(t *testing.T) {
 		if _, ok := d.Components.Schemas[ref[1]]; !ok {
 			t.Errorf("there is no schema %s", ref[1])
 		}
+	}
+}
+
+// The JSON of a stream of the Connect protocol is in binary frames. What a client without generated code uses are the events.
+func TestTheOpenAPIDocumentHasTheEvents(t *testing.T) {
+	t.Parallel()
+	d, _ := openAPI(t)
+	events := d.Paths["/v1/watch"]["get"]
+	var have, want []string
+	for _, p := range events.Parameters {
+		if p.In == "query" {
+			have = append(have, p.Name)
+		}
+	}
+	fields := (&refdbv1.WatchRequest{}).ProtoReflect().Descriptor().Fields()
+	for i := range fields.Len() {
+		want = append(want, fields.Get(i).JSONName())
+	}
+	slices.Sort(have)
+	slices.Sort(want)
+	if _, ok := events.Responses["200"].Content["text/event-stream"]; !ok || !slices.Equal(have, want) {
+		t.Errorf("parameters %q instead of %q; responses %v", have, want, events.Responses)
 	}
 }
 
@@ -144,7 +187,7 @@ func TestTheCallsOfTheServicesPageAreAsTheOpenAPIDocumentSays(t *testing.T) {
 		}
 		seen[call[1]] = true
 		for name, value := range fields {
-			property, ok := s.Properties[name]
+			property, ok := s.fields()[name]
 			if !ok {
 				t.Errorf("%s has no field %s", call[1], name)
 				continue
@@ -162,13 +205,13 @@ func TestTheCallsOfTheServicesPageAreAsTheOpenAPIDocumentSays(t *testing.T) {
 			}
 			object, _ := list[0].(map[string]any)
 			for name := range object {
-				if _, ok := element.Properties[name]; !ok {
+				if _, ok := element.fields()[name]; !ok {
 					t.Errorf("%s: an element has no field %s", call[1], name)
 				}
 			}
 		}
 	}
-	for _, method := range []string{"Acquire", "Extend", "Get", "IsUpToDate", "List", "Release", "Update"} {
+	for _, method := range []string{"Acquire", "At", "Extend", "Get", "IsUpToDate", "List", "Log", "Release", "Update"} {
 		if !seen[method] {
 			t.Errorf("no call of %s was found in the page", method)
 		}
