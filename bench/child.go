@@ -22,6 +22,7 @@ const childArgument = "child-of-bench"
 const (
 	handOffRole = "hand-off"
 	listRole    = "list"
+	serviceRole = "service"
 	feedRole    = "feed"
 	backlogRole = "backlog"
 	cgiRole     = "cgi"
@@ -38,6 +39,8 @@ func runChild(ctx context.Context, role string, in io.Reader, out io.Writer) err
 		return backlogChild(ctx, json.NewDecoder(in), json.NewEncoder(out))
 	case cgiRole:
 		return cgiChild(ctx, json.NewDecoder(in), json.NewEncoder(out))
+	case serviceRole:
+		return serviceChild(ctx, json.NewDecoder(in), json.NewEncoder(out))
 	case listRole:
 		return listChild(ctx, json.NewDecoder(in), json.NewEncoder(out))
 	}

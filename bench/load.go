@@ -21,6 +21,15 @@ var errStuck = fmt.Errorf("an operation did not end within %s", stuckAfter)
 // that complete within d. Before that it runs them for a fifth of d, uncounted, to
 // make connections, prepare statements and fill caches.
 func load(ctx context.Context, d time.Duration, ops []op) (sample, error) {
+	all, err := durations(ctx, d, ops)
+	if err != nil {
+		return nil, err
+	}
+	return rates(all, d), nil
+}
+
+// durations does what load does, and returns how long each counted op took.
+func durations(ctx context.Context, d time.Duration, ops []op) ([]time.Duration, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*d+stuckAfter, errStuck)
 	defer cancel()
 	begin := time.Now().Add(d / 5)
@@ -53,7 +62,7 @@ func load(ctx context.Context, d time.Duration, ops []op) (sample, error) {
 	for _, t := range took {
 		all = append(all, t...)
 	}
-	return rates(all, d), nil
+	return all, nil
 }
 
 // rates returns the metrics of operations that completed within d and took so long each.
