@@ -3,9 +3,13 @@ package server
 import (
 	"bytes"
 	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,8 +18,12 @@ import (
 	"github.com/globalrefdb/globalrefdb/service/access"
 )
 
-// maxSigned is how many certificates are known to be signed, so that each is verified once.
-const maxSigned = 4096
+const (
+	// maxKnown is how many verdicts about chains are remembered.
+	maxKnown = 4096
+	// The chain that a client sends has at most so many certificates, and so many bytes in all.
+	maxChain, maxChainBytes = 5, 16 << 10
+)
 
 // authorities sign the certificates of clients. Their file is read again when it changes.
 type authorities struct {
@@ -24,12 +32,19 @@ type authorities struct {
 	current atomic.Pointer[signers]
 }
 
-// signers are the authorities in one version of the file.
+// signers are the authorities in one version of the file. A chain is verified once in a minute, whatever the
+// verdict and however many requests there are: a stranger chooses what its verification costs.
 type signers struct {
 	pool *x509.CertPool
 
-	mu     sync.Mutex
-	signed map[[sha256.Size]byte]period // by the certificate
+	mu    sync.Mutex
+	known map[question]func() (period, error)
+}
+
+// A question is whether a chain is valid in a minute.
+type question struct {
+	chain  [sha256.Size]byte
+	minute int64
 }
 
 // A period is the time in which all certificates of a chain are valid.
@@ -45,6 +60,7 @@ func (r refusal) Unwrap() error { return access.ErrUnauthenticated }
 
 const (
 	errNotSigned refusal = "no authority of this server has signed it for clients, or it has expired"
+	errNotClient refusal = "it must have the extended key usage clientAuth, and not be an authority's"
 	errNoURI     refusal = "it must have one URI, SCHEME://NAME/PATH, as subject alternative name"
 )
 
@@ -56,42 +72,103 @@ func newAuthorities(file string) (*authorities, error) {
 	return a, nil
 }
 
-// reload reads the file, and returns whether it has changed.
+// reload reads the file, and returns whether it has changed. A file without certificates is valid: then no
+// certificate of a client is.
 func (a *authorities) reload() (bool, error) {
 	content, err := os.ReadFile(a.file)
-	if err != nil || bytes.Equal(content, a.content) {
+	if err != nil || a.content != nil && bytes.Equal(content, a.content) {
 		return false, err
 	}
-	a.content = content
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(content) {
-		return true, fmt.Errorf("%w file %s: it has no certificate in PEM form", refdb.ErrInvalid, a.file)
+	a.content = append([]byte{}, content...) // not nil
+	pool, err := parsePool(content)
+	if err != nil {
+		return true, fmt.Errorf("%w file %s: %w", refdb.ErrInvalid, a.file, err)
 	}
-	a.current.Store(&signers{pool: pool, signed: map[[sha256.Size]byte]period{}})
+	a.current.Store(&signers{pool: pool, known: map[question]func() (period, error){}})
 	return true, nil
+}
+
+// parsePool returns the certificates of a file in PEM form. Unlike x509.CertPool.AppendCertsFromPEM, it skips
+// nothing but text before a certificate: a file that is half written must not remove an authority.
+func parsePool(content []byte) (*x509.CertPool, error) {
+	pool := x509.NewCertPool()
+	for begun := bytes.Count(content, []byte("-----BEGIN")); ; begun-- {
+		block, rest := pem.Decode(content)
+		switch {
+		case block == nil && begun == 0 && len(bytes.TrimSpace(content)) == 0:
+			return pool, nil
+		case block == nil || bytes.Count(rest, []byte("-----BEGIN")) != begun-1:
+			return nil, errors.New("it has text that is no certificate in PEM form, or only a part of one")
+		case block.Type != "CERTIFICATE":
+			return nil, fmt.Errorf("it has a %.50q: only certificates are expected", block.Type)
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		pool.AddCert(c)
+		content = rest
+	}
+}
+
+// checkSize returns an error if a connection must not be accepted: its chain stays in memory as long as the
+// connection, and is verified before the client is known.
+func checkSize(c tls.ConnectionState) error {
+	size := 0
+	for _, cert := range c.PeerCertificates {
+		size += len(cert.Raw)
+	}
+	if len(c.PeerCertificates) > maxChain || size > maxChainBytes {
+		return fmt.Errorf("the client's chain has %d certificates with %d bytes: at most %d with %d bytes are accepted",
+			len(c.PeerCertificates), size, maxChain, maxChainBytes)
+	}
+	return nil
 }
 
 // identify returns the subject that a client's certificate names, and what tells whether the certificate
 // is valid at a time, by the authorities as they are then. The chain starts with the certificate. The
 // error wraps access.ErrUnauthenticated.
 func (a *authorities) identify(chain []*x509.Certificate) (subject string, valid func(now time.Time) error, err error) {
+	// Verify alone would accept a certificate without any extended key usage, and that of an authority.
+	if !slices.Contains(chain[0].ExtKeyUsage, x509.ExtKeyUsageClientAuth) || chain[0].IsCA {
+		return "", nil, errNotClient
+	}
 	if len(chain[0].URIs) != 1 {
 		return "", nil, errNoURI
 	}
 	if subject, err = access.SubjectOfURI(chain[0].URIs[0].String()); err != nil {
 		return "", nil, errNoURI
 	}
-	return subject, func(now time.Time) error { return a.current.Load().verify(chain, now) }, nil
+	all := sha256.New()
+	for _, c := range chain {
+		all.Write(c.Raw)
+	}
+	id := [sha256.Size]byte(all.Sum(nil))
+	return subject, func(now time.Time) error { return a.current.Load().verify(id, chain, now) }, nil
 }
 
-func (s *signers) verify(chain []*x509.Certificate, now time.Time) error {
-	id := sha256.Sum256(chain[0].Raw)
+// verify returns errNotSigned unless the chain with that digest is valid.
+func (s *signers) verify(id [sha256.Size]byte, chain []*x509.Certificate, now time.Time) error {
+	q := question{id, now.Unix() / 60}
 	s.mu.Lock()
-	valid, known := s.signed[id]
-	s.mu.Unlock()
-	if known && !now.Before(valid.from) && !now.After(valid.until) {
-		return nil
+	answer, ok := s.known[q]
+	if !ok {
+		if len(s.known) >= maxKnown {
+			clear(s.known)
+		}
+		answer = sync.OnceValues(func() (period, error) { return s.validity(chain, now) })
+		s.known[q] = answer
 	}
+	s.mu.Unlock()
+	valid, err := answer()
+	if err != nil || now.Before(valid.from) || now.After(valid.until) {
+		return errNotSigned
+	}
+	return nil
+}
+
+// validity returns when a chain is valid. The error is that of x509 if it is not valid now.
+func (s *signers) validity(chain []*x509.Certificate, now time.Time) (period, error) {
 	intermediates := x509.NewCertPool()
 	for _, c := range chain[1:] {
 		intermediates.AddCert(c)
@@ -100,9 +177,9 @@ func (s *signers) verify(chain []*x509.Certificate, now time.Time) error {
 		Roots: s.pool, Intermediates: intermediates, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
-		return errNotSigned
+		return period{}, err
 	}
-	valid = period{found[0][0].NotBefore, found[0][0].NotAfter}
+	valid := period{found[0][0].NotBefore, found[0][0].NotAfter}
 	for _, c := range found[0] {
 		if c.NotBefore.After(valid.from) {
 			valid.from = c.NotBefore
@@ -111,11 +188,5 @@ func (s *signers) verify(chain []*x509.Certificate, now time.Time) error {
 			valid.until = c.NotAfter
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.signed) >= maxSigned {
-		clear(s.signed)
-	}
-	s.signed[id] = valid
-	return nil
+	return valid, nil
 }

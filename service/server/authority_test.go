@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -127,18 +128,69 @@ func TestACertificateNamesItsSubjectWhileAnAuthorityHasSignedIt(t *testing.T) {
 	if changed, err := a.reload(); changed || err != nil {
 		t.Errorf("an unchanged file: %v, %v", changed, err)
 	}
-	if err := os.WriteFile(file, []byte("no certificate"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if changed, err := a.reload(); !changed || err == nil {
-		t.Errorf("a file without a certificate: %v, %v", changed, err)
-	}
-	check("with a file that can't be used", now, true)
 	second.Write(t, file)
 	if changed, err := a.reload(); !changed || err != nil {
 		t.Errorf("%v, %v", changed, err)
 	}
 	check("when the authority was removed", now, false)
+}
+
+func TestAnAuthorityIsTrustedUntilAWholeFileLacksIt(t *testing.T) {
+	t.Parallel()
+	first, second := NewTestAuthority(t, nil), NewTestAuthority(t, nil)
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	first.Write(t, file)
+	a, err := newAuthorities(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, valid, err := a.identify(chainOf(t, first.Issue(t, deployer, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inPEM := func(a *TestAuthority) string {
+		return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}))
+	}
+	broken := strings.Replace(inPEM(second), "MII", "!!!", 1)
+	for _, row := range []struct {
+		what, content string
+		read, trusted bool
+	}{
+		{"another authority", inPEM(second), true, false},
+		{"both, with comments before them", "# one\n" + inPEM(second) + "\n# two\n" + inPEM(first) + "\n", true, true},
+		{"a file that ends within a certificate", inPEM(second) + inPEM(first)[:200], false, true},
+		{"a file that ends within a line", inPEM(second) + "-----BEG", false, true},
+		{"text without a certificate", "no certificate", false, true},
+		{"a part that is no certificate", inPEM(second) + broken, false, true},
+		{"the same before another one", broken + inPEM(second), false, true},
+		{"a block with other bytes", inPEM(second) + "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", false, true},
+		{"a key", inPEM(second) + "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n", false, true},
+		{"no authority", "", true, false},
+		{"the first one again", inPEM(first), true, true},
+		{"no authority, but a line", "\n", true, false},
+	} {
+		if err := os.WriteFile(file, []byte(row.content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if changed, err := a.reload(); !changed || (err == nil) != row.read {
+			t.Errorf("%s: %v, %v", row.what, changed, err)
+		}
+		if err := valid(time.Now()); (err == nil) != row.trusted {
+			t.Errorf("%s: the client's certificate: %v", row.what, err)
+		}
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := newAuthorities(file); err != nil || a.current.Load() == nil {
+		t.Errorf("a server that starts without authorities: %v", err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newAuthorities(file); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without the file: %v", err)
+	}
 }
 
 func TestCertificatesThatAreNotForClientsAreRefused(t *testing.T) {
@@ -160,6 +212,9 @@ func TestCertificatesThatAreNotForClientsAreRefused(t *testing.T) {
 		"through another":      {between.Issue(t, deployer, nil), true},
 		"of another form":      {authority.Issue(t, "mailto:ci@example.org", nil), false},
 		"of a server":          {authority.Issue(t, deployer, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), false},
+		"of anything":          {authority.Issue(t, deployer, func(c *x509.Certificate) { c.ExtKeyUsage = nil }), false},
+		"of any usage":         {authority.Issue(t, deployer, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageAny} }), false},
+		"of an authority":      {authority.Issue(t, deployer, func(c *x509.Certificate) { c.IsCA, c.BasicConstraintsValid = true, true }), false},
 		"expired":              {authority.Issue(t, deployer, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }), false},
 		"without a URI":        {authority.Issue(t, deployer, func(c *x509.Certificate) { c.URIs, c.DNSNames = nil, []string{"ci"} }), false},
 		"with two URIs":        {authority.Issue(t, deployer, func(c *x509.Certificate) { c.URIs = append(c.URIs, c.URIs[0]) }), false},
@@ -185,7 +240,47 @@ func tampered(t *testing.T, cert tls.Certificate) tls.Certificate {
 	return cert
 }
 
-func TestFewCertificatesAreRemembered(t *testing.T) {
+func TestAChainIsVerifiedOnceInAMinuteWhateverTheVerdict(t *testing.T) {
+	t.Parallel()
+	authority, stranger := NewTestAuthority(t, nil), NewTestAuthority(t, nil)
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	authority.Write(t, file)
+	a, err := newAuthorities(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	minute := time.Now().Truncate(time.Minute)
+	for what, row := range map[string]struct {
+		cert  tls.Certificate
+		first bool // the verdict
+	}{"signed": {authority.Issue(t, deployer, nil), true}, "by a stranger": {stranger.Issue(t, deployer, nil), false}} {
+		// Each request parses nothing and verifies nothing: the chain is another object, as on another connection.
+		verdict := func(at time.Time) bool {
+			_, valid, err := a.identify(chainOf(t, row.cert))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return valid(at) == nil
+		}
+		known := a.current.Load()
+		trusted := known.pool
+		if verdict(minute) != row.first {
+			t.Errorf("%s: not %v", what, row.first)
+		}
+		// A change that no reload makes shows when the chain is verified.
+		known.pool = x509.NewCertPool()
+		known.pool.AddCert(stranger.cert)
+		if verdict(minute.Add(59*time.Second)) != row.first {
+			t.Errorf("%s: verified again in the same minute", what)
+		}
+		if verdict(minute.Add(time.Minute)) == row.first {
+			t.Errorf("%s: not verified again in the next minute", what)
+		}
+		known.pool = trusted
+	}
+}
+
+func TestFewVerdictsAreRemembered(t *testing.T) {
 	t.Parallel()
 	authority := NewTestAuthority(t, nil)
 	file := filepath.Join(t.TempDir(), "ca.pem")
@@ -195,15 +290,15 @@ func TestFewCertificatesAreRemembered(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := a.current.Load()
-	for i := range maxSigned {
-		known.signed[[32]byte{byte(i), byte(i >> 8), 1}] = period{}
+	for i := range maxKnown {
+		known.known[question{minute: int64(-i)}] = nil
 	}
 	_, valid, err := a.identify(chainOf(t, authority.Issue(t, deployer, nil)))
 	if err == nil {
 		err = valid(time.Now())
 	}
-	if err != nil || len(known.signed) != 1 {
-		t.Errorf("%v, %d are remembered", err, len(known.signed))
+	if err != nil || len(known.known) != 1 {
+		t.Errorf("%v, %d are remembered", err, len(known.known))
 	}
 }
 

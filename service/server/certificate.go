@@ -56,6 +56,7 @@ func (c *certificate) config(clients *authorities) *tls.Config {
 		return config
 	}
 	config.ClientAuth = tls.RequestClientCert
+	config.VerifyConnection = checkSize // also of a session that goes on
 	asking := config.Clone()
 	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		now := asking.Clone()

@@ -1,6 +1,11 @@
 package server
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -39,5 +44,66 @@ func TestACertificateThatCanNotBeUsedLeavesTheEarlierOne(t *testing.T) {
 	}
 	if _, err := c.reload(); err == nil || c.current.Load() != second {
 		t.Errorf("without a key: %v", err)
+	}
+}
+
+// A stranger's chain costs memory for as long as its connection, and the time to verify it.
+func TestAConnectionWithALargeChainIsNotAccepted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cert, key, file := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "ca.pem")
+	root := writeTestPair(t, cert, key)
+	stranger := NewTestAuthority(t, nil)
+	NewTestAuthority(t, nil).Write(t, file)
+	a, err := newAuthorities(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := newCertificate(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain := func(n int) tls.Certificate {
+		all := stranger.Issue(t, deployer, nil)
+		for len(all.Certificate) < n {
+			all.Certificate = append(all.Certificate, stranger.cert.Raw)
+		}
+		return all
+	}
+	named := func(bytes int) tls.Certificate {
+		return stranger.Issue(t, deployer, func(c *x509.Certificate) {
+			for i := range bytes / 10 {
+				c.DNSNames = append(c.DNSNames, fmt.Sprintf("n%07d", i)) // ten bytes each
+			}
+		})
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(root)
+	for what, row := range map[string]struct {
+		cert     tls.Certificate
+		accepted bool
+	}{
+		"none":                  {tls.Certificate{}, true},
+		"few certificates":      {chain(maxChain), true},
+		"one more":              {chain(maxChain + 1), false},
+		"a large one":           {named(maxChainBytes - 2048), true},
+		"a larger one":          {named(maxChainBytes), false},
+		"as many as Go accepts": {named(200 << 10), false},
+	} {
+		for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+			client := &tls.Config{RootCAs: roots, ServerName: "localhost", MaxVersion: version}
+			client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &row.cert, nil }
+			ours, theirs := net.Pipe()
+			go func() {
+				conn := tls.Client(theirs, client)
+				_ = conn.Handshake() // the server decides
+				_, _ = io.Copy(io.Discard, conn)
+				theirs.Close()
+			}()
+			if err := tls.Server(ours, c.config(a)).HandshakeContext(t.Context()); (err == nil) != row.accepted {
+				t.Errorf("%s with TLS %x: %v", what, version, err)
+			}
+			ours.Close()
+		}
 	}
 }
