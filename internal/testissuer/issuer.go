@@ -29,7 +29,7 @@ type Issuer struct {
 	mu       sync.Mutex
 	id       int
 	key      *ecdsa.PrivateKey
-	broken   func(http.ResponseWriter)
+	broken   http.HandlerFunc
 }
 
 // New starts an issuer, which ends with the test.
@@ -60,7 +60,7 @@ func (i *Issuer) Rotate(t testing.TB) {
 }
 
 // Break makes the issuer answer with what answer writes; nil repairs it.
-func (i *Issuer) Break(answer func(http.ResponseWriter)) {
+func (i *Issuer) Break(answer http.HandlerFunc) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.broken = answer
@@ -76,16 +76,21 @@ func (i *Issuer) Key() (*ecdsa.PrivateKey, string) {
 	return i.key, fmt.Sprint(i.id)
 }
 
-// ServeHTTP publishes the key.
+// ServeHTTP publishes the key, unless the issuer is broken.
 func (i *Issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	i.requests.Add(1)
 	i.mu.Lock()
 	broken := i.broken
 	i.mu.Unlock()
 	if broken != nil {
-		broken(w)
+		broken(w, r)
 		return
 	}
+	i.Publish(w, r)
+}
+
+// Publish answers a request for the key or for where it is.
+func (i *Issuer) Publish(w http.ResponseWriter, r *http.Request) {
 	key, id := i.Key()
 	switch r.URL.Path {
 	case "/.well-known/openid-configuration":

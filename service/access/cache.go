@@ -135,12 +135,15 @@ func (c *Cache) read(ctx context.Context) (next *snapshot, unreadable int, err e
 	return next, all.Unreadable, nil
 }
 
-// age returns how long ago the snapshot was read. It is the longer of two clocks' times: one clock
+// Age returns how long ago a time of this machine was. It is the longer of two clocks' times: one clock
 // stands still while the machine is suspended, the other one may be set.
-func (s *snapshot) age() time.Duration {
+func Age(at time.Time) time.Duration {
 	now := time.Now()
-	return max(now.Sub(s.began), now.Round(0).Sub(s.began.Round(0)))
+	return max(now.Sub(at), now.Round(0).Sub(at.Round(0)))
 }
+
+// age returns how long ago the snapshot was read.
+func (s *snapshot) age() time.Duration { return Age(s.began) }
 
 // time returns the database's time. That was read after the snapshot began, so the sum is never behind
 // the database's clock.

@@ -10,6 +10,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -40,14 +41,13 @@ func (r refusal) Error() string { return "the JWT is not valid: " + string(r) }
 func (r refusal) Unwrap() error { return access.ErrUnauthenticated }
 
 const (
-	errMalformed  refusal = "it is malformed, too large, or its signature is of a kind that is not accepted"
-	errIssuer     refusal = "its issuer (iss) is not one of this server's"
-	errAudience   refusal = "it is not for this server's audience (aud), or not valid yet (nbf)"
-	errSignature  refusal = "its signature is wrong"
-	errUnknownKey refusal = "its issuer has not published its key (kid); if the key is new, try again in a minute"
-	errExpired    refusal = "it has expired (exp)"
-	errClaims     refusal = "a claim lacks the value that this server requires"
-	errSubject    refusal = "the claim that names the subject is missing, too long, or has characters that no subject has"
+	errMalformed refusal = "it is malformed, too large, or its signature is of a kind that is not accepted"
+	errIssuer    refusal = "its issuer (iss) is not one of this server's"
+	errAudience  refusal = "it is not for this server's audience (aud), or not valid yet (nbf)"
+	errSignature refusal = "its signature is wrong"
+	errExpired   refusal = "it has expired (exp)"
+	errClaims    refusal = "a claim lacks the value that this server requires"
+	errSubject   refusal = "the claim that names the subject is missing, too long, or has characters that no subject has"
 )
 
 // Issuers verify JWTs of several issuers.
@@ -79,7 +79,7 @@ func (all *Issuers) Run(ctx context.Context) {
 }
 
 // Verify returns the subject that a JWT names, and what tells whether the JWT is still valid at a later
-// time. All times are the database's. The error wraps access.ErrUnauthenticated, or is ErrNoKeys.
+// time. All times are the database's. The error wraps access.ErrUnauthenticated, or wraps ErrNoKey.
 func (all *Issuers) Verify(text string, now time.Time) (subject string, valid func(now time.Time) error, err error) {
 	// The payload is not verified here: it only says whose keys are needed.
 	url, ok := issuerOf(text)
@@ -93,6 +93,17 @@ func (all *Issuers) Verify(text string, now time.Time) (subject string, valid fu
 	return i.verify(text, now)
 }
 
+// Ready returns nil once each issuer was asked for its keys, whether or not it has answered: a server that
+// has just started does not refuse JWTs that others accept.
+func (all *Issuers) Ready() error {
+	for _, i := range all.byURL {
+		if !i.keys.asked.Load() {
+			return fmt.Errorf("the keys of the issuer %s are being read", i.Name)
+		}
+	}
+	return nil
+}
+
 var ages = prometheus.NewDesc("refdb_server_issuer_keys_age_seconds",
 	"Time since the keys of an issuer of JWTs were last read, by the issuer's name. Without keys there is no value.", []string{"issuer"}, nil)
 
@@ -103,7 +114,7 @@ func (all *Issuers) Describe(c chan<- *prometheus.Desc) { c <- ages }
 func (all *Issuers) Collect(c chan<- prometheus.Metric) {
 	for _, i := range all.byURL {
 		if set := i.keys.current.Load(); set != nil {
-			c <- prometheus.MustNewConstMetric(ages, prometheus.GaugeValue, time.Since(set.at).Seconds(), i.Name)
+			c <- prometheus.MustNewConstMetric(ages, prometheus.GaugeValue, access.Age(set.at).Seconds(), i.Name)
 		}
 	}
 }

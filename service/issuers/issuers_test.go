@@ -11,9 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,7 +51,7 @@ func accepting(t *testing.T, i *testissuer.Issuer, change func(*Config)) *Issuer
 func ready(t *testing.T, all *Issuers, text string) {
 	t.Helper()
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		if _, _, err := all.Verify(text, now); !errors.Is(err, ErrNoKeys) {
+		if _, _, err := all.Verify(text, now); !errors.Is(err, errNotRead) {
 			return
 		}
 		if time.Since(began) > 2*time.Minute {
@@ -143,9 +146,6 @@ func TestJWTsThatAreNotValidAreRefused(t *testing.T) {
 		"HS256 with the public key as PEM": testissuer.Sign(t, jose.HS256, inPEM, id, claims(i, nil)),
 		"RS256 with the ID of another key": testissuer.Sign(t, jose.RS256, rsaKey, id, claims(i, nil)),
 		"another key":                      testissuer.Sign(t, jose.ES256, wrong, id, claims(i, nil)),
-		"a key that is not published":      testissuer.Sign(t, jose.ES256, wrong, "new", claims(i, nil)),
-		"no key's ID":                      testissuer.Sign(t, jose.ES256, key, "", claims(i, nil)),
-		"a key in its own header":          embedding(t, claims(i, nil)),
 		"another payload":                  parts[0] + "." + base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"`+i.URL+`","aud":"refdb","sub":"root"}`)) + "." + parts[2],
 		"no signature":                     parts[0] + "." + parts[1] + ".",
 		"two parts":                        parts[0] + "." + parts[1],
@@ -156,6 +156,16 @@ func TestJWTsThatAreNotValidAreRefused(t *testing.T) {
 		"a critical header":                unsigned(t, `{"alg":"ES256","kid":"`+id+`","crit":["x"],"x":1}`, parts[1]) + "." + parts[2],
 	} {
 		refused(t, all, what, text)
+	}
+	// The issuer may have published the key meanwhile.
+	for what, text := range map[string]string{
+		"a key that is not published": testissuer.Sign(t, jose.ES256, wrong, "new", claims(i, nil)),
+		"no key's ID":                 testissuer.Sign(t, jose.ES256, key, "", claims(i, nil)),
+		"a key in its own header":     embedding(t, claims(i, nil)),
+	} {
+		if subject, _, err := all.Verify(text, now); !errors.Is(err, ErrNoKey) || errors.Is(err, access.ErrUnauthenticated) || subject != "" {
+			t.Errorf("%s: %q, %v", what, subject, err)
+		}
 	}
 	if _, _, err := all.Verify(valid, now); err != nil {
 		t.Errorf("the valid one: %v", err)
@@ -206,17 +216,60 @@ func embedding(t *testing.T, claims map[string]any) string {
 func TestAnIssuerThatMisbehavesHasNoKeys(t *testing.T) {
 	t.Parallel()
 	i := testissuer.New(t)
-	for what, answer := range map[string]func(http.ResponseWriter){
-		"an error":       func(w http.ResponseWriter) { http.Error(w, "away", http.StatusBadGateway) },
-		"a large answer": func(w http.ResponseWriter) { fmt.Fprintf(w, `{"issuer":%q}`, strings.Repeat("a", 2*maxResponse)) },
-		"no JSON":        func(w http.ResponseWriter) { fmt.Fprint(w, "<html>") },
-		"another issuer": func(w http.ResponseWriter) {
-			fmt.Fprint(w, `{"issuer":"https://example.com","jwks_uri":"https://example.com"}`)
+	// The document and the keys are valid but for one thing, so that only that can be the reason for a failure.
+	document := func(w http.ResponseWriter, change map[string]any) {
+		all := map[string]any{"issuer": i.URL, "jwks_uri": i.URL + "/keys"}
+		maps.Copy(all, change)
+		json.NewEncoder(w).Encode(all)
+	}
+	var asked atomic.Int64 // for the keys without TLS
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		i.Publish(w, r)
+	}))
+	t.Cleanup(plain.Close)
+	const discovery = "/.well-known/openid-configuration"
+	for what, answer := range map[string]func(w http.ResponseWriter, r *http.Request){
+		"an error": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway); document(w, nil) },
+		"no JSON":  func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") },
+		"a large answer": func(w http.ResponseWriter, _ *http.Request) {
+			document(w, map[string]any{"x": strings.Repeat("a", maxResponse)})
 		},
-		"a redirection":    func(w http.ResponseWriter) { w.Header().Set("Location", "/keys"); w.WriteHeader(http.StatusFound) },
-		"keys without TLS": func(w http.ResponseWriter) { fmt.Fprintf(w, `{"issuer":%q,"jwks_uri":"http://127.0.0.1:1/"}`, i.URL) },
+		"another issuer": func(w http.ResponseWriter, _ *http.Request) {
+			document(w, map[string]any{"issuer": "https://example.com"})
+		},
+		"keys without TLS": func(w http.ResponseWriter, _ *http.Request) {
+			document(w, map[string]any{"jwks_uri": plain.URL + "/keys"})
+		},
+		"another place of the document": func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == discovery {
+				http.Redirect(w, r, "/elsewhere", http.StatusFound)
+				return
+			}
+			document(w, nil)
+		},
+		"another place of the keys": func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case discovery:
+				document(w, map[string]any{"jwks_uri": i.URL + "/old"})
+			case "/old":
+				http.Redirect(w, r, "/keys", http.StatusFound)
+			}
+		},
+		"large keys": func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/keys" {
+				fmt.Fprint(w, strings.Repeat(" ", maxResponse))
+			}
+			i.Publish(w, r)
+		},
 	} {
-		i.Break(answer)
+		i.Break(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/keys" && what != "large keys" {
+				i.Publish(w, r)
+				return
+			}
+			answer(w, r)
+		})
 		if all, err := published(Config{Name: "ci", URL: i.URL, CA: i.CA})(t.Context()); err == nil {
 			t.Errorf("%s: %v", what, all)
 		}
@@ -225,7 +278,31 @@ func TestAnIssuerThatMisbehavesHasNoKeys(t *testing.T) {
 			t.Errorf("%s: afterwards: %v, %v", what, all, err)
 		}
 	}
+	if n := asked.Load(); n > 0 {
+		t.Errorf("%d requests without TLS", n)
+	}
 	if _, err := published(Config{Name: "ci", URL: i.URL})(t.Context()); err == nil {
 		t.Error("an issuer whose certificate nobody has signed")
+	}
+}
+
+func TestTheLogHasLittleOfWhatAnIssuerAnswers(t *testing.T) {
+	t.Parallel()
+	i := testissuer.New(t)
+	i.Break(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, strings.Repeat("a", maxResponse/2), http.StatusBadGateway)
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var log strings.Builder
+	all := New([]Config{{Name: "ci", URL: i.URL, CA: i.CA}}, slog.New(slog.NewTextHandler(&log, nil)))
+	var running sync.WaitGroup
+	running.Go(func() { all.Run(ctx) })
+	for all.Ready() != nil {
+		time.Sleep(10 * time.Millisecond)
+	}
+	cancel()
+	running.Wait()
+	if text := log.String(); !strings.Contains(text, "502") || len(text) > 1000 {
+		t.Errorf("%d bytes: %.1000s", len(text), text)
 	}
 }

@@ -17,23 +17,34 @@ import (
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/globalrefdb/globalrefdb/service/access"
 )
 
 const (
 	// The keys are read again after readEvery, and earlier if a JWT names a key that is not among them,
-	// but never sooner than readAgain after the last time.
-	readEvery = 5 * time.Minute
-	readAgain = 30 * time.Second
+	// but never sooner than readAgain after the last time. Until they were read once, JWTs are of no use: the
+	// pauses between attempts grow from firstPause to readAgain.
+	readEvery  = 5 * time.Minute
+	readAgain  = 30 * time.Second
+	firstPause = time.Second
 	// validFor is how long the keys are used while they can't be read again.
 	validFor = 12 * time.Hour
 
 	readLimit   = 10 * time.Second // for reading the keys once
 	maxResponse = 1 << 20
 	maxKeys     = 100
+	maxReason   = 300 // bytes of an error in the log: an error of package oidc has the issuer's whole response
 )
 
-// ErrNoKeys: the keys of a JWT's issuer could not be read, or were read too long ago.
-var ErrNoKeys = errors.New("the keys of the JWT's issuer can't be read")
+// ErrNoKey: a JWT can't be verified, because its issuer's keys could not be read, or were read too long ago,
+// or before its key was published.
+var ErrNoKey = errors.New("the server does not have the key of the JWT")
+
+var (
+	errNotRead    = fmt.Errorf("%w: the keys of its issuer can't be read", ErrNoKey)
+	errUnknownKey = fmt.Errorf("%w: its issuer had not published the key (kid) when it was last asked", ErrNoKey)
+)
 
 // keys are the public keys of one issuer, read in the background. No request waits for the issuer, and
 // no stranger makes the server ask it more often than every readAgain.
@@ -41,6 +52,7 @@ type keys struct {
 	read    func(context.Context) ([]jose.JSONWebKey, error)
 	log     *slog.Logger
 	current atomic.Pointer[keySet]
+	asked   atomic.Bool   // an attempt to read the keys has ended
 	wanted  chan struct{} // a JWT names a key that is not known
 }
 
@@ -56,20 +68,25 @@ func newKeys(read func(context.Context) ([]jose.JSONWebKey, error), log *slog.Lo
 
 // run keeps the keys current until ctx ends.
 func (k *keys) run(ctx context.Context) {
-	failing := false
+	failing, pause := false, firstPause
 	for {
 		err := k.refresh(ctx)
+		k.asked.Store(true)
 		if err != nil && ctx.Err() == nil && !failing {
-			k.log.WarnContext(ctx, "the keys of an issuer of JWTs can't be read: the ones that were read earlier are used", "error", err, "for", validFor)
+			k.log.WarnContext(ctx, "the keys of an issuer of JWTs can't be read: the ones that were read earlier are used", "error", fmt.Sprintf("%.*s", maxReason, err.Error()), "for", validFor)
 		} else if err == nil && failing {
 			k.log.InfoContext(ctx, "the keys of an issuer of JWTs were read again")
 		}
 		failing = err != nil
+		if k.current.Load() != nil {
+			pause = readAgain
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(readAgain):
+		case <-time.After(pause):
 		}
+		pause = min(2*pause, readAgain)
 		if failing {
 			continue
 		}
@@ -100,18 +117,21 @@ func (k *keys) verify(text string) ([]byte, error) {
 		return nil, errMalformed
 	}
 	set := k.current.Load()
-	if set == nil || time.Since(set.at) > validFor {
-		return nil, ErrNoKeys
+	if set == nil || access.Age(set.at) > validFor {
+		return nil, errNotRead
 	}
 	head, known := jws.Signatures[0].Header, false
 	for _, key := range set.all {
-		if key.KeyID != head.KeyID || key.Algorithm != "" && key.Algorithm != head.Algorithm {
+		if key.KeyID != head.KeyID {
+			continue
+		}
+		known = true
+		if key.Algorithm != "" && key.Algorithm != head.Algorithm {
 			continue
 		}
 		if payload, err := jws.Verify(key.Key); err == nil {
 			return payload, nil
 		}
-		known = true
 	}
 	if known {
 		return nil, errSignature

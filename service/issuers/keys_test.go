@@ -40,7 +40,7 @@ func TestAnIssuerIsAskedSeldomWhateverItsCallersSend(t *testing.T) {
 			reads.Add(1)
 			return []jose.JSONWebKey{public}, nil
 		}, slog.New(slog.DiscardHandler))
-		if _, err := k.verify(known); !errors.Is(err, ErrNoKeys) {
+		if _, err := k.verify(known); !errors.Is(err, errNotRead) {
 			t.Errorf("before the first answer: %v", err)
 		}
 		go k.run(t.Context())
@@ -112,13 +112,66 @@ func TestKeysOutlastAnIssuerThatIsAwayForHours(t *testing.T) {
 			t.Errorf("after %s: %v", validFor, err)
 		}
 		time.Sleep(readEvery + time.Second)
-		if _, err := k.verify(text); !errors.Is(err, ErrNoKeys) {
+		if _, err := k.verify(text); !errors.Is(err, errNotRead) {
 			t.Errorf("later: %v", err)
 		}
 		away.Store(false)
 		time.Sleep(readAgain + readLimit + time.Second)
 		if _, err := k.verify(text); err != nil {
 			t.Errorf("when it is back: %v", err)
+		}
+	})
+}
+
+// Until it has the keys, a server refuses the JWTs with which clients extend their locks.
+func TestAServerThatStartsWhileAnIssuerIsAwaySoonHasItsKeys(t *testing.T) {
+	t.Parallel()
+	public, text := signing(t, "1")
+	synctest.Test(t, func(t *testing.T) {
+		var reads atomic.Int64
+		var away atomic.Bool
+		away.Store(true)
+		k := newKeys(func(context.Context) ([]jose.JSONWebKey, error) {
+			reads.Add(1)
+			if away.Load() {
+				time.Sleep(time.Second)
+				return nil, errors.New("away")
+			}
+			return []jose.JSONWebKey{public}, nil
+		}, slog.New(slog.DiscardHandler))
+		all := &Issuers{byURL: map[string]issuer{"": {Config{Name: "ci"}, k}}}
+		go all.Run(t.Context())
+		synctest.Wait()
+		if err := all.Ready(); err == nil {
+			t.Error("ready before the issuer has answered")
+		}
+		time.Sleep(2 * time.Second)
+		if err := all.Ready(); err != nil {
+			t.Errorf("after the first attempt: %v", err)
+		}
+		time.Sleep(time.Second)
+		away.Store(false)
+		time.Sleep(5 * time.Second)
+		if _, err := k.verify(text); err != nil {
+			t.Errorf("soon after the issuer is back: %v", err)
+		}
+		away.Store(true)
+		reads.Store(0)
+		time.Sleep(time.Hour)
+		if n := reads.Load(); n < 100 || n > 120 {
+			t.Errorf("an issuer whose keys the server has was asked %d times in an hour", n)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		var reads atomic.Int64
+		k := newKeys(func(context.Context) ([]jose.JSONWebKey, error) {
+			reads.Add(1)
+			return nil, errors.New("away")
+		}, slog.New(slog.DiscardHandler))
+		go k.run(t.Context())
+		time.Sleep(time.Hour)
+		if n := reads.Load(); n > 130 {
+			t.Errorf("an issuer that is away was asked %d times in an hour", n)
 		}
 	})
 }

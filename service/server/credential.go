@@ -9,7 +9,7 @@ import (
 
 // identify returns the subject that sends a request. A token or a JWT in the request decides alone, also if
 // it is not valid: the certificate may be that of a proxy, which sends the requests of many clients. The
-// error wraps access.ErrUnauthenticated, or is access.ErrStale or issuers.ErrNoKeys.
+// error wraps access.ErrUnauthenticated, or is access.ErrStale or wraps issuers.ErrNoKey.
 func (s *Server) identify(r *http.Request) (access.Identity, error) {
 	if len(r.Header.Values("Authorization")) == 0 && s.clients != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		subject, valid, err := s.clients.identify(r.TLS.PeerCertificates)

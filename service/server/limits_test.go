@@ -227,6 +227,11 @@ func TestASubjectWithoutARuleIsRefusedBeforeItsBodyIsRead(t *testing.T) {
 	if status := statusOf(t, s.dial(t, header(text, 500))); status != http.StatusForbidden {
 		t.Errorf("%d", status)
 	}
+	for _, path := range []string{"/metrics", "/v1/watch?project=p"} {
+		if status := statusOf(t, s.dial(t, "GET "+path+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+text+"\r\n\r\n")); status != http.StatusForbidden {
+			t.Errorf("%s: %d", path, status)
+		}
+	}
 }
 
 // Only calls have bodies. A client that announces a body elsewhere must not keep a connection by it.

@@ -16,7 +16,7 @@ import (
 const (
 	rejectedUnauthenticated = "unauthenticated"
 	rejectedStale           = "rules_unknown"
-	rejectedNoKeys          = "keys_unknown"
+	rejectedNoKey           = "key_unknown"
 	rejectedCalls           = "calls"
 	rejectedLasting         = "lasting_calls"
 	rejectedBytes           = "bytes"
@@ -53,7 +53,7 @@ func newCounts() counts {
 		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "refdb_server_rejected_total",
 			Help: "Requests that were rejected before they were calls: without a valid credential (unauthenticated), because the rules can't be read (rules_unknown), " +
-				"because the keys of a JWT's issuer can't be read (keys_unknown), " +
+				"because the key of a JWT is not among those of its issuer that could be read (key_unknown), " +
 				"of a subject without any rule (no_rule), because of too many calls, calls that last or bytes at a time, in all or of one subject " +
 				"(calls, lasting_calls, bytes, subject_calls, subject_lasting_calls, subject_bytes), too large, or not received in time (broken).",
 		}, []string{"reason"}),
@@ -68,7 +68,7 @@ func newCounts() counts {
 		}
 	}
 	for _, reason := range []string{
-		rejectedUnauthenticated, rejectedStale, rejectedNoKeys, rejectedNoRule, rejectedTooLarge, rejectedBroken,
+		rejectedUnauthenticated, rejectedStale, rejectedNoKey, rejectedNoRule, rejectedTooLarge, rejectedBroken,
 		rejectedCalls, rejectedLasting, rejectedBytes, rejectedSubjectCalls, rejectedSubjectLasting, rejectedSubjectBytes,
 	} {
 		c.rejected.WithLabelValues(reason)

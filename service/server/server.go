@@ -137,19 +137,28 @@ func (s *Server) ready() error {
 	if s.draining.Load() {
 		return errors.New("the server stops")
 	}
-	return s.cache.Ready()
+	if err := s.cache.Ready(); err != nil || s.o.Issuers == nil {
+		return err
+	}
+	return s.o.Issuers.Ready()
 }
 
-// authenticated passes on requests with a valid credential. Other requests cost no request to the database
-// and don't count towards the limits of calls, and their bodies are not read.
+// authenticated passes on requests with a valid credential of a subject that has a rule: whoever has an
+// account at an issuer has a valid JWT. Other requests cost no request to the database and don't count
+// towards the limits of calls, and their bodies are not read.
 func (s *Server) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, err := s.identify(r)
+		if err == nil {
+			err = caller.HasRules()
+		}
 		switch {
 		case errors.Is(err, access.ErrStale):
 			s.reject(w, r, rejectedStale, unavailable(err))
-		case errors.Is(err, issuers.ErrNoKeys):
-			s.reject(w, r, rejectedNoKeys, unavailable(err))
+		case errors.Is(err, issuers.ErrNoKey):
+			s.reject(w, r, rejectedNoKey, unavailable(err))
+		case errors.Is(err, access.ErrDenied):
+			s.reject(w, r, rejectedNoRule, connect.NewError(connect.CodePermissionDenied, err))
 		case err != nil:
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			s.reject(w, r, rejectedUnauthenticated, connect.NewError(connect.CodeUnauthenticated, err))
@@ -169,14 +178,6 @@ func (s *Server) bounded(l *limiter, next http.Handler) http.Handler {
 		caller, _ := api.Caller(r.Context())
 		if r.ContentLength > l.limits.Body {
 			s.reject(w, r, rejectedTooLarge, l.tooLarge())
-			return
-		}
-		switch err := caller.HasRules(); {
-		case errors.Is(err, access.ErrStale):
-			s.reject(w, r, rejectedStale, unavailable(err))
-			return
-		case err != nil:
-			s.reject(w, r, rejectedNoRule, connect.NewError(connect.CodePermissionDenied, err))
 			return
 		}
 		p, reason := l.enter(caller.Subject)
