@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -152,20 +153,22 @@ func TestASubjectWhoseCallsAllWaitStillExtendsItsLocks(t *testing.T) {
 		a.Wait = durationpb.New(30 * time.Second)
 		return s.plain(subject).Acquire(t.Context(), connect.NewRequest(a))
 	}
-	ended := make(chan error, 3)
-	for range 3 {
+	ended := make(chan error, 4)
+	for range 4 {
 		go func() {
 			_, err := wait("ci")
 			ended <- err
 		}()
 	}
-	eventually(t, "they wait", func() bool { return s.metric(t, "other", "refdb_server_calls") == "3" })
-	_, err := wait("ci")
+	err := <-ended
 	if connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "3 calls of the subject wait") || !strings.Contains(err.Error(), "nothing was done") {
-		t.Errorf("one more waits: %v", err)
+		t.Errorf("one of four is not refused: %v", err)
 	}
 	if got := s.metric(t, "other", `refdb_server_rejected_total{reason="subject_lasting_calls"}`); got != "1" {
 		t.Errorf("%s were rejected", got)
+	}
+	if got := s.metric(t, "other", `refdb_server_calls_total{method="/refdb.v1.RefdbService/Acquire",result="resource_exhausted"}`); got != "" {
+		t.Errorf("%s calls were refused, which are rejected before they are calls", got)
 	}
 	if e, err := s.plain("ci").Extend(t.Context(), connect.NewRequest(&refdbv1.ExtendRequest{Lock: held.Lock})); err != nil || e.Msg.GetExtended() == nil {
 		t.Errorf("Extend: %v, %v", e, err)
@@ -182,6 +185,57 @@ func TestASubjectWhoseCallsAllWaitStillExtendsItsLocks(t *testing.T) {
 	eventually(t, "they have ended", func() bool { return s.metric(t, "other", "refdb_server_calls") == "0" })
 	if e, err := wait("ci"); err != nil || e.Msg.GetLocked() == nil {
 		t.Errorf("afterwards: %v, %v", e, err)
+	}
+}
+
+func TestCallsThatWaitForManyRefsLeaveBytesToExtendLocks(t *testing.T) {
+	t.Parallel()
+	r := inMemory(t)
+	subjects := []string{"one", "two", "three"}
+	for _, subject := range subjects {
+		r.allow(t, subject, access.Lock, "p", access.All)
+	}
+	limits := server.DefaultLimits
+	limits.Body, limits.BodiesPerSubject, limits.Bodies = 100_000, 400_000, 600_000 // of which 300,000 and 450,000 may wait
+	s := r.serve(t, limits, nil)
+	var held []*refdbv1.Lock
+	for i, subject := range subjects {
+		held = append(held, r.acquire(t, s.plain(subject), locking(fmt.Sprint("refs/held/", i))).GetAcquired().Lock)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	large := locking("refs/held/2") // some 90,000 bytes
+	for i := range 900 {
+		large.Refs = append(large.Refs, fmt.Sprintf("refs/wanted/%080d", i))
+	}
+	large.Wait = durationpb.New(30 * time.Second)
+	waiting, ended := 0, make(chan error, 10)
+	// One more than can wait is refused.
+	fill := func(subject string, n int, message string) {
+		t.Helper()
+		for range n + 1 {
+			go func() {
+				_, err := s.plain(subject).Acquire(ctx, connect.NewRequest(large))
+				ended <- err
+			}()
+		}
+		waiting += n
+		if err := <-ended; connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), message) {
+			t.Errorf("%s: %v", subject, err)
+		}
+	}
+	fill("one", 3, "the subject's calls that wait for locks have 300000 bytes")
+	fill("two", 2, "calls of this server that wait for locks have 450000 bytes")
+	for i, subject := range subjects {
+		if e, err := s.plain(subject).Extend(t.Context(), connect.NewRequest(&refdbv1.ExtendRequest{Lock: held[i]})); err != nil || e.Msg.GetExtended() == nil {
+			t.Errorf("Extend of %s: %v, %v", subject, e, err)
+		}
+	}
+	cancel()
+	for range waiting {
+		if err := <-ended; connect.CodeOf(err) != connect.CodeCanceled {
+			t.Error(err)
+		}
 	}
 }
 

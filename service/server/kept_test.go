@@ -29,6 +29,22 @@ func TestBytesOfAnAcquisitionThatItsCallHasLeftStayCounted(t *testing.T) {
 	if l.used != (usage{}) || len(l.bySubject) != 0 {
 		t.Errorf("after the end: %+v", l)
 	}
+	lasting := enter()
+	lasting.charge(75)
+	if reason := lasting.last(); reason != "" {
+		t.Error(reason)
+	}
+	release = lasting.keep()
+	lasting.leave()
+	more := enter()
+	if more.charge(1); more.last() != rejectedSubjectLastingBytes {
+		t.Error("bytes of an acquisition that waited are not counted any more")
+	}
+	more.leave()
+	release()
+	if l.used != (usage{}) || len(l.bySubject) != 0 {
+		t.Errorf("after the end of a wait: %+v", l)
+	}
 	third := enter()
 	third.charge(100)
 	third.keep()()

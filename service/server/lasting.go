@@ -17,6 +17,8 @@ func (l *limiter) exceeded(reason string) *connect.Error {
 		what = fmt.Sprintf("this server answers %d %s already", limits.Calls, l.what)
 	case rejectedLasting:
 		what = fmt.Sprintf("%d calls of this server wait for locks already", mayLast(limits.Calls))
+	case rejectedLastingBytes:
+		what = fmt.Sprintf("the requests of calls of this server that wait for locks have %d bytes already", mayLast(limits.Bodies))
 	case rejectedBytes:
 		what = fmt.Sprintf("the requests at this server have %d bytes already", limits.Bodies)
 	case rejectedSubjectCalls:
@@ -24,6 +26,9 @@ func (l *limiter) exceeded(reason string) *connect.Error {
 	case rejectedSubjectLasting:
 		what = fmt.Sprintf("%d calls of the subject wait for locks at this server already", mayLast(limits.CallsPerSubject))
 		advice = "let fewer wait at a time"
+	case rejectedSubjectLastingBytes:
+		what = fmt.Sprintf("the requests of the subject's calls that wait for locks have %d bytes already", mayLast(limits.BodiesPerSubject))
+		advice = "let fewer wait at a time, or for fewer refs"
 	case rejectedSubjectBytes:
 		what, advice = fmt.Sprintf("the requests of the subject at this server have %d bytes already", limits.BodiesPerSubject), "send fewer or smaller ones at a time"
 	}

@@ -12,8 +12,8 @@ type Limits struct {
 	Calls             int   // of all callers; three quarters of them may wait for locks
 	CallsPerSubject   int   // of one subject, of which three quarters may wait for locks
 	Body              int64 // bytes of one request
-	Bodies            int64 // bytes of all requests that have arrived, in whole or in part, and are being answered
-	BodiesPerSubject  int64 // of those of one subject
+	Bodies            int64 // bytes of all requests that have arrived, in whole or in part, and are being answered; three quarters may be of calls that wait for locks
+	BodiesPerSubject  int64 // of those of one subject, of which three quarters may be of calls that wait for locks
 	Connections       int   // open ones; more wait until one is closed
 	Streams           int   // of all callers; they aren't calls
 	StreamsPerSubject int
@@ -30,8 +30,9 @@ func (l Limits) check() error {
 	return nil
 }
 
-// mayLast is how many of so many calls may last: the others are left for calls such as Extend.
-func mayLast(calls int) int { return max(1, calls*3/4) }
+// mayLast is how many of so many calls, or of their bytes, calls may use that last: the others are left for
+// calls such as Extend.
+func mayLast[N int | int64](limit N) N { return max(1, limit*3/4) }
 
 // A limiter counts calls of authenticated callers, and the memory that their bodies take.
 type limiter struct {
@@ -45,8 +46,8 @@ type limiter struct {
 
 // usage is what all subjects use, or one.
 type usage struct {
-	calls, lasting int
-	bytes          int64
+	calls, lasting      int
+	bytes, lastingBytes int64
 }
 
 func newLimiter(l Limits, what string) *limiter {
@@ -59,7 +60,7 @@ type place struct {
 	subject string
 	bytes   int64
 	users   int  // of the bytes: the call, and an acquisition
-	lasts   bool // it may wait for locks
+	lasts   bool // it may wait for locks, and charges nothing more
 }
 
 // enter counts a call until leave. If that would exceed a limit, it returns nil and the reason.
@@ -81,7 +82,8 @@ func (l *limiter) enter(subject string) (p *place, reason string) {
 	return &place{of: l, subject: subject, users: 1}, ""
 }
 
-// last counts the call as one that lasts, until leave. If that would exceed a limit, it returns the reason.
+// last counts the call as one that lasts, until leave, and its bytes as those of one. If that would exceed a
+// limit, it returns the reason.
 func (p *place) last() (reason string) {
 	l := p.of
 	l.mu.Lock()
@@ -94,10 +96,16 @@ func (p *place) last() (reason string) {
 		return rejectedSubjectLasting
 	case l.used.lasting >= mayLast(l.limits.Calls):
 		return rejectedLasting
+	case used.lastingBytes+p.bytes > mayLast(l.limits.BodiesPerSubject):
+		return rejectedSubjectLastingBytes
+	case l.used.lastingBytes+p.bytes > mayLast(l.limits.Bodies):
+		return rejectedLastingBytes
 	}
 	p.lasts = true
-	l.used.lasting++
-	used.lasting++
+	for _, u := range []*usage{&l.used, used} {
+		u.lasting++
+		u.lastingBytes += p.bytes
+	}
 	return ""
 }
 
@@ -152,7 +160,12 @@ func (p *place) release() {
 		return // there were no bytes
 	}
 	if p.users == 0 {
-		used.bytes, l.used.bytes = used.bytes-p.bytes, l.used.bytes-p.bytes
+		for _, u := range []*usage{&l.used, used} {
+			u.bytes -= p.bytes
+			if p.lasts {
+				u.lastingBytes -= p.bytes
+			}
+		}
 	}
 	if used.calls == 0 && used.bytes == 0 {
 		delete(l.bySubject, p.subject)

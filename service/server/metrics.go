@@ -20,12 +20,16 @@ const (
 	rejectedCalls           = "calls"
 	rejectedLasting         = "lasting_calls"
 	rejectedBytes           = "bytes"
+	rejectedLastingBytes    = "lasting_bytes"
 	rejectedSubjectCalls    = "subject_calls"
 	rejectedSubjectLasting  = "subject_lasting_calls"
 	rejectedSubjectBytes    = "subject_bytes"
-	rejectedTooLarge        = "too_large"
-	rejectedBroken          = "broken"
-	rejectedNoRule          = "no_rule"
+
+	rejectedSubjectLastingBytes = "subject_lasting_bytes"
+
+	rejectedTooLarge = "too_large"
+	rejectedBroken   = "broken"
+	rejectedNoRule   = "no_rule"
 )
 
 // counts are a server's metrics. They name no subject, project or ref.
@@ -54,8 +58,8 @@ func newCounts() counts {
 			Name: "refdb_server_rejected_total",
 			Help: "Requests that were rejected before they were calls: without a valid credential (unauthenticated), because the rules can't be read (rules_unknown), " +
 				"because the key of a JWT is not among those of its issuer that could be read (key_unknown), " +
-				"of a subject without any rule (no_rule), because of too many calls, calls that last or bytes at a time, in all or of one subject " +
-				"(calls, lasting_calls, bytes, subject_calls, subject_lasting_calls, subject_bytes), too large, or not received in time (broken).",
+				"of a subject without any rule (no_rule), because of too many calls, calls that last, bytes or bytes of calls that last at a time, in all or of one subject " +
+				"(calls, lasting_calls, bytes, lasting_bytes, subject_calls, subject_lasting_calls, subject_bytes, subject_lasting_bytes), too large, or not received in time (broken).",
 		}, []string{"reason"}),
 		expiry: &expiry{},
 	}
@@ -69,7 +73,8 @@ func newCounts() counts {
 	}
 	for _, reason := range []string{
 		rejectedUnauthenticated, rejectedStale, rejectedNoKey, rejectedNoRule, rejectedTooLarge, rejectedBroken,
-		rejectedCalls, rejectedLasting, rejectedBytes, rejectedSubjectCalls, rejectedSubjectLasting, rejectedSubjectBytes,
+		rejectedCalls, rejectedLasting, rejectedBytes, rejectedLastingBytes,
+		rejectedSubjectCalls, rejectedSubjectLasting, rejectedSubjectBytes, rejectedSubjectLastingBytes,
 	} {
 		c.rejected.WithLabelValues(reason)
 	}

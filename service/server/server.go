@@ -88,7 +88,7 @@ func New(o Options) (*Server, error) {
 	options := []connect.HandlerOption{
 		connect.WithCompression("gzip", nil, nil), // a small body must not become a large message
 		connect.WithReadMaxBytes(int(o.Limits.Body)),
-		connect.WithInterceptors(s.counts.interceptor(), limitLasting(s.counts)),
+		connect.WithInterceptors(limitLasting(s.counts), s.counts.interceptor()),
 	}
 	options = append(options, codecs()...)
 	s.errors = connect.NewErrorWriter(options...)
