@@ -55,8 +55,8 @@ type rig struct {
 	service *api.Service
 }
 
-// whileAcquisitionsHang runs a test in a bubble.
-func whileAcquisitionsHang(t *testing.T, test func(t *testing.T, r *rig)) {
+// whileAcquisitionsHang runs a test in a bubble, with so many turns.
+func whileAcquisitionsHang(t *testing.T, requests int, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := &hanging{memory.New().Open(), make(chan struct{})}
@@ -65,7 +65,7 @@ func whileAcquisitionsHang(t *testing.T, test func(t *testing.T, r *rig)) {
 			t.Fatal(err)
 		}
 		log := slog.New(slog.DiscardHandler)
-		r := &rig{d, db, access.NewCache(db, log), api.New(db, log, 16)}
+		r := &rig{d, db, access.NewCache(db, log), api.New(db, log, requests)}
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { r.cache.Run(ctx) })
@@ -98,7 +98,7 @@ func (r *rig) as(t *testing.T, subject string) (caller, access.Rule) {
 }
 
 func TestACallLeavesAnAcquisitionThatHangs(t *testing.T) {
-	whileAcquisitionsHang(t, func(t *testing.T, r *rig) {
+	whileAcquisitionsHang(t, 16, func(t *testing.T, r *rig) {
 		ci, _ := r.as(t, "ci")
 		other, _ := r.as(t, "other")
 		var kept atomic.Int64
@@ -166,8 +166,35 @@ func TestACallLeavesAnAcquisitionThatHangs(t *testing.T) {
 	})
 }
 
+// With so few turns, a quarter of them would be one.
+func TestASubjectWhoseAcquisitionsHangStillExtendsItsLocks(t *testing.T) {
+	for _, requests := range []int{4, 7, 8} {
+		whileAcquisitionsHang(t, requests, func(t *testing.T, r *rig) {
+			ci, _ := r.as(t, "ci")
+			other, _ := r.as(t, "other")
+			var hanging sync.WaitGroup
+			for i := range 100 {
+				for _, c := range []caller{ci, other} {
+					hanging.Go(func() { c.acquire(fmt.Sprintf("refs/locks/%d", i)) })
+				}
+			}
+			synctest.Wait()
+			for subject, c := range map[string]caller{"ci": ci, "other": other} {
+				began := time.Now()
+				lock := &refdbv1.Lock{Project: "p", Refs: []string{"refs/locks/own"}, Owner: access.Owner(subject, "x"), Token: 1}
+				got, err := c.service.Extend(c.ctx, connect.NewRequest(&refdbv1.ExtendRequest{Lock: lock}))
+				if err != nil || got.Msg.GetLost() == nil || time.Since(began) > 0 {
+					t.Errorf("%d turns: %s: %v, %v after %s", requests, subject, got, err, time.Since(began))
+				}
+			}
+			close(r.d.answer)
+			hanging.Wait()
+		})
+	}
+}
+
 func TestARuleThatIsRemovedEndsTheWaitForATurn(t *testing.T) {
-	whileAcquisitionsHang(t, func(t *testing.T, r *rig) {
+	whileAcquisitionsHang(t, 16, func(t *testing.T, r *rig) {
 		ci, rule := r.as(t, "ci")
 		var hanging sync.WaitGroup
 		for i := range 3 {

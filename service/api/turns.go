@@ -16,7 +16,8 @@ const turnLimit = 10 * time.Second
 
 // turns bound how many calls have requests at the database at a time: all of them, those of a subject,
 // and among both those with an acquisition, which nothing interrupts. A call that has no turn waits,
-// and is not overtaken by calls that arrive later, unless its own subject has no turn left.
+// and is not overtaken by calls that arrive later, unless its own subject has no turn left. Among those of a
+// subject, acquisitions come last: a client that waits for a lock must not delay the one that extends it.
 type turns struct {
 	all, acquisitions turnLimits
 
@@ -46,14 +47,15 @@ func newTurns(n int) *turns {
 	return q
 }
 
-// resize sets how many turns there are. A subject has a quarter of them, and all acquisitions half of
-// them: those may hang.
+// resize sets how many turns there are. A subject has a quarter of them, but at least two, and all acquisitions
+// half of them. Acquisitions may hang: they never have all turns of a subject, nor all turns unless there is
+// only one.
 func (q *turns) resize(n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	share := max(1, n/4)
+	share := max(2, n/4)
 	q.all = turnLimits{n, share}
-	q.acquisitions = turnLimits{max(1, n/2), max(1, share*3/4)}
+	q.acquisitions = turnLimits{max(1, n/2), share * 3 / 4}
 	q.next()
 }
 
@@ -72,7 +74,7 @@ func (q *turns) begin(ctx context.Context, subject string, acquisition bool) (en
 	}
 	t := &turn{subject, acquisition, make(chan struct{})}
 	q.mu.Lock()
-	q.waiting = append(q.waiting, t)
+	q.add(t)
 	q.next()
 	q.mu.Unlock()
 	limit := time.NewTimer(turnLimit)
@@ -87,6 +89,19 @@ func (q *turns) begin(ctx context.Context, subject string, acquisition bool) (en
 	}
 	q.cancel(t)
 	return nil, err
+}
+
+// add appends a turn, behind the acquisitions of its subject only if it is one: other turns of a subject take the
+// places of its acquisitions, which move to its later places; q.mu is held.
+func (q *turns) add(t *turn) {
+	if !t.acquisition {
+		for i, other := range q.waiting {
+			if other.subject == t.subject && other.acquisition {
+				q.waiting[i], t = t, other
+			}
+		}
+	}
+	q.waiting = append(q.waiting, t)
 }
 
 // next begins the turns for which there is room; q.mu is held.
@@ -132,10 +147,11 @@ func (q *turns) cancel(t *turn) {
 	q.waiting = slices.Delete(q.waiting, i, i+1)
 }
 
-// defaultTurns is how many turns there are for a database whose driver has no pool of connections.
 const (
+	// defaultTurns is how many turns there are for a database whose driver has no pool of connections.
 	defaultTurns = 16
-	fewestTurns  = 4
+	// With fewer than fewTurns, an acquisition that hangs leaves no turn for the acquisitions of other subjects.
+	fewTurns = 4
 )
 
 // fitTurns makes as many turns as the database's pool has connections, once it is open.
@@ -143,10 +159,17 @@ func (s *Service) fitTurns() {
 	if s.fitted.Load() {
 		return
 	}
-	for _, p := range s.db.Stats().Driver.Pools {
-		if p.Name == "requests" {
-			s.turns.resize(max(fewestTurns, p.Max))
-			s.fitted.Store(true)
+	d := s.db.Stats().Driver
+	if len(d.Pools) == 0 && d.Batches.Requests == 0 || s.fitted.Swap(true) {
+		return // not open yet, as far as can be seen; or another call does it
+	}
+	for _, p := range d.Pools {
+		if p.Name != "requests" {
+			continue
+		}
+		s.turns.resize(p.Max)
+		if p.Max < fewTurns {
+			s.log.Warn("the pool of connections is small: acquisitions that the database does not answer hold up other calls", "connections", p.Max, "expected", fewTurns)
 		}
 	}
 }

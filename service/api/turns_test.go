@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -85,14 +86,14 @@ func TestASubjectHasItsShareOfTheTurnsAndDelaysNobodyElse(t *testing.T) {
 func TestATurnOfACallThatHasEndedIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newTurns(4)
-		end, err := q.begin(t.Context(), "ci", false)
+		end, err := q.begin(t.Context(), "ci", true)
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		failed := make(chan error, 1)
 		go func() {
-			_, err := q.begin(ctx, "ci", false)
+			_, err := q.begin(ctx, "ci", true)
 			failed <- err
 		}()
 		synctest.Wait()
@@ -122,19 +123,71 @@ func (d *pooled) Stats() (s driver.DriverStats) {
 
 func TestThereAreAsManyTurnsAsThePoolHasConnections(t *testing.T) {
 	t.Parallel()
-	for _, row := range []struct{ configured, pool, want int }{{0, 0, defaultTurns}, {0, 40, 40}, {0, 1, fewestTurns}, {8, 40, 8}} {
+	for _, row := range []struct {
+		configured, pool, want int
+		warned                 bool
+	}{{0, 0, defaultTurns, false}, {0, 40, 40, false}, {0, 4, 4, false}, {0, 2, 2, true}, {8, 40, 8, false}} {
 		d := &pooled{Driver: memory.New().Open()}
 		db, err := refdb.New(d, refdb.Options{Site: "server"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer db.Close()
-		s := New(db, slog.New(slog.DiscardHandler), row.configured)
+		var log strings.Builder
+		s := New(db, slog.New(slog.NewTextHandler(&log, nil)), row.configured)
 		s.fitTurns() // the pool is not known yet
 		d.max.Store(int64(row.pool))
+		s.fitTurns()
 		s.fitTurns()
 		if got := s.turns.all.total; got != row.want {
 			t.Errorf("%+v: %d turns", row, got)
 		}
+		if n := strings.Count(log.String(), "level=WARN"); n > 1 || (n == 1) != row.warned {
+			t.Errorf("%+v: %s", row, log.String())
+		}
 	}
+}
+
+func TestAcquisitionsLeaveTurnsToOtherCalls(t *testing.T) {
+	t.Parallel()
+	for n := 2; n <= 100; n++ {
+		q := newTurns(n)
+		if a := q.acquisitions; a.subject < 1 || a.subject >= q.all.subject || a.total < 1 || a.total >= q.all.total {
+			t.Errorf("of %d turns: %+v, acquisitions %+v", n, q.all, a)
+		}
+	}
+}
+
+func TestAcquisitionsOfASubjectComeAfterItsOtherCalls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newTurns(4)
+		var ends []func()
+		for _, subject := range []string{"a", "a", "b", "b"} { // all turns
+			end, err := q.begin(t.Context(), subject, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ends = append(ends, end)
+		}
+		var order []string
+		for _, row := range []struct {
+			name, subject string
+			acquisition   bool
+		}{{"lock 1", "c", true}, {"d 1", "d", false}, {"lock 2", "c", true}, {"d 2", "d", false}, {"extend 1", "c", false}, {"extend 2", "c", false}} {
+			go func() {
+				if end, err := q.begin(t.Context(), row.subject, row.acquisition); err == nil {
+					order = append(order, row.name)
+					time.Sleep(time.Second)
+					end()
+				}
+			}()
+			synctest.Wait()
+		}
+		ends[0]()
+		time.Sleep(time.Minute)
+		if got, want := strings.Join(order, ", "), "extend 1, d 1, extend 2, d 2, lock 1, lock 2"; got != want {
+			t.Errorf("%s, not %s", got, want)
+		}
+	})
 }
