@@ -279,7 +279,9 @@ func TestA100MegabyteMessageTakesLittleMemory(t *testing.T) {
 			}
 		}
 	}
-	eventually(t, "no call is left", func() bool { return s.metric(t, "other", "refdb_server_calls") == "0" })
+	eventually(t, "each is refused", func() bool {
+		return s.metric(t, "other", `refdb_server_rejected_total{reason="too_large"}`) == "6" && s.metric(t, "other", "refdb_server_calls") == "0"
+	})
 	if e, err := s.plain("other").Extend(t.Context(), connect.NewRequest(&refdbv1.ExtendRequest{Lock: held.Lock})); err != nil || e.Msg.GetExtended() == nil {
 		t.Errorf("another subject's lock: %v, %v", e, err)
 	}
@@ -328,9 +330,10 @@ func Test10000IdleConnectionsTakeBoundedMemory(t *testing.T) {
 	if line, err := lines.ReadString('\n'); line != "open\n" {
 		t.Fatalf("%q, %v", line, err)
 	}
-	took := inUse() - before
-	if t.Logf("%d bytes for each connection", took/idle); took > idle*48<<10 {
-		t.Error("that is too much")
+	// The server closes connections whose header does not arrive within ten seconds, on a slow machine already now.
+	took, open := inUse()-before, openFiles(t)
+	if t.Logf("%d bytes for each of %d connections", took/int64(open), open); took > int64(open)*48<<10 || open < idle/2 {
+		t.Error("that is too much, or there are too few")
 	}
 	if e, err := s.plain("ci").Extend(t.Context(), connect.NewRequest(&refdbv1.ExtendRequest{Lock: held.Lock})); err != nil || e.Msg.GetExtended() == nil {
 		t.Errorf("a client with a lock: %v, %v", e, err)
@@ -347,36 +350,48 @@ func Test10000IdleConnectionsTakeBoundedMemory(t *testing.T) {
 // input ends.
 func openIdle(t *testing.T, address string) {
 	open := make([]net.Conn, idle)
-	for i := range open {
+	dial := func(begin string) net.Conn {
 		c, err := net.Dial("tcp", address)
+		if err == nil {
+			_, err = io.WriteString(c, begin)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
-		open[i] = c
-		begin := "GET /healthz HTTP/1.1\r\nHost: x\r\n"
-		if i%2 == 0 {
-			begin += "\r\n"
-		}
-		if _, err := io.WriteString(c, begin); err != nil {
-			t.Fatal(err)
-		}
+		return c
 	}
-	for i := 0; i < len(open); i += 2 {
+	for i := range open[:idle/2] {
+		open[i] = dial("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
 		if status := statusOf(t, open[i]); status != http.StatusOK {
 			t.Fatal(status)
 		}
+	}
+	for i := idle / 2; i < idle; i++ {
+		open[i] = dial("GET /healthz HTTP/1.1\r\nHost: x\r\n")
 	}
 	fmt.Println("open")
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
 		t.Error(err)
 	}
+	for _, c := range open {
+		c.Close()
+	}
+}
+
+// openFiles returns how many files this process has open.
+func openFiles(t *testing.T) int {
+	t.Helper()
+	files, err := os.ReadDir("/dev/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(files)
 }
 
 // inUse returns how many bytes of memory this process uses.
-func inUse() uint64 {
+func inUse() int64 {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return m.HeapInuse + m.StackInuse
+	return int64(m.HeapInuse + m.StackInuse)
 }
