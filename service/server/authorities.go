@@ -21,8 +21,8 @@ import (
 const (
 	// maxKnown is how many verdicts about chains are remembered.
 	maxKnown = 4096
-	// The chain that a client sends has at most so many certificates, and so many bytes in all.
-	maxChain, maxChainBytes = 5, 16 << 10
+	// The chain that a client sends has at most so many certificates, and so many bytes and parts in all.
+	maxChain, maxChainBytes, maxChainParts = 5, 16 << 10, 250
 )
 
 // authorities sign the certificates of clients. Their file is read again when it changes.
@@ -114,15 +114,22 @@ func parsePool(content []byte) (*x509.CertPool, error) {
 // checkSize returns an error if a connection must not be accepted: its chain stays in memory as long as the
 // connection, and is verified before the client is known.
 func checkSize(c tls.ConnectionState) error {
-	size := 0
+	size, parts := 0, 0
 	for _, cert := range c.PeerCertificates {
 		size += len(cert.Raw)
+		parts += partsOf(cert)
 	}
-	if len(c.PeerCertificates) > maxChain || size > maxChainBytes {
-		return fmt.Errorf("the client's chain has %d certificates with %d bytes: at most %d with %d bytes are accepted",
-			len(c.PeerCertificates), size, maxChain, maxChainBytes)
+	if len(c.PeerCertificates) > maxChain || size > maxChainBytes || parts > maxChainParts {
+		return fmt.Errorf("the client's chain has %d certificates with %d bytes, and %d names, usages and extensions: at most %d with %d and %d are accepted",
+			len(c.PeerCertificates), size, parts, maxChain, maxChainBytes, maxChainParts)
 	}
 	return nil
+}
+
+// partsOf returns how many parts a certificate has that take far more memory than bytes, up to 160 for five.
+func partsOf(c *x509.Certificate) int {
+	return len(c.URIs) + len(c.DNSNames) + len(c.IPAddresses) + len(c.EmailAddresses) + len(c.UnknownExtKeyUsage) +
+		len(c.PolicyIdentifiers) + len(c.Extensions) + len(c.Subject.Names) + len(c.Issuer.Names)
 }
 
 // identify returns the subject that a client's certificate names, and what tells whether the certificate

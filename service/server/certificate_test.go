@@ -3,7 +3,8 @@ package server
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"io"
 	"net"
 	"os"
@@ -70,10 +71,15 @@ func TestAConnectionWithALargeChainIsNotAccepted(t *testing.T) {
 		}
 		return all
 	}
-	named := func(bytes int) tls.Certificate {
+	sized := func(bytes int) tls.Certificate {
 		return stranger.Issue(t, deployer, func(c *x509.Certificate) {
-			for i := range bytes / 10 {
-				c.DNSNames = append(c.DNSNames, fmt.Sprintf("n%07d", i)) // ten bytes each
+			c.ExtraExtensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 2, 3}, Value: make([]byte, bytes)}}
+		})
+	}
+	named := func(n int) tls.Certificate {
+		return stranger.Issue(t, deployer, func(c *x509.Certificate) {
+			for range n {
+				c.URIs = append(c.URIs, c.URIs[0])
 			}
 		})
 	}
@@ -86,9 +92,11 @@ func TestAConnectionWithALargeChainIsNotAccepted(t *testing.T) {
 		"none":                  {tls.Certificate{}, true},
 		"few certificates":      {chain(maxChain), true},
 		"one more":              {chain(maxChain + 1), false},
-		"a large one":           {named(maxChainBytes - 2048), true},
-		"a larger one":          {named(maxChainBytes), false},
-		"as many as Go accepts": {named(200 << 10), false},
+		"a large one":           {sized(maxChainBytes - 2048), true},
+		"a larger one":          {sized(maxChainBytes), false},
+		"as many as Go accepts": {sized(200 << 10), false},
+		"many names":            {named(maxChainParts / 2), true},
+		"more names":            {named(maxChainParts), false},
 	} {
 		for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 			client := &tls.Config{RootCAs: roots, ServerName: "localhost", MaxVersion: version}
