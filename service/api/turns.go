@@ -169,7 +169,8 @@ func (s *Service) fitTurns() {
 		}
 		s.turns.resize(p.Max)
 		if p.Max < fewTurns {
-			s.log.Warn("the pool of connections is small: acquisitions that the database does not answer hold up other calls", "connections", p.Max, "expected", fewTurns)
+			s.log.Warn("the pool of connections is small: acquisitions that the database does not answer hold up other calls",
+				"connections", p.Max, "expected", fewTurns)
 		}
 	}
 }

@@ -170,14 +170,17 @@ func TestAcquisitionsOfASubjectComeAfterItsOtherCalls(t *testing.T) {
 			}
 			ends = append(ends, end)
 		}
-		var order []string
+		order := make(chan string, 10)
 		for _, row := range []struct {
 			name, subject string
 			acquisition   bool
-		}{{"lock 1", "c", true}, {"d 1", "d", false}, {"lock 2", "c", true}, {"d 2", "d", false}, {"extend 1", "c", false}, {"extend 2", "c", false}} {
+		}{
+			{"lock 1", "c", true}, {"d 1", "d", false}, {"lock 2", "c", true},
+			{"d 2", "d", false}, {"extend 1", "c", false}, {"extend 2", "c", false},
+		} {
 			go func() {
 				if end, err := q.begin(t.Context(), row.subject, row.acquisition); err == nil {
-					order = append(order, row.name)
+					order <- row.name
 					time.Sleep(time.Second)
 					end()
 				}
@@ -185,8 +188,12 @@ func TestAcquisitionsOfASubjectComeAfterItsOtherCalls(t *testing.T) {
 			synctest.Wait()
 		}
 		ends[0]()
-		time.Sleep(time.Minute)
-		if got, want := strings.Join(order, ", "), "extend 1, d 1, extend 2, d 2, lock 1, lock 2"; got != want {
+		var names []string
+		for range 6 {
+			names = append(names, <-order)
+		}
+		time.Sleep(time.Second)
+		if got, want := strings.Join(names, ", "), "extend 1, d 1, extend 2, d 2, lock 1, lock 2"; got != want {
 			t.Errorf("%s, not %s", got, want)
 		}
 	})

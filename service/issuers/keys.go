@@ -73,7 +73,8 @@ func (k *keys) run(ctx context.Context) {
 		err := k.refresh(ctx)
 		k.asked.Store(true)
 		if err != nil && ctx.Err() == nil && !failing {
-			k.log.WarnContext(ctx, "the keys of an issuer of JWTs can't be read: the ones that were read earlier are used", "error", fmt.Sprintf("%.*s", maxReason, err.Error()), "for", validFor)
+			k.log.WarnContext(ctx, "the keys of an issuer of JWTs can't be read: the ones that were read earlier are used",
+				"error", fmt.Sprintf("%.*s", maxReason, err.Error()), "for", validFor)
 		} else if err == nil && failing {
 			k.log.InfoContext(ctx, "the keys of an issuer of JWTs were read again")
 		}

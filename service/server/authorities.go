@@ -120,8 +120,8 @@ func checkSize(c tls.ConnectionState) error {
 		parts += partsOf(cert)
 	}
 	if len(c.PeerCertificates) > maxChain || size > maxChainBytes || parts > maxChainParts {
-		return fmt.Errorf("the client's chain has %d certificates with %d bytes, and %d names, usages and extensions: at most %d with %d and %d are accepted",
-			len(c.PeerCertificates), size, parts, maxChain, maxChainBytes, maxChainParts)
+		return fmt.Errorf("the client's chain has %d certificates with %d bytes, and %d names, usages and extensions: "+
+			"at most %d with %d and %d are accepted", len(c.PeerCertificates), size, parts, maxChain, maxChainBytes, maxChainParts)
 	}
 	return nil
 }

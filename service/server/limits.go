@@ -12,8 +12,8 @@ type Limits struct {
 	Calls             int   // of all callers; three quarters of them may wait for locks
 	CallsPerSubject   int   // of one subject, of which three quarters may wait for locks
 	Body              int64 // bytes of one request
-	Bodies            int64 // bytes of all requests that have arrived, in whole or in part, and are being answered; three quarters may be of calls that wait for locks
-	BodiesPerSubject  int64 // of those of one subject, of which three quarters may be of calls that wait for locks
+	Bodies            int64 // bytes of all requests that have arrived, in whole or in part; three quarters may wait for locks
+	BodiesPerSubject  int64 // of those of one subject; three quarters may wait for locks
 	Connections       int   // open ones; more wait until one is closed
 	Streams           int   // of all callers; they aren't calls
 	StreamsPerSubject int
