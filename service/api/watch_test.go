@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	refdbv1 "github.com/globalrefdb/globalrefdb/proto/refdb/v1"
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -67,8 +68,25 @@ func (s *stream) send(m *refdbv1.WatchResponse) error {
 	return nil
 }
 
+// A bubble has a database with a service, and the rules of the service.
+type bubble struct {
+	d       *polled
+	db      *refdb.DB // of the service
+	rules   *refdb.DB
+	cache   *access.Cache
+	service *api.Service
+	token   access.Token
+	rule    access.Rule
+	ctx     context.Context // of calls of the subject "ci", which may read and lock in "p"
+}
+
 // streaming runs a test in a bubble, with a database, a service, and an identity that may read "p".
 func streaming(t *testing.T, test func(t *testing.T, d *polled, db *refdb.DB, s *api.Service, ctx context.Context)) {
+	t.Helper()
+	inBubble(t, func(t *testing.T, b *bubble) { test(t, b.d, b.db, b.service, b.ctx) })
+}
+
+func inBubble(t *testing.T, test func(t *testing.T, b *bubble)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		m := memory.New()
@@ -83,11 +101,12 @@ func streaming(t *testing.T, test func(t *testing.T, d *polled, db *refdb.DB, s 
 		db, rules := open(d), open(m.Open())
 		log := slog.New(slog.DiscardHandler)
 		cache := access.NewCache(rules, log)
-		text, _, err := access.CreateToken(t.Context(), rules, "ci", time.Hour, "")
+		text, token, err := access.CreateToken(t.Context(), rules, "ci", time.Hour, "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := access.AddRule(t.Context(), rules, access.Rule{Subject: "ci", Projects: "p", Refs: access.All, Right: access.Read}); err != nil {
+		rule, _, err := access.AddRule(t.Context(), rules, access.Rule{Subject: "ci", Projects: "p", Refs: access.All, Right: access.Lock})
+		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -98,7 +117,7 @@ func streaming(t *testing.T, test func(t *testing.T, d *polled, db *refdb.DB, s 
 		if err != nil {
 			t.Fatal(err)
 		}
-		test(t, d, db, api.New(db, log, 16), api.WithCaller(ctx, identity))
+		test(t, &bubble{d, db, rules, cache, api.New(db, log, 16), token, rule, api.WithCaller(ctx, identity)})
 		cancel()
 		running.Wait()
 		db.Close()
@@ -220,4 +239,68 @@ func TestAnOpenStreamEndsWithItsToken(t *testing.T) {
 			t.Errorf("after %s: %v", time.Since(began), err)
 		}
 	})
+}
+
+// JWTs and certificates are identities that the database does not have.
+func TestStreamsAndWaitsEndWithinSecondsOfTheirCredential(t *testing.T) {
+	for _, row := range []struct {
+		what       string
+		identified bool // without a token of the database
+		end        func(t *testing.T, b *bubble, valid *atomic.Bool) error
+		code       connect.Code
+	}{
+		{"a token is revoked", false, func(t *testing.T, b *bubble, _ *atomic.Bool) error {
+			return access.RevokeToken(t.Context(), b.rules, b.token.ID)
+		}, connect.CodeUnauthenticated},
+		{"a rule is removed", false, func(t *testing.T, b *bubble, _ *atomic.Bool) error {
+			return access.RemoveRule(t.Context(), b.rules, b.rule.ID)
+		}, connect.CodePermissionDenied},
+		{"a JWT expires, or a certificate is not valid any more", true, func(_ *testing.T, _ *bubble, valid *atomic.Bool) error {
+			valid.Store(false)
+			return nil
+		}, connect.CodeUnauthenticated},
+	} {
+		inBubble(t, func(t *testing.T, b *bubble) {
+			var valid atomic.Bool
+			valid.Store(true)
+			if row.identified {
+				identity, err := b.cache.Identify("ci", func(time.Time) error {
+					if !valid.Load() {
+						return access.ErrUnauthenticated
+					}
+					return nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				b.ctx = api.WithCaller(b.ctx, identity)
+			}
+			if _, err := b.db.Grants().Acquire(t.Context(), "other", time.Hour, "p", "refs/heads/main"); err != nil {
+				t.Fatal(err)
+			}
+			var began time.Time
+			var calls sync.WaitGroup
+			ended := func(what string, err error) {
+				if began.IsZero() || time.Since(began) > 10*time.Second || connect.CodeOf(err) != row.code {
+					t.Errorf("%s: the %s ended %s later: %v", row.what, what, time.Since(began), err)
+				}
+			}
+			calls.Go(func() {
+				err := b.service.Stream(b.ctx, &refdbv1.WatchRequest{Project: "p"}, func(*refdbv1.WatchResponse) error { return nil })
+				ended("stream", err)
+			})
+			calls.Go(func() {
+				_, err := b.service.Acquire(b.ctx, connect.NewRequest(&refdbv1.AcquireRequest{
+					Project: "p", Refs: []string{"refs/heads/main"}, LeaseTime: durationpb.New(time.Hour), Wait: durationpb.New(api.MaxWait),
+				}))
+				ended("wait", err)
+			})
+			time.Sleep(5 * time.Second)
+			began = time.Now()
+			if err := row.end(t, b, &valid); err != nil {
+				t.Fatal(err)
+			}
+			calls.Wait()
+		})
+	}
 }

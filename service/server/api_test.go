@@ -84,6 +84,7 @@ func TestEachMethodNeedsItsRight(t *testing.T) {
 		{"IsUpToDate", `{"project":"p","ref":"refs/heads/main","local":"x"}`, access.Read},
 		{"Log", `{"project":"p","ref":"refs/heads/main"}`, access.Read},
 		{"At", `{"project":"p","position":"` + position + `","refs":["refs/heads/main"]}`, access.Read},
+		{"Watch", `{"project":"p","prefix":"refs/heads/"}`, access.Read},
 		{"Acquire", `{"project":"p","refs":["refs/heads/lock"],"leaseTime":"1s"}`, access.Lock},
 		{"Extend", `{"lock":` + lock + `}`, access.Lock},
 		{"Release", `{"lock":` + lock + `}`, access.Lock},
@@ -101,26 +102,26 @@ func TestEachMethodNeedsItsRight(t *testing.T) {
 			if has {
 				want = http.StatusOK
 			}
-			if status, text := s.post(t, r.tokens[string(right)], m.method, body); status != want {
+			if status, text := s.ask(t, r.tokens[string(right)], m.method, body); status != want {
 				t.Errorf("%s with %s: %d %s", m.method, right, status, text)
 			}
 			others := string(right) + " of others"
 			if strings.Contains(m.body, "%s") {
 				body = fmt.Sprintf(m.body, others)
 			}
-			status, text := s.post(t, r.tokens[others], m.method, body)
-			if m.method == "List" { // it shows what the subject may see
+			status, text := s.ask(t, r.tokens[others], m.method, body)
+			if m.method == "List" || m.method == "Watch" { // they show what the subject may see
 				if status != http.StatusOK || strings.Contains(text, mainRef) {
-					t.Errorf("List with rights on other refs: %d %s", status, text)
+					t.Errorf("%s with rights on other refs: %d %s", m.method, status, text)
 				}
 			} else if status != http.StatusForbidden {
 				t.Errorf("%s with %s on other refs: %d %s", m.method, right, status, text)
 			}
 		}
-		if status, text := s.post(t, r.tokens["none"], m.method, m.body); status != http.StatusForbidden {
+		if status, text := s.ask(t, r.tokens["none"], m.method, m.body); status != http.StatusForbidden {
 			t.Errorf("%s without a right: %d %s", m.method, status, text)
 		}
-		if status, text := s.post(t, "", m.method, m.body); status != http.StatusUnauthorized {
+		if status, text := s.ask(t, "", m.method, m.body); status != http.StatusUnauthorized {
 			t.Errorf("%s without a token: %d %s", m.method, status, text)
 		}
 	}

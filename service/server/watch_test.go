@@ -9,10 +9,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/jackc/pgx/v5"
+	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/globalrefdb/globalrefdb/internal/testissuer"
 	refdbv1 "github.com/globalrefdb/globalrefdb/proto/refdb/v1"
 	"github.com/globalrefdb/globalrefdb/proto/refdb/v1/refdbv1connect"
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -62,6 +65,26 @@ func (w *watching) until(t *testing.T, last string) string {
 		all = append(all, strings.Fields(w.next(t))...)
 	}
 	return strings.Join(all, " ")
+}
+
+// ask is post for every method. Watch is answered with the status that a call would have, and the first response.
+func (s *serving) ask(t *testing.T, token, method, body string) (status int, text string) {
+	t.Helper()
+	if method != "Watch" {
+		return s.post(t, token, method, body)
+	}
+	q := &refdbv1.WatchRequest{}
+	if err := protojson.Unmarshal([]byte(body), q); err != nil {
+		t.Fatal(err)
+	}
+	w := watch(t, refdbv1connect.NewRefdbServiceClient(&http.Client{Transport: bearing(token)}, s.url, connect.WithProtoJSON()), q)
+	defer w.end()
+	if w.Receive() {
+		return http.StatusOK, w.Msg().String()
+	}
+	return map[connect.Code]int{
+		connect.CodePermissionDenied: http.StatusForbidden, connect.CodeUnauthenticated: http.StatusUnauthorized,
+	}[connect.CodeOf(w.Err())], w.Err().Error()
 }
 
 // failure reads until the stream ends, and returns the code.
@@ -188,9 +211,11 @@ func TestServerSentEventsGoOnFromTheLastOne(t *testing.T) {
 	})
 }
 
-func TestAStreamEndsWithTheRightTheTokenAndTheServer(t *testing.T) {
+func TestAStreamEndsWithTheRightTheCredentialAndTheServer(t *testing.T) {
 	t.Parallel()
-	r := inMemory(t)
+	r, i := inMemory(t), testissuer.New(t)
+	r.trust(i)
+	r.allow(t, pipeline, access.Read, "p", access.All)
 	for _, subject := range []string{"denied", "revoked", "drained"} {
 		r.allow(t, subject, access.Read, "p", access.All)
 	}
@@ -201,6 +226,12 @@ func TestAStreamEndsWithTheRightTheTokenAndTheServer(t *testing.T) {
 		return w
 	}
 	denied, revoked, drained := open("denied"), open("revoked"), open("drained")
+	eventually(t, "the keys are read", func() bool {
+		status, _ := s.post(t, jwt(t, i, time.Hour), "Get", getMain)
+		return status == http.StatusOK
+	})
+	r.tokens[pipeline] = jwt(t, i, 5*time.Second)
+	expiring := watch(t, s.plain(pipeline), &refdbv1.WatchRequest{Project: "p"})
 	_, next := s.events(t, "denied", "project=p", "")
 	records, err := access.ReadRecords(t.Context(), r.db)
 	if err != nil {
@@ -231,6 +262,9 @@ func TestAStreamEndsWithTheRightTheTokenAndTheServer(t *testing.T) {
 	}
 	if code := revoked.failure(); code != connect.CodeUnauthenticated {
 		t.Errorf("with a revoked token: %s", code)
+	}
+	if code := expiring.failure(); code != connect.CodeUnauthenticated {
+		t.Errorf("with a JWT that has expired: %s", code)
 	}
 	s.Drain()
 	if code := drained.failure(); code != connect.CodeUnavailable {
