@@ -25,9 +25,16 @@ type GrantRequest struct {
 	// or waits for it.
 	StaleAfter time.Duration
 	// Queue: if conflicting leases were asked for before, the row stays, as a place in the order of tickets,
-	// which a repeat extends.
+	// which a repeat extends. It does not stay behind maxRows others.
 	Queue bool
 }
+
+const (
+	// maxRows bounds the rows of a lease that clients queue for: each look of a waiter lists all of them.
+	maxRows = 100
+	// releaseLimit is for the release of what a request has locked, whether or not its context has ended.
+	releaseLimit = 5 * time.Second
+)
 
 // Grant acquires a lease, without waiting. The grant is on the row of the lease, and lasts, is extended and is
 // released as any other; a write under it needs refdb.AnyRef. If an earlier request of the owner acquired the
@@ -37,7 +44,8 @@ type GrantRequest struct {
 // while another process has the entry lock: repeat the request soon. If the process ends during a request,
 // the entry lock may stand for r.StaleAfter, and nobody else can acquire the lease before that.
 //
-// If the outcome is not known, the error wraps [refdb.ErrOutcomeUnknown], and a repeat tells.
+// If the request may have left a row, or the lease may be the owner's without a known end, the error wraps
+// [refdb.ErrOutcomeUnknown], and a repeat tells. After all other errors the owner has no more than before.
 func Grant(ctx context.Context, db *refdb.DB, r GrantRequest) (g grants.Grant, existing bool, err error) {
 	q := request{db, r.Project, r.Name, r.Mode}
 	if err := check(r.Project, r.Name, r.Mode); err != nil {
@@ -45,35 +53,35 @@ func Grant(ctx context.Context, db *refdb.DB, r GrantRequest) (g grants.Grant, e
 	}
 	g = grants.Grant{Project: r.Project, Refs: []string{prefixOf(r.Name) + r.Mode.String() + "-" + r.Row}, Owner: r.Owner}
 	began := time.Now()
-	switch existing, err = r.standing(ctx, db, &g); {
-	case err != nil:
-	case existing:
-		if err = q.again(ctx, g); !errors.Is(err, refdb.ErrLockLost) {
-			break
+	own, err := r.standing(ctx, db, &g)
+	existing = own != nil
+	if err == nil && existing {
+		if err = q.again(ctx, g, own.Age < r.StaleAfter/3); errors.Is(err, refdb.ErrLockLost) {
+			existing = false
 		}
-		existing = false
-		fallthrough
-	default:
+	}
+	if !existing && (err == nil || errors.Is(err, refdb.ErrLockLost)) {
 		err = q.enter(ctx, &g, r)
 	}
-	if errors.Is(err, refdb.ErrLockLost) {
+	switch {
+	case errors.Is(err, refdb.ErrOutcomeUnknown):
+	case errors.Is(err, refdb.ErrLockLost):
 		err = fmt.Errorf("%w: the row of the request was removed", refdb.ErrUnavailable)
-	}
-	if err == nil && time.Since(began) >= r.StaleAfter {
-		err = fmt.Errorf("%w: the database took longer to answer than the lease lasts", refdb.ErrUnavailable)
+	case err == nil && time.Since(began) >= r.StaleAfter:
+		err = fmt.Errorf("%w: the database took longer to answer than the lease lasts", refdb.ErrOutcomeUnknown)
 	}
 	return g, existing, q.failed(err)
 }
 
-// standing sets g.Token to that of the acquisition's row, if there is one. While the entry lock stands
+// standing returns the acquisition's row, if there is one, and sets g.Token to the row's. While the entry lock stands
 // with the row, a process is still deciding about the acquisition, or has ended: it may yet remove the row.
-func (r GrantRequest) standing(ctx context.Context, db *refdb.DB, g *grants.Grant) (bool, error) {
+func (r GrantRequest) standing(ctx context.Context, db *refdb.DB, g *grants.Grant) (own *refdb.LockInfo, err error) {
 	entry := prefixOf(r.Name) + entryLock
-	var turn, own *refdb.LockInfo
+	var turn *refdb.LockInfo
 	for info, err := range db.Locks(ctx, refdb.LockFilter{Project: r.Project, Prefix: prefixOf(r.Name), Owner: r.Owner}) {
 		switch {
 		case err != nil:
-			return false, err
+			return nil, err
 		case info.Owner != r.Owner || info.Stale():
 		case info.Ref == entry:
 			turn = &info
@@ -83,28 +91,31 @@ func (r GrantRequest) standing(ctx context.Context, db *refdb.DB, g *grants.Gran
 	}
 	switch {
 	case turn != nil:
-		return false, &refdb.LockedError{Holders: []refdb.LockInfo{*turn}}
-	case own == nil:
-		return false, nil
+		return nil, &refdb.LockedError{Holders: []refdb.LockInfo{*turn}}
+	case own != nil:
+		g.Token = own.Token
 	}
-	g.Token = own.Token
-	return true, nil
+	return own, nil
 }
 
 // again extends the row of an earlier request, which nothing but its owner removes any more. The error is
-// a *refdb.LockedError if it has to wait still.
-func (r request) again(ctx context.Context, g grants.Grant) error {
+// a *refdb.LockedError if it has to wait still; then a row that is recent is not extended.
+func (r request) again(ctx context.Context, g grants.Grant, recent bool) error {
 	now, err := r.look(ctx, place{g.Refs[0], g.Owner, g.Token})
-	if err == nil {
+	if err != nil {
+		return err
+	}
+	waits := len(now.conflicting) > 0
+	if !waits || !recent {
 		err = r.db.Grants().Extend(ctx, g)
 	}
 	switch {
-	case err != nil:
-		return err
-	case len(now.conflicting) > 0:
+	case waits && err == nil:
 		return &refdb.LockedError{Holders: now.conflicting}
+	case err == nil || waits || errors.Is(err, refdb.ErrLockLost):
+		return err
 	}
-	return nil
+	return fmt.Errorf("%w: the lease is the owner's, but could not be extended: %w", refdb.ErrOutcomeUnknown, err)
 }
 
 // enter takes the entry lock and a row, and sets g.Token. It decides while it has the entry lock: nobody sees
@@ -117,17 +128,23 @@ func (r request) enter(ctx context.Context, g *grants.Grant, q GrantRequest) err
 	}
 	g.Token = both.Token
 	now, err := r.look(ctx, place{g.Refs[0], g.Owner, g.Token})
+	refused := err == nil && len(now.conflicting) > 0
+	stays := err == nil && (!refused || q.Queue && now.rows < maxRows)
 	ended := both.Grant
-	if err == nil && (len(now.conflicting) == 0 || q.Queue) {
+	if stays {
 		ended.Refs = []string{entry}
 	}
-	switch release := r.db.Grants().Release(ctx, ended); {
-	case err != nil:
-		return err
-	case release != nil && len(now.conflicting) == 0:
-		return fmt.Errorf("%w: %w", refdb.ErrOutcomeUnknown, release)
-	case len(now.conflicting) > 0:
+	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
+	defer cancel()
+	release := r.db.Grants().Release(lasting, ended)
+	if errors.Is(release, refdb.ErrLockLost) && !errors.Is(release, refdb.ErrOutcomeUnknown) && !stays {
+		release = nil // neither lock stands
+	}
+	switch {
+	case release != nil:
+		return fmt.Errorf("%w: %w", refdb.ErrOutcomeUnknown, errors.Join(err, release))
+	case refused:
 		return &refdb.LockedError{Holders: now.conflicting}
 	}
-	return nil
+	return err
 }

@@ -3,8 +3,11 @@ package lease_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/lease"
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -118,23 +121,129 @@ func TestAnUndecidedRequestIsNotRepeated(t *testing.T) {
 	})
 }
 
-// A cut driver carries out releases, and loses the replies.
-type cut struct{ refdb.Driver }
-
-func (d cut) Release(ctx context.Context, r driver.ReleaseRequest) (driver.Released, error) {
-	if _, err := d.Driver.Release(ctx, r); err != nil {
-		return driver.Released{}, err
-	}
-	return driver.Released{}, driver.ErrOutcomeUnknown
+// A failing driver carries requests out and loses the replies of some, or can't be reached for others.
+type failing struct {
+	refdb.Driver
+	acquire, release error
+	list             error       // once locks were acquired
+	acquired         atomic.Bool // locks
 }
 
-func TestAGrantWhoseEntryLockMayStandIsUnknownAndARepeatTells(t *testing.T) {
+func (d *failing) Unwrap() refdb.Driver { return d.Driver }
+
+func (d *failing) Acquire(ctx context.Context, r driver.AcquireRequest) (driver.Acquired, error) {
+	a, err := d.Driver.Acquire(ctx, r)
+	if err == nil && d.acquire != nil {
+		return driver.Acquired{}, d.acquire
+	}
+	d.acquired.Store(true)
+	return a, err
+}
+
+func (d *failing) Release(ctx context.Context, r driver.ReleaseRequest) (driver.Released, error) {
+	if errors.Is(d.release, driver.ErrUnavailable) {
+		return driver.Released{}, d.release
+	}
+	released, err := d.Driver.Release(ctx, r)
+	if err == nil && d.release != nil {
+		return driver.Released{}, d.release
+	}
+	return released, err
+}
+
+func (d *failing) Locks(ctx context.Context, q driver.LockQuery) (driver.LockPage, error) {
+	if d.list != nil && d.acquired.Load() {
+		return driver.LockPage{}, d.list
+	}
+	return d.Driver.Locks(ctx, q)
+}
+
+// A repeat tells, unless it is refused by what the first request has left.
+func TestAGrantIsUnknownWhenItMayHaveLeftARow(t *testing.T) {
+	for what, row := range map[string]struct {
+		d    *failing
+		held bool // exclusively, by another process
+	}{
+		"the reply to the acquisition is lost":                        {&failing{acquire: driver.ErrOutcomeUnknown}, false},
+		"no standby has the acquisition":                              {&failing{acquire: driver.ErrUnconfirmed}, false},
+		"the entry lock may stand":                                    {&failing{release: driver.ErrOutcomeUnknown}, false},
+		"the rows can't be listed, and the locks not be released":     {&failing{list: driver.ErrUnavailable, release: driver.ErrUnavailable}, false},
+		"conflicting rows are ahead, and the locks can't be released": {&failing{release: driver.ErrUnavailable}, true},
+	} {
+		onEach(t, func(e *env) {
+			if row.held {
+				e.acquire(e.a, lease.Exclusive)
+			}
+			d := &failing{Driver: e.database.Open(e), acquire: row.d.acquire, list: row.d.list, release: row.d.release}
+			_, _, err := lease.Grant(e.Context(), e.openOn(d, nil), asking("one", lease.Shared, false))
+			if !errors.Is(err, refdb.ErrOutcomeUnknown) {
+				e.Errorf("%s: %v", what, err)
+			}
+			if what != "the entry lock may stand" {
+				return
+			}
+			if _, existing := e.grant(e.b, asking("one", lease.Shared, false)); !existing {
+				e.Error("the repeat is a new acquisition")
+			}
+		})
+	}
+}
+
+func TestAGrantIsUnavailableWhenItHasLeftNothing(t *testing.T) {
 	onEach(t, func(e *env) {
-		r := asking("one", lease.Shared, false)
-		_, _, err := lease.Grant(e.Context(), e.openOn(cut{e.database.Open(e)}, nil), r)
-		e.wantIs(err, refdb.ErrOutcomeUnknown)
-		if _, existing := e.grant(e.b, r); !existing {
-			e.Error("the repeat is a new acquisition")
+		d := &failing{Driver: e.database.Open(e), list: driver.ErrUnavailable}
+		_, _, err := lease.Grant(e.Context(), e.openOn(d, nil), asking("one", lease.Shared, false))
+		if !errors.Is(err, refdb.ErrUnavailable) || errors.Is(err, refdb.ErrOutcomeUnknown) {
+			e.Errorf("%v", err)
+		}
+		e.wantNoLocks()
+	})
+}
+
+// Each look of a waiter lists all rows.
+func TestAQueueOfClientsIsBounded(t *testing.T) {
+	onEach(t, func(e *env) {
+		e.grant(e.a, asking("holder", lease.Exclusive, false))
+		for i := range 99 {
+			_, _, err := lease.Grant(e.Context(), e.a, asking(fmt.Sprint("waiter", i), lease.Shared, true))
+			e.wantIs(err, refdb.ErrLocked)
+		}
+		for range 2 {
+			_, _, err := lease.Grant(e.Context(), e.b, asking("last", lease.Shared, true))
+			e.wantIs(err, refdb.ErrLocked)
+			if n := len(e.rows()); n != 100 {
+				e.Errorf("%d rows", n)
+			}
+		}
+	})
+}
+
+func TestARecentPlaceIsNotExtended(t *testing.T) {
+	onEach(t, func(e *env) {
+		held := e.acquire(e.a, lease.Exclusive)
+		var beats atomic.Int64
+		db := e.openOn(e.database.Open(e), func(event refdb.Event) {
+			if event.Op == driver.OpBeat {
+				beats.Add(1)
+			}
+		})
+		r := asking("one", lease.Exclusive, true)
+		r.StaleAfter = time.Hour
+		for range 3 {
+			e.wantRefused(db, r, held.Ref())
+		}
+		if n := beats.Load(); n != 0 {
+			e.Errorf("%d extensions", n)
+		}
+		e.database.Age(e, project, strings.TrimSuffix(entryLockOf(held), "turn")+"exclusive-one", 30*time.Minute)
+		e.wantRefused(db, r, held.Ref())
+		if n := beats.Load(); n != 1 {
+			e.Errorf("%d extensions of an old one", n)
+		}
+		e.must(held.Release(e.Context()))
+		e.grant(db, r)
+		if n := beats.Load(); n != 2 {
+			e.Errorf("%d extensions when the lease is the client's", n)
 		}
 	})
 }

@@ -50,7 +50,7 @@ func (db *DB) acquire(ctx context.Context, project string, refs []string, waiter
 	// The lease counts from before the first request: whichever request took
 	// effect, its rows are not older than that.
 	sent := db.keeper.Now()
-	a, err := db.engine.Acquire(ctx, r)
+	a, _, err := db.engine.Acquire(ctx, r)
 	if err != nil {
 		return answer{place: a.Place, err: err}
 	}

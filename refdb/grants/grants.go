@@ -48,7 +48,9 @@ type Acquired struct {
 
 // Acquire locks refs of a project, at most [driver.MaxLockRefs], all or none, for an owner, without
 // waiting. It takes stale locks over. While fresh locks stand on some of the refs, the error is a
-// [*driver.LockedError], even if they are the same owner's: each acquisition is another grant.
+// [*driver.LockedError], even if they are the same owner's: each acquisition is another grant. After an
+// error that wraps [driver.ErrOutcomeUnknown] the locks may stand for a while: they are released in the
+// background.
 //
 // The grant lasts for staleAfter, counted from before the call, and again from before each
 // [Handle.Extend]. Later, other owners may take its locks. The client must stop its work by its own
@@ -66,9 +68,9 @@ func (h *Handle) Acquire(ctx context.Context, owner string, staleAfter time.Dura
 		h.engine.Observed(driver.Event{Op: driver.OpTryLock, Refs: len(refs), Reclaimed: a.Reclaimed, Attempts: 1}, start, err)
 	}()
 	r := driver.AcquireRequest{Project: project, Refs: refs, Owner: owner, Nonce: rand.Text(), StaleAfter: staleAfter}
-	got, err := h.engine.Acquire(ctx, r)
+	got, abandoned, err := h.engine.Acquire(ctx, r)
 	if err != nil {
-		return Acquired{}, fmt.Errorf("acquiring a grant: %w", err)
+		return Acquired{}, fmt.Errorf("acquiring a grant: %w", asUnknown(err, abandoned))
 	}
 	sortByName(got.Refs)
 	return Acquired{Grant: Grant{project, refs, owner, got.Token}, Values: got.Refs, Reclaimed: len(got.Reclaimed)}, nil
@@ -162,6 +164,11 @@ func (h *Handle) acquireUnique(
 		err = asUnknown(err, lostReply)
 	case errors.As(err, &locked):
 		if g, ok := standing(locked, project, refs, owner); ok {
+			if waiter.ID != "" {
+				// The refusal has put the waiter into the queues of its own locks. If that can't be undone, their
+				// release keeps them for one turn.
+				_ = h.Leave(ctx, waiter.ID, owner, project, refs...)
+			}
 			return h.existing(ctx, g, err)
 		}
 	}

@@ -159,3 +159,25 @@ func TestAWaiterHasTheSamePlaceInEveryProcess(t *testing.T) {
 		}
 	})
 }
+
+// A repeat is refused by the locks that it asks for. It does not wait for them.
+func TestARepeatDoesNotQueueForItsOwnLocks(t *testing.T) {
+	onEach(t, func(t *testing.T, one, two *refdb.DB) {
+		ctx := t.Context()
+		for _, db := range []*refdb.DB{one, two} {
+			a, err := db.Grants().AcquireInTurn(ctx, "waiter", "/ci/x", time.Hour, "p", mainRef)
+			if err != nil || a.Existing != (db == two) {
+				t.Fatalf("%+v, %v", a, err)
+			}
+			if db == one {
+				continue
+			}
+			if err := one.Grants().Release(ctx, a.Grant); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := one.Grants().AcquireUnique(ctx, "/other/x", time.Hour, "p", mainRef); err != nil {
+			t.Errorf("after the release: %v", err)
+		}
+	})
+}

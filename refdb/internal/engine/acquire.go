@@ -8,17 +8,17 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// Acquire sends r, again if the reply is lost. If the locks may have been granted after all, it
-// abandons them.
-func (e *Engine) Acquire(ctx context.Context, r driver.AcquireRequest) (driver.Acquired, error) {
+// Acquire sends r, again if the reply is lost. If it fails although the database may have granted the
+// locks, it abandons them.
+func (e *Engine) Acquire(ctx context.Context, r driver.AcquireRequest) (a driver.Acquired, abandoned bool, err error) {
 	if e.Closing.Err() != nil {
-		return driver.Acquired{}, driver.ErrClosed
+		return driver.Acquired{}, false, driver.ErrClosed
 	}
 	if err := e.SchemaError(); err != nil {
-		return driver.Acquired{}, err
+		return driver.Acquired{}, false, err
 	}
 	var mayHold, unconfirmed bool // mayHold: the database may have granted the locks
-	a, err := Retry(ctx, e, func(d driver.Driver) (driver.Acquired, error) {
+	a, err = Retry(ctx, e, func(d driver.Driver) (driver.Acquired, error) {
 		a, err := d.Acquire(ctx, r)
 		unconfirmed = errors.Is(err, driver.ErrUnconfirmed)
 		if errors.Is(err, driver.ErrOutcomeUnknown) && !unconfirmed {
@@ -41,7 +41,7 @@ func (e *Engine) Acquire(ctx context.Context, r driver.AcquireRequest) (driver.A
 			e.Abandon(r)
 		}
 	}
-	return a, err
+	return a, mayHold && err != nil, err
 }
 
 // Abandon deletes the rows that an abandoned request may have acquired. If that
