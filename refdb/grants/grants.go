@@ -18,6 +18,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/engine"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
 // A Handle acquires, extends and releases grants in a database: see refdb.DB.Grants. Its methods
@@ -93,10 +94,6 @@ func (h *Handle) AcquireUnique(ctx context.Context, owner string, staleAfter tim
 // keptFor is how long free locks are kept for a waiter of [Handle.AcquireInTurn].
 const keptFor = 5 * time.Second
 
-// inTurn is a channel that no process listens on: a waiter of a service may be with any of its
-// processes. With a channel, the locks are kept for the waiter though nothing wakes it.
-const inTurn = "grants"
-
 // AcquireInTurn is [Handle.AcquireUnique] for a client that repeats the call until it gets the locks. If they
 // are refused, the client enters the queues of their rows, in which processes wait that use refdb.DB.Lock,
 // too. When its turn comes, the locks are kept for it for 5 seconds. The place is the waiter's: calls with
@@ -107,7 +104,7 @@ const inTurn = "grants"
 func (h *Handle) AcquireInTurn(
 	ctx context.Context, waiter, owner string, staleAfter time.Duration, project string, refs ...string,
 ) (Acquired, error) {
-	return h.acquireUnique(ctx, driver.Waiter{ID: waiter, Channel: inTurn, Turn: keptFor}, owner, staleAfter, project, refs)
+	return h.acquireUnique(ctx, driver.Waiter{ID: waiter, Channel: queue.Unheard, Turn: keptFor}, owner, staleAfter, project, refs)
 }
 
 // Leave takes a waiter of [Handle.AcquireInTurn] out of the queues of refs.

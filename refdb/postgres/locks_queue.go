@@ -108,9 +108,9 @@ var placeOfNext = `coalesce(
   (SELECT left(p, 19) || substr(next, 20) FROM unnest(waiting) AS p WHERE ` + idOf("p") + ` = ` + idOf("next") + ` LIMIT 1),
   lpad(coalesce(nullif(` + ticketOf("next") + `, 0), ` + micros("clock_timestamp()") + `)::text, 16, '0') || substr(next, 17))`
 
-// firstToWake returns an array with the first of places that has a channel, or NULL.
+// firstToWake returns an array with the first of places whose process can be woken, or NULL.
 func firstToWake(places string) string {
-	return `(SELECT ARRAY[p] FROM unnest(` + places + `) WITH ORDINALITY AS first (p, n) WHERE ` + channelOf("p") + ` <> '' ORDER BY n LIMIT 1)`
+	return `(SELECT ARRAY[p] FROM unnest(` + places + `) WITH ORDINALITY AS first (p, n) WHERE ` + channelOf("p") + ` NOT IN ('', '` + queue.Unheard + `') ORDER BY n LIMIT 1)`
 }
 
 // reservedHeartbeat returns the heartbeat of a row that becomes a reservation for place, or for

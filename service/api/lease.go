@@ -31,13 +31,13 @@ func modeOf(m refdbv1.LeaseMode) lease.Mode {
 // which a repeat finds by the owner.
 func (s *Service) lease(a *acquisition, r *refdbv1.AcquireRequest) {
 	part := strings.ToLower(rand.Text())
-	if unique := cmp.Or(r.RequestId, a.ticket); unique != "" {
+	if unique := cmp.Or(r.RequestId, a.place); unique != "" {
 		part = nameOf("lease", unique, r.Project, a.lease.String(), r.Lease.Name, r.Lease.Mode.String())
 	}
 	a.owner = access.Owner(a.caller.Subject, part)
 	q := lease.GrantRequest{
 		Project: r.Project, Name: r.Lease.Name, Mode: modeOf(r.Lease.Mode),
-		Owner: a.owner, Row: part, StaleAfter: a.lease, Queue: a.ticket != "",
+		Owner: a.owner, Row: part, StaleAfter: a.lease, Queue: a.place != "",
 	}
 	a.send = func(ctx context.Context) (got grants.Acquired, err error) {
 		end, err := s.turn(ctx, a.caller, true, a.may)
@@ -50,8 +50,11 @@ func (s *Service) lease(a *acquisition, r *refdbv1.AcquireRequest) {
 			return got, err
 		})
 	}
-	a.leave = func(ctx context.Context, last grants.Acquired) error {
-		err := s.db.Grants().Release(ctx, last.Grant)
+	a.leave = func(ctx context.Context) error {
+		if a.row.Token == 0 {
+			return nil // there is no row yet
+		}
+		err := s.db.Grants().Release(ctx, a.row)
 		if errors.Is(err, refdb.ErrLockLost) {
 			return nil
 		}

@@ -61,18 +61,19 @@ func (s *Service) acquire(ctx context.Context, r *refdbv1.AcquireRequest) (*refd
 		case errors.Is(err, refdb.ErrOutcomeUnknown):
 			return &refdbv1.AcquireResponse{Result: &refdbv1.AcquireResponse_Unknown{Unknown: unknown(r.RequestId,
 				"the refs may be locked, now or later, until the lease ends")}}, nil
-		case !errors.As(err, &locked):
+		case errors.As(err, &locked):
+			a.refused(got, locked)
+		case a.locked == nil:
 			return nil, err
+		default:
+			return a.interrupted(ctx, err)
 		}
 		left := a.wait - time.Since(began)
 		if isEntry(locked) {
 			left = max(left, entryWait-time.Since(began))
 		}
 		if left <= 0 || !s.pause(ctx, min(left, pause/2+mathrand.N(pause))) {
-			a.gaveUp(ctx, got)
-			answer := lockedBy(a.caller, locked)
-			answer.Ticket = a.ticket
-			return &refdbv1.AcquireResponse{Result: &refdbv1.AcquireResponse_Locked{Locked: answer}}, nil
+			return a.gaveUp(ctx), nil
 		}
 	}
 }
@@ -85,14 +86,17 @@ type acquisition struct {
 	refs        []string // of a lock; of a lease, the ref that stands for it
 	owner       string
 	lease, wait time.Duration
-	// ticket names the place among those that wait; "" if the call does not wait. known: the caller has
-	// the ticket already, or can repeat the call by a request ID.
-	ticket string
-	known  bool
+	// place names the place among those that wait; "" if the call has none. Without a ticket, the call gives
+	// the place up when it ends, as no later call could go on in that place. The ticket is the caller's name
+	// for the place.
+	place, ticket string
 	// send makes one attempt. The error is a *refdb.LockedError if another one makes sense.
 	send func(context.Context) (grants.Acquired, error)
 	// leave gives the place up.
-	leave func(context.Context, grants.Acquired) error
+	leave func(context.Context) error
+
+	locked *refdb.LockedError // the latest refusal: since the first one, the call may have a place
+	row    grants.Grant       // of a lease: the place
 }
 
 // acquisition returns the acquisition that a request asks for, if it is valid and allowed.
@@ -111,13 +115,12 @@ func (s *Service) acquisition(ctx context.Context, r *refdbv1.AcquireRequest) (*
 	if err := checkAcquire(r); err != nil {
 		return nil, err
 	}
-	a.known = r.RequestId != "" || r.Ticket != ""
-	switch {
-	case r.Ticket != "":
-		a.ticket = r.Ticket
-	case a.wait > 0:
-		a.ticket = cmp.Or(r.RequestId, rand.Text())
+	a.ticket = r.Ticket
+	if a.wait > 0 {
+		a.ticket = cmp.Or(r.Ticket, r.RequestId)
+		a.place = rand.Text()
 	}
+	a.place = cmp.Or(a.ticket, a.place)
 	if r.Lease != nil {
 		s.lease(a, r)
 	} else {
@@ -148,16 +151,22 @@ func (s *Service) lock(a *acquisition, r *refdbv1.AcquireRequest) {
 		part = nameOf(append([]string{r.RequestId, r.Project, a.lease.String()}, sorted...)...)
 	}
 	a.owner = access.Owner(a.caller.Subject, part)
-	waiter := nameOf(append([]string{"waiter", a.ticket, a.caller.Subject, r.Project}, sorted...)...)
+	waiter := nameOf(append([]string{"waiter", a.place, a.caller.Subject, r.Project}, sorted...)...)
+	queues := a.ticket != "" // the waiter may be in the queues already
 	a.send = func(ctx context.Context) (grants.Acquired, error) {
 		return beginLasting(ctx, s, a.caller, a.may, func(ctx context.Context) (grants.Acquired, error) {
-			if a.ticket == "" {
-				return s.db.Grants().AcquireUnique(ctx, a.owner, a.lease, r.Project, r.Refs...)
+			if !queues {
+				// A free lock costs a waiter no more than anybody else.
+				got, err := s.db.Grants().AcquireUnique(ctx, a.owner, a.lease, r.Project, r.Refs...)
+				if a.place == "" || !errors.Is(err, refdb.ErrLocked) || errors.Is(err, refdb.ErrOutcomeUnknown) {
+					return got, err
+				}
+				queues = true
 			}
 			return s.db.Grants().AcquireInTurn(ctx, waiter, a.owner, a.lease, r.Project, r.Refs...)
 		})
 	}
-	a.leave = func(ctx context.Context, _ grants.Acquired) error {
+	a.leave = func(ctx context.Context) error {
 		return s.db.Grants().Leave(ctx, waiter, a.owner, r.Project, r.Refs...)
 	}
 }
@@ -165,16 +174,48 @@ func (s *Service) lock(a *acquisition, r *refdbv1.AcquireRequest) {
 // may returns nil while the caller has the right to the locks.
 func (a *acquisition) may() error { return a.caller.May(access.Lock, a.project, a.refs...) }
 
-// gaveUp gives the place up if the call was canceled and nobody else knows the ticket.
-func (a *acquisition) gaveUp(ctx context.Context, last grants.Acquired) {
-	if ctx.Err() == nil || a.ticket == "" || a.known {
+// refused notes an attempt that was refused.
+func (a *acquisition) refused(got grants.Acquired, locked *refdb.LockedError) {
+	a.locked = locked
+	if got.Token != 0 {
+		a.row = got.Grant
+	}
+}
+
+// interrupted ends a wait for another reason than the locks of others. The call has written its place, so
+// that a failure must not say that nothing was done: if the caller can go on, it is told as of the
+// latest refusal. A caller that can't go on keeps no place.
+func (a *acquisition) interrupted(ctx context.Context, err error) (*refdbv1.AcquireResponse, error) {
+	if code, _ := codeOf(err); code == connect.CodeUnavailable || code == connect.CodeCanceled {
+		return a.gaveUp(ctx), nil
+	}
+	a.leavePlace(ctx)
+	return nil, err
+}
+
+// gaveUp ends the wait.
+func (a *acquisition) gaveUp(ctx context.Context) *refdbv1.AcquireResponse {
+	if a.ticket == "" {
+		a.leavePlace(ctx)
+	}
+	answer := lockedBy(a.caller, a.locked)
+	answer.Ticket = a.ticket
+	return &refdbv1.AcquireResponse{Result: &refdbv1.AcquireResponse_Locked{Locked: answer}}
+}
+
+// leavePlace gives the place up, also if the call was canceled.
+func (a *acquisition) leavePlace(ctx context.Context) {
+	if a.place == "" {
 		return
 	}
-	_, err := begin(context.WithoutCancel(ctx), a.service, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, a.leave(ctx, last)
-	})
+	ctx = context.WithoutCancel(ctx)
+	end, err := a.service.turns.begin(ctx, a.caller.Subject, false)
+	if err == nil {
+		defer end()
+		_, err = begin(ctx, a.service, func(ctx context.Context) (struct{}, error) { return struct{}{}, a.leave(ctx) })
+	}
 	if err != nil {
-		a.service.log.WarnContext(ctx, "a waiter whose client is gone could not be removed: others wait until its turn ends", "class", refdb.ClassOf(err).String())
+		a.service.log.WarnContext(ctx, "a waiter that gave up could not be removed: others wait until its turn ends", "class", refdb.ClassOf(err).String())
 	}
 }
 

@@ -93,18 +93,27 @@ func (s *Service) after(ctx context.Context, caller access.Identity, r *refdbv1.
 		limited, cancel := reading(ctx)
 		defer cancel()
 		after, err := s.db.HistoryEnd(limited)
-		// The last change may be one that the caller must not know.
-		return refdb.Cursor{Mark: after.Mark, Durable: after.Durable, Epoch: after.Epoch}, err
+		return shownTo(caller, r.Project, after), err
 	}
 	after, err := refdb.ParseCursor(r.Cursor)
-	if err != nil {
-		return refdb.Cursor{}, err
+	if err == nil && !after.Durable {
+		err = fmt.Errorf("%w cursor: it is not one of this API", refdb.ErrInvalid)
 	}
-	if last := after.Last; last.Project != r.Project || caller.May(access.Read, r.Project, last.Ref) != nil {
-		// The reader would look for this change, and its answer would tell the caller whether it exists.
-		after.Last, after.LastOp = driver.ChangeKey{}, ""
+	for _, k := range []driver.ChangeKey{after.Mark, after.Last} {
+		if err == nil && k != (driver.ChangeKey{Position: k.Position}) {
+			err = driver.CheckKey(k.Project, k.Ref)
+		}
 	}
-	return after, nil
+	return shownTo(caller, r.Project, after), err
+}
+
+// shownTo returns a cursor without its last change if the caller must not know that change: the reader would
+// look for the change, and its answer would tell the caller whether it exists.
+func shownTo(caller access.Identity, project string, c refdb.Cursor) refdb.Cursor {
+	if c.Last.Project != project || caller.May(access.Read, project, c.Last.Ref) != nil {
+		c.Last, c.LastOp = driver.ChangeKey{}, ""
+	}
+	return c
 }
 
 // A page is what a reader of changes has read.

@@ -30,6 +30,14 @@ type polled struct {
 	refdb.Driver
 	requests, now, most atomic.Int64
 	down                atomic.Bool
+	locksDown           atomic.Bool // acquisitions fail
+}
+
+func (d *polled) Acquire(ctx context.Context, r driver.AcquireRequest) (driver.Acquired, error) {
+	if d.locksDown.Load() {
+		return driver.Acquired{}, driver.ErrUnavailable
+	}
+	return d.Driver.Acquire(ctx, r)
 }
 
 func (d *polled) Changes(ctx context.Context, r driver.ChangesRequest) (driver.ChangesPage, error) {

@@ -149,8 +149,10 @@ func TestWaitersKeepTheirPlaceBetweenCalls(t *testing.T) {
 					r.allow(t, subject, access.Lock, access.All, access.All)
 				}
 				q := &queueing{r: r, servers: [2]*serving{r.serve(t, server.DefaultLimits, nil), r.serve(t, server.DefaultLimits, nil)}, request: request}
-				for project := 0; !q.inOrder(t, fmt.Sprint("p", project)); project++ {
-					t.Log("the machine was too busy for the time that a place is kept; again")
+				for began, project := time.Now(), 0; !q.inOrder(t, fmt.Sprint("p", project)); project++ {
+					if time.Since(began) > patience {
+						t.Fatalf("the machine was too busy for %s to look within the time that a place is kept", patience)
+					}
 				}
 			})
 		})
@@ -163,7 +165,6 @@ type queueing struct {
 	servers [2]*serving
 	request func() *refdbv1.AcquireRequest
 	project string
-	tickets map[string]string
 	polls   int
 }
 
@@ -171,14 +172,11 @@ type queueing struct {
 func (q *queueing) poll(t *testing.T, subject string) *refdbv1.Acquired {
 	t.Helper()
 	a := q.request()
-	a.Project, a.Wait, a.Ticket = q.project, durationpb.New(time.Millisecond), q.tickets[subject]
+	a.Project, a.Wait, a.Ticket = q.project, durationpb.New(time.Millisecond), "the-ticket-of-"+subject
 	q.polls++
 	got := q.r.acquire(t, q.servers[q.polls%2].plain(subject), a)
-	if l := got.GetLocked(); l != nil {
-		if l.Ticket == "" || a.Ticket != "" && l.Ticket != a.Ticket {
-			t.Fatalf("the ticket %q, then %q", a.Ticket, l.Ticket)
-		}
-		q.tickets[subject] = l.Ticket
+	if l := got.GetLocked(); l != nil && l.Ticket != a.Ticket {
+		t.Fatalf("the ticket %q, not %q", l.Ticket, a.Ticket)
 	}
 	return got.GetAcquired()
 }
@@ -186,7 +184,7 @@ func (q *queueing) poll(t *testing.T, subject string) *refdbv1.Acquired {
 // inOrder returns false if it took too long to tell.
 func (q *queueing) inOrder(t *testing.T, project string) bool {
 	t.Helper()
-	q.project, q.tickets = project, map[string]string{}
+	q.project = project
 	plain := q.request()
 	plain.Project = project
 	held := q.r.acquire(t, q.servers[0].plain("ci"), plain).GetAcquired()
@@ -218,9 +216,22 @@ func (q *queueing) inOrder(t *testing.T, project string) bool {
 	return true
 }
 
-// A client that is gone, and whose ticket nobody has, does not keep the others waiting.
-func TestACallThatIsCanceledGivesItsPlaceUp(t *testing.T) {
-	t.Parallel()
+// waiting returns how many wait for locks or leases of "p", of which one is held.
+func waiting(t *testing.T, r *rig, held *refdbv1.Lock) (n int) {
+	t.Helper()
+	for l, err := range r.db.Locks(t.Context(), refdb.LockFilter{Project: "p"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n += l.Waiters; strings.Contains(l.Ref, "/exclusive-") && l.ID().Token != refdb.Token(held.Token) {
+			n++
+		}
+	}
+	return n
+}
+
+// onLockAndLease runs a test with requests for either.
+func onLockAndLease(t *testing.T, test func(t *testing.T, r *rig, request func() *refdbv1.AcquireRequest)) {
 	for name, request := range map[string]func() *refdbv1.AcquireRequest{
 		"a lock":  func() *refdbv1.AcquireRequest { return locking(mainRef) },
 		"a lease": func() *refdbv1.AcquireRequest { return leasing(exclusive) },
@@ -229,36 +240,54 @@ func TestACallThatIsCanceledGivesItsPlaceUp(t *testing.T) {
 			t.Parallel()
 			onEach(t, func(t *testing.T, r *rig) {
 				r.allow(t, "ci", access.Lock, "p", access.All)
-				s := r.serve(t, server.DefaultLimits, nil)
-				held := r.acquire(t, s.plain("ci"), request()).GetAcquired()
-				ctx, cancel := context.WithCancel(t.Context())
-				var waiting sync.WaitGroup
-				waiting.Go(func() {
-					a := request()
-					a.Wait = durationpb.New(30 * time.Second)
-					if got, err := s.plain("ci").Acquire(ctx, connect.NewRequest(a)); err == nil {
-						t.Errorf("%v", got)
-					}
-				})
-				queued := func() (n int) {
-					t.Helper()
-					for l, err := range r.db.Locks(t.Context(), refdb.LockFilter{Project: "p"}) {
-						if err != nil {
-							t.Fatal(err)
-						}
-						if n += l.Waiters; strings.Contains(l.Ref, "/exclusive-") && l.ID().Token != refdb.Token(held.Lock.Token) {
-							n++
-						}
-					}
-					return n
-				}
-				eventually(t, "it waits", func() bool { return queued() == 1 })
-				cancel()
-				waiting.Wait()
-				eventually(t, "its place is gone", func() bool { return queued() == 0 })
+				test(t, r, request)
 			})
 		})
 	}
+}
+
+// Nobody can go on in a place without a name: it would only keep others waiting, the caller's next call too.
+func TestACallThatIsCanceledGivesItsPlaceUp(t *testing.T) {
+	t.Parallel()
+	onLockAndLease(t, func(t *testing.T, r *rig, request func() *refdbv1.AcquireRequest) {
+		s := r.serve(t, server.DefaultLimits, nil)
+		held := r.acquire(t, s.plain("ci"), request()).GetAcquired()
+		ctx, cancel := context.WithCancel(t.Context())
+		var call sync.WaitGroup
+		call.Go(func() {
+			a := request()
+			a.Wait = durationpb.New(30 * time.Second)
+			if got, err := s.plain("ci").Acquire(ctx, connect.NewRequest(a)); err == nil {
+				t.Errorf("%v", got)
+			}
+		})
+		eventually(t, "it waits", func() bool { return waiting(t, r, held.Lock) == 1 })
+		cancel()
+		call.Wait()
+		eventually(t, "its place is gone", func() bool { return waiting(t, r, held.Lock) == 0 })
+	})
+}
+
+func TestACallThatWaitedWithoutATicketGivesItsPlaceUp(t *testing.T) {
+	t.Parallel()
+	onLockAndLease(t, func(t *testing.T, r *rig, request func() *refdbv1.AcquireRequest) {
+		s := r.serve(t, server.DefaultLimits, nil)
+		held := r.acquire(t, s.plain("ci"), request()).GetAcquired()
+		a := request()
+		a.Wait = durationpb.New(time.Millisecond)
+		for range 3 {
+			if l := r.acquire(t, s.plain("ci"), a).GetLocked(); l == nil || l.Ticket != "" || len(l.Holders) != 1 {
+				t.Errorf("%v", l)
+			}
+		}
+		if n := waiting(t, r, held.Lock); n != 0 {
+			t.Errorf("%d wait", n)
+		}
+		release(t, s.plain("ci"), held.Lock)
+		if got := r.acquire(t, s.plain("ci"), a); got.GetAcquired() == nil {
+			t.Errorf("the next call: %v", got)
+		}
+	})
 }
 
 func TestARequestForALeaseMayNotContradictItself(t *testing.T) {

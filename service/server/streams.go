@@ -83,6 +83,11 @@ func (w *streamWriter) within(do func() error) error {
 
 // events serves Watch as server-sent events.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet { // a response to HEAD would never end
+		w.Header().Set("Allow", http.MethodGet)
+		http.Error(w, "watch with GET", http.StatusMethodNotAllowed)
+		return
+	}
 	request, err := watchRequest(r)
 	if err != nil {
 		s.fail(w, r, connect.NewError(connect.CodeInvalidArgument, err))
@@ -103,7 +108,8 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// watchRequest returns the request in a URL. A browser that connects again names its cursor in a header.
+// watchRequest returns the request in a URL. A client of server-sent events that connects again names its cursor
+// in a header.
 func watchRequest(r *http.Request) (*refdbv1.WatchRequest, error) {
 	q := r.URL.Query()
 	for name, values := range q {

@@ -203,6 +203,14 @@ func TestServerSentEventsGoOnFromTheLastOne(t *testing.T) {
 				t.Errorf("%s: %d", query, status)
 			}
 		}
+		head, err := http.NewRequestWithContext(t.Context(), http.MethodHead, second.url+"/v1/watch?project=p", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		head.Header.Set("Authorization", "Bearer "+r.tokens["ci"])
+		if status, _ := do(t, head); status != http.StatusMethodNotAllowed {
+			t.Errorf("HEAD: %d", status)
+		}
 		first.Drain()
 		second.Drain()
 		if e := changes(next); e.kind != "end" || !strings.Contains(e.data, "unavailable") {
@@ -324,6 +332,60 @@ func TestCursorsNameOnlyWhatWasShown(t *testing.T) {
 		if end, err = r.db.HistoryEnd(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+func TestCursorsThatNobodyWasGivenAreRefused(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, r *rig) {
+		r.allow(t, "ci", access.Read, "p", access.All)
+		r.put(t, "p", mainRef, "1")
+		s := r.serve(t, server.DefaultLimits, nil)
+		end, err := r.db.HistoryEnd(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, change := range map[string]func(c *refdb.Cursor){
+			"a mark that is no name":   func(c *refdb.Cursor) { c.Mark.Project, c.Mark.Ref = "p", "refs/\x00" },
+			"a change that is no name": func(c *refdb.Cursor) { c.Last.Ref = "refs/\x00" },
+			"an earlier program's":     func(c *refdb.Cursor) { c.Durable = false },
+		} {
+			forged := end
+			change(&forged)
+			if code := watch(t, s.plain("ci"), &refdbv1.WatchRequest{Project: "p", Cursor: forged.String()}).failure(); code != connect.CodeInvalidArgument {
+				t.Errorf("%s: %s", what, code)
+			}
+		}
+		for what, change := range map[string]func(c *refdb.Cursor){
+			"a position that nothing has":  func(c *refdb.Cursor) { c.Mark.Position += 1 << 40 },
+			"a position before the oldest": func(c *refdb.Cursor) { c.Mark.Position, c.Last.Position = -5, -5 },
+			"another database's":           func(c *refdb.Cursor) { c.Epoch = "\x00" },
+		} {
+			forged := end
+			change(&forged)
+			if code := watch(t, s.plain("ci"), &refdbv1.WatchRequest{Project: "p", Cursor: forged.String()}).failure(); code != connect.CodeOutOfRange {
+				t.Errorf("%s: %s", what, code)
+			}
+		}
+	})
+}
+
+// A database that went back without a recovery may reach the same positions again.
+func TestACursorNamesTheNewestChangeThoughItWasNotShown(t *testing.T) {
+	t.Parallel()
+	r := inMemory(t)
+	r.allow(t, "ci", access.Read, "p", "refs/heads/*")
+	r.put(t, "p", mainRef, "1")
+	s := r.serve(t, server.DefaultLimits, nil)
+	w := watch(t, s.plain("ci"), &refdbv1.WatchRequest{Project: "p"})
+	w.next(t)
+	c, err := refdb.ParseCursor(w.cursor)
+	if err != nil || c.Last.Ref != mainRef || c.LastOp == "" {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	c.LastOp = "of another state of the database"
+	if code := watch(t, s.plain("ci"), &refdbv1.WatchRequest{Project: "p", Cursor: c.String()}).failure(); code != connect.CodeOutOfRange {
+		t.Errorf("%s", code)
 	}
 }
 

@@ -167,8 +167,9 @@ type AcquireRequest struct {
 	RequestId string `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Instead of refs: a lease, which several callers may share.
 	Lease *Lease `protobuf:"bytes,6,opt,name=lease,proto3" json:"lease,omitempty"`
-	// The ticket of the last response, to go on waiting in the same place. All other fields except wait
-	// must be the same. A request ID has the same effect.
+	// Names the caller's place among those that wait: a repeat goes on in the same place. It must be unique,
+	// such as a UUID, and of the form of a request ID; all other fields except wait must be the same. With a
+	// wait, a request ID has the same effect. Without either, a call gives its place up when it ends.
 	Ticket        string `protobuf:"bytes,7,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1445,8 +1446,9 @@ func (x *Updated) GetRepeatedRequest() bool {
 type Locked struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Holders []*Holder              `protobuf:"bytes,1,rep,name=holders,proto3" json:"holders,omitempty"`
-	// For Acquire with a wait: names the caller's place among those that wait. The place is kept for 5
-	// seconds once the locks are free, so that a caller that repeats the request at once loses no turn.
+	// For Acquire: the ticket or request ID by which a repeat goes on in the caller's place among those that
+	// wait; empty if the caller has no place. The place is kept for 5 seconds once the locks are free, so that
+	// a caller that repeats the request at once loses no turn.
 	Ticket        string `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

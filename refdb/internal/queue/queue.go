@@ -13,6 +13,9 @@ import (
 const (
 	// MaxPlaces is the length of the longest queue. A waiter that does not fit in polls.
 	MaxPlaces = 100
+	// Unheard is a channel that no process listens on. It is that of a waiter that polls, and for which locks
+	// are kept nevertheless.
+	Unheard = "grants"
 	// maxTurn is the longest time for which a lock is kept for a waiter.
 	maxTurn = 20 * time.Second
 )

@@ -84,7 +84,7 @@ func (n *Notifier) Notify(project, ref string, toNotify []string) {
 		if !ok {
 			return
 		}
-		if p.Channel != "" {
+		if p.Channel != "" && p.Channel != queue.Unheard {
 			n.enqueue(wakeup{p.Channel, driver.Wakeup{Project: project, Ref: ref, Waiter: p.ID, After: after}})
 		}
 		after = p.Turn

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
 func TestPayloadsHoldAnyName(t *testing.T) {
@@ -29,5 +30,16 @@ func TestPayloadsAreShortEnoughForTheServer(t *testing.T) {
 	}}
 	if n := len(w.payload()); n > maxPayload {
 		t.Errorf("a payload of %d bytes", n)
+	}
+}
+
+func TestNothingIsSentToAChannelThatNobodyListensOn(t *testing.T) {
+	n := New(nil)
+	unheard := queue.Place{Ticket: 1, Turn: 5 * time.Second, ID: "a", Channel: queue.Unheard, Owner: "o"}
+	heard := queue.Place{Ticket: 2, Turn: time.Second, ID: "b", Channel: "c", Owner: "o"}
+	n.Notify("p", "refs/heads/main", []string{unheard.String(), heard.String()})
+	want := wakeup{"c", driver.Wakeup{Project: "p", Ref: "refs/heads/main", Waiter: "b", After: 5 * time.Second}}
+	if len(n.pending) != 1 || n.pending[0] != want {
+		t.Errorf("%+v", n.pending)
 	}
 }
