@@ -18,6 +18,8 @@ const (
 	// readingAtOnce is how many readers of a DB read by themselves at a time. More wait: when the feed
 	// ends, all of its readers do.
 	readingAtOnce = 4
+	// pageLimit is how long a reader waits for a page until it asks again.
+	pageLimit = 10 * time.Second
 	// The feed looks for more changes after changesPauseMin and changesPausePerReader for each
 	// reader, and more and more rarely while there are none: up to changesPauseMax, and after
 	// changesIdle without any of other processes up to changesPauseIdle.
@@ -36,6 +38,9 @@ type ChangeQuery struct {
 	Prefix  string // of the ref; only with a project
 	After   Cursor // where to begin
 	Limit   int    // of the changes that are yielded at a time; 0 stands for 1,000
+	// Group names on whose behalf it is read. Of the readers of a group one at a time reads by itself, so that
+	// the others of the DB wait for one of them at most. Readers without a group don't wait for each other.
+	Group string
 }
 
 // Changes are some changes, in the order of their keys. Without any they tell how far the reader
@@ -203,13 +208,15 @@ func (q ChangeQuery) limit() int {
 func (r *changeReader) page(ctx context.Context) ([]Change, error) {
 	request := driver.ChangesRequest{Project: r.query.Project, Prefix: r.query.Prefix, After: begin(r.cursor), Last: r.cursor.Last, Limit: r.query.limit()}
 	if !r.isSource {
-		select {
-		case r.db.feeds.reading <- struct{}{}:
-			defer func() { <-r.db.feeds.reading }()
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		end, err := r.db.feeds.turns.begin(ctx, r.query.Group)
+		if err != nil {
+			return nil, err
 		}
+		defer end()
 	}
+	asked := ctx
+	ctx, cancel := context.WithTimeout(ctx, pageLimit)
+	defer cancel()
 	start := time.Now()
 	page, err := engine.Retry(ctx, r.db.engine, func(d Driver) (page driver.ChangesPage, err error) {
 		page, err = d.Changes(ctx, request)
@@ -218,6 +225,9 @@ func (r *changeReader) page(ctx context.Context) ([]Change, error) {
 		}
 		return page, err
 	})
+	if err != nil && ctx.Err() != nil && asked.Err() == nil {
+		err = fmt.Errorf("%w: no answer within %s", ErrUnavailable, pageLimit)
+	}
 	r.db.engine.Observed(Event{Op: driver.OpList, Refs: len(page.Changes)}, start, err)
 	if err != nil {
 		return nil, err

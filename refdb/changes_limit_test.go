@@ -77,6 +77,9 @@ func TestReadersWithoutAFeedTakeTurns(t *testing.T) {
 			all = append(all, follow(t, readers, refdb.ChangeQuery{}))
 		}
 		settle()
+		slow.set(driver.ErrUnavailable) // which ends the feed
+		settle()
+		slow.set(nil)
 		create(t, db, "refs/heads/a")
 		settle()
 		for i, r := range all {
@@ -87,6 +90,9 @@ func TestReadersWithoutAFeedTakeTurns(t *testing.T) {
 		}
 		slow.mu.Lock()
 		defer slow.mu.Unlock()
+		if slow.failed < len(all) {
+			t.Errorf("%d requests failed: the feed did not end", slow.failed)
+		}
 		if slow.most > 5 { // and the feed
 			t.Errorf("%d read at a time", slow.most)
 		}
@@ -98,17 +104,105 @@ type slowChanges struct {
 	refdb.Driver
 	mu        sync.Mutex
 	now, most int
+	failed    int // requests
+	err       error
+}
+
+func (d *slowChanges) set(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.err = err
 }
 
 func (d *slowChanges) Changes(ctx context.Context, r driver.ChangesRequest) (driver.ChangesPage, error) {
 	d.mu.Lock()
 	d.now++
 	d.most = max(d.most, d.now)
+	failure := d.err
+	if failure != nil {
+		d.failed++
+	}
 	d.mu.Unlock()
 	time.Sleep(time.Millisecond)
 	page, err := d.Driver.Changes(ctx, r)
+	if failure != nil {
+		page, err = driver.ChangesPage{}, failure
+	}
 	d.mu.Lock()
 	d.now--
 	d.mu.Unlock()
 	return page, err
+}
+
+// The pages of a group are read one after the other, so that no other reader waits for many of them.
+func TestAGroupOfReadersTakesOneTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, d := observedInMemory(t)
+		createMany(t, db, "a", 999)
+		slow := &slowChanges{Driver: d}
+		readers, err := refdb.New(slow, refdb.Options{Site: "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer readers.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		for range 50 {
+			group.Go(func() {
+				for range readers.Changes(ctx, refdb.ChangeQuery{Project: "p", Limit: 10, Group: "a"}) {
+				}
+			})
+		}
+		time.Sleep(10 * time.Millisecond)
+		slow.mu.Lock()
+		most := slow.most
+		slow.mu.Unlock()
+		if most != 1 {
+			t.Errorf("%d of a group read at a time", most)
+		}
+		began := time.Now()
+		for range readers.Changes(ctx, refdb.ChangeQuery{Project: "p", Limit: 10, Group: "b"}) {
+			break
+		}
+		if took := time.Since(began); took > 2*time.Millisecond { // its own page takes one
+			t.Errorf("another reader waited for %s", took)
+		}
+		cancel()
+		group.Wait()
+	})
+}
+
+// A request that is never answered is made again.
+func TestAPageThatDoesNotComeIsAskedForAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, d := observedInMemory(t)
+		create(t, db, "refs/heads/a")
+		readers, err := refdb.New(&blackHole{Driver: d}, refdb.Options{Site: "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer readers.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for c, err := range readers.Changes(ctx, refdb.ChangeQuery{}) {
+			if err != nil || len(c.Changes) != 1 {
+				t.Errorf("%v, %v", c, err)
+			}
+			break
+		}
+	})
+}
+
+// A blackHole does not answer its first request for changes.
+type blackHole struct {
+	refdb.Driver
+	asked sync.Once
+}
+
+func (d *blackHole) Changes(ctx context.Context, r driver.ChangesRequest) (driver.ChangesPage, error) {
+	d.asked.Do(func() { <-ctx.Done() })
+	if err := ctx.Err(); err != nil {
+		return driver.ChangesPage{}, err
+	}
+	return d.Driver.Changes(ctx, r)
 }

@@ -58,7 +58,7 @@ func newDB(start func(engine.Config) *engine.Engine, o Options, now func() heart
 	if len(o.DigestKey) == 0 {
 		o.DigestKey = []byte(rand.Text())
 	}
-	db := &DB{channel: rand.Text(), maxWait: o.MaxWait, feeds: feeds{reading: make(chan struct{}, readingAtOnce)}}
+	db := &DB{channel: rand.Text(), maxWait: o.MaxWait, feeds: feeds{turns: newReadTurns(readingAtOnce)}}
 	db.keeper, err = heartbeat.New(heartbeat.Config{
 		Interval:   o.Heartbeat,
 		StaleAfter: o.StaleAfter,

@@ -20,7 +20,7 @@ const feedWindow = 4 * changesPage
 type feeds struct {
 	mu      sync.Mutex
 	current *feed
-	reading chan struct{} // has an element for each reader that reads by itself
+	turns   readTurns // of the readers that read by themselves
 }
 
 // A feed reads changes once for all readers of a DB that have caught up. So the database has one

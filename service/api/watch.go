@@ -68,7 +68,7 @@ func (s *Service) stream(ctx context.Context, r *refdbv1.WatchRequest, send func
 	defer reader.Wait()
 	defer cancel()
 	reader.Go(func() {
-		for changes, err := range s.db.Changes(ctx, refdb.ChangeQuery{Project: r.Project, Prefix: r.Prefix, After: after, Limit: messageChanges}) {
+		for changes, err := range s.db.Changes(ctx, refdb.ChangeQuery{Project: r.Project, Prefix: r.Prefix, After: after, Limit: messageChanges, Group: caller.Subject}) {
 			select {
 			case pages <- page{changes, err}:
 			case <-ctx.Done():
