@@ -167,7 +167,7 @@ func TestAGrantIsUnknownWhenItMayHaveLeftARow(t *testing.T) {
 		"the reply to the acquisition is lost":                        {&failing{acquire: driver.ErrOutcomeUnknown}, false},
 		"no standby has the acquisition":                              {&failing{acquire: driver.ErrUnconfirmed}, false},
 		"the entry lock may stand":                                    {&failing{release: driver.ErrOutcomeUnknown}, false},
-		"the rows can't be listed, and the locks not be released":     {&failing{list: driver.ErrUnavailable, release: driver.ErrUnavailable}, false},
+		"the rows can't be listed, the locks not be released":         {&failing{list: driver.ErrUnavailable, release: driver.ErrUnavailable}, false},
 		"conflicting rows are ahead, and the locks can't be released": {&failing{release: driver.ErrUnavailable}, true},
 	} {
 		onEach(t, func(e *env) {

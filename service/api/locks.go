@@ -215,7 +215,8 @@ func (a *acquisition) leavePlace(ctx context.Context) {
 		_, err = begin(ctx, a.service, func(ctx context.Context) (struct{}, error) { return struct{}{}, a.leave(ctx) })
 	}
 	if err != nil {
-		a.service.log.WarnContext(ctx, "a waiter that gave up could not be removed: others wait until its turn ends", "class", refdb.ClassOf(err).String())
+		a.service.log.WarnContext(ctx, "a waiter that gave up could not be removed: others wait until its turn ends",
+			"class", refdb.ClassOf(err).String())
 	}
 }
 

@@ -30,12 +30,16 @@ type polled struct {
 	refdb.Driver
 	requests, now, most atomic.Int64
 	down                atomic.Bool
-	locksDown           atomic.Bool // acquisitions fail
+	locksDown           atomic.Bool  // acquisitions fail
+	waiters             atomic.Int64 // acquisitions that name a waiter
 }
 
 func (d *polled) Acquire(ctx context.Context, r driver.AcquireRequest) (driver.Acquired, error) {
 	if d.locksDown.Load() {
 		return driver.Acquired{}, driver.ErrUnavailable
+	}
+	if r.Waiter.ID != "" {
+		d.waiters.Add(1)
 	}
 	return d.Driver.Acquire(ctx, r)
 }
