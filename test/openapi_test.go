@@ -29,18 +29,27 @@ type request struct {
 	RequestBody struct {
 		Content map[string]struct{ Schema schema } `yaml:"content"`
 	} `yaml:"requestBody"`
-	Parameters []struct{ Name, In string } `yaml:"parameters"`
-	Responses  map[string]struct {
+	Parameters []struct {
+		Name, In string
+		Required bool
+	} `yaml:"parameters"`
+	Responses map[string]struct {
 		Content map[string]struct{ Schema schema } `yaml:"content"`
 	} `yaml:"responses"`
 }
 
 type schema struct {
-	Ref        string            `yaml:"$ref"`
-	Properties map[string]schema `yaml:"properties"`
-	Items      *schema           `yaml:"items"`
-	AllOf      []schema          `yaml:"allOf"`
-	OneOf      []schema          `yaml:"oneOf"`
+	Ref         string            `yaml:"$ref"`
+	Type        any               `yaml:"type"`
+	Enum        []string          `yaml:"enum"`
+	Pattern     string            `yaml:"pattern"`
+	Properties  map[string]schema `yaml:"properties"`
+	Required    []string          `yaml:"required"`
+	Items       *schema           `yaml:"items"`
+	AllOf       []schema          `yaml:"allOf"`
+	OneOf       []schema          `yaml:"oneOf"`
+	Additional  *bool             `yaml:"additionalProperties"`
+	Unevaluated *bool             `yaml:"unevaluatedProperties"`
 }
 
 // fields returns the properties of a schema and of its parts.
