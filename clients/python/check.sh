@@ -24,5 +24,6 @@ PYTHONPATH=src PYTHONDONTWRITEBYTECODE=1 .venv/bin/python -m unittest discover -
 # The package has what users need, and is imported as they install it. Its dependencies are there already.
 .venv/bin/python -m build --no-isolation --outdir "$work/dist" . >"$work/build" || { cat "$work/build"; exit 1; }
 .venv/bin/pip install --quiet --disable-pip-version-check --no-deps --no-index --target "$work/installed" "$work"/dist/*.whl
+cmp LICENSE "$(echo "$work"/installed/refdb_client-*/licenses/LICENSE)"
 [[ -e $work/installed/refdb_client/py.typed && ! -e $work/installed/tests ]] || { echo "the package has other files" >&2; exit 1; }
 (cd "$work" && PYTHONPATH=$work/installed "$OLDPWD/.venv/bin/python" -c 'import refdb_client; print(refdb_client.__file__)')

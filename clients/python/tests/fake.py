@@ -7,6 +7,7 @@ import json
 import tempfile
 import threading
 import unittest
+import urllib.parse
 from collections.abc import Callable
 from typing import Any
 
@@ -47,6 +48,12 @@ def ok(**body: object) -> Answer:
     return Answer(200, body)
 
 
+def events(*events: tuple[str, object]) -> Answer:
+    """A stream of events, whose connection then ends."""
+    text = "".join(f"event: {kind}\nid: x\ndata: {json.dumps(data)}\n\n" for kind, data in events)
+    return Answer(200, text, "text/event-stream")
+
+
 class Fake:
     """The server. It gives the answers of the script in turn, and then whatever rest returns."""
 
@@ -60,9 +67,15 @@ class Fake:
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
+            def do_GET(self) -> None:
+                path, _, query = self.path.partition("?")
+                self.answer(Request(path, dict(urllib.parse.parse_qsl(query)), dict(self.headers.items())))
+
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                request = Request(self.path.rpartition("/")[2], body, dict(self.headers.items()))
+                self.answer(Request(self.path.rpartition("/")[2], body, dict(self.headers.items())))
+
+            def answer(self, request: Request) -> None:
                 with fake.lock:
                     fake.requests.append(request)
                     answer = fake.script.pop(0) if fake.script else None

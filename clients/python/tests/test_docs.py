@@ -37,5 +37,6 @@ class Docs(Case):
                     self.assertIn("deploying", done.stdout)
                     with Client(server.url, token_file=token) as client:
                         held = client.get("my/project", DEPLOYED)[DEPLOYED].value
-                    self.assertNotEqual(ONE, held)
-                    self.operate("refs", "put", "my/project", DEPLOYED, ONE, "--old", held)
+                    self.assertEqual("RefUpdate" in program, held != ONE)
+                    if held != ONE:
+                        self.operate("refs", "put", "my/project", DEPLOYED, ONE, "--old", held)

@@ -12,11 +12,14 @@ from unittest import mock
 
 from refdb_client import (
     DELETED,
+    Acquired,
     Client,
     ForkedError,
     HeldLock,
+    Lock,
     LostError,
     MismatchError,
+    OutcomeUnknownError,
     RefUpdate,
     clock,
 )
@@ -24,6 +27,7 @@ from refdb_client import (
 from .fake import LOCK, NONE, Answer, Case, Request, failure, ok
 
 PATIENCE = 120.0  # only a test that fails reaches it
+HELD = Lock("p", ("r",), "/ci/x", 7)
 LEASE = 3600.0
 STANDS = 0.8 * LEASE  # for so long a lease stands by the client's clock
 RENEWED = STANDS / 3  # after so long it is renewed
@@ -140,6 +144,7 @@ class Locks(Case):
                 self.clock.t += STANDS
                 self.await_("on_lost is called although the request hangs", lambda: self.lost == [lock])
                 go_on.set()
+                self.await_("the answer is read", lambda: not any("renews" in t.name for t in threading.enumerate()))
                 self.assertEqual(0, lock.remaining())
 
     def test_a_lock_that_the_server_has_lost_is_lost_at_once(self) -> None:
@@ -228,33 +233,98 @@ class Locks(Case):
             worker.start()
             self.assertTrue(asked.wait(PATIENCE))
             self.clock.t += RENEWED
-            self.await_("it is tried", lambda: self.sent("Extend") == 1)
+
+            def again() -> bool:
+                self.clock.t += 1
+                return self.sent("Extend") > 1  # so the first answer was read
+
+            self.await_("it is tried", again)
             extended.set()
             worker.join(PATIENCE)
             self.assertEqual(0, lock.remaining())
         self.assertEqual([], self.lost)
 
-    def test_a_lease_that_the_wait_used_up_is_renewed_first(self) -> None:
+    def test_a_lock_whose_lease_ended_before_the_answer_came_is_not_entered(self) -> None:
         def answer(request: Request) -> Answer:
             if request.method == "Acquire":
-                self.clock.t += 29
+                self.clock.t += STANDS
             return self.answer(request)
 
         self.server.rest = answer
-        with self.held(lease=30) as lock:
-            self.assertEqual(24, lock.remaining())
-        self.assertEqual(["Acquire", "Extend", "Release"], [r.method for r in self.server.requests])
+        with self.assertRaises(LostError):
+            with self.held():
+                self.fail("it is entered")
+        self.assertEqual(["Acquire", "Release"], [r.method for r in self.server.requests])
 
-    def test_a_lock_that_ended_meanwhile_is_acquired_again(self) -> None:
+    def test_a_lock_that_can_t_be_watched_is_released(self) -> None:
+        with mock.patch("threading.Thread.start", side_effect=RuntimeError("can't start new thread")):
+            lock = self.held()
+            with self.assertRaisesRegex(RuntimeError, "new thread"):
+                # The fake server needs threads, too.
+                with mock.patch.object(lock._client, "_release_until") as released, mock.patch.object(lock, "_acquire") as acquired:
+                    acquired.return_value = Acquired(HELD, {}, LEASE, self.clock.t)
+                    lock.__enter__()
+        released.assert_called_once()
+
+    def test_a_lock_that_was_released_does_not_pass_for_one_that_stands(self) -> None:
+        with self.held() as lock:
+            lock.update_and_release([RefUpdate("r", "1", "2")])
+            for use in (HeldLock.check, lambda lock: lock.update([])):
+                with self.assertRaisesRegex(LostError, "released"):
+                    use(lock)
+        with self.assertRaisesRegex(LostError, "released"):
+            lock.check()
+        self.assertEqual(1, self.sent("Update"))
+
+    def test_a_lock_that_is_asked_about_too_early_is_not_lost(self) -> None:
+        lock = self.held()
+        self.assertEqual(0, lock.remaining())
+        with self.assertRaises(RuntimeError):
+            lock.check()
+        with lock:
+            lock.check()
+            self.assertEqual(STANDS, lock.remaining())
+
+    def test_a_release_ends_with_the_lease(self) -> None:
         def answer(request: Request) -> Answer:
-            if self.sent("Acquire") == 1 and request.method == "Acquire":
-                self.clock.t += LEASE
-            return LOST if request.method == "Extend" else self.answer(request)
+            if request.method != "Release":
+                return self.answer(request)
+            self.clock.t += min(7, int(request.headers["Connect-Timeout-Ms"]) / 1000)
+            return NONE
 
         self.server.rest = answer
-        with self.held() as lock:
-            self.assertEqual(STANDS, lock.remaining())
-        self.assertEqual(["Acquire", "Extend", "Acquire", "Release"], [r.method for r in self.server.requests])
+        with self.assertLogs("refdb_client"):
+            with self.client(self.server).lock("p", "r", lease=10):
+                began = self.clock.t
+        self.assertLessEqual(self.clock.t - began, 8)
+
+    def test_an_update_that_may_have_released_the_lock_is_no_loss(self) -> None:
+        """Neither for the renewals nor for the release at the end."""
+        for renewed in (True, False):
+            for answers in ([NONE], [NONE, LOST]):
+                with self.subTest(renewed=renewed, answers=len(answers)):
+                    self.extend = self.release = LOST
+                    client = self.client(self.server, retry_for=60 if len(answers) > 1 else 0)
+                    with client.lock("p", "r", lease=LEASE, on_lost=self.lost.append) as lock:
+                        with self.server.lock:
+                            self.server.script = list(answers)
+                        with self.assertRaises(OutcomeUnknownError):
+                            lock.update_and_release([RefUpdate("r", "1", "2")])
+                        if renewed:
+                            self.clock.t += RENEWED
+                            self.await_("it ends", lambda: lock.remaining() == 0)
+                            with self.assertRaises(LostError):
+                                lock.check()
+                    self.assertEqual([], self.lost)
+
+    def test_a_lease_is_held_as_a_lock_is(self) -> None:
+        with self.client(self.server).lease("p", "nightly", shared=True, lease=20) as lease:
+            lease.check()
+        with self.client(self.server).lease("p", "nightly"):
+            pass
+        acquired = [r.body for r in self.server.requests if r.method == "Acquire"]
+        self.assertEqual(["LEASE_MODE_SHARED", "LEASE_MODE_EXCLUSIVE"], [a["lease"]["mode"] for a in acquired])
+        self.assertEqual(("nightly", "20.000s", False), (acquired[0]["lease"]["name"], acquired[0]["leaseTime"], "refs" in acquired[0]))
 
     def test_a_lock_is_for_one_with_statement(self) -> None:
         lock = self.held()

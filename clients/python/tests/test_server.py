@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
 import threading
 import time
-import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from functools import partial
+from unittest import mock
 
 from refdb_client import (
     DELETED,
@@ -13,11 +19,16 @@ from refdb_client import (
     LockedError,
     LostError,
     MismatchError,
+    OutcomeUnknownError,
+    OutOfRangeError,
     PermissionDeniedError,
     Ref,
     RefUpdate,
     UnauthenticatedError,
+    clock,
 )
+from refdb_client.messages import JSON
+from refdb_client.transport import Transport
 
 from .real import PATIENCE, Case, Server
 
@@ -32,6 +43,7 @@ class Calls(Case):
         self.put("p", MAIN, ONE)
         self.ci = self.subject("ci", ("lock", "p", "*"), ("write", "p", "*"))
         self.other = self.subject("other", ("lock", "p", "*"))
+        self.third = self.subject("third", ("lock", "p", "*"))
         self.reader = self.subject("reader", ("read", "p", "refs/heads/*"))
         self.server = self.serve()
 
@@ -39,6 +51,26 @@ class Calls(Case):
         client = Client((server or self.server).url, token_file=str(token_file))
         self.addCleanup(client.close)
         return client
+
+    def answers(self, client: Client) -> list[JSON]:
+        """Returns a list to which the answers to the client are added."""
+        post, answers = client._transport.post, list[JSON]()
+
+        def send(method: str, request: JSON, timeout: float) -> JSON:
+            answer = post(method, request, timeout)
+            answers.append(answer)
+            return answer
+
+        patch = mock.patch.object(client._transport, "post", send)
+        patch.start()
+        self.addCleanup(patch.stop)
+        return answers
+
+    def await_(self, what: str, met: Callable[[], bool]) -> None:
+        until = time.monotonic() + PATIENCE
+        while not met():
+            self.assertLess(time.monotonic(), until, what)
+            time.sleep(0.01)
 
     def test_refs_are_read_and_updated(self) -> None:
         ci = self.client(self.ci)
@@ -97,20 +129,62 @@ class Calls(Case):
 
     def test_a_lock_is_waited_for(self) -> None:
         ci, other = self.client(self.ci), self.client(self.other)
-        order, entered = [], threading.Event()
+        order = []
 
         def wait() -> None:
-            entered.set()
             with other.lock("p", DEPLOY, lease=3600):
                 order.append("other")
 
-        waiting = threading.Thread(target=wait)
-        with ci.lock("p", DEPLOY, lease=3600):
-            waiting.start()
-            self.assertTrue(entered.wait(PATIENCE))
-            order.append("ci")
-        waiting.join(PATIENCE)
+        with mock.patch("refdb_client.client._LONGEST_WAIT", 0.2), ThreadPoolExecutor() as threads:
+            with ci.lock("p", DEPLOY, lease=3600):
+                answers = self.answers(other)
+                waiting = threads.submit(wait)
+                self.await_("it waits", lambda: len(answers) > 0)
+                order.append("ci")
+            waiting.result(PATIENCE)
         self.assertEqual(["ci", "other"], order)
+
+    def test_a_client_that_waits_in_several_requests_has_one_place(self) -> None:
+        ci = self.client(self.ci)
+        waiting = {"other": self.client(self.other), "third": self.client(self.third)}
+        held = []
+
+        def wait(name: str) -> None:
+            with waiting[name].lock("p", DEPLOY, lease=3600):
+                held.append(name)
+
+        with mock.patch("refdb_client.client._LONGEST_WAIT", 0.2), ThreadPoolExecutor() as threads:
+            with ci.lock("p", DEPLOY, lease=3600):
+                asked = {name: self.answers(client) for name, client in waiting.items()}
+                ends = [threads.submit(wait, name) for name in waiting]
+                self.await_("both have repeated their requests", lambda: all(len(answers) >= 3 for answers in asked.values()))
+                with sqlite3.connect(self.dir / "refs.db") as database:
+                    ((places,),) = database.execute("SELECT waiting FROM locks WHERE ref = ?", (DEPLOY,))
+                self.assertEqual(2, len(json.loads(places)), places)
+            for end in ends:
+                end.result(PATIENCE)
+        self.assertEqual(["other", "third"], sorted(held))
+
+    def test_a_client_that_waits_finds_the_lock_of_its_delayed_request(self) -> None:
+        ci, other = self.client(self.ci), self.client(self.other)
+        held = ci.acquire("p", DEPLOY, lease=3600)
+        delayed: list[JSON] = []
+        post = Transport.post
+
+        def send(transport: Transport, method: str, request: JSON, timeout: float) -> JSON:
+            if not delayed:
+                delayed.append(request)
+                raise OutcomeUnknownError("no answer")
+            if len(delayed) == 1 and request["wait"] == "0.300s":  # the second request
+                delayed.append(request)
+            elif len(delayed) == 2:  # before the third request, the first one arrives
+                ci.release(held.lock)
+                delayed.append(post(other._transport, method, delayed[0], timeout))
+            return post(transport, method, request, timeout)
+
+        with mock.patch("refdb_client.client._LONGEST_WAIT", 0.3), mock.patch.object(other._transport, "post", partial(send, other._transport)):
+            acquired = other.acquire("p", DEPLOY, lease=3600, wait=PATIENCE)
+        self.assertEqual(delayed[2]["acquired"]["lock"]["token"], str(acquired.lock.token))
 
     def test_an_update_under_a_lost_lock_changes_nothing(self) -> None:
         ci = self.client(self.ci)
@@ -142,26 +216,66 @@ class Calls(Case):
         ci = self.client(self.ci)
         with ci.lock("p", DEPLOY, lease=3600) as lock:
             self.assertEqual(0, self.server.stop())
-            calls = threading.Thread(target=lambda: ci.extend(lock.lock))
-            calls.start()
-            self.server = self.serve()
-            calls.join(PATIENCE)
-            self.assertFalse(calls.is_alive())
+            with ThreadPoolExecutor() as threads:
+                extended = threads.submit(ci.extend, lock.lock)
+                self.server = self.serve()
+                extended.result(PATIENCE)
 
-    def test_a_short_lease_is_renewed(self) -> None:
-        """The lock stands for several leases. If others can acquire it, the client already knows that it is lost."""
+    def test_a_lock_is_renewed(self) -> None:
+        ci, passed = self.client(self.ci), 0.0
+        now = clock.now
+        with mock.patch("refdb_client.clock.now", lambda: now() + passed):
+            with ci.lock("p", DEPLOY, lease=3600) as lock:
+                answers = self.answers(ci)
+                passed = 1000
+                self.await_("it is renewed", lambda: len(answers) > 0 and lock.remaining() > 2000)
+                self.assertEqual([{"extended": {}}], answers)
+
+    def test_leases_exclude_each_other_by_their_modes(self) -> None:
         ci, other = self.client(self.ci), self.client(self.other)
-        lost = threading.Event()
-        try:
-            with ci.lock("p", DEPLOY, lease=2, on_lost=lambda lock: lost.set()) as lock:
-                until = time.monotonic() + 5
-                while time.monotonic() < until:
-                    try:
-                        other.acquire("p", DEPLOY, lease=1)
-                    except LockedError:
-                        time.sleep(0.1)
-                    else:
-                        self.assertEqual(0, lock.remaining())
-                        break
-        except LostError:
-            self.assertTrue(lost.wait(PATIENCE))
+        with ci.lease("p", "nightly", shared=True) as first, other.lease("p", "nightly", shared=True, wait=0):
+            with self.assertRaises(LockedError):
+                with other.lease("p", "nightly", wait=0):
+                    self.fail("it is exclusive")
+            first.update([RefUpdate(MAIN, ONE, TWO)])
+        with other.lease("p", "nightly", wait=PATIENCE), self.assertRaises(LockedError):
+            with ci.lease("p", "nightly", shared=True, wait=0):
+                self.fail("the other one is exclusive")
+
+    def test_the_history_is_read(self) -> None:
+        ci = self.client(self.ci)
+        ci.update("p", [RefUpdate(MAIN, ONE, TWO), RefUpdate("refs/heads/new", "", ONE)])
+        ci.update("p", [RefUpdate(MAIN, TWO, THREE)])
+        latest, before, first = ci.log("p", MAIN)
+        self.assertEqual([(TWO, THREE, "ci"), (ONE, TWO, "ci")], [(c.old, c.new, c.by) for c in (latest, before)])
+        self.assertEqual(4, len(list(ci.log("p"))))
+        self.assertEqual(TWO, ci.at("p", before.position, MAIN)[MAIN].value)
+        self.assertEqual({MAIN: TWO, "refs/heads/new": ONE}, {r.name: r.value for r in ci.at("p", before.position, prefix="refs/h").values()})
+        assert latest.time is not None
+        self.assertEqual(THREE, ci.at("p", latest.time, MAIN)[MAIN].value)
+        with self.assertRaises(OutOfRangeError):
+            ci.at("p", datetime(2001, 1, 1, tzinfo=timezone.utc), MAIN)
+
+    def test_changes_are_followed_through_another_server(self) -> None:
+        second = self.serve("second")
+        ci, there = self.client(self.ci), self.client(self.ci, second)
+        watch = ci.watch("p", cursor="begin")
+        seen = next(batch for batch in watch if batch.changes)
+        self.assertEqual([(MAIN, ONE)], [(c.ref, c.new) for c in seen.changes])
+        there.update("p", [RefUpdate(MAIN, ONE, TWO)])
+        following = there.watch("p", cursor=seen.cursor)
+        self.addCleanup(watch.close)
+        self.addCleanup(following.close)
+        for changes in (watch, following):
+            self.assertEqual([TWO], [c.new for c in next(batch for batch in changes if batch.changes).changes])
+        self.assertEqual(0, self.server.stop())
+        there.update("p", [RefUpdate(MAIN, TWO, THREE)])
+        self.server = self.serve()
+        for changes in (watch, following):
+            self.assertEqual([THREE], [c.new for c in next(batch for batch in changes if batch.changes).changes])
+
+    def test_a_watch_from_a_cursor_of_another_database_ends(self) -> None:
+        with self.assertRaises((InvalidRequestError, OutOfRangeError)):
+            list(self.client(self.ci).watch("p", cursor="nonsense"))
+        with self.assertRaises(PermissionDeniedError):
+            list(self.client(self.reader).watch("q"))

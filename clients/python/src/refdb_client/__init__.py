@@ -14,6 +14,7 @@ from .errors import (
     LostError,
     MismatchError,
     OutcomeUnknownError,
+    OutOfRangeError,
     PermissionDeniedError,
     RefdbError,
     RefusedError,
@@ -21,11 +22,13 @@ from .errors import (
     UnavailableError,
 )
 from .held import HeldLock
-from .messages import DELETED, Acquired, Holder, Lock, Mismatch, Ref, RefUpdate
+from .messages import DELETED, Acquired, Change, Changes, Holder, Lock, Mismatch, Ref, RefUpdate
 
 __all__ = [
     "DELETED",
     "Acquired",
+    "Change",
+    "Changes",
     "Client",
     "FailedError",
     "ForkedError",
@@ -37,6 +40,7 @@ __all__ = [
     "LostError",
     "Mismatch",
     "MismatchError",
+    "OutOfRangeError",
     "OutcomeUnknownError",
     "PermissionDeniedError",
     "Ref",

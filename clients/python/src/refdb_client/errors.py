@@ -1,6 +1,8 @@
 """What a call may raise.
 
-Whatever a call raises is a RefdbError, and its class says what was done:
+Whatever a call raises is a RefdbError, and its class says what was done. Only misuse raises other errors, before
+anything is sent: ValueError and TypeError for arguments, RuntimeError for a client that is closed, or a lock outside of
+its with statement.
 
 - RefusedError: nothing was changed, because of the state of the refs and locks.
 - FailedError: nothing was done.
@@ -70,6 +72,10 @@ class PermissionDeniedError(FailedError):
 
 class InvalidRequestError(FailedError):
     """The request can't be carried out, for example because the project is frozen."""
+
+
+class OutOfRangeError(FailedError):
+    """The history does not go back that far, or no longer has what the cursor names: read the refs."""
 
 
 class UnavailableError(FailedError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -9,9 +10,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from . import clock
-from .errors import LostError, RefdbError, UnavailableError
+from .errors import FailedError, LostError, OutcomeUnknownError, RefdbError, RefusedError
 from .forks import Process
-from .messages import Lock, Ref, RefUpdate
+from .messages import Acquired, Lock, Ref, RefUpdate
 
 if TYPE_CHECKING:
     from .client import Client
@@ -26,70 +27,53 @@ _MARGIN = 0.2
 # threading may stand still while the machine is suspended.
 _LOOK = 0.5
 
-# How often a lease is renewed before a lock is used that took long to acquire.
-_RENEWALS = 3
-
 
 class HeldLock:
-    """A lock of Client.lock. In the with statement, any thread may use it."""
+    """A lock of Client.lock or Client.lease. In the with statement, any thread may use it.
+
+    One thread renews the lock. Another one watches the clock: a request of the first may hang beyond the lease.
+    """
 
     def __init__(
         self,
         client: Client,
-        project: str,
-        refs: tuple[str, ...],
-        lease: float,
-        wait: float,
+        acquire: Callable[[], Acquired],
         on_lost: Callable[[HeldLock], None] | None,
     ) -> None:
         self._client = client
-        self._project, self._refs = project, refs
-        self._lease, self._wait = lease, wait
+        self._acquire = acquire
         self._on_lost = on_lost
         self._process = Process()
         self._changed = threading.Condition()
         # The condition guards these. The lock is lost once _lost is set, or the clock has reached _until.
         self._lock: Lock | None = None
+        self._lease = 0.0
         self._values: Mapping[str, Ref] = {}
         self._until = 0.0
         self._renew_at = 0.0
         self._lost: LostError | None = None
         self._releasing = False  # an update is releasing the lock: that the server has it no more is no loss
+        self._unclear = False  # an update may have released the lock: that the server has it no more may be no loss
         self._ended = False
 
     def __enter__(self) -> Self:
         self._process.check()
         if self._lock is not None:
             raise RuntimeError("a lock is for one with statement: call Client.lock again")
-        until = clock.now() + self._wait
-        while not self._acquire(max(0.0, until - clock.now())):
-            pass
+        acquired = self._acquire()
         try:
+            with self._changed:
+                self._lock, self._values, self._lease = acquired.lock, acquired.values, acquired.lease
+                self._extended(acquired.sent)
+            self.check()
             for name, work in (("renews", self._renew), ("watches", self._watch)):
                 threading.Thread(target=work, name=f"refdb_client {name} a lock", daemon=True).start()
         except BaseException:
             self._end()
-            self._release()
+            with contextlib.suppress(LostError):
+                self._release(clock.now() + self._lease)
             raise
         return self
-
-    def _acquire(self, wait: float) -> bool:
-        """Acquires the lock, and returns whether it still stands. A wait may have used up most of its lease."""
-        acquired = self._client.acquire(self._project, *self._refs, lease=self._lease, wait=wait)
-        self._lock, self._values = acquired.lock, acquired.values
-        self._extended(acquired.sent)
-        for _ in range(_RENEWALS):
-            if clock.now() < self._until - self._lease * (1 - _MARGIN) / 2:
-                return True
-            sent = clock.now()
-            try:
-                self._client.extend(acquired.lock)
-            except LostError:
-                self._lock = None
-                return False
-            self._extended(sent)
-        self._release()
-        raise UnavailableError(f"the server is too slow for a lock with a lease of {self._lease:g} s: nothing is locked")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if not self._process.is_current():
@@ -98,9 +82,11 @@ class HeldLock:
         lost = self._end()
         if lost is None and not released:
             try:
-                self._release()
+                self._release(self._until)
             except LostError as found:
                 lost = found
+        if self._unclear:
+            return  # the error of update_and_release has said what is not known
         if lost is not None and error is None:
             raise lost
         if lost is not None and error is not None:
@@ -114,10 +100,10 @@ class HeldLock:
             self._changed.notify_all()
             return lost
 
-    def _release(self) -> None:
-        """Releases the lock. Raises LostError if the lock has not stood until now."""
+    def _release(self, until: float) -> None:
+        """Releases the lock, with attempts until then. Raises LostError if the lock has not stood until now."""
         try:
-            self._client.release(self.lock)
+            self._client._release_until(self.lock, until)
         except LostError as error:
             if not error.earlier_unknown:  # otherwise the earlier request has released it
                 raise
@@ -147,14 +133,16 @@ class HeldLock:
         """Returns for how many seconds the lock stands if it is not renewed any more; 0 if it is lost."""
         self._process.check()
         with self._changed:
-            return 0.0 if self._find_loss() or self._ended else self._until - clock.now()
+            return 0.0 if self._lock is None or self._find_loss() or self._ended else self._until - clock.now()
 
     def check(self) -> None:
-        """Raises LostError if the lock is lost."""
-        self._process.check()
+        """Raises LostError if the lock is lost, or was released."""
+        held = self.lock
         with self._changed:
             if lost := self._find_loss():
                 raise lost
+            if self._ended:
+                raise LostError("the lock was released", held.refs)
 
     def update(self, updates: Iterable[RefUpdate]) -> None:
         """Moves locked refs, all or none. The server changes nothing if the lock does not stand any more."""
@@ -163,13 +151,20 @@ class HeldLock:
     def update_and_release(self, updates: Iterable[RefUpdate]) -> None:
         """Moves locked refs as update does, and releases the lock in the same transaction.
 
-        Even if the request is repeated, it is carried out at most once. If it is refused, the lock stays.
+        Even if the request is repeated, it is carried out at most once. If it is refused, the lock stays. After
+        an OutcomeUnknownError the lock may stand or not; it is renewed as long as it stands.
         """
         self.check()
         with self._changed:
             self._releasing = True
         try:
             self._update(updates, release=True)
+        except FailedError:
+            raise
+        except BaseException as error:
+            self._unclear |= not isinstance(error, RefusedError) or error.earlier_unknown
+            raise
+        else:
             self._end()
         finally:
             self._releasing = False
@@ -177,8 +172,10 @@ class HeldLock:
     def _update(self, updates: Iterable[RefUpdate], release: bool) -> None:
         self.check()
         try:
-            self._client.update(self._project, updates, under=self.lock, release=release)
+            self._client.update(self.lock.project, updates, under=self.lock, release=release)
         except LostError as error:
+            if release and error.earlier_unknown:  # the earlier attempt may have released the lock
+                raise OutcomeUnknownError("the update may have been made: the lock does not stand any more") from error
             self._lose(error)
             raise
 
@@ -186,13 +183,14 @@ class HeldLock:
         """Records that the server has the lock no more."""
         with self._changed:
             if not self._ended and self._find_loss() is None:
-                self._lost = error
+                self._lost = None if self._unclear else error
+                self._ended = self._unclear
                 self._changed.notify_all()
 
     def _find_loss(self) -> LostError | None:
         """Returns why the lock is lost, if it is: a lock that was lost once stays lost."""
-        if self._lost is None and not self._ended and clock.now() >= self._until:
-            self._lost = LostError("the lock could not be renewed before its lease ended", self._refs)
+        if self._lock is not None and self._lost is None and not self._ended and clock.now() >= self._until:
+            self._lost = LostError("the lock could not be renewed before its lease ended", self._lock.refs)
             self._changed.notify_all()
         return self._lost
 
@@ -244,5 +242,5 @@ class HeldLock:
                 left = point() - clock.now()
                 if left <= 0:
                     return True
-                self._changed.wait(min(left, _LOOK, self._lease * _MARGIN / 4))
+                self._changed.wait(min(left, _LOOK, self._lease * _MARGIN / 2))
             return False

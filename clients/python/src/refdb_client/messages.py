@@ -66,6 +66,27 @@ class RefUpdate:
 
 
 @dataclass(frozen=True)
+class Change:
+    """A ref took another value."""
+
+    ref: str
+    old: str  # as Ref.value
+    new: str  # as Ref.value; "" if the ref was removed together with its project
+    position: int  # in the order of all changes; changes of one transaction have the same
+    time: datetime | None  # by the database's clock
+    by: str  # the subject, or the user at a site, for whom the change was made; "" if that was not recorded
+    owner: str  # the process that made the change; "" if that was not recorded
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What Client.watch yields: changes in the order of their positions, or none."""
+
+    changes: tuple[Change, ...]
+    cursor: str  # the place behind them, from which another watch goes on; "" if the server does not know it yet
+
+
+@dataclass(frozen=True)
 class Mismatch:
     """A ref that has another value than expected."""
 
@@ -85,13 +106,40 @@ def seconds_of(text: str) -> float:
     return float(text.removesuffix("s"))
 
 
+def time_of(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
 def ref_of(m: JSON) -> Ref:
-    time = m.get("time")
-    return Ref(m["name"], m.get("value", ""), datetime.fromisoformat(time) if time else None)
+    return Ref(m["name"], m.get("value", ""), time_of(m.get("time")))
 
 
 def refs_of(all_refs: Sequence[JSON]) -> dict[str, Ref]:
     return {m["name"]: ref_of(m) for m in all_refs}
+
+
+def refs_in(page: JSON) -> dict[str, Ref]:
+    return refs_of(page.get("refs", ()))
+
+
+def change_of(m: JSON) -> Change:
+    old, new, by, owner = m.get("old", ""), m.get("new", ""), m.get("by", ""), m.get("owner", "")
+    return Change(m["ref"], old, new, int(m.get("position", 0)), time_of(m.get("time")), by, owner)
+
+
+def changes_in(page: JSON) -> tuple[Change, ...]:
+    return tuple(map(change_of, page.get("changes", ())))
+
+
+def batch_of(m: JSON) -> Changes:
+    return Changes(changes_in(m), m.get("cursor", ""))
+
+
+def next_page(page: JSON) -> str:
+    token = page.get("nextPageToken", "")
+    if not isinstance(token, str):
+        raise TypeError("a page token is a text")
+    return token
 
 
 def lock_of(m: JSON) -> Lock:
