@@ -94,6 +94,26 @@ func TestTheDropInOfTheDocumentationRunsAServerWithACertificate(t *testing.T) {
 	if shown == nil {
 		t.Fatal("the page shows no drop-in")
 	}
+	missesItsCertificate(t, string(shown[1]), "%d", "certificate")
+}
+
+// The page shows how the image's server is started.
+func TestTheContainerOfTheDocumentationRunsAServerWithACertificate(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/CONTAINERS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := regexp.MustCompile(`(?m)^    podman run .* --volume \./server:/etc/refdb:ro globalrefdb/server \\\n(.*)$`).FindSubmatch(page)
+	if shown == nil {
+		t.Fatal("the page shows no command")
+	}
+	missesItsCertificate(t, string(shown[1]), "/etc/refdb", "tls.crt")
+}
+
+// missesItsCertificate runs a server with documented arguments. Of the files of its directory there is only the database's address.
+func missesItsCertificate(t *testing.T, args, directory, certificate string) {
+	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "database")
 	if err := os.WriteFile(file, []byte("sqlite:"+filepath.Join(dir, "db")), 0o600); err != nil {
@@ -104,9 +124,9 @@ func TestTheDropInOfTheDocumentationRunsAServerWithACertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer input.Close()
-	args := strings.Fields(strings.ReplaceAll(string(shown[1]), "%d", dir))
-	err = run(t.Context(), args, noEnv, input, &output{}, func(net.Addr) { t.Error("it listens without a certificate") })
-	if err == nil || !strings.Contains(err.Error(), "the certificate "+filepath.Join(dir, "certificate")) {
+	err = run(t.Context(), strings.Fields(strings.ReplaceAll(args, directory, dir)), noEnv, input, &output{},
+		func(net.Addr) { t.Error("it listens without a certificate") })
+	if err == nil || !strings.Contains(err.Error(), "the certificate "+filepath.Join(dir, certificate)) {
 		t.Errorf("without a certificate: %v", err)
 	}
 }

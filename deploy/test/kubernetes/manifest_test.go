@@ -4,6 +4,7 @@ package kubernetes
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -11,16 +12,18 @@ import (
 
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
+	policy "k8s.io/api/policy/v1"
 	"sigs.k8s.io/yaml"
 )
 
 // types has the objects that the manifest may contain.
 var types = map[string]func() any{
-	"v1 Secret":           func() any { return new(core.Secret) },
-	"v1 ConfigMap":        func() any { return new(core.ConfigMap) },
-	"v1 Service":          func() any { return new(core.Service) },
-	"apps/v1 Deployment":  func() any { return new(apps.Deployment) },
-	"apps/v1 StatefulSet": func() any { return new(apps.StatefulSet) },
+	"v1 Secret":                     func() any { return new(core.Secret) },
+	"v1 ConfigMap":                  func() any { return new(core.ConfigMap) },
+	"v1 Service":                    func() any { return new(core.Service) },
+	"apps/v1 Deployment":            func() any { return new(apps.Deployment) },
+	"apps/v1 StatefulSet":           func() any { return new(apps.StatefulSet) },
+	"policy/v1 PodDisruptionBudget": func() any { return new(policy.PodDisruptionBudget) },
 }
 
 // decode returns the objects of a manifest. Fields that the API does not have, and fields that stand there twice, are errors.
@@ -76,11 +79,12 @@ type objects struct {
 	services    map[string]core.Service
 	sites       map[string]apps.StatefulSet
 	deployments map[string]apps.Deployment
+	budgets     map[string]policy.PodDisruptionBudget
 }
 
 func named(t *testing.T) objects {
 	t.Helper()
-	all := objects{map[string]core.Secret{}, map[string]core.ConfigMap{}, map[string]core.Service{}, map[string]apps.StatefulSet{}, map[string]apps.Deployment{}}
+	all := objects{map[string]core.Secret{}, map[string]core.ConfigMap{}, map[string]core.Service{}, map[string]apps.StatefulSet{}, map[string]apps.Deployment{}, map[string]policy.PodDisruptionBudget{}}
 	for _, o := range manifest(t) {
 		switch o := o.(type) {
 		case *core.Secret:
@@ -93,6 +97,8 @@ func named(t *testing.T) objects {
 			all.sites[o.Name] = *o
 		case *apps.Deployment:
 			all.deployments[o.Name] = *o
+		case *policy.PodDisruptionBudget:
+			all.budgets[o.Name] = *o
 		}
 	}
 	return all
@@ -131,6 +137,12 @@ func TestTheServiceHasSeveralPodsWithTimeToAnswerTheirCalls(t *testing.T) {
 	pod := d.Spec.Template.Spec
 	if *d.Spec.Replicas < 2 || d.Spec.Strategy.RollingUpdate.MaxUnavailable.IntValue() != 0 {
 		t.Error("an upgrade leaves nobody to answer")
+	}
+	if b := all.budgets[d.Name]; b.Spec.MinAvailable.IntValue() != 1 || !maps.Equal(b.Spec.Selector.MatchLabels, d.Spec.Selector.MatchLabels) {
+		t.Errorf("nodes may be drained until nobody answers, or never: %+v", b.Spec)
+	}
+	if s := pod.TopologySpreadConstraints; len(s) != 1 || s[0].TopologyKey != core.LabelHostname || !maps.Equal(s[0].LabelSelector.MatchLabels, d.Spec.Selector.MatchLabels) {
+		t.Errorf("all pods may be on one node: %+v", s)
 	}
 	if *pod.TerminationGracePeriodSeconds <= 10+30 { // --stop-delay, as in its arguments, and --stop-timeout
 		t.Error("the pod is killed while it answers its calls")
