@@ -16,14 +16,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/internal/testissuer"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 	"github.com/globalrefdb/globalrefdb/service/access"
+	"github.com/globalrefdb/globalrefdb/service/issuers"
 	"github.com/globalrefdb/globalrefdb/service/server"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 )
 
-// exportedByServer is what refdb-server exports that has a certificate, and has answered a call.
+// exportedByServer is what refdb-server exports that has a certificate and an issuer, and has answered a call.
 func exportedByServer(t *testing.T) string {
 	t.Helper()
 	db, err := refdb.New(memory.New().Open(), refdb.Options{Site: "server"})
@@ -38,7 +40,10 @@ func exportedByServer(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := server.New(server.Options{DB: db, Rules: db, Logger: slog.New(slog.DiscardHandler), Limits: server.DefaultLimits})
+	logger := slog.New(slog.DiscardHandler)
+	issuer := testissuer.New(t)
+	trusted := issuers.New([]issuers.Config{{Name: "gitlab", URL: issuer.URL, Audience: "refdb", CA: issuer.CA}}, logger)
+	s, err := server.New(server.Options{DB: db, Rules: db, Logger: logger, Limits: server.DefaultLimits, Issuers: trusted})
 	if err != nil {
 		t.Fatal(err)
 	}

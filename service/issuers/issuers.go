@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -105,7 +106,7 @@ func (all *Issuers) Ready() error {
 }
 
 var ages = prometheus.NewDesc("refdb_server_issuer_keys_age_seconds",
-	"Time since the keys of an issuer of JWTs were last read, by the issuer's name. Without keys there is no value.", []string{"issuer"}, nil)
+	"Time since the keys of an issuer of JWTs were last read, by the issuer's name; +Inf if they have not been read.", []string{"issuer"}, nil)
 
 // Describe implements [prometheus.Collector].
 func (all *Issuers) Describe(c chan<- *prometheus.Desc) { c <- ages }
@@ -113,9 +114,11 @@ func (all *Issuers) Describe(c chan<- *prometheus.Desc) { c <- ages }
 // Collect implements [prometheus.Collector].
 func (all *Issuers) Collect(c chan<- prometheus.Metric) {
 	for _, i := range all.byURL {
+		age := math.Inf(1)
 		if set := i.keys.current.Load(); set != nil {
-			c <- prometheus.MustNewConstMetric(ages, prometheus.GaugeValue, access.Age(set.at).Seconds(), i.Name)
+			age = access.Age(set.at).Seconds()
 		}
+		c <- prometheus.MustNewConstMetric(ages, prometheus.GaugeValue, age, i.Name)
 	}
 }
 
