@@ -116,6 +116,12 @@ func Sign(t testing.TB, a jose.SignatureAlgorithm, key crypto.PrivateKey, id str
 	if err != nil {
 		t.Fatal(err)
 	}
+	return SignWith(t, signer, claims)
+}
+
+// SignWith returns a JWT with those claims.
+func SignWith(t testing.TB, signer jose.Signer, claims map[string]any) string {
+	t.Helper()
 	payload, err := json.Marshal(claims)
 	if err != nil {
 		t.Fatal(err)

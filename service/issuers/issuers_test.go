@@ -198,19 +198,7 @@ func embedding(t *testing.T, claims map[string]any) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	payload, err := json.Marshal(claims)
-	if err != nil {
-		t.Fatal(err)
-	}
-	signed, err := signer.Sign(payload)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := signed.CompactSerialize()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
+	return testissuer.SignWith(t, signer, claims)
 }
 
 func TestAnIssuerThatMisbehavesHasNoKeys(t *testing.T) {
