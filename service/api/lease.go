@@ -51,8 +51,9 @@ func (s *Service) lease(a *acquisition, r *refdbv1.AcquireRequest) {
 		})
 	}
 	a.leave = func(ctx context.Context) error {
-		if a.row.Token == 0 {
-			return nil // there is no row yet
+		if a.row.Token == 0 || a.ticket != "" {
+			// There is no row yet; or a repeat at another server has perhaps told the client that it is the lease.
+			return nil
 		}
 		err := s.db.Grants().Release(ctx, a.row)
 		if errors.Is(err, refdb.ErrLockLost) {

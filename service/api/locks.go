@@ -59,6 +59,9 @@ func (s *Service) acquire(ctx context.Context, r *refdbv1.AcquireRequest) (*refd
 				RepeatedRequest: got.Existing,
 			}}}, nil
 		case errors.Is(err, refdb.ErrOutcomeUnknown):
+			if a.ticket == "" && a.locked != nil {
+				a.leavePlace(ctx)
+			}
 			return &refdbv1.AcquireResponse{Result: &refdbv1.AcquireResponse_Unknown{Unknown: unknown(r.RequestId,
 				"the refs may be locked, now or later, until the lease ends")}}, nil
 		case errors.As(err, &locked):
@@ -209,7 +212,7 @@ func (a *acquisition) leavePlace(ctx context.Context) {
 		return
 	}
 	ctx = context.WithoutCancel(ctx)
-	end, err := a.service.turns.begin(ctx, a.caller.Subject, false)
+	end, err := a.service.turns.begin(ctx, a.caller.Subject, true)
 	if err == nil {
 		defer end()
 		_, err = begin(ctx, a.service, func(ctx context.Context) (struct{}, error) { return struct{}{}, a.leave(ctx) })
@@ -254,7 +257,7 @@ func (s *Service) pause(ctx context.Context, d time.Duration) bool {
 func (s *Service) Extend(ctx context.Context, call *connect.Request[refdbv1.ExtendRequest]) (*connect.Response[refdbv1.ExtendResponse], error) {
 	g, err := grantOf(ctx, call.Msg.Lock)
 	if err == nil {
-		err = s.onGrant(ctx, g, func(ctx context.Context) error { return s.db.Grants().Extend(ctx, g) })
+		err = s.onGrant(ctx, func(ctx context.Context) error { return s.db.Grants().Extend(ctx, g) })
 	}
 	var lost *refdb.LostError
 	r := &refdbv1.ExtendResponse{}
@@ -275,7 +278,7 @@ func (s *Service) Extend(ctx context.Context, call *connect.Request[refdbv1.Exte
 func (s *Service) Release(ctx context.Context, call *connect.Request[refdbv1.ReleaseRequest]) (*connect.Response[refdbv1.ReleaseResponse], error) {
 	g, err := grantOf(ctx, call.Msg.Lock)
 	if err == nil {
-		err = s.onGrant(ctx, g, func(ctx context.Context) error { return s.db.Grants().Release(ctx, g) })
+		err = s.onGrant(ctx, func(ctx context.Context) error { return s.db.Grants().Release(ctx, g) })
 	}
 	var lost *refdb.LostError
 	r := &refdbv1.ReleaseResponse{}
@@ -292,18 +295,10 @@ func (s *Service) Release(ctx context.Context, call *connect.Request[refdbv1.Rel
 	return connect.NewResponse(r), nil
 }
 
-// onGrant calls do, which writes, when the caller has a turn.
-func (s *Service) onGrant(ctx context.Context, g grants.Grant, do func(context.Context) error) error {
-	caller, err := callerOf(ctx)
-	if err != nil {
-		return err
-	}
-	end, err := s.turn(ctx, caller, false, func() error { return caller.May(access.Lock, g.Project, namedBy(g.Refs)...) })
-	if err != nil {
-		return err
-	}
-	defer end()
-	_, err = begin(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, do(ctx) })
+// onGrant calls do, which writes. It waits for no turn, behind which a lock could be lost: drivers keep
+// connections for beats and releases.
+func (s *Service) onGrant(ctx context.Context, do func(context.Context) error) error {
+	_, err := begin(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, do(ctx) })
 	return err
 }
 

@@ -224,8 +224,8 @@ func TestCallsThatWaitForManyRefsLeaveBytesToExtendLocks(t *testing.T) {
 			t.Errorf("%s: %v", subject, err)
 		}
 	}
-	fill("one", 3, "the subject's calls that wait for locks have 300000 bytes")
-	fill("two", 2, "calls of this server that wait for locks have 450000 bytes")
+	fill("one", 3, "the subject's acquisitions at this server have 300000 bytes")
+	fill("two", 2, "the acquisitions of this server have 450000 bytes")
 	for i, subject := range subjects {
 		if e, err := s.plain(subject).Extend(t.Context(), connect.NewRequest(&refdbv1.ExtendRequest{Lock: held[i]})); err != nil || e.Msg.GetExtended() == nil {
 			t.Errorf("Extend of %s: %v, %v", subject, e, err)

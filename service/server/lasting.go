@@ -6,7 +6,6 @@ import (
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 // exceeded returns the failure of a call that would exceed a limit.
@@ -16,18 +15,18 @@ func (l *limiter) exceeded(reason string) *connect.Error {
 	case rejectedCalls:
 		what = fmt.Sprintf("this server answers %d %s already", limits.Calls, l.what)
 	case rejectedLasting:
-		what = fmt.Sprintf("%d calls of this server wait for locks already", mayLast(limits.Calls))
+		what = fmt.Sprintf("this server answers %d acquisitions already", mayLast(limits.Calls))
 	case rejectedLastingBytes:
-		what = fmt.Sprintf("the requests of calls of this server that wait for locks have %d bytes already", mayLast(limits.Bodies))
+		what = fmt.Sprintf("the requests of the acquisitions of this server have %d bytes already", mayLast(limits.Bodies))
 	case rejectedBytes:
 		what = fmt.Sprintf("the requests at this server have %d bytes already", limits.Bodies)
 	case rejectedSubjectCalls:
 		what, advice = fmt.Sprintf("the subject has %d %s at this server already", limits.CallsPerSubject, l.what), "make fewer at a time"
 	case rejectedSubjectLasting:
-		what = fmt.Sprintf("%d calls of the subject wait for locks at this server already", mayLast(limits.CallsPerSubject))
+		what = fmt.Sprintf("the subject has %d acquisitions at this server already", mayLast(limits.CallsPerSubject))
 		advice = "let fewer wait at a time"
 	case rejectedSubjectLastingBytes:
-		what = fmt.Sprintf("the requests of the subject's calls that wait for locks have %d bytes already", mayLast(limits.BodiesPerSubject))
+		what = fmt.Sprintf("the requests of the subject's acquisitions at this server have %d bytes already", mayLast(limits.BodiesPerSubject))
 		advice = "let fewer wait at a time, or for fewer refs"
 	case rejectedSubjectBytes:
 		what, advice = fmt.Sprintf("the requests of the subject at this server have %d bytes already", limits.BodiesPerSubject), "send fewer or smaller ones at a time"
@@ -57,17 +56,9 @@ func limitLasting(c counts) connect.UnaryInterceptorFunc {
 	}
 }
 
-// waits reports whether a request has a wait, for which its call may last.
+// waits reports whether a request has a field wait: its call may last, for a turn and a slow answer if not
+// for others.
 func waits(request any) bool {
 	m, ok := request.(proto.Message)
-	if !ok {
-		return false
-	}
-	r := m.ProtoReflect()
-	field := r.Descriptor().Fields().ByName("wait")
-	if field == nil || field.Message() == nil || !r.Has(field) {
-		return false
-	}
-	d, ok := r.Get(field).Message().Interface().(*durationpb.Duration)
-	return ok && d.AsDuration() > 0
+	return ok && m.ProtoReflect().Descriptor().Fields().ByName("wait") != nil
 }

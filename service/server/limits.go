@@ -9,11 +9,11 @@ import (
 
 // Limits bound the resources that callers can use at a time. Requests beyond a limit are refused at once.
 type Limits struct {
-	Calls             int   // of all callers; three quarters of them may wait for locks
-	CallsPerSubject   int   // of one subject, of which three quarters may wait for locks
+	Calls             int   // of all callers; three quarters of them may be acquisitions
+	CallsPerSubject   int   // of one subject, of which three quarters may be acquisitions
 	Body              int64 // bytes of one request
-	Bodies            int64 // bytes of all requests that have arrived, in whole or in part; three quarters may wait for locks
-	BodiesPerSubject  int64 // of those of one subject; three quarters may wait for locks
+	Bodies            int64 // bytes of all requests that have arrived, in whole or in part; three quarters may be of acquisitions
+	BodiesPerSubject  int64 // of those of one subject; three quarters may be of acquisitions
 	Connections       int   // open ones; more wait until one is closed
 	Streams           int   // of all callers; they aren't calls
 	StreamsPerSubject int
@@ -60,7 +60,7 @@ type place struct {
 	subject string
 	bytes   int64
 	users   int  // of the bytes: the call, and an acquisition
-	lasts   bool // it may wait for locks, and charges nothing more
+	lasts   bool // it is an acquisition, and charges nothing more
 }
 
 // enter counts a call until leave. If that would exceed a limit, it returns nil and the reason.
