@@ -145,7 +145,7 @@ func TestASubjectWhoseCallsAllWaitStillExtendsItsLocks(t *testing.T) {
 	r.allow(t, "ci", access.Lock, "p", access.All)
 	r.allow(t, "other", access.Lock, "p", access.All)
 	limits := server.DefaultLimits
-	limits.Calls, limits.CallsPerSubject = 20, 4 // of which 15 and 3 may wait
+	limits.Calls, limits.CallsPerSubject = 20, 4 // of which 15 and 3 may be acquisitions
 	s := r.serve(t, limits, nil)
 	held := r.acquire(t, s.plain("ci"), locking(mainRef)).GetAcquired()
 	wait := func(subject string) (*connect.Response[refdbv1.AcquireResponse], error) {
@@ -161,7 +161,7 @@ func TestASubjectWhoseCallsAllWaitStillExtendsItsLocks(t *testing.T) {
 		}()
 	}
 	err := <-ended
-	if connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "3 calls of the subject wait") || !strings.Contains(err.Error(), "nothing was done") {
+	if connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "the subject has 3 acquisitions") || !strings.Contains(err.Error(), "nothing was done") {
 		t.Errorf("one of four is not refused: %v", err)
 	}
 	if got := s.metric(t, "other", `refdb_server_rejected_total{reason="subject_lasting_calls"}`); got != "1" {
