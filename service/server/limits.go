@@ -25,7 +25,8 @@ var DefaultLimits = Limits{Calls: 1024, CallsPerSubject: 128, Body: 2 << 20, Bod
 
 func (l Limits) check() error {
 	if l.Calls < 1 || l.CallsPerSubject < 1 || l.Body < 1 || l.BodiesPerSubject < l.Body || l.Bodies < l.BodiesPerSubject || l.Connections < 1 || l.Streams < 1 || l.StreamsPerSubject < 1 || l.Requests < 4 && l.Requests != 0 {
-		return fmt.Errorf("%w limits %+v: each must be positive, one request fit among those of a subject, these among all, and at least 4 be at the database", refdb.ErrInvalid, l)
+		return fmt.Errorf("%w limits: those of calls, streams and connections must be positive, one request must fit into the bytes of a subject "+
+			"and these into those of all, and at least 4 requests must be allowed at the database", refdb.ErrInvalid)
 	}
 	return nil
 }
