@@ -188,17 +188,23 @@ func (a *answer) write(w http.ResponseWriter) {
 
 // pass passes the answer on while git makes it, and reports whether that has begun.
 func (b backend) pass(ctx context.Context, q request, w http.ResponseWriter) (began bool, err error) {
-	// Git may begin to answer before it has read all.
-	http.NewResponseController(w).EnableFullDuplex()
 	r, err := b.start(ctx, q)
 	if err != nil {
 		return false, err
 	}
+	defer q.sent.linger()
 	for name, values := range r.header {
 		w.Header()[name] = values
 	}
-	w.WriteHeader(r.status)
 	to := http.NewResponseController(w)
+	// Git may begin to answer before it has read all. From here on net/http does not care for what is left of the body, and would
+	// take it for the next request. When git begins to speak it has read most requests to their end.
+	to.EnableFullDuplex()
+	r.out.Peek(1)
+	if !q.sent.ended() {
+		w.Header().Set("Connection", "close")
+	}
+	w.WriteHeader(r.status)
 	to.Flush()
 	if _, err = io.Copy(flushing{w, to}, struct{ io.Reader }{r.out}); err != nil {
 		r.leave()

@@ -13,6 +13,8 @@ const (
 	// A client has chunkLimit to send each chunk of its request's body, and to take each chunk of the answer. The last chunk may be smaller.
 	chunkLimit = time.Minute
 	chunkBytes = 64 << 10
+	// lingerLimit is how long the rest of a body that git did not need is read, so that the client is not cut off while it reads the answer.
+	lingerLimit = time.Second
 )
 
 // A body is the body of a request. Reading fails if the client is too slow, and if it breaks off.
@@ -30,7 +32,11 @@ type body struct {
 }
 
 func newBody(w http.ResponseWriter, r *http.Request, limit time.Duration) *body {
-	return &body{from: r.Body, conn: http.NewResponseController(w), limit: limit}
+	b := &body{from: r.Body, conn: http.NewResponseController(w), limit: limit}
+	if r.ContentLength == 0 {
+		b.err = io.EOF // net/http reads from the connection already
+	}
+	return b
 }
 
 // Read counts only the time for which it waits for the client: git may be slower than that. A body that was abandoned has ended.
@@ -77,6 +83,22 @@ func (b *body) abandon() {
 	if b.err == nil && !b.abandoned {
 		b.abandoned = true
 		b.conn.SetReadDeadline(time.Now())
+	}
+}
+
+// ended reports whether the whole body was read. Only then may another request follow on the connection.
+func (b *body) ended() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.err == io.EOF && !b.abandoned
+}
+
+// linger gives net/http time to read the rest of a body that was abandoned.
+func (b *body) linger() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.abandoned {
+		b.conn.SetReadDeadline(time.Now().Add(lingerLimit))
 	}
 }
 

@@ -93,12 +93,22 @@ func (r *rig) push(ref, from, to string) {
 	r.daemon.count.Add(1)
 }
 
-func (r *rig) get(ctx context.Context, url string, header ...string) *httptest.ResponseRecorder {
+// cutOff is the status of a request whose connection was ended without an answer.
+const cutOff = -1
+
+func (r *rig) get(ctx context.Context, url string, header ...string) (w *httptest.ResponseRecorder) {
 	q := httptest.NewRequestWithContext(ctx, "GET", url, nil)
 	for i := 0; i < len(header); i += 2 {
 		q.Header.Add(header[i], header[i+1])
 	}
-	w := httptest.NewRecorder()
+	w = httptest.NewRecorder()
+	defer func() {
+		if p := recover(); p == http.ErrAbortHandler {
+			w.Code = cutOff
+		} else if p != nil {
+			panic(p)
+		}
+	}()
 	r.ServeHTTP(w, q)
 	return w
 }

@@ -341,7 +341,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, project string, er
 		http.Error(w, "refdb: "+err.Error(), http.StatusBadRequest)
 		return
 	case r.Context().Err() != nil:
-		return // nobody listens
+		panic(http.ErrAbortHandler) // nobody listens, and nothing must look like an answer
 	case errors.Is(err, errUnknown):
 		s.refuse(w, http.StatusNotFound, err.Error())
 		return

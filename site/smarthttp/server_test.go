@@ -136,7 +136,7 @@ func TestWhoFindsNoRoomIsToldSo(t *testing.T) {
 }
 
 // The fake git starts another program, as git does.
-const fakeGit = "#!/bin/sh\nsleep 600 &\necho $! >%s\nprintf 'Content-Type: x\\r\\n\\r\\n'\nwait\n"
+const fakeGit = "#!/bin/sh\nsleep 600 &\necho $! >%s\nprintf 'Content-Type: x\\r\\n\\r\\nx'\nwait\n"
 
 func TestAClientThatGoesAwayEndsAReadAndNoPush(t *testing.T) {
 	t.Parallel()
