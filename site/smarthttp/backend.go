@@ -176,6 +176,7 @@ func (a *answer) write(w http.ResponseWriter) {
 		w.Header()[name] = values
 	}
 	if a.cut {
+		w.Header().Set("Content-Length", strconv.Itoa(len(a.body)+1))
 		w.WriteHeader(a.status)
 		w.Write(a.body)
 		http.NewResponseController(w).Flush()
@@ -192,18 +193,14 @@ func (b backend) pass(ctx context.Context, q request, w http.ResponseWriter) (be
 	if err != nil {
 		return false, err
 	}
-	defer q.sent.linger()
 	for name, values := range r.header {
 		w.Header()[name] = values
 	}
 	to := http.NewResponseController(w)
-	// Git may begin to answer before it has read all. From here on net/http does not care for what is left of the body, and would
-	// take it for the next request. When git begins to speak it has read most requests to their end.
+	// Git may begin to answer before it has read all. From here on net/http would take what is left of the body for the next request,
+	// so the connection ends then. When git begins to speak, it has read most requests to their end.
 	to.EnableFullDuplex()
 	r.out.Peek(1)
-	if !q.sent.ended() {
-		w.Header().Set("Connection", "close")
-	}
 	w.WriteHeader(r.status)
 	to.Flush()
 	if _, err = io.Copy(flushing{w, to}, struct{ io.Reader }{r.out}); err != nil {

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,5 +83,90 @@ func TestARequestDoesNotEndTheNextOnItsConnection(t *testing.T) {
 		if string(text) != "served" || err != nil {
 			t.Errorf("request %d: %q, %v", n+1, text, err)
 		}
+	}
+}
+
+// A git that ends while its client still sends is a failure here: the client gets the answer that it would get without a body.
+func TestAGitThatDiesDuringARequestIsAFailure(t *testing.T) {
+	t.Parallel()
+	for _, service := range []string{"git-receive-pack", "git-upload-pack"} {
+		r := newRig(t)
+		r.fake("exit 1\n")
+		s := serve(r)
+		length := maxBuffered + 1000
+		body := strings.Repeat("0", maxBuffered)
+		if service == "git-receive-pack" {
+			body = "0000"
+		}
+		conn := s.post(service, body, length)
+		s.must(conn.SetReadDeadline(time.Now().Add(sitetest.Patience)))
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		s.must(err)
+		if text, err := io.ReadAll(response.Body); response.StatusCode != http.StatusServiceUnavailable || !response.Close || err != nil {
+			t.Errorf("%s: %d, %q, %v", service, response.StatusCode, text, err)
+		}
+		r.wantCount(r.counts.failed, 1)
+	}
+}
+
+// A refusal waits only so long for a body that nobody needs.
+func TestARefusalDoesNotWaitForEverForTheBody(t *testing.T) {
+	t.Parallel()
+	s := serve(newRig(t))
+	for path, status := range map[string]int{"/nothing": http.StatusNotFound, "/other.git/git-receive-pack": http.StatusNotFound} {
+		response := s.send(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n", path))
+		if response.StatusCode != status || !response.Close {
+			t.Errorf("%s: %d, and the connection stays: %t", path, response.StatusCode, !response.Close)
+		}
+	}
+}
+
+func TestHTTP10IsRefused(t *testing.T) {
+	t.Parallel()
+	s := serve(newRig(t))
+	response := s.send("GET " + refsURL + " HTTP/1.0\r\n\r\n")
+	if text, err := io.ReadAll(response.Body); response.StatusCode != http.StatusHTTPVersionNotSupported || !strings.Contains(string(text), "proxy_http_version 1.1") {
+		t.Errorf("%d, %q, %v", response.StatusCode, text, err)
+	}
+}
+
+// send sends a text, and returns the header of the response.
+func (s *served) send(text string) *http.Response {
+	s.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	s.must(err)
+	s.Cleanup(func() { conn.Close() })
+	_, err = io.WriteString(conn, text)
+	s.must(err)
+	s.must(conn.SetReadDeadline(time.Now().Add(sitetest.Patience)))
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	s.must(err)
+	return response
+}
+
+// A recorded response records when something is written, and when the time for that is set.
+type recorded struct {
+	*httptest.ResponseRecorder
+	events []string
+}
+
+func (w *recorded) Write(p []byte) (int, error) {
+	w.events = append(w.events, "write")
+	return w.ResponseRecorder.Write(p)
+}
+
+func (w *recorded) SetWriteDeadline(time.Time) error {
+	w.events = append(w.events, "deadline")
+	return nil
+}
+
+// The end of an answer is a chunk of its own, which net/http writes: git may have been silent for long before it.
+func TestTheEndOfAnAnswerHasTimeOfItsOwn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	w := &recorded{ResponseRecorder: httptest.NewRecorder()}
+	r.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", refsURL, nil))
+	if n := len(w.events); n < 3 || w.events[n-1] != "deadline" || !slices.Contains(w.events, "write") {
+		t.Errorf("%q", w.events)
 	}
 }

@@ -13,7 +13,8 @@ const (
 	// A client has chunkLimit to send each chunk of its request's body, and to take each chunk of the answer. The last chunk may be smaller.
 	chunkLimit = time.Minute
 	chunkBytes = 64 << 10
-	// lingerLimit is how long the rest of a body that git did not need is read, so that the client is not cut off while it reads the answer.
+	// lingerLimit is how long net/http reads the rest of a body that was not needed, up to 256 KiB, so that the client is not cut off while
+	// it reads the answer.
 	lingerLimit = time.Second
 )
 
@@ -93,13 +94,18 @@ func (b *body) ended() bool {
 	return b.err == io.EOF && !b.abandoned
 }
 
-// linger gives net/http time to read the rest of a body that was abandoned.
+// linger limits the time in which net/http reads the rest of the body.
 func (b *body) linger() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.abandoned {
+	if !b.ended() {
 		b.conn.SetReadDeadline(time.Now().Add(lingerLimit))
 	}
+}
+
+// interrupted reports whether a Read was interrupted, or would have been.
+func (b *body) interrupted() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.abandoned
 }
 
 // broken reports whether the client broke off, or was too slow.
@@ -120,9 +126,10 @@ func (b *body) reason(err error) error {
 	return err
 }
 
-// A paced is a response whose client takes it in time, or not at all.
+// A paced is a response whose client takes it in time, or not at all. It is the last on its connection unless the request was read to its end.
 type paced struct {
 	http.ResponseWriter
+	to    *body
 	limit time.Duration
 }
 
@@ -130,6 +137,9 @@ type paced struct {
 func (w *paced) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *paced) WriteHeader(status int) {
+	if !w.to.ended() {
+		w.Header().Set("Connection", "close")
+	}
 	w.renew()
 	w.ResponseWriter.WriteHeader(status)
 }

@@ -103,7 +103,7 @@ func TestAnAnswerHasToBeTakenInTime(t *testing.T) {
 						}
 					}
 				})
-				w := &paced{line{httptest.NewRecorder(), here}, chunkLimit}
+				w := &paced{line{httptest.NewRecorder(), here}, &body{err: io.EOF}, chunkLimit}
 				n, err := w.Write(make([]byte, 4*chunkBytes))
 				if row.ok != (err == nil && n == 4*chunkBytes) || !row.ok && !errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Errorf("%d bytes were written: %v", n, err)

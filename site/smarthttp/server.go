@@ -128,6 +128,16 @@ func (s *Server) Wait() {
 
 // ServeHTTP serves one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	sent := newBody(w, r, s.limits.chunk)
+	answer := &paced{w, sent, s.limits.chunk}
+	w = answer
+	// Then net/http reads what is left of the body, and writes the end of the answer.
+	defer answer.renew()
+	defer sent.linger()
+	if !r.ProtoAtLeast(1, 1) {
+		s.refuse(w, http.StatusHTTPVersionNotSupported, "HTTP/1.0 does not show when an answer breaks off: the web server in front must use HTTP/1.1 (nginx: proxy_http_version 1.1)")
+		return
+	}
 	name, service, status := route(r)
 	if status != 0 {
 		s.refuse(w, status, "this is not a request of git's smart HTTP protocol")
@@ -138,8 +148,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	w = &paced{w, s.limits.chunk}
-	sent := newBody(w, r, s.limits.chunk)
 	q := request{http: r, service: service, user: user, body: sent, encoding: r.Header.Get("Content-Encoding"), sent: sent}
 	defer func() {
 		if sent.broken() {
@@ -152,7 +160,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = s.push(w, name, q)
 	}
 	if err != nil {
-		s.fail(w, r, name, err)
+		s.fail(w, q, name, err)
 	}
 }
 
@@ -332,7 +340,8 @@ func (s *Server) refuse(w http.ResponseWriter, status int, text string) {
 }
 
 // fail says why a request was not served.
-func (s *Server) fail(w http.ResponseWriter, r *http.Request, project string, err error) {
+func (s *Server) fail(w http.ResponseWriter, q request, project string, err error) {
+	ctx := q.http.Context()
 	switch {
 	case errors.Is(err, errSlow):
 		http.Error(w, "refdb: "+err.Error(), http.StatusRequestTimeout)
@@ -340,7 +349,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, project string, er
 	case errors.Is(err, errBroken):
 		http.Error(w, "refdb: "+err.Error(), http.StatusBadRequest)
 		return
-	case r.Context().Err() != nil:
+	case ctx.Err() != nil && !q.sent.interrupted(): // an interruption ends the context, too
 		panic(http.ErrAbortHandler) // nobody listens, and nothing must look like an answer
 	case errors.Is(err, errUnknown):
 		s.refuse(w, http.StatusNotFound, err.Error())
@@ -354,7 +363,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, project string, er
 	default:
 		s.counts.failed.Inc()
 	}
-	s.o.Logger.WarnContext(r.Context(), "a request was not served", "project", driver.Digest(s.o.DigestKey, project, ""), "behind", errors.Is(err, errBehind),
+	s.o.Logger.WarnContext(ctx, "a request was not served", "project", driver.Digest(s.o.DigestKey, project, ""), "behind", errors.Is(err, errBehind),
 		"class", refdb.ClassOf(err).String())
 	w.Header().Set("Retry-After", retryAfter)
 	w.Header().Del(StaleHeader)
