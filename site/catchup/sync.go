@@ -3,6 +3,7 @@
 package catchup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,9 @@ type Options struct {
 	Progress func(done, total int)
 	// Each, unless nil, is called for every ref that differed.
 	Each func(Synced)
+
+	// untilHeld is a test's patience with another process that has git's lock file. Default: lockPatience.
+	untilHeld time.Duration
 }
 
 // A Synced is a ref that differed from the database, and the result.
@@ -152,7 +156,7 @@ type syncer struct {
 
 // newSyncer returns a syncer for a process other than the daemon.
 func newSyncer(c *config.Config, db *refdb.DB, repo *gitrepo.Repo, project string, from *source, o Options) *syncer {
-	s := &syncer{Config: c, Options: o, db: db, repo: repo, project: project, peer: from, asks: true, patience: lockPatience,
+	s := &syncer{Config: c, Options: o, db: db, repo: repo, project: project, peer: from, asks: true, patience: cmp.Or(o.untilHeld, lockPatience),
 		report: Report{Results: map[Result]int{}}, here: map[string]bool{}, rows: map[string]refdb.Ref{}}
 	s.mover = &alone{repo: repo, guarded: s.asksDaemon}
 	if from != nil {

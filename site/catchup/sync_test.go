@@ -248,7 +248,7 @@ func TestSyncBesidePushesThatAreGuarded(t *testing.T) {
 	for range 2 {
 		syncs.Go(func() {
 			for ctx.Err() == nil {
-				s, err := r.TrySync(ctx, r.DB, catchup.Options{Peer: "a"})
+				s, err := r.TrySync(ctx, r.DB, catchup.Patient(catchup.Options{Peer: "a"}))
 				if err != nil && ctx.Err() == nil {
 					t.Error(err)
 				}
@@ -325,7 +325,7 @@ func TestSyncOfManyRefsTwiceAtOnce(t *testing.T) {
 	for i := range results {
 		both.Go(func() {
 			var err error
-			if results[i], err = r.TrySync(t.Context(), r.DB, catchup.Options{Peer: "a"}); err != nil {
+			if results[i], err = r.TrySync(t.Context(), r.DB, catchup.Patient(catchup.Options{Peer: "a"})); err != nil {
 				t.Error(err)
 			}
 		})
