@@ -21,7 +21,7 @@ import (
 
 func do(t *testing.T, r *http.Request) (int, string) {
 	t.Helper()
-	response, err := http.DefaultClient.Do(r)
+	response, err := patient(http.DefaultTransport).Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -235,14 +235,14 @@ func TestACertificateIdentifiesAClientThatSendsNoToken(t *testing.T) {
 				return row.cert, nil // also if the server does not ask for one of its authority
 			}
 			transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
-			client := &http.Client{Transport: roundTripper(func(q *http.Request) (*http.Response, error) {
+			client := patient(roundTripper(func(q *http.Request) (*http.Response, error) {
 				if row.token == "" {
 					return transport.RoundTrip(q)
 				}
 				q = q.Clone(q.Context())
 				q.Header.Set("Authorization", "Bearer "+row.token)
 				return transport.RoundTrip(q)
-			})}
+			}))
 			c := refdbv1connect.NewRefdbServiceClient(client, "https://"+running.address.String(), option)
 			get := func(project string) (code connect.Code) {
 				eventually(t, "the rules are read", func() bool {

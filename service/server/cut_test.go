@@ -87,11 +87,11 @@ func (w way) dial() (c refdbv1connect.RefdbServiceClient, hangUp func()) {
 	} else {
 		transport.Protocols.SetHTTP1(true)
 	}
-	return refdbv1connect.NewRefdbServiceClient(&http.Client{Transport: roundTripper(func(q *http.Request) (*http.Response, error) {
+	return refdbv1connect.NewRefdbServiceClient(patient(roundTripper(func(q *http.Request) (*http.Response, error) {
 		q = q.Clone(q.Context())
 		q.Header.Set("Authorization", "Bearer "+w.token)
 		return transport.RoundTrip(q)
-	})}, "http://"+w.address, option), transport.CloseIdleConnections
+	})), "http://"+w.address, option), transport.CloseIdleConnections
 }
 
 // repeat makes a call at servers in turn, the same each time, until one answers.
@@ -105,7 +105,7 @@ func repeat[T any](t *testing.T, ways []way, do func(refdbv1connect.RefdbService
 			return response.Msg, i > 0
 		}
 		var answered *connect.Error
-		if errors.As(err, &answered) && connect.IsWireError(answered) {
+		if errors.As(err, &answered) && connect.IsWireError(answered) || errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("attempt %d: %v", i+1, err)
 		}
 	}
@@ -123,10 +123,14 @@ func TestAClientLosesNothingWhenItsConnectionIsCut(t *testing.T) {
 			r.allow(t, subject, access.Write, "p", access.All)
 		}
 		first, second := r.serve(t, server.DefaultLimits, nil), r.serve(t, server.DefaultLimits, nil)
-		value, stride := "", 32
-		if testing.Short() {
-			stride = 128
+		// Where a message is cut concerns HTTP alone. To a database there are two kinds of cuts, with any number of
+		// places: nothing was done, or the answer is lost.
+		value, stride := "", 128
+		switch {
+		case r.name == inMemoryName && testing.Short():
 			t.Log("left out by -short: three of four places to cut; make test-all cuts there")
+		case r.name == inMemoryName:
+			stride = 32
 		}
 		for _, protocol := range []string{"JSON", "gRPC"} {
 			cut := &cutter{}
@@ -193,7 +197,7 @@ func (l *life) live(t *testing.T, step int, direction faultproxy.Direction, afte
 	acquire.RequestId = "acquire-" + name + "-000000"
 	at(0)
 	acquired, _ := repeat(t, l.ways, func(c refdbv1connect.RefdbServiceClient) (*connect.Response[refdbv1.AcquireResponse], error) {
-		return c.Acquire(context.Background(), connect.NewRequest(acquire))
+		return c.Acquire(t.Context(), connect.NewRequest(acquire))
 	})
 	ended(0)
 	got := acquired.GetAcquired()
@@ -210,7 +214,7 @@ func (l *life) live(t *testing.T, step int, direction faultproxy.Direction, afte
 	held()
 	at(1)
 	extended, _ := repeat(t, l.ways, func(c refdbv1connect.RefdbServiceClient) (*connect.Response[refdbv1.ExtendResponse], error) {
-		return c.Extend(context.Background(), connect.NewRequest(&refdbv1.ExtendRequest{Lock: got.Lock}))
+		return c.Extend(t.Context(), connect.NewRequest(&refdbv1.ExtendRequest{Lock: got.Lock}))
 	})
 	ended(1)
 	if extended.GetExtended() == nil {
@@ -222,7 +226,7 @@ func (l *life) live(t *testing.T, step int, direction faultproxy.Direction, afte
 		u.Under, u.Release, u.RequestId = got.Lock, release, fmt.Sprintf("update-%d-%s-000000", this, name)
 		at(this)
 		updated, _ := repeat(t, l.ways, func(c refdbv1connect.RefdbServiceClient) (*connect.Response[refdbv1.UpdateResponse], error) {
-			return c.Update(context.Background(), connect.NewRequest(u))
+			return c.Update(t.Context(), connect.NewRequest(u))
 		})
 		ended(this)
 		if updated.GetUpdated() == nil {
@@ -240,7 +244,7 @@ func (l *life) live(t *testing.T, step int, direction faultproxy.Direction, afte
 	}
 	at(4)
 	released, again := repeat(t, l.ways, func(c refdbv1connect.RefdbServiceClient) (*connect.Response[refdbv1.ReleaseResponse], error) {
-		return c.Release(context.Background(), connect.NewRequest(&refdbv1.ReleaseRequest{Lock: got.Lock}))
+		return c.Release(t.Context(), connect.NewRequest(&refdbv1.ReleaseRequest{Lock: got.Lock}))
 	})
 	ended(4)
 	if released.GetReleased() == nil && releases && !again {
@@ -251,7 +255,7 @@ func (l *life) live(t *testing.T, step int, direction faultproxy.Direction, afte
 		fail("the lock was not released", nil)
 		return false
 	}
-	if _, err := l.bystander.Release(context.Background(), connect.NewRequest(&refdbv1.ReleaseRequest{Lock: free.Lock})); err != nil {
+	if _, err := l.bystander.Release(t.Context(), connect.NewRequest(&refdbv1.ReleaseRequest{Lock: free.Lock})); err != nil {
 		fail("another subject", err)
 	}
 	if enough {

@@ -50,7 +50,7 @@ func FuzzRequestsHarmNobodyElse(f *testing.F) {
 		if q.Header.Set("Content-Type", "application/proto"); asJSON {
 			q.Header.Set("Content-Type", "application/json")
 		}
-		response, err := http.DefaultClient.Do(q)
+		response, err := patient(http.DefaultTransport).Do(q)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -102,7 +101,7 @@ func (w *worker) next() refdbv1connect.RefdbServiceClient {
 
 func (w *worker) get() map[string]string {
 	op := linearizability.Op{Call: w.history.now(), Input: linearizability.Input{Kind: linearizability.Get, Project: w.project, Refs: w.refs}}
-	r, err := w.next().Get(context.Background(), connect.NewRequest(&refdbv1.GetRequest{Project: w.project, Refs: w.refs}))
+	r, err := w.next().Get(w.Context(), connect.NewRequest(&refdbv1.GetRequest{Project: w.project, Refs: w.refs}))
 	if w.ended("Get", err) {
 		return nil
 	}
@@ -119,7 +118,7 @@ func (w *worker) get() map[string]string {
 
 func (w *worker) acquire(refs []string, wait time.Duration) *refdbv1.Acquired {
 	op := linearizability.Op{Call: w.history.now(), Input: linearizability.Input{Kind: linearizability.Acquire, Project: w.project, Refs: refs, StaleAfter: leaseTime}}
-	r, err := w.next().Acquire(context.Background(), connect.NewRequest(&refdbv1.AcquireRequest{
+	r, err := w.next().Acquire(w.Context(), connect.NewRequest(&refdbv1.AcquireRequest{
 		Project: w.project, Refs: refs, LeaseTime: durationpb.New(leaseTime), Wait: durationpb.New(wait),
 	}))
 	if w.ended("Acquire", err) {
@@ -147,7 +146,7 @@ func (w *worker) acquire(refs []string, wait time.Duration) *refdbv1.Acquired {
 
 func (w *worker) extend(l *refdbv1.Lock) {
 	op := linearizability.Op{Owner: l.Owner, Call: w.history.now(), Input: linearizability.Input{Kind: linearizability.Beat}}
-	r, err := w.next().Extend(context.Background(), connect.NewRequest(&refdbv1.ExtendRequest{Lock: l}))
+	r, err := w.next().Extend(w.Context(), connect.NewRequest(&refdbv1.ExtendRequest{Lock: l}))
 	if w.ended("Extend", err) {
 		return
 	}
@@ -172,7 +171,7 @@ func (w *worker) update(u *refdbv1.UpdateRequest) {
 		in.Refs, in.Owner, in.Token = l.Refs, l.Owner, refdb.Token(l.Token)
 	}
 	op := linearizability.Op{Owner: in.Owner, Call: w.history.now(), Input: in}
-	r, err := w.next().Update(context.Background(), connect.NewRequest(u))
+	r, err := w.next().Update(w.Context(), connect.NewRequest(u))
 	if w.ended("Update", err) {
 		return
 	}
@@ -198,7 +197,7 @@ func (w *worker) update(u *refdbv1.UpdateRequest) {
 func (w *worker) release(l *refdbv1.Lock) {
 	op := linearizability.Op{Owner: l.Owner, Call: w.history.now(),
 		Input: linearizability.Input{Kind: linearizability.Release, Project: w.project, Refs: l.Refs, Token: refdb.Token(l.Token)}}
-	r, err := w.next().Release(context.Background(), connect.NewRequest(&refdbv1.ReleaseRequest{Lock: l}))
+	r, err := w.next().Release(w.Context(), connect.NewRequest(&refdbv1.ReleaseRequest{Lock: l}))
 	if w.ended("Release", err) {
 		return
 	}

@@ -45,7 +45,7 @@ func certify(t *testing.T, address string, roots *x509.CertPool, cert tls.Certif
 		return conn, nil
 	}}
 	t.Cleanup(transport.CloseIdleConnections)
-	c.RefdbServiceClient = refdbv1connect.NewRefdbServiceClient(&http.Client{Transport: transport}, "https://"+address, connect.WithGRPC())
+	c.RefdbServiceClient = refdbv1connect.NewRefdbServiceClient(patient(transport), "https://"+address, connect.WithGRPC())
 	return c
 }
 

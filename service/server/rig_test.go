@@ -35,6 +35,7 @@ const (
 
 // A rig is a database with tokens, rules and servers.
 type rig struct {
+	name   string              // of the database
 	open   func() refdb.Driver // as a process of its own
 	db     *refdb.DB           // an operator's
 	tokens map[string]string   // of subjects
@@ -44,9 +45,9 @@ type rig struct {
 
 // onEach runs a test on each database.
 func onEach(t *testing.T, test func(t *testing.T, r *rig)) {
-	t.Run("memory", func(t *testing.T) {
+	t.Run(inMemoryName, func(t *testing.T) {
 		t.Parallel()
-		test(t, newRig(t, memory.New().Open))
+		test(t, inMemory(t))
 	})
 	for name, kind := range map[string]local.Kind{"SQLite": local.SQLiteKind(), "PostgreSQL": local.PostgresKind()} {
 		t.Run(name, func(t *testing.T) {
@@ -54,24 +55,30 @@ func onEach(t *testing.T, test func(t *testing.T, r *rig)) {
 				t.Skip("left out by -short: the same on PostgreSQL; make test-all runs it")
 			}
 			t.Parallel()
-			url := kind.New(t).URL()
-			test(t, newRig(t, func() refdb.Driver {
-				d, err := kind.Driver(context.WithoutCancel(t.Context()), url)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return d
-			}))
+			test(t, at(t, name, kind, kind.New(t).URL()))
 		})
 	}
 }
 
-// inMemory returns a rig for tests that do not depend on the database.
-func inMemory(t testing.TB) *rig { return newRig(t, memory.New().Open) }
+// at returns a rig with the database of that name at a URL.
+func at(t *testing.T, name string, kind local.Kind, url string) *rig {
+	return newRig(t, name, func() refdb.Driver {
+		d, err := kind.Driver(context.WithoutCancel(t.Context()), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	})
+}
 
-func newRig(t testing.TB, open func() refdb.Driver) *rig {
+// inMemory returns a rig for tests that do not depend on the database.
+func inMemory(t testing.TB) *rig { return newRig(t, inMemoryName, memory.New().Open) }
+
+const inMemoryName = "memory"
+
+func newRig(t testing.TB, name string, open func() refdb.Driver) *rig {
 	t.Helper()
-	r := &rig{open: open, tokens: map[string]string{}}
+	r := &rig{name: name, open: open, tokens: map[string]string{}}
 	r.db = r.process(t, open(), "operator")
 	return r
 }
@@ -143,7 +150,7 @@ func (r *rig) serve(t testing.TB, limits server.Limits, d refdb.Driver) *serving
 		running.Wait()
 	})
 	eventually(t, "the server is ready", func() bool {
-		response, err := http.Get(h.URL + "/readyz")
+		response, err := patient(http.DefaultTransport).Get(h.URL + "/readyz")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,6 +169,12 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
+// patient returns a client whose requests fail after patience, responses included: a server that does not answer must
+// not hang the test. The server learns of no deadline.
+func patient(transport http.RoundTripper) *http.Client {
+	return &http.Client{Transport: transport, Timeout: patience}
+}
+
 // bearing adds a token to requests.
 type bearing string
 
@@ -173,12 +186,12 @@ func (b bearing) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // zipped returns a client that compresses what it sends.
 func (s *serving) zipped(subject string) refdbv1connect.RefdbServiceClient {
-	return refdbv1connect.NewRefdbServiceClient(&http.Client{Transport: bearing(s.rig.tokens[subject])}, s.url, connect.WithProtoJSON(), connect.WithSendGzip())
+	return refdbv1connect.NewRefdbServiceClient(patient(bearing(s.rig.tokens[subject])), s.url, connect.WithProtoJSON(), connect.WithSendGzip())
 }
 
 // plain returns a client of a subject, which compresses nothing.
 func (s *serving) plain(subject string) refdbv1connect.RefdbServiceClient {
-	return refdbv1connect.NewRefdbServiceClient(&http.Client{Transport: bearing(s.rig.tokens[subject])}, s.url, connect.WithProtoJSON())
+	return refdbv1connect.NewRefdbServiceClient(patient(bearing(s.rig.tokens[subject])), s.url, connect.WithProtoJSON())
 }
 
 // unencrypted speaks HTTP/2 without TLS.
@@ -190,12 +203,12 @@ var unencrypted = func() *http.Transport {
 
 // grpc returns a client of a subject that speaks gRPC. All of them share a connection.
 func (s *serving) grpc(subject string) refdbv1connect.RefdbServiceClient {
-	return refdbv1connect.NewRefdbServiceClient(&http.Client{Transport: roundTripper(func(q *http.Request) (*http.Response, error) {
+	return refdbv1connect.NewRefdbServiceClient(patient(roundTripper(func(q *http.Request) (*http.Response, error) {
 		q = q.Clone(q.Context())
 		q.Header.Set("Authorization", "Bearer "+s.rig.tokens[subject])
 		q.ContentLength = -1 // as other implementations of gRPC send it
 		return unencrypted.RoundTrip(q)
-	})}, s.url, connect.WithGRPC())
+	})), s.url, connect.WithGRPC())
 }
 
 // post sends JSON, and returns the status and the response.

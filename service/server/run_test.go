@@ -98,11 +98,11 @@ func TestGRPCAndJSONShareAPortWithTLS(t *testing.T) {
 	roots.AddCert(authority)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "localhost"}, ForceAttemptHTTP2: true}
 	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: roundTripper(func(q *http.Request) (*http.Response, error) {
+	client := patient(roundTripper(func(q *http.Request) (*http.Response, error) {
 		q = q.Clone(q.Context())
 		q.Header.Set("Authorization", "Bearer "+r.tokens["ci"])
 		return transport.RoundTrip(q)
-	})}
+	}))
 	url := "https://" + running.address.String()
 	for name, option := range map[string]connect.ClientOption{"JSON": connect.WithProtoJSON(), "gRPC": connect.WithGRPC(), "gRPC-Web": connect.WithGRPCWeb()} {
 		c := refdbv1connect.NewRefdbServiceClient(client, url, option)
@@ -130,7 +130,7 @@ func TestGRPCAndJSONShareAPortWithTLS(t *testing.T) {
 	if want := `refdb_server_calls_total{method="/refdb.v1.RefdbService/Update",result="internal"} 0`; !strings.Contains(string(text), want) {
 		t.Errorf("the metrics lack %s, before the first failure", want)
 	}
-	stranger := refdbv1connect.NewRefdbServiceClient(&http.Client{Transport: transport}, url, connect.WithGRPC())
+	stranger := refdbv1connect.NewRefdbServiceClient(patient(transport), url, connect.WithGRPC())
 	if _, err := stranger.Get(t.Context(), connect.NewRequest(&refdbv1.GetRequest{Project: "p", Refs: []string{mainRef}})); connect.CodeOf(err) != connect.CodeUnauthenticated {
 		t.Errorf("gRPC without a token: %v", err)
 	}
@@ -158,11 +158,11 @@ func TestAServerThatStopsEndsWaitsAndFinishesCalls(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}
 	defer transport.CloseIdleConnections()
-	c := refdbv1connect.NewRefdbServiceClient(&http.Client{Transport: roundTripper(func(q *http.Request) (*http.Response, error) {
+	c := refdbv1connect.NewRefdbServiceClient(patient(roundTripper(func(q *http.Request) (*http.Response, error) {
 		q = q.Clone(q.Context())
 		q.Header.Set("Authorization", "Bearer "+r.tokens["ci"])
 		return transport.RoundTrip(q)
-	})}, "http://refdb", connect.WithProtoJSON())
+	})), "http://refdb", connect.WithProtoJSON())
 	eventually(t, "the lock is taken", func() bool {
 		response, err := c.Acquire(t.Context(), connect.NewRequest(locking(mainRef)))
 		return err == nil && response.Msg.GetAcquired() != nil
@@ -219,7 +219,7 @@ func get(t *testing.T, transport http.RoundTripper, token string) (int, string) 
 
 // balanced reports whether a load balancer would send requests.
 func balanced(url string) bool {
-	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get(url + "/readyz")
+	response, err := patient(&http.Transport{DisableKeepAlives: true}).Get(url + "/readyz")
 	if err != nil {
 		return false
 	}
@@ -238,7 +238,7 @@ func TestAServerThatStopsFailsItsReadinessFirst(t *testing.T) {
 	began := time.Now()
 	go func() { ended <- running.stop() }()
 	eventually(t, "it is not ready", func() bool { return !balanced(url) })
-	c := refdbv1connect.NewRefdbServiceClient(&http.Client{Transport: bearing(r.tokens["ci"])}, url, connect.WithProtoJSON())
+	c := refdbv1connect.NewRefdbServiceClient(patient(bearing(r.tokens["ci"])), url, connect.WithProtoJSON())
 	if _, err := c.Get(t.Context(), connect.NewRequest(&refdbv1.GetRequest{Project: "p", Refs: []string{mainRef}})); err != nil && time.Since(began) < 2*time.Second {
 		t.Errorf("it does not serve any more: %v", err)
 	}
@@ -306,12 +306,12 @@ func TestARefusalLeavesAConnectionOfHTTP2(t *testing.T) {
 		if i%2 == 0 {
 			token = "refdb_" + strings.Repeat("A", 43)
 		}
-		c := refdbv1connect.NewRefdbServiceClient(&http.Client{Transport: roundTripper(func(q *http.Request) (*http.Response, error) {
+		c := refdbv1connect.NewRefdbServiceClient(patient(roundTripper(func(q *http.Request) (*http.Response, error) {
 			q = q.Clone(q.Context())
 			q.ContentLength = -1
 			q.Header.Set("Authorization", "Bearer "+token)
 			return transport.RoundTrip(q)
-		})}, s.url, connect.WithGRPC())
+		})), s.url, connect.WithGRPC())
 		_, err := c.Get(t.Context(), connect.NewRequest(&refdbv1.GetRequest{Project: "p", Refs: []string{mainRef}}))
 		if want := i%2 == 0; (connect.CodeOf(err) == connect.CodeUnauthenticated) != want {
 			t.Errorf("call %d: %v", i, err)

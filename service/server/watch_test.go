@@ -75,7 +75,7 @@ func (s *serving) ask(t *testing.T, token, method, body string) (status int, tex
 	if err := protojson.Unmarshal([]byte(body), q); err != nil {
 		t.Fatal(err)
 	}
-	w := watch(t, refdbv1connect.NewRefdbServiceClient(&http.Client{Transport: bearing(token)}, s.url, connect.WithProtoJSON()), q)
+	w := watch(t, refdbv1connect.NewRefdbServiceClient(patient(bearing(token)), s.url, connect.WithProtoJSON()), q)
 	defer w.end()
 	if w.Receive() {
 		return http.StatusOK, w.Msg().String()
@@ -324,13 +324,7 @@ func TestAWriteUnderWayWhenACursorIsMadeIsNotSkipped(t *testing.T) {
 	t.Parallel()
 	kind := local.PostgresKind()
 	url := kind.New(t).URL()
-	r := newRig(t, func() refdb.Driver {
-		d, err := kind.Driver(context.WithoutCancel(t.Context()), url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return d
-	})
+	r := at(t, "PostgreSQL", kind, url)
 	r.allow(t, "ci", access.Read, "p", access.All)
 	s := r.serve(t, server.DefaultLimits, nil)
 	c, err := pgx.Connect(t.Context(), url)
