@@ -18,7 +18,8 @@ const (
 	// readingAtOnce is how many readers of a DB read by themselves at a time. More wait: when the feed
 	// ends, all of its readers do.
 	readingAtOnce = 4
-	// pageLimit is how long a reader waits for a page until it asks again.
+	// pageLimit is how long a reader waits for a page until it asks again: the answer may never come. If the database
+	// takes longer, the reader has to wait longer the next time.
 	pageLimit = 10 * time.Second
 	// The feed looks for more changes after changesPauseMin and changesPausePerReader for each
 	// reader, and more and more rarely while there are none: up to changesPauseMax, and after
@@ -125,13 +126,14 @@ type changeReader struct {
 	db          *DB
 	query       ChangeQuery
 	cursor      Cursor
-	state       HistoryState // as of the last page
-	atEnd       bool         // that page had all there was
-	interrupted bool         // the database was down before that page
-	yielded     time.Time    // when next returned last
-	feed        *feed        // nil: it reads by itself
-	told        int          // feed.told, when that told this reader last
-	isSource    bool         // it reads for a feed
+	limit       time.Duration // for a page, if more than pageLimit
+	state       HistoryState  // as of the last page
+	atEnd       bool          // that page had all there was
+	interrupted bool          // the database was down before that page
+	yielded     time.Time     // when next returned last
+	feed        *feed         // nil: it reads by itself
+	told        int           // feed.told, when that told this reader last
+	isSource    bool          // it reads for a feed
 }
 
 // next waits for changes, or until it is time to tell how far the reader is.
@@ -215,7 +217,8 @@ func (r *changeReader) page(ctx context.Context) ([]Change, error) {
 		defer end()
 	}
 	asked := ctx
-	ctx, cancel := context.WithTimeout(ctx, pageLimit)
+	limit := max(r.limit, pageLimit)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	start := time.Now()
 	page, err := engine.Retry(ctx, r.db.engine, func(d Driver) (page driver.ChangesPage, err error) {
@@ -225,8 +228,12 @@ func (r *changeReader) page(ctx context.Context) ([]Change, error) {
 		}
 		return page, err
 	})
-	if err != nil && ctx.Err() != nil && asked.Err() == nil {
-		err = fmt.Errorf("%w: no answer within %s", ErrUnavailable, pageLimit)
+	switch {
+	case err == nil:
+		r.limit = 2 * time.Since(start)
+	case ctx.Err() != nil && asked.Err() == nil:
+		r.limit = 2 * limit
+		err = fmt.Errorf("%w: no answer within %s", ErrUnavailable, limit)
 	}
 	r.db.engine.Observed(Event{Op: driver.OpList, Refs: len(page.Changes)}, start, err)
 	if err != nil {

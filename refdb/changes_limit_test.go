@@ -206,3 +206,52 @@ func (d *blackHole) Changes(ctx context.Context, r driver.ChangesRequest) (drive
 	}
 	return d.Driver.Changes(ctx, r)
 }
+
+// A database that takes longer for a page than a reader waits at first would otherwise be asked for that page again and
+// again, and do all of its work each time.
+func TestAReaderGetsAheadOnASlowDatabase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, d := observedInMemory(t)
+		createMany(t, db, "a", 250)
+		slow := &tardyChanges{Driver: d, takes: 25 * time.Second}
+		readers, err := refdb.New(slow, refdb.Options{Site: "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer readers.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		read := 0
+		for c, err := range readers.Changes(ctx, refdb.ChangeQuery{Project: "p", Limit: 100}) {
+			if err != nil {
+				t.Fatalf("after %d changes: %v", read, err)
+			}
+			if read += len(c.Changes); len(c.Changes) > 0 && read == 250 {
+				createMany(t, db, "b", 1) // which comes from the feed
+			}
+			if read == 251 {
+				break
+			}
+		}
+		if slow.abandoned != 2 { // after 10 s and 20 s; the limit stays as long as pages take long
+			t.Errorf("%d requests were abandoned", slow.abandoned)
+		}
+	})
+}
+
+// tardyChanges takes long for each page.
+type tardyChanges struct {
+	refdb.Driver
+	takes     time.Duration
+	abandoned int
+}
+
+func (d *tardyChanges) Changes(ctx context.Context, r driver.ChangesRequest) (driver.ChangesPage, error) {
+	select {
+	case <-time.After(d.takes):
+		return d.Driver.Changes(ctx, r)
+	case <-ctx.Done():
+		d.abandoned++
+		return driver.ChangesPage{}, ctx.Err()
+	}
+}

@@ -52,7 +52,7 @@ func (db *DB) joinFeed(r *changeReader) (*feed, error) {
 	defer db.feeds.mu.Unlock()
 	f := db.feeds.current
 	if f == nil || f.ctx.Err() != nil || !f.source.query.covers(r.query) {
-		source := changeReader{db: db, query: r.query, cursor: r.cursor, isSource: true}
+		source := changeReader{db: db, query: r.query, cursor: r.cursor, limit: r.limit, isSource: true}
 		if f != nil && f.ctx.Err() == nil {
 			source.query = f.source.query.union(r.query)
 			f.end()
