@@ -229,10 +229,16 @@ func begin[T any](ctx context.Context, s *Service, do func(context.Context) (T, 
 	return do(lasting)
 }
 
+// errLeft: a call was answered while its request to the database went on.
+var errLeft = fmt.Errorf("%w: the database has not answered within %s", refdb.ErrOutcomeUnknown, writeLimit)
+
 // beginLasting is begin for a request that nothing may interrupt. If it takes longer than writeLimit,
-// the call leaves it: beginLasting returns refdb.ErrOutcomeUnknown, and do goes on until the database
-// answers or the DB is closed. Until then it has the turn of the call.
-func beginLasting[T any](ctx context.Context, s *Service, caller access.Identity, may func() error, do func(context.Context) (T, error)) (T, error) {
+// the call leaves it: beginLasting returns errLeft, and do goes on until the database answers or the DB
+// is closed. Then left is called with the error of do, which nobody else learns. Until left returns, the
+// request has the turn of the call.
+func beginLasting[T any](
+	ctx context.Context, s *Service, caller access.Identity, may func() error, do func(context.Context) (T, error), left func(context.Context, error),
+) (T, error) {
 	var zero T
 	endTurn, err := s.turn(ctx, caller, true, may)
 	if err != nil {
@@ -247,13 +253,18 @@ func beginLasting[T any](ctx context.Context, s *Service, caller access.Identity
 		value T
 		err   error
 	}
-	ended := make(chan result, 1)
+	ended, gone := make(chan result), make(chan struct{})
 	endKeep := keepOf(ctx)
 	go func() {
 		defer endTurn()
 		defer endKeep()
-		value, err := do(context.WithoutCancel(ctx))
-		ended <- result{value, err}
+		ctx := context.WithoutCancel(ctx)
+		value, err := do(ctx)
+		select {
+		case ended <- result{value, err}:
+		case <-gone:
+			left(ctx, err)
+		}
 	}()
 	limit := time.NewTimer(writeLimit)
 	defer limit.Stop()
@@ -261,7 +272,8 @@ func beginLasting[T any](ctx context.Context, s *Service, caller access.Identity
 	case r := <-ended:
 		return r.value, r.err
 	case <-limit.C:
-		return zero, fmt.Errorf("%w: the database has not answered within %s", refdb.ErrOutcomeUnknown, writeLimit)
+		close(gone)
+		return zero, errLeft
 	}
 }
 

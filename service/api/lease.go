@@ -45,22 +45,25 @@ func (s *Service) lease(a *acquisition, r *refdbv1.AcquireRequest) {
 			return got, err
 		}
 		defer end()
-		return begin(ctx, s, func(ctx context.Context) (got grants.Acquired, err error) {
+		got, err = begin(ctx, s, func(ctx context.Context) (got grants.Acquired, err error) {
 			got.Grant, got.Existing, err = lease.Grant(ctx, s.db, q)
 			return got, err
 		})
-	}
-	a.leave = func(ctx context.Context) error {
-		if a.row.Token == 0 || a.ticket != "" {
-			// There is no row yet; or a repeat at another server has perhaps told the client that it is the lease.
-			return nil
+		// With a ticket the row stays: a repeat at another server has perhaps told the client that it is the lease.
+		if a.place != "" && a.ticket == "" && got.Token != 0 && errors.Is(err, refdb.ErrLocked) {
+			a.leave = func(ctx context.Context) error { return s.leaveRow(ctx, got.Grant) }
 		}
-		err := s.db.Grants().Release(ctx, a.row)
-		if errors.Is(err, refdb.ErrLockLost) {
-			return nil
-		}
-		return err
+		return got, err
 	}
+}
+
+// leaveRow gives up the row of a caller that waits for a lease.
+func (s *Service) leaveRow(ctx context.Context, row grants.Grant) error {
+	err := s.db.Grants().Release(ctx, row)
+	if errors.Is(err, refdb.ErrLockLost) {
+		return nil
+	}
+	return err
 }
 
 // entryWait is for how long a call that doesn't wait tries again while others, for a moment, have the entry

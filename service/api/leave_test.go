@@ -25,11 +25,14 @@ import (
 // A hanging driver answers no acquisition until it is told to.
 type hanging struct {
 	refdb.Driver
-	answer chan struct{}
+	answer      chan struct{}
+	onlyWaiters bool // it answers acquisitions that name no waiter
 }
 
 func (d *hanging) Acquire(ctx context.Context, r driver.AcquireRequest) (driver.Acquired, error) {
-	<-d.answer
+	if r.Waiter.ID != "" || !d.onlyWaiters {
+		<-d.answer
+	}
 	return d.Driver.Acquire(ctx, r)
 }
 
@@ -69,7 +72,7 @@ type rig struct {
 func whileAcquisitionsHang(t *testing.T, requests int, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		d := &hanging{memory.New().Open(), make(chan struct{})}
+		d := &hanging{Driver: memory.New().Open(), answer: make(chan struct{})}
 		db, err := refdb.New(d, refdb.Options{Site: "server"})
 		if err != nil {
 			t.Fatal(err)
@@ -230,4 +233,52 @@ func TestARuleThatIsRemovedEndsTheWaitForATurn(t *testing.T) {
 		}
 		hanging.Wait()
 	})
+}
+
+// A request for a place may be carried out after its call was answered.
+func TestACallThatLeavesARequestForAPlaceKeepsNone(t *testing.T) {
+	for _, row := range []struct {
+		what, ticket string
+		released     bool // the lock that is waited for, before the request is carried out
+		places       int
+	}{
+		{"nobody can go on in the place", "", false, 0},
+		{"the caller may repeat the request", "the-ticket-of-a-caller", false, 1},
+		{"the lock is free by then", "", true, 0},
+	} {
+		whileAcquisitionsHang(t, 4, func(t *testing.T, r *rig) {
+			r.d.onlyWaiters = true
+			ci, _ := r.as(t, "ci")
+			const ref = "refs/locks/main"
+			held, err := r.db.Grants().Acquire(t.Context(), "other", time.Hour, "p", ref)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := ci.service.Acquire(ci.ctx, connect.NewRequest(&refdbv1.AcquireRequest{
+				Project: "p", Refs: []string{ref}, LeaseTime: durationpb.New(time.Hour), Wait: durationpb.New(time.Second), Ticket: row.ticket,
+			}))
+			if err != nil || got.Msg.GetUnknown() == nil {
+				t.Fatalf("%s: %v, %v", row.what, got, err)
+			}
+			if row.released {
+				if err := r.db.Grants().Release(t.Context(), held.Grant); err != nil {
+					t.Fatal(err)
+				}
+			}
+			close(r.d.answer)
+			synctest.Wait()
+			locks := 0
+			for l, err := range r.db.Locks(t.Context(), refdb.LockFilter{Project: "p"}) {
+				if err != nil || l.Waiters != row.places {
+					t.Errorf("%s: %d places, %v", row.what, l.Waiters, err)
+				}
+				if locks++; (l.Owner != "other") != row.released {
+					t.Errorf("%s: the lock is %s's", row.what, l.Owner)
+				}
+			}
+			if locks != 1 {
+				t.Errorf("%s: there are %d locks", row.what, locks)
+			}
+		})
+	}
 }

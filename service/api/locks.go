@@ -59,13 +59,13 @@ func (s *Service) acquire(ctx context.Context, r *refdbv1.AcquireRequest) (*refd
 				RepeatedRequest: got.Existing,
 			}}}, nil
 		case errors.Is(err, refdb.ErrOutcomeUnknown):
-			if a.ticket == "" && a.locked != nil {
+			if a.ticket == "" && !errors.Is(err, errLeft) {
 				a.leavePlace(ctx)
 			}
 			return &refdbv1.AcquireResponse{Result: &refdbv1.AcquireResponse_Unknown{Unknown: unknown(r.RequestId,
 				"the refs may be locked, now or later, until the lease ends")}}, nil
 		case errors.As(err, &locked):
-			a.refused(got, locked)
+			a.locked = locked
 		case a.locked == nil:
 			return nil, err
 		default:
@@ -95,11 +95,10 @@ type acquisition struct {
 	place, ticket string
 	// send makes one attempt. The error is a *refdb.LockedError if another one makes sense.
 	send func(context.Context) (grants.Acquired, error)
-	// leave gives the place up.
+	// leave gives the place up; nil as long as the call has none.
 	leave func(context.Context) error
 
-	locked *refdb.LockedError // the latest refusal: since the first one, the call may have a place
-	row    grants.Grant       // of a lease: the place
+	locked *refdb.LockedError // the latest refusal
 }
 
 // acquisition returns the acquisition that a request asks for, if it is valid and allowed.
@@ -155,35 +154,37 @@ func (s *Service) lock(a *acquisition, r *refdbv1.AcquireRequest) {
 	}
 	a.owner = access.Owner(a.caller.Subject, part)
 	waiter := nameOf(append([]string{"waiter", a.place, a.caller.Subject, r.Project}, sorted...)...)
-	queues := a.ticket != "" // the waiter may be in the queues already
-	a.send = func(ctx context.Context) (grants.Acquired, error) {
-		return beginLasting(ctx, s, a.caller, a.may, func(ctx context.Context) (grants.Acquired, error) {
-			if !queues {
-				// A free lock costs a waiter no more than anybody else.
-				got, err := s.db.Grants().AcquireUnique(ctx, a.owner, a.lease, r.Project, r.Refs...)
-				if a.place == "" || !errors.Is(err, refdb.ErrLocked) || errors.Is(err, refdb.ErrOutcomeUnknown) {
-					return got, err
-				}
-				queues = true
-			}
-			return s.db.Grants().AcquireInTurn(ctx, waiter, a.owner, a.lease, r.Project, r.Refs...)
-		})
-	}
-	a.leave = func(ctx context.Context) error {
+	leave := func(ctx context.Context) error {
 		return s.db.Grants().Leave(ctx, waiter, a.owner, r.Project, r.Refs...)
+	}
+	if a.ticket != "" {
+		a.leave = leave // the waiter may be in the queues already
+	}
+	do := func(ctx context.Context) (grants.Acquired, error) {
+		if a.leave == nil {
+			// A free lock costs a waiter no more than anybody else.
+			got, err := s.db.Grants().AcquireUnique(ctx, a.owner, a.lease, r.Project, r.Refs...)
+			if a.place == "" || !errors.Is(err, refdb.ErrLocked) || errors.Is(err, refdb.ErrOutcomeUnknown) {
+				return got, err
+			}
+			a.leave = leave
+		}
+		return s.db.Grants().AcquireInTurn(ctx, waiter, a.owner, a.lease, r.Project, r.Refs...)
+	}
+	left := func(ctx context.Context, err error) {
+		if err != nil && a.leave != nil && a.ticket == "" {
+			limited, cancel := context.WithTimeout(ctx, writeLimit)
+			defer cancel()
+			a.warn(ctx, leave(limited))
+		}
+	}
+	a.send = func(ctx context.Context) (grants.Acquired, error) {
+		return beginLasting(ctx, s, a.caller, a.may, do, left)
 	}
 }
 
 // may returns nil while the caller has the right to the locks.
 func (a *acquisition) may() error { return a.caller.May(access.Lock, a.project, a.refs...) }
-
-// refused notes an attempt that was refused.
-func (a *acquisition) refused(got grants.Acquired, locked *refdb.LockedError) {
-	a.locked = locked
-	if got.Token != 0 {
-		a.row = got.Grant
-	}
-}
 
 // interrupted ends a wait for another reason than the locks of others. The call has written its place, so
 // that a failure must not say that nothing was done: if the caller can go on, it is told as of the
@@ -208,7 +209,7 @@ func (a *acquisition) gaveUp(ctx context.Context) *refdbv1.AcquireResponse {
 
 // leavePlace gives the place up, also if the call was canceled.
 func (a *acquisition) leavePlace(ctx context.Context) {
-	if a.place == "" {
+	if a.leave == nil {
 		return
 	}
 	ctx = context.WithoutCancel(ctx)
@@ -217,6 +218,11 @@ func (a *acquisition) leavePlace(ctx context.Context) {
 		defer end()
 		_, err = begin(ctx, a.service, func(ctx context.Context) (struct{}, error) { return struct{}{}, a.leave(ctx) })
 	}
+	a.warn(ctx, err)
+}
+
+// warn logs that a place could not be given up, if err says so.
+func (a *acquisition) warn(ctx context.Context, err error) {
 	if err != nil {
 		a.service.log.WarnContext(ctx, "a waiter that gave up could not be removed: others wait until its turn ends",
 			"class", refdb.ClassOf(err).String())
