@@ -119,3 +119,39 @@ func TestACallThatMayWaitNamesNoWaiterForAFreeLock(t *testing.T) {
 		}
 	})
 }
+
+// A request ID names a place for requests with a wait alone. A repeat without one is another request of the same
+// owner: it neither uses the place nor gives it up.
+func TestARepeatWithoutAWaitLeavesThePlaceAlone(t *testing.T) {
+	for kind, request := range map[string]*refdbv1.AcquireRequest{
+		"a lock":  {Refs: []string{"refs/heads/main"}},
+		"a lease": {Lease: &refdbv1.Lease{Name: "build", Mode: refdbv1.LeaseMode_LEASE_MODE_EXCLUSIVE}},
+	} {
+		inBubble(t, func(t *testing.T, b *bubble) {
+			if _, err := b.rules.Grants().Acquire(t.Context(), "other", time.Hour, "p", "refs/heads/main"); err != nil {
+				t.Fatal(err)
+			}
+			held, err := lease.Acquire(t.Context(), b.rules, "p", "build", lease.Shared)
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Project, request.RequestId, request.LeaseTime = "p", "the-id-of-a-request", durationpb.New(time.Minute)
+			for _, row := range []struct {
+				wait   time.Duration
+				ticket string
+			}{{time.Second, request.RequestId}, {0, ""}, {time.Second, request.RequestId}} {
+				request.Wait = durationpb.New(row.wait)
+				got, err := b.service.Acquire(b.ctx, connect.NewRequest(request))
+				if err != nil || got.Msg.GetLocked() == nil || got.Msg.GetLocked().Ticket != row.ticket {
+					t.Errorf("%s, with a wait of %s: %v, %v", kind, row.wait, got, err)
+				}
+				if n := b.places(t); n != 1 {
+					t.Errorf("%s, with a wait of %s: %d places", kind, row.wait, n)
+				}
+			}
+			if err := held.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
