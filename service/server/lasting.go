@@ -12,23 +12,23 @@ import (
 func (l *limiter) exceeded(reason string) *connect.Error {
 	what, advice, limits := "", "try again later, at another server if there is one", l.limits
 	switch reason {
-	case rejectedCalls:
-		what = fmt.Sprintf("this server answers %d %s already", limits.Calls, l.what)
+	case l.what.all:
+		what = fmt.Sprintf("this server answers %d %s already", limits.Calls, l.what.noun)
 	case rejectedLasting:
 		what = fmt.Sprintf("this server answers %d acquisitions already", mayLast(limits.Calls))
 	case rejectedLastingBytes:
 		what = fmt.Sprintf("the requests of the acquisitions of this server have %d bytes already", mayLast(limits.Bodies))
-	case rejectedBytes:
+	case l.what.bytes:
 		what = fmt.Sprintf("the requests at this server have %d bytes already", limits.Bodies)
-	case rejectedSubjectCalls:
-		what, advice = fmt.Sprintf("the subject has %d %s at this server already", limits.CallsPerSubject, l.what), "make fewer at a time"
+	case l.what.subject:
+		what, advice = fmt.Sprintf("the subject has %d %s at this server already", limits.CallsPerSubject, l.what.noun), "make fewer at a time"
 	case rejectedSubjectLasting:
 		what = fmt.Sprintf("the subject has %d acquisitions at this server already", mayLast(limits.CallsPerSubject))
 		advice = "let fewer wait at a time"
 	case rejectedSubjectLastingBytes:
 		what = fmt.Sprintf("the requests of the subject's acquisitions at this server have %d bytes already", mayLast(limits.BodiesPerSubject))
 		advice = "let fewer wait at a time, or for fewer refs"
-	case rejectedSubjectBytes:
+	case l.what.subjectBytes:
 		what, advice = fmt.Sprintf("the requests of the subject at this server have %d bytes already", limits.BodiesPerSubject), "send fewer or smaller ones at a time"
 	}
 	return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%s: nothing was done; %s", what, advice))

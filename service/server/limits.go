@@ -35,10 +35,22 @@ func (l Limits) check() error {
 // calls such as Extend.
 func mayLast[N int | int64](limit N) N { return max(1, limit*3/4) }
 
+// A limited is what a limiter counts: the noun, and the reasons for which one more is rejected.
+type limited struct {
+	noun                              string
+	all, bytes, subject, subjectBytes string
+}
+
+var (
+	ofCalls   = limited{"calls", rejectedCalls, rejectedBytes, rejectedSubjectCalls, rejectedSubjectBytes}
+	ofStreams = limited{"streams", rejectedStreams, rejectedStreamBytes, rejectedSubjectStreams, rejectedSubjectStreamBytes}
+	ofScrapes = limited{"requests for metrics", rejectedScrapes, "", rejectedSubjectScrapes, ""} // without a body
+)
+
 // A limiter counts calls of authenticated callers, and the memory that their bodies take.
 type limiter struct {
 	limits Limits
-	what   string // the noun for what it counts
+	what   limited
 
 	mu        sync.Mutex
 	used      usage
@@ -51,7 +63,7 @@ type usage struct {
 	bytes, lastingBytes int64
 }
 
-func newLimiter(l Limits, what string) *limiter {
+func newLimiter(l Limits, what limited) *limiter {
 	return &limiter{limits: l, what: what, bySubject: map[string]*usage{}}
 }
 
@@ -71,9 +83,9 @@ func (l *limiter) enter(subject string) (p *place, reason string) {
 	used := l.bySubject[subject]
 	switch {
 	case used != nil && used.calls >= l.limits.CallsPerSubject:
-		return nil, rejectedSubjectCalls
+		return nil, l.what.subject
 	case l.used.calls >= l.limits.Calls:
-		return nil, rejectedCalls
+		return nil, l.what.all
 	case used == nil:
 		used = &usage{}
 		l.bySubject[subject] = used
@@ -119,9 +131,9 @@ func (p *place) charge(bytes int64) (reason string) {
 	used, more := l.bySubject[p.subject], bytes-p.bytes
 	switch {
 	case more > 0 && used.bytes+more > l.limits.BodiesPerSubject:
-		return rejectedSubjectBytes
+		return l.what.subjectBytes
 	case more > 0 && l.used.bytes+more > l.limits.Bodies:
-		return rejectedBytes
+		return l.what.bytes
 	}
 	p.bytes, used.bytes, l.used.bytes = bytes, used.bytes+more, l.used.bytes+more
 	return ""

@@ -27,6 +27,14 @@ const (
 
 	rejectedSubjectLastingBytes = "subject_lasting_bytes"
 
+	rejectedStreams            = "streams"
+	rejectedStreamBytes        = "stream_bytes"
+	rejectedSubjectStreams     = "subject_streams"
+	rejectedSubjectStreamBytes = "subject_stream_bytes"
+
+	rejectedScrapes        = "scrapes"
+	rejectedSubjectScrapes = "subject_scrapes"
+
 	rejectedTooLarge = "too_large"
 	rejectedBroken   = "broken"
 	rejectedNoRule   = "no_rule"
@@ -59,7 +67,8 @@ func newCounts() counts {
 			Help: "Requests that were rejected before they were calls: without a valid credential (unauthenticated), because the rules can't be read (rules_unknown), " +
 				"because the key of a JWT is not among those of its issuer that could be read (key_unknown), " +
 				"of a subject without any rule (no_rule), because of too many calls, calls that last, bytes or bytes of calls that last at a time, in all or of one subject " +
-				"(calls, lasting_calls, bytes, lasting_bytes, subject_calls, subject_lasting_calls, subject_bytes, subject_lasting_bytes), too large, or not received in time (broken).",
+				"(calls, lasting_calls, bytes, lasting_bytes, subject_calls, subject_lasting_calls, subject_bytes, subject_lasting_bytes), too many streams or bytes of their requests " +
+				"(streams, stream_bytes, subject_streams, subject_stream_bytes), too many requests for the metrics (scrapes, subject_scrapes), too large, or not received in time (broken).",
 		}, []string{"reason"}),
 		expiry: &expiry{},
 	}
@@ -75,6 +84,7 @@ func newCounts() counts {
 		rejectedUnauthenticated, rejectedStale, rejectedNoKey, rejectedNoRule, rejectedTooLarge, rejectedBroken,
 		rejectedCalls, rejectedLasting, rejectedBytes, rejectedLastingBytes,
 		rejectedSubjectCalls, rejectedSubjectLasting, rejectedSubjectBytes, rejectedSubjectLastingBytes,
+		rejectedStreams, rejectedStreamBytes, rejectedSubjectStreams, rejectedSubjectStreamBytes, rejectedScrapes, rejectedSubjectScrapes,
 	} {
 		c.rejected.WithLabelValues(reason)
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 	"github.com/globalrefdb/globalrefdb/service/access"
@@ -56,9 +58,32 @@ func TestASubjectHasItsShareOfTheRequestsForMetrics(t *testing.T) {
 	if status := get("fourth"); status != http.StatusTooManyRequests {
 		t.Errorf("one more of all: %d", status)
 	}
+	for reason, want := range map[string]float64{rejectedSubjectScrapes: 1, rejectedScrapes: 1, rejectedSubjectCalls: 0, rejectedCalls: 0} {
+		if got := s.counts.rejections(t)[reason]; got != want {
+			t.Errorf("%s: %v were rejected, not %v", reason, got, want)
+		}
+	}
 	close(release)
 	running.Wait()
 	if status := get("ci"); status != http.StatusOK {
 		t.Errorf("later: %d", status)
 	}
+}
+
+// rejections returns how many requests were rejected, by reason.
+func (c counts) rejections(t *testing.T) map[string]float64 {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(c.rejected)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			all[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
+		}
+	}
+	return all
 }

@@ -72,7 +72,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		o: o, api: api.New(o.DB, o.Logger, o.Limits.Requests), cache: access.NewCache(o.Rules, o.Logger),
-		limiter: newLimiter(o.Limits, "calls"), streams: newLimiter(streamLimits(o.Limits), "streams"), counts: newCounts(),
+		limiter: newLimiter(o.Limits, ofCalls), streams: newLimiter(streamLimits(o.Limits), ofStreams), counts: newCounts(),
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
@@ -205,7 +205,7 @@ func (s *Server) bounded(l *limiter, next http.Handler) http.Handler {
 
 // scraped passes on requests for the metrics within their limits.
 func (s *Server) scraped(next http.Handler) http.Handler {
-	l := newLimiter(Limits{Calls: scrapes, CallsPerSubject: scrapesPerSubject}, "requests for metrics")
+	l := newLimiter(Limits{Calls: scrapes, CallsPerSubject: scrapesPerSubject}, ofScrapes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, _ := api.Caller(r.Context())
 		p, reason := l.enter(caller.Subject)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 
@@ -21,14 +22,30 @@ const (
 	writeLimit = 10 * time.Second
 
 	// Bytes of the requests for streams.
-	streamBody, streamBodies, streamBodiesPerSubject = 16 << 10, 16 << 20, 4 << 20
+	maxStreamBody, streamBodies, streamBodiesPerSubject = 16 << 10, 16 << 20, 4 << 20
 
 	watchPath = "/v1/watch"
 )
 
 // streamLimits are the limits of streams, which don't count as calls.
 func streamLimits(l Limits) Limits {
-	return Limits{Calls: l.Streams, CallsPerSubject: l.StreamsPerSubject, Body: streamBody, Bodies: streamBodies, BodiesPerSubject: streamBodiesPerSubject}
+	return Limits{Calls: l.Streams, CallsPerSubject: l.StreamsPerSubject, Body: maxStreamBody, Bodies: streamBodies, BodiesPerSubject: streamBodiesPerSubject}
+}
+
+// A streamBody is the body of a request for a stream. Once it was read to its end, it is neither kept nor charged: a
+// stream lasts.
+type streamBody struct {
+	io.ReadCloser
+	place *place
+}
+
+func (b *streamBody) Read(data []byte) (n int, err error) {
+	n, err = b.ReadCloser.Read(data)
+	if errors.Is(err, io.EOF) {
+		b.ReadCloser = http.NoBody
+		b.place.charge(0)
+	}
+	return n, err
 }
 
 // streamed limits how long a client may take for each write of a response, instead of for all of it.
@@ -38,6 +55,9 @@ func streamed(next http.Handler) http.Handler {
 		if err := c.SetWriteDeadline(time.Time{}); err != nil {
 			http.Error(w, "this connection can't stream", http.StatusInternalServerError)
 			return
+		}
+		if p, ok := r.Context().Value(placeKey{}).(*place); ok {
+			r.Body = &streamBody{r.Body, p}
 		}
 		next.ServeHTTP(&streamWriter{ResponseWriter: w, controller: c}, r)
 	})

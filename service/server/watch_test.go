@@ -314,6 +314,11 @@ func TestStreamsHaveLimitsOfTheirOwn(t *testing.T) {
 	if status, _ := s.events(t, "third", "project=p", ""); status != http.StatusTooManyRequests {
 		t.Errorf("server-sent events: %d", status)
 	}
+	for reason, want := range map[string]string{"subject_streams": "1", "streams": "2", "subject_calls": "0", "calls": "0"} {
+		if got := s.metric(t, "ci", fmt.Sprintf("refdb_server_rejected_total{reason=%q}", reason)); got != want {
+			t.Errorf("%s: %q were rejected, not %s", reason, got, want)
+		}
+	}
 }
 
 // A transaction takes its position when it first writes, and may commit after those with larger ones.
