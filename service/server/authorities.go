@@ -32,23 +32,35 @@ type authorities struct {
 	current atomic.Pointer[signers]
 }
 
-// signers are the authorities in one version of the file. A chain is verified once in a minute, whatever the
-// verdict and however many requests there are: a stranger chooses what its verification costs.
+// signers are the authorities in one version of the file. A chain is verified once until a certificate begins or ends,
+// whatever the verdict and however many requests there are: a stranger chooses what its verification costs.
 type signers struct {
-	pool *x509.CertPool
+	all  []*x509.Certificate
+	pool *x509.CertPool // has all
 
 	mu    sync.Mutex
-	known map[question]func() (period, error)
+	known map[question]func() error
 }
 
-// A question is whether a chain is valid in a minute.
+// A question is whether a chain is valid at a time, which counts only by how many of its certificates and of the
+// signers' have begun, and how many have ended: as time passes the sum grows, and the verdict depends on nothing else.
 type question struct {
-	chain  [sha256.Size]byte
-	minute int64
+	chain [sha256.Size]byte
+	past  int
 }
 
-// A period is the time in which all certificates of a chain are valid.
-type period struct{ from, until time.Time }
+// past returns how many of the certificates have begun at a time, and ended, in all.
+func past(all []*x509.Certificate, now time.Time) (n int) {
+	for _, c := range all {
+		if !now.Before(c.NotBefore) {
+			n++
+		}
+		if now.After(c.NotAfter) {
+			n++
+		}
+	}
+	return n
+}
 
 // A refusal says why a certificate is not accepted.
 type refusal string
@@ -80,23 +92,26 @@ func (a *authorities) reload() (bool, error) {
 		return false, err
 	}
 	a.content = append([]byte{}, content...) // not nil
-	pool, err := parsePool(content)
+	all, err := parseCertificates(content)
 	if err != nil {
 		return true, fmt.Errorf("%w file %s: %w", refdb.ErrInvalid, a.file, err)
 	}
-	a.current.Store(&signers{pool: pool, known: map[question]func() (period, error){}})
+	pool := x509.NewCertPool()
+	for _, c := range all {
+		pool.AddCert(c)
+	}
+	a.current.Store(&signers{all: all, pool: pool, known: map[question]func() error{}})
 	return true, nil
 }
 
-// parsePool returns the certificates of a file in PEM form. Unlike x509.CertPool.AppendCertsFromPEM, it skips
+// parseCertificates returns the certificates of a file in PEM form. Unlike x509.CertPool.AppendCertsFromPEM, it skips
 // nothing but text before a certificate: a file that is half written must not remove an authority.
-func parsePool(content []byte) (*x509.CertPool, error) {
-	pool := x509.NewCertPool()
+func parseCertificates(content []byte) (all []*x509.Certificate, err error) {
 	for begun := bytes.Count(content, []byte("-----BEGIN")); ; begun-- {
 		block, rest := pem.Decode(content)
 		switch {
 		case block == nil && begun == 0 && len(bytes.TrimSpace(content)) == 0:
-			return pool, nil
+			return all, nil
 		case block == nil || bytes.Count(rest, []byte("-----BEGIN")) != begun-1:
 			return nil, errors.New("it has text that is no certificate in PEM form, or only a part of one")
 		case block.Type != "CERTIFICATE":
@@ -106,7 +121,7 @@ func parsePool(content []byte) (*x509.CertPool, error) {
 		if err != nil {
 			return nil, err
 		}
-		pool.AddCert(c)
+		all = append(all, c)
 		content = rest
 	}
 }
@@ -156,44 +171,30 @@ func (a *authorities) identify(chain []*x509.Certificate) (subject string, valid
 
 // verify returns errNotSigned unless the chain with that digest is valid.
 func (s *signers) verify(id [sha256.Size]byte, chain []*x509.Certificate, now time.Time) error {
-	q := question{id, now.Unix() / 60}
+	q := question{id, past(chain, now) + past(s.all, now)}
 	s.mu.Lock()
 	answer, ok := s.known[q]
 	if !ok {
 		if len(s.known) >= maxKnown {
 			clear(s.known)
 		}
-		answer = sync.OnceValues(func() (period, error) { return s.validity(chain, now) })
+		answer = sync.OnceValue(func() error { return s.check(chain, now) })
 		s.known[q] = answer
 	}
 	s.mu.Unlock()
-	valid, err := answer()
-	if err != nil || now.Before(valid.from) || now.After(valid.until) {
-		return errNotSigned
-	}
-	return nil
+	return answer()
 }
 
-// validity returns when a chain is valid. The error is that of x509 if it is not valid now.
-func (s *signers) validity(chain []*x509.Certificate, now time.Time) (period, error) {
+func (s *signers) check(chain []*x509.Certificate, now time.Time) error {
 	intermediates := x509.NewCertPool()
 	for _, c := range chain[1:] {
 		intermediates.AddCert(c)
 	}
-	found, err := chain[0].Verify(x509.VerifyOptions{
+	_, err := chain[0].Verify(x509.VerifyOptions{
 		Roots: s.pool, Intermediates: intermediates, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
-		return period{}, err
+		return errNotSigned
 	}
-	valid := period{found[0][0].NotBefore, found[0][0].NotAfter}
-	for _, c := range found[0] {
-		if c.NotBefore.After(valid.from) {
-			valid.from = c.NotBefore
-		}
-		if c.NotAfter.Before(valid.until) {
-			valid.until = c.NotAfter
-		}
-	}
-	return valid, nil
+	return nil
 }

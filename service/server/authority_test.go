@@ -74,6 +74,32 @@ func (a *TestAuthority) Write(t *testing.T, file string) {
 	}
 }
 
+// within returns the authority with another certificate, for that time.
+func (a *TestAuthority) within(t *testing.T, from, until time.Time) *TestAuthority {
+	t.Helper()
+	template := *a.cert
+	template.SerialNumber, template.NotBefore, template.NotAfter = serial(t), from, until
+	return &TestAuthority{sign(t, &template, &TestAuthority{&template, a.key}, a.key), a.key}
+}
+
+// trusting returns what a server makes of a file with authorities.
+func trusting(t *testing.T, all ...*TestAuthority) *authorities {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	var content []byte
+	for _, a := range all {
+		content = append(content, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})...)
+	}
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	trusted, err := newAuthorities(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return trusted
+}
+
 func sign(t *testing.T, template *x509.Certificate, by *TestAuthority, key *ecdsa.PrivateKey) *x509.Certificate {
 	t.Helper()
 	der, err := x509.CreateCertificate(rand.Reader, template, by.cert, key.Public(), by.key)
@@ -240,16 +266,12 @@ func tampered(t *testing.T, cert tls.Certificate) tls.Certificate {
 	return cert
 }
 
-func TestAChainIsVerifiedOnceInAMinuteWhateverTheVerdict(t *testing.T) {
+func TestAChainIsVerifiedOnceUntilACertificateBeginsOrEndsWhateverTheVerdict(t *testing.T) {
 	t.Parallel()
 	authority, stranger := NewTestAuthority(t, nil), NewTestAuthority(t, nil)
-	file := filepath.Join(t.TempDir(), "ca.pem")
-	authority.Write(t, file)
-	a, err := newAuthorities(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	minute := time.Now().Truncate(time.Minute)
+	now := time.Now()
+	later := NewTestAuthority(t, nil).within(t, now.Add(time.Minute), now.Add(time.Hour))
+	a := trusting(t, authority, later)
 	for what, row := range map[string]struct {
 		cert  tls.Certificate
 		first bool // the verdict
@@ -264,19 +286,52 @@ func TestAChainIsVerifiedOnceInAMinuteWhateverTheVerdict(t *testing.T) {
 		}
 		known := a.current.Load()
 		trusted := known.pool
-		if verdict(minute) != row.first {
+		if verdict(now) != row.first {
 			t.Errorf("%s: not %v", what, row.first)
 		}
 		// A change that no reload makes shows when the chain is verified.
 		known.pool = x509.NewCertPool()
 		known.pool.AddCert(stranger.cert)
-		if verdict(minute.Add(59*time.Second)) != row.first {
-			t.Errorf("%s: verified again in the same minute", what)
+		if verdict(now.Add(50*time.Second)) != row.first {
+			t.Errorf("%s: verified again, though no certificate has begun or ended", what)
 		}
-		if verdict(minute.Add(time.Minute)) == row.first {
-			t.Errorf("%s: not verified again in the next minute", what)
+		if verdict(now.Add(2*time.Minute)) == row.first {
+			t.Errorf("%s: not verified again when another authority begins", what)
 		}
 		known.pool = trusted
+	}
+}
+
+// A verdict is remembered no longer than it is right, to the second.
+func TestACertificateIsAcceptedFromItsBeginningToItsEnd(t *testing.T) {
+	t.Parallel()
+	minute := time.Now().Truncate(time.Minute)
+	at := func(second int) time.Time { return minute.Add(time.Duration(second) * time.Second) }
+	always, other := NewTestAuthority(t, nil), NewTestAuthority(t, nil)
+	within := func(from, until int) *TestAuthority { return always.within(t, at(from), at(until)) }
+	lasting := func(from, until int) func(*x509.Certificate) {
+		return func(c *x509.Certificate) { c.NotBefore, c.NotAfter = at(from), at(until) }
+	}
+	const long = 3600
+	for what, row := range map[string]struct {
+		trusted []*TestAuthority
+		cert    tls.Certificate
+	}{
+		"a client's":                     {[]*TestAuthority{always}, always.Issue(t, deployer, lasting(30, 40))},
+		"an authority's":                 {[]*TestAuthority{within(30, 40)}, always.Issue(t, deployer, lasting(-long, long))},
+		"an authority's, and its client": {[]*TestAuthority{within(-long, 40)}, always.Issue(t, deployer, lasting(30, long))},
+		"one of two of an authority":     {[]*TestAuthority{within(30, 40), within(35, 38), other}, always.Issue(t, deployer, lasting(-long, long))},
+	} {
+		a := trusting(t, row.trusted...)
+		_, valid, err := a.identify(chainOf(t, row.cert))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, second := range []int{29, 30, 35, 38, 39, 40, 41, 30, 29, 41, 40} {
+			if err := valid(at(second)); (err == nil) != (30 <= second && second <= 40) {
+				t.Errorf("%s, from second 30 to 40: in second %d: %v", what, second, err)
+			}
+		}
 	}
 }
 
@@ -291,7 +346,7 @@ func TestFewVerdictsAreRemembered(t *testing.T) {
 	}
 	known := a.current.Load()
 	for i := range maxKnown {
-		known.known[question{minute: int64(-i)}] = nil
+		known.known[question{past: -i}] = nil
 	}
 	_, valid, err := a.identify(chainOf(t, authority.Issue(t, deployer, nil)))
 	if err == nil {
