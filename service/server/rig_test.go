@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -128,7 +129,18 @@ func (r *rig) serve(t testing.TB, limits server.Limits, d refdb.Driver) *serving
 	if d == nil {
 		d = r.open()
 	}
-	s, err := server.New(server.Options{DB: r.process(t, d, "server"), Rules: r.process(t, r.open(), "server"), Logger: slog.New(slog.DiscardHandler), Limits: limits, Issuers: r.issuers})
+	s := r.start(t, limits, r.process(t, d, "server"), r.process(t, r.open(), "server"))
+	eventually(t, "the server is ready", func() bool {
+		status, _ := s.readiness(t)
+		return status == http.StatusOK
+	})
+	return s
+}
+
+// start starts a server, which reads the rules from a database of its own.
+func (r *rig) start(t testing.TB, limits server.Limits, db, rules *refdb.DB) *serving {
+	t.Helper()
+	s, err := server.New(server.Options{DB: db, Rules: rules, Logger: slog.New(slog.DiscardHandler), Limits: limits, Issuers: r.issuers})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,15 +161,22 @@ func (r *rig) serve(t testing.TB, limits server.Limits, d refdb.Driver) *serving
 		cancel()
 		running.Wait()
 	})
-	eventually(t, "the server is ready", func() bool {
-		response, err := patient(http.DefaultTransport).Get(h.URL + "/readyz")
-		if err != nil {
-			t.Fatal(err)
-		}
-		response.Body.Close()
-		return response.StatusCode == http.StatusOK
-	})
 	return &serving{s, r, h.URL}
+}
+
+// readiness returns what the server says about it.
+func (s *serving) readiness(t testing.TB) (status int, text string) {
+	t.Helper()
+	response, err := patient(http.DefaultTransport).Get(s.url + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	all, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(all)
 }
 
 func eventually(t testing.TB, what string, ok func() bool) {
