@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -95,6 +97,45 @@ func TestTheDropInOfTheDocumentationRunsAServerWithACertificate(t *testing.T) {
 		t.Fatal("the page shows no drop-in")
 	}
 	missesItsCertificate(t, string(shown[1]), "%d", "certificate")
+}
+
+// The page shows a drop-in by which a web server on the same machine reaches a socket.
+func TestTheDropInOfTheDocumentationListensOnASocketInTheUnitsDirectory(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/SERVICE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := regexp.MustCompile(`(?m)^Group=.+\nExecStart=\nExecStart=/usr/bin/refdb-server (.* --listen (/run/(.*)/.*))$`).FindSubmatch(page)
+	if shown == nil {
+		t.Fatal("the page shows no drop-in")
+	}
+	args, socket, directory := string(shown[1]), string(shown[2]), string(shown[3])
+	if directory != valueOf(t, "RuntimeDirectory") || valueOf(t, "RuntimeDirectoryMode") != "0750" {
+		t.Errorf("the group can't enter the directory of %s, or there is none", socket)
+	}
+	dir := t.TempDir()
+	file, here := filepath.Join(dir, "database"), filepath.Join(dir, "socket")
+	if err := os.WriteFile(file, []byte("sqlite:"+filepath.Join(dir, "db")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	input, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer input.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	args = strings.ReplaceAll(args, socket, here) + " --stop-delay 0"
+	if err := run(ctx, strings.Fields(args), noEnv, input, &output{}, func(net.Addr) {
+		info, err := os.Stat(here)
+		if err != nil || info.Mode() != fs.ModeSocket|0o660 {
+			t.Errorf("the socket: %v, %v", info, err)
+		}
+		cancel()
+	}); err != nil {
+		t.Error(err)
+	}
 }
 
 // The page shows how the image's server is started.

@@ -238,6 +238,7 @@ python3 - "$tmp/kube" <<-'PYTHON'
 	    "nginx.conf": get("ConfigMap", "refdb-nginx")["data"]["nginx.conf"],
 	    "users/git.users": get("Secret", "refdb-users")["stringData"]["git.users"],
 	    "database/database": "sqlite:/srv/refs.sqlite\n",
+	    "issuers/issuers.json": get("ConfigMap", "refdb-server")["data"]["issuers.json"],
 	}
 	for name in containers:
 	    files["args." + name] = "".join(w + "\n" for w in containers[name].get("command", []) + containers[name].get("args", []))
@@ -288,9 +289,11 @@ podman rm --force $server >/dev/null 2>&1 || true
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=localhost \
 	-keyout "$tmp/kube/tls.key" -out "$tmp/kube/tls.crt" 2>/dev/null
 chmod a+r "$tmp/kube/tls.key"
+cp "$tmp/kube/tls.crt" "$tmp/kube/issuers/ca.crt" # of an issuer that there is not: the server serves without its keys
 mapfile -t words <"$tmp/kube/args.server"
 podman run --detach --name $server --publish 127.0.0.1::9480 --read-only --read-only-tmpfs=false --cap-drop all --volume $pod-data:/srv \
-	--volume "$tmp/kube/database:/etc/refdb-database:ro" --volume "$tmp/kube:/etc/refdb-server:ro" "$images/server" "${words[@]}" >/dev/null
+	--volume "$tmp/kube/database:/etc/refdb-database:ro" --volume "$tmp/kube:/etc/refdb-server:ro" \
+	--volume "$tmp/kube/issuers:/etc/refdb-issuers:ro" "$images/server" "${words[@]}" >/dev/null
 at=https://$(podman port $server 9480)
 curl --silent --show-error --fail --insecure --retry 60 --retry-all-errors --retry-delay 1 "$at/readyz" || { podman logs $server; fail "the service is not ready"; }
 operate=(podman run --rm --no-healthcheck --env REFDB_URL=sqlite:/srv/refs.sqlite --volume $pod-data:/srv "$site" refdbctl)

@@ -58,6 +58,15 @@ func TestTheConfigurationOfIssuersIsReadStrictly(t *testing.T) {
 	if all, err := parse([]byte(example)); err != nil || len(all) != 2 {
 		t.Errorf("the example of docs/SERVICE.md: %+v, %v", all, err)
 	}
+	manifest, err := os.ReadFile("../../deploy/kubernetes.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, _ = strings.Cut(string(manifest), "  issuers.json: |\n")
+	example, _, _ = strings.Cut(example, "---")
+	if all, err := parse([]byte(example)); err != nil || len(all) != 1 {
+		t.Errorf("the issuers of deploy/kubernetes.yaml: %+v, %v", all, err)
+	}
 	got, err := parse([]byte(`{"issuers": [{` + valid + `}]}`))
 	if want := []Config{{Name: "ci", URL: "https://ci.example.com", Audience: "refdb", Subject: "sub"}}; err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v", got, err)

@@ -150,6 +150,9 @@ func TestTheServiceHasSeveralPodsWithTimeToAnswerTheirCalls(t *testing.T) {
 	if c := pod.Containers[0]; !slices.Contains(c.Args, "--stop-delay=10s") || c.ReadinessProbe.HTTPGet.Scheme != core.URISchemeHTTPS || c.LivenessProbe.HTTPGet.Scheme != core.URISchemeHTTPS {
 		t.Errorf("its arguments or its probes are others: %+v", c)
 	}
+	if file := all.maps[d.Name].Data["issuers.json"]; !slices.Contains(pod.Containers[0].Args, "--issuers=/etc/refdb-issuers/issuers.json") || !strings.Contains(file, `"ca": "/etc/refdb-issuers/ca.crt"`) {
+		t.Errorf("its issuers are elsewhere: %s", file)
+	}
 	all.serves(t, d.Name, d.Spec.Selector.MatchLabels, d.Spec.Template)
 	all.isConfined(t, d.Name, pod)
 }
@@ -175,6 +178,14 @@ func (all objects) isConfined(t *testing.T, name string, pod core.PodSpec, claim
 		volumes = append(volumes, v.Name)
 		if v.Secret != nil && all.secrets[v.Secret.SecretName].Name == "" || v.ConfigMap != nil && all.maps[v.ConfigMap.Name].Name == "" {
 			t.Errorf("%s: the volume %s has no source", name, v.Name)
+		}
+		if v.Projected == nil {
+			continue
+		}
+		for _, source := range v.Projected.Sources {
+			if c := source.ConfigMap; c == nil || c.Name != "kube-root-ca.crt" && all.maps[c.Name].Name == "" {
+				t.Errorf("%s: the volume %s lacks a source", name, v.Name)
+			}
 		}
 	}
 	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
