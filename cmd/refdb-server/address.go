@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -55,7 +56,11 @@ func (d *address) read(context.Context) (string, error) {
 			return "", err
 		}
 		var err error
-		if text, err = addressfile.Read(d.file, d.input); err != nil {
+		text, err = addressfile.Read(d.file, d.input)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return "", fmt.Errorf("%w, as docs/SERVICE.md shows", err)
+		case err != nil:
 			return "", err
 		}
 	}

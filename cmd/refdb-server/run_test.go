@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -45,13 +46,13 @@ func noEnv(string) string { return "" }
 func TestMistakesEndTheServerBeforeItListens(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	empty, wrong := filepath.Join(dir, "empty"), filepath.Join(dir, "wrong")
+	empty, wrong, none := filepath.Join(dir, "empty"), filepath.Join(dir, "wrong"), filepath.Join(dir, "none")
 	if err := errors.Join(os.WriteFile(empty, []byte("\n"), 0o600), os.WriteFile(wrong, []byte("mysql://me:hunter2@db/x"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{
 		{},
-		{"--database-file", filepath.Join(dir, "none")},
+		{"--database-file", none},
 		{"--database-file", dir},
 		{"--database-file", empty},
 		{"--database-file", wrong},
@@ -71,6 +72,9 @@ func TestMistakesEndTheServerBeforeItListens(t *testing.T) {
 		if err == nil || strings.Contains(err.Error()+messages.String(), "hunter2") {
 			t.Errorf("%q: %v", args, err)
 		}
+		if err != nil && slices.Contains(args, none) && !strings.HasSuffix(err.Error(), "write the file, as docs/SERVICE.md shows") {
+			t.Errorf("%q: %v", args, err)
+		}
 	}
 	sqlite := func(name string) string {
 		if name == "REFDB_URL" {
@@ -80,7 +84,7 @@ func TestMistakesEndTheServerBeforeItListens(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"--max-calls", "0"}, {"--max-connections", "0"}, {"--max-calls-per-subject", "-1"}, {"--max-requests", "3"},
-		{"--issuers", filepath.Join(dir, "none")}, {"--issuers", wrong},
+		{"--issuers", none}, {"--issuers", wrong},
 	} {
 		if err := run(t.Context(), args, sqlite, nil, &output{}, nil); err == nil {
 			t.Errorf("%q: no error", args)

@@ -59,7 +59,7 @@ func open(path string, input io.Reader) (io.Reader, error) {
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("reading the database's address: %w: run this as root or, in a unit of systemd, open the file with StandardInput=file:%s and give --database-file -", err, path)
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("reading the database's address: %w: write the file, as docs/GIT.md shows", err)
+		return nil, fmt.Errorf("reading the database's address: %w: write the file", err)
 	case err != nil:
 		return nil, fmt.Errorf("reading the database's address: %w", err)
 	}

@@ -12,7 +12,7 @@ func TestAFileThatCannotBeReadIsNamedWithWhatToDo(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for path, want := range map[string]string{
-		filepath.Join(dir, "nowhere"): "no such file or directory: write the file, as docs/GIT.md shows",
+		filepath.Join(dir, "nowhere"): "no such file or directory: write the file",
 		dir:                           "is a directory",
 	} {
 		if _, err := Read(path, nil); err == nil || !strings.Contains(err.Error(), "database's address") || !strings.Contains(err.Error(), want) {

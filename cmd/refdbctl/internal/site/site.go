@@ -93,6 +93,9 @@ func (a *App) Load(ctx context.Context, f Flags) (*config.Config, error) {
 	if a.addressFile != "" {
 		a.URL, err = addressfile.Read(a.addressFile, a.In)
 	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w, as docs/GIT.md shows", err)
+	}
 	return c, err
 }
 
