@@ -23,6 +23,7 @@ const (
 	handOffRole = "hand-off"
 	listRole    = "list"
 	serviceRole = "service"
+	extendRole  = "extend"
 	feedRole    = "feed"
 	backlogRole = "backlog"
 	cgiRole     = "cgi"
@@ -41,6 +42,8 @@ func runChild(ctx context.Context, role string, in io.Reader, out io.Writer) err
 		return cgiChild(ctx, json.NewDecoder(in), json.NewEncoder(out))
 	case serviceRole:
 		return serviceChild(ctx, json.NewDecoder(in), json.NewEncoder(out))
+	case extendRole:
+		return extendChild(ctx, json.NewDecoder(in), json.NewEncoder(out))
 	case listRole:
 		return listChild(ctx, json.NewDecoder(in), json.NewEncoder(out))
 	}

@@ -60,7 +60,7 @@ func workloads() []plan {
 		{"W10", "from a push at one site to the other: how soon, and after an absence", tables{crossingWorkload, catchUpWorkload}},
 		{"W11", "what a site of 2,000 repositories costs while nothing happens", tables{idleWorkload}},
 		{"W12", "lists of 100,000 refs over HTTP", tables{listsWorkload}},
-		{"W13", "lock + release by way of refdb-server, beside direct connections", tables{serviceWorkload}},
+		{"W13", "lock + release by way of refdb-server, beside direct connections and etcd's gateway; clients that keep locks", tables{serviceWorkload, extendWorkload}},
 		{"SQLITE", "W1 and W4 on SQLite", tables{sqliteLocksWorkload, sqliteUpdatesWorkload}},
 	}
 }

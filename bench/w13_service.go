@@ -35,14 +35,18 @@ const (
 // serviceWorkload is W13: processes with one worker each, directly and by way of refdb-server.
 func serviceWorkload(ctx context.Context, s *servers) (workload, error) {
 	programs, err := s.needPrograms(ctx)
+	if err == nil {
+		err = s.needEtcd()
+	}
 	if err != nil {
 		return workload{}, err
 	}
 	w := workload{
 		id:    "W13",
-		title: "lock + release by processes with one worker each: directly, and by way of refdb-server",
+		title: "lock + release by processes with one worker each: directly, by way of refdb-server, and of etcd's gateway",
 		setting: fmt.Sprintf("PostgreSQL %s: %srefdb-server as it is released, on the same machine, without TLS; Connect's protocol with protobuf, HTTP/1.1; "+
-			"each client is a subject of its own. CPU: of all of PostgreSQL's processes, by their schedstat; of refdb-server, from /proc.", s.postgres.version, postgresSetting),
+			"each client is a subject of its own. etcd %s: one member in this process, default settings; JSON over HTTP/1.1, a lease for each client. "+
+			"CPU: of all of PostgreSQL's processes, by their schedstat; of refdb-server and of etcd with its gateway, from /proc.", s.postgres.version, postgresSetting, etcdVersion()),
 		metrics: append(rateMetrics("ops/s"), metric{databaseCPU, "database CPU ms per op", 3}, metric{serverCPU, "server CPU ms per op", 3}),
 	}
 	for _, n := range []int{1, 64} {
@@ -53,6 +57,7 @@ func serviceWorkload(ctx context.Context, s *servers) (workload, error) {
 		w.cases = append(w.cases, benchCase{name: name, baseline: "direct", contestants: []contestant{
 			{"direct", func(ctx context.Context) (sample, error) { return s.direct(ctx, n) }},
 			{"refdb-server", func(ctx context.Context) (sample, error) { return s.served(ctx, programs, n) }},
+			{"etcd's gateway", func(ctx context.Context) (sample, error) { return s.gateway(ctx, n) }},
 		}})
 	}
 	return w, nil
@@ -73,6 +78,9 @@ type serviceTask struct {
 	URL    string // of the database; "" for a client of a server
 	Server string
 	Token  string
+	// Of a client of etcd.
+	Gateway string // its URL
+	Prefix  string // of the keys
 }
 
 // serviceWork is what a child has done.
@@ -129,6 +137,13 @@ func (task serviceTask) open(ctx context.Context) (do func(context.Context, stri
 			return lock.Release(ctx)
 		}, db.Close, nil
 	}
+	if task.Gateway != "" {
+		g, err := openGateway(ctx, task.Gateway, task.Prefix)
+		if err != nil {
+			return nil, nil, err
+		}
+		return g.lockAndRelease, func() error { return nil }, nil
+	}
 	client := refdbv1connect.NewRefdbServiceClient(http.DefaultClient, task.Server)
 	return func(ctx context.Context, ref string) error {
 		acquire := connect.NewRequest(&refdbv1.AcquireRequest{Project: project, Refs: []string{ref}, LeaseTime: durationpb.New(serviceLease)})
@@ -163,31 +178,38 @@ func (s *servers) direct(ctx context.Context, n int) (sample, error) {
 
 // served measures n clients of a server.
 func (s *servers) served(ctx context.Context, programs string, n int) (sample, error) {
-	return s.postgres.withDatabase(ctx, migratedTemplate, func(url string) (_ sample, err error) {
+	return s.postgres.withDatabase(ctx, migratedTemplate, func(url string) (sample, error) {
 		tasks, err := s.clients(ctx, url, n)
 		if err != nil {
 			return nil, err
 		}
-		address, err := freeAddress()
-		if err != nil {
-			return nil, err
-		}
-		server := exec.CommandContext(ctx, filepath.Join(programs, "refdb-server"), "--listen", address, "--stop-delay", "0", "--log-level", "error")
-		server.Env = append(os.Environ(), "REFDB_URL="+url)
-		if err := server.Start(); err != nil {
-			return nil, err
-		}
-		defer func() {
-			err = errors.Join(err, server.Process.Signal(syscall.SIGTERM), server.Wait())
-		}()
-		if err := awaitReady(ctx, "http://"+address); err != nil {
-			return nil, err
-		}
-		for i := range tasks {
-			tasks[i].Server = "http://" + address
-		}
-		return s.work(ctx, url, tasks, server.Process.Pid)
+		return withServer(ctx, programs, url, func(server string, pid int) (sample, error) {
+			for i := range tasks {
+				tasks[i].Server = server
+			}
+			return s.work(ctx, url, tasks, pid)
+		})
 	})
+}
+
+// withServer calls do with the URL and the process of a refdb-server on the database at url.
+func withServer(ctx context.Context, programs, url string, do func(server string, pid int) (sample, error)) (_ sample, err error) {
+	address, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	server := exec.CommandContext(ctx, filepath.Join(programs, "refdb-server"), "--listen", address, "--stop-delay", "0", "--log-level", "error")
+	server.Env = append(os.Environ(), "REFDB_URL="+url)
+	if err := server.Start(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		err = errors.Join(err, server.Process.Signal(syscall.SIGTERM), server.Wait())
+	}()
+	if err := awaitReady(ctx, "http://"+address); err != nil {
+		return nil, err
+	}
+	return do("http://"+address, server.Process.Pid)
 }
 
 // clients creates n subjects with a token and the right to lock.
@@ -243,8 +265,18 @@ func awaitReady(ctx context.Context, url string) error {
 	}
 }
 
-// work lets a child do each task, all at a time. The process server is refdb-server; 0 if there is none.
+// work measures children that do a task each. The process server is refdb-server; 0 if there is none.
 func (s *servers) work(ctx context.Context, url string, tasks []serviceTask, server int) (_ sample, err error) {
+	monitor, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, monitor.Close(ctx)) }()
+	return s.measureWork(ctx, tasks, func() (consumption, error) { return consumed(ctx, monitor, server) })
+}
+
+// measureWork lets a child do each task, all at a time, and returns what that consumes by what used tells.
+func (s *servers) measureWork(ctx context.Context, tasks []serviceTask, used func() (consumption, error)) (sample, error) {
 	var children []*child
 	defer func() {
 		for _, c := range children {
@@ -264,12 +296,7 @@ func (s *servers) work(ctx context.Context, url string, tasks []serviceTask, ser
 			return nil, err
 		}
 	}
-	monitor, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, monitor.Close(ctx)) }()
-	before, err := consumed(ctx, monitor, server)
+	before, err := used()
 	if err != nil {
 		return nil, err
 	}
@@ -287,18 +314,23 @@ func (s *servers) work(ctx context.Context, url string, tasks []serviceTask, ser
 		}
 		all, ops = append(all, did.Took...), ops+did.Ops
 	}
-	after, err := consumed(ctx, monitor, server)
+	after, err := used()
 	if err != nil {
 		return nil, err
 	}
 	result := rates(all, s.d)
-	result[databaseCPU] = milliseconds(after.database-before.database) / float64(ops)
-	result[serverCPU] = milliseconds(after.server-before.server) / float64(ops)
+	after.since(before, ops, result)
 	return result, nil
 }
 
 // A consumption is the CPU time that PostgreSQL and refdb-server have used so far.
 type consumption struct{ database, server time.Duration }
+
+// since adds what was consumed for each of so many operations.
+func (c consumption) since(before consumption, ops int64, result sample) {
+	result[databaseCPU] = milliseconds(c.database-before.database) / float64(ops)
+	result[serverCPU] = milliseconds(c.server-before.server) / float64(ops)
+}
 
 func consumed(ctx context.Context, monitor *pgx.Conn, server int) (c consumption, err error) {
 	u, err := machine.UsageOf(ctx, monitor)
