@@ -23,6 +23,9 @@ const (
 	rulePrefix   = recordPrefix + "rules/"
 	// Refs below confirmationPrefix are locked for a moment, and have no value.
 	confirmationPrefix = recordPrefix + "confirmations/"
+	// sealRef has the key of sessions. It is not below recordPrefix: earlier versions would report it as
+	// unreadable.
+	sealRef = "refs/sessions/key"
 )
 
 var (

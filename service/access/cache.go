@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"crypto/cipher"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -30,7 +31,8 @@ type Cache struct {
 	db      *refdb.DB
 	log     *slog.Logger
 	current atomic.Pointer[snapshot]
-	failing bool // the last refresh failed; only refresh uses it
+	failing bool          // the last refresh failed; only refresh uses it
+	keyless chan struct{} // signals that the key of sessions is missing; nil if nobody needs one
 }
 
 // A snapshot has the tokens and rules as of one moment.
@@ -40,6 +42,7 @@ type snapshot struct {
 	key    refdb.StateKey
 	tokens map[string]Token  // by ID
 	rules  map[string][]Rule // by subject
+	seal   cipher.AEAD       // of sessions; nil if there is no key
 }
 
 // NewCache returns a cache that is stale until Run has read the database.
@@ -52,6 +55,9 @@ func (c *Cache) Run(ctx context.Context) {
 	defer beside.Wait()
 	beside.Go(func() { c.follow(ctx, wake) })
 	beside.Go(func() { c.sweep(ctx) })
+	if c.keyless != nil {
+		beside.Go(func() { c.keepKey(ctx, wake) })
+	}
 	for {
 		c.refresh(ctx)
 		select {
@@ -85,10 +91,7 @@ func (c *Cache) followOnce(ctx context.Context, wake chan<- struct{}) {
 			return
 		}
 		if len(changes.Changes) > 0 {
-			select {
-			case wake <- struct{}{}:
-			default:
-			}
+			signal(wake)
 		}
 	}
 }
@@ -100,6 +103,9 @@ func (c *Cache) refresh(ctx context.Context) {
 	switch {
 	case err == nil:
 		c.current.Store(next)
+		if c.keyless != nil && next.seal == nil {
+			signal(c.keyless)
+		}
 		if unreadable > 0 {
 			c.log.WarnContext(ctx, "some tokens or rules can't be read, and allow nothing: a later version may have written them", "count", unreadable)
 		}
@@ -118,7 +124,7 @@ func (c *Cache) read(ctx context.Context) (next *snapshot, unreadable int, err e
 		return nil, 0, err
 	}
 	if last := c.current.Load(); last != nil && next.key.Settled() && last.key == next.key {
-		next.tokens, next.rules = last.tokens, last.rules
+		next.tokens, next.rules, next.seal = last.tokens, last.rules, last.seal
 		return next, 0, nil
 	}
 	all, err := ReadRecords(ctx, c.db)
@@ -131,6 +137,11 @@ func (c *Cache) read(ctx context.Context) (next *snapshot, unreadable int, err e
 	}
 	for _, r := range all.Rules {
 		next.rules[r.Subject] = append(next.rules[r.Subject], r)
+	}
+	if c.keyless != nil {
+		if next.seal, err = readSeal(ctx, c.db); err != nil {
+			return nil, 0, err
+		}
 	}
 	return next, all.Unreadable, nil
 }
@@ -196,11 +207,15 @@ func (c *Cache) Authenticate(text string) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	valid := func(s *snapshot) error {
+	return Identity{t.Subject, standing(id), c}, nil
+}
+
+// standing returns a function that says whether a token is valid.
+func standing(id string) func(*snapshot) error {
+	return func(s *snapshot) error {
 		_, err := s.valid(id)
 		return err
 	}
-	return Identity{t.Subject, valid, c}, nil
 }
 
 // Identify returns the identity of a subject that has shown a credential which the database does not
@@ -288,6 +303,53 @@ func (i Identity) May(right Right, project string, refs ...string) error {
 		}
 	}
 	return nil
+}
+
+// MayAll returns nil if the subject has a right on all refs of all projects, by one rule. The error is
+// as from [Identity.May].
+func (i Identity) MayAll(right Right) error {
+	s, err := i.snapshot()
+	if err != nil {
+		return err
+	}
+	for _, r := range s.rules[i.Subject] {
+		if r.Right.implies(right) && r.Projects == All && r.Refs == All {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: the subject %s has no right to %s all refs of all projects", ErrDenied, i.Subject, right)
+}
+
+// Projects returns the patterns of the projects in which the subject has a right on some refs, in byte
+// order. No project is selected twice. The error is as from [Identity.May], but it is no error to have
+// no right.
+func (i Identity) Projects(right Right) ([]Pattern, error) {
+	s, err := i.snapshot()
+	if err != nil {
+		return nil, err
+	}
+	var all []Pattern
+	for _, r := range s.rules[i.Subject] {
+		if r.Right.implies(right) {
+			all = append(all, r.Projects)
+		}
+	}
+	var distinct []Pattern
+	for _, p := range all {
+		covered := func(other Pattern) bool {
+			prefix, ok := other.Prefix()
+			own, below := p.Prefix()
+			if !below {
+				own = string(p)
+			}
+			return other != p && ok && strings.HasPrefix(own, prefix)
+		}
+		if !slices.ContainsFunc(all, covered) && !slices.Contains(distinct, p) {
+			distinct = append(distinct, p)
+		}
+	}
+	slices.Sort(distinct)
+	return distinct, nil
 }
 
 // A Selection selects refs: the one of that name or, if Below is set, all whose names start with it.

@@ -12,13 +12,17 @@ import (
 // maxSubject is the history's limit for the name of whoever made a change.
 const maxSubject = 200
 
-// A subject has one of three forms, so that credentials of different kinds never name the same one:
+// A subject has one of four forms, so that credentials of different kinds never name the same one:
 //
 //	NAME            of a token: without a colon and a slash
 //	ISSUER:VALUE    of a JWT: the name of its issuer, without a colon, and the value of a claim
 //	SCHEME://…      of a certificate: a URI
+//	@user:NAME      of a person whom a proxy has authenticated
 //
-// No value of a JWT starts with "//".
+// No value of a JWT starts with "//", and no issuer's name has an "@".
+
+// userPrefix begins the subject of a person whom a proxy has authenticated.
+const userPrefix = "@user:"
 
 // CheckSubject returns an error wrapping driver.ErrInvalid if no credential can name such a subject: if
 // it is empty or over 200 bytes, has an asterisk or a character that is not graphic, starts or ends with a
@@ -49,10 +53,20 @@ func CheckTokenSubject(name string) error {
 // SubjectOfClaim returns the subject of a JWT: its issuer has that name, and its claim that value. Two
 // pairs never give the same subject. The error wraps driver.ErrInvalid if the pair gives none.
 func SubjectOfClaim(issuer, value string) (string, error) {
-	if issuer == "" || strings.ContainsAny(issuer, ":/") || value == "" || strings.HasPrefix(value, "//") {
+	if issuer == "" || strings.ContainsAny(issuer, ":/@") || value == "" || strings.HasPrefix(value, "//") {
 		return "", fmt.Errorf("%w claim %.220q of the issuer %.100q: it can't be part of a subject", driver.ErrInvalid, value, issuer)
 	}
 	subject := issuer + ":" + value
+	return subject, CheckSubject(subject)
+}
+
+// SubjectOfUser returns the subject of a person whom a proxy has authenticated under that name. The error
+// wraps driver.ErrInvalid if the name gives none.
+func SubjectOfUser(name string) (string, error) {
+	if name == "" || strings.HasPrefix(name, "/") || strings.TrimSpace(name) != name {
+		return "", fmt.Errorf("%w user %.220q: the name can't be part of a subject", driver.ErrInvalid, name)
+	}
+	subject := userPrefix + name
 	return subject, CheckSubject(subject)
 }
 

@@ -14,6 +14,7 @@ func TestCredentialsOfDifferentKindsNeverNameTheSameSubject(t *testing.T) {
 	t.Parallel()
 	names := []string{
 		"ci", "gitlab:ci", "gitlab:group/project", "gitlab", "spiffe://example.org/ci", "spiffe", "/ci", "a/b", "a:b:c", "spiffe:/x", "//example.org/ci", ":ci", "a:",
+		"@user:ada", "@user:CORP/ada", "@user", "@user://example.org/ci",
 	}
 	for _, name := range names {
 		var kinds []string
@@ -22,6 +23,11 @@ func TestCredentialsOfDifferentKindsNeverNameTheSameSubject(t *testing.T) {
 		}
 		if subject, err := SubjectOfURI(name); err == nil && subject == name {
 			kinds = append(kinds, "certificate")
+		}
+		if user, ok := strings.CutPrefix(name, "@user:"); ok {
+			if subject, err := SubjectOfUser(user); err == nil && subject == name {
+				kinds = append(kinds, "proxy")
+			}
 		}
 		for i, c := range name {
 			if c != ':' {
@@ -36,6 +42,18 @@ func TestCredentialsOfDifferentKindsNeverNameTheSameSubject(t *testing.T) {
 		}
 		if len(kinds) > 0 && CheckSubject(name) != nil {
 			t.Errorf("%q, of a %s, can have no rule", name, kinds[0])
+		}
+	}
+}
+
+func TestSubjectsOfUsersOfAProxy(t *testing.T) {
+	t.Parallel()
+	for user, want := range map[string]string{
+		"ada": "@user:ada", "CORP/ada": "@user:CORP/ada", "ada@example.org": "@user:ada@example.org", "a:b": "@user:a:b",
+		"": "", "//x": "", " ada": "", "ada ": "", "a\nb": "", "*": "", "\xff": "", strings.Repeat("a", 200): "",
+	} {
+		if got, err := SubjectOfUser(user); want == "" && !errors.Is(err, driver.ErrInvalid) || want != "" && (err != nil || got != want) {
+			t.Errorf("%q: got %q, %v", user, got, err)
 		}
 	}
 }

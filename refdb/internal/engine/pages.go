@@ -82,7 +82,9 @@ func (e *Engine) Locks(ctx context.Context, q driver.LockQuery) iter.Seq2[driver
 	}
 	return Pages(ctx, e, "locks", func(d driver.Driver, after driver.LockCursor) ([]driver.LockInfo, driver.LockCursor, error) {
 		q := q
-		q.After = after
+		if after != (driver.LockCursor{}) { // else it is the first page
+			q.After = after
+		}
 		page, err := d.Locks(ctx, q)
 		return page.Locks, page.Next, err
 	})

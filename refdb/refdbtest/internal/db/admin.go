@@ -41,6 +41,20 @@ func adminRows() []row {
 				e.Errorf("the first lock took %d pages", n)
 			}
 		}))},
+		{"a listing of locks goes on behind a place", func(e *env) {
+			db := e.Open(refdb.Options{})
+			e.Hold(db, refA, refB, refC)
+			for after, want := range map[string][]string{"": {refA, refB, refC}, refA: {refB, refC}, refC: nil} {
+				var got []string
+				for l, err := range db.Locks(e.Context(), driver.LockFilter{Project: e.Project}, refdb.Behind(e.Project, after)) {
+					e.Must(err)
+					got = append(got, l.Ref)
+				}
+				if !slices.Equal(got, want) {
+					e.Errorf("behind %q: got %q, want %q", after, got, want)
+				}
+			}
+		}},
 		{"a process's own locks are found by its owner, and by its site", func(e *env) {
 			site := "of-" + e.Project
 			db := e.Open(refdb.Options{Site: site})
