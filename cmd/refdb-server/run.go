@@ -31,6 +31,8 @@ type flags struct {
 	database string // a file, or - for standard input
 	site     string
 	issuers  string // a file
+	page     string // the prefix of its paths
+	user     string // the header in which a proxy names visitors
 	limits   server.Limits
 	stop     server.Stop
 	level    slog.Level
@@ -70,6 +72,8 @@ Environment: REFDB_URL is the database's address; REFDB_DIGEST_KEY is the key of
 	o.StringVar(&f.listen.PrivateKey, "private-key", "", "the `file` of the certificate's private key")
 	o.StringVar(&f.listen.ClientCA, "client-ca", "", "the `file` of the authorities, in PEM form, whose certificates identify clients (default: no certificate does)")
 	o.StringVar(&f.issuers, "issuers", "", "the `file` that names the OIDC issuers whose JWTs identify clients (default: no JWT does)")
+	o.StringVar(&f.page, "page", "", "serve a page for people, which only reads, below this `path`, such as /ui (default: no page)")
+	o.StringVar(&f.user, "user-header", "", "the `header` in which a proxy names the visitors of the page; only at a socket, and only the proxy may use that (default: visitors log in with a token)")
 	o.StringVar(&f.database, "database-file", "", "the `file` with the database's address, - for standard input (default: REFDB_URL)")
 	o.StringVar(&f.site, "site", env("REFDB_SITE"), "the `name` of this server in the history (default: REFDB_SITE or the host's name)")
 	o.IntVar(&f.limits.Calls, "max-calls", f.limits.Calls, "how many calls are answered at a time; more are refused")
@@ -135,7 +139,8 @@ func (f flags) serve(ctx context.Context, env func(string) string, input io.Read
 		return err
 	}
 	defer func() { err = errors.Join(err, rules.Close()) }()
-	s, err := server.New(server.Options{DB: db, Rules: rules, Logger: log, Limits: f.limits, Issuers: accepted, Collectors: []prometheus.Collector{observed}})
+	s, err := server.New(server.Options{DB: db, Rules: rules, Logger: log, Limits: f.limits, Issuers: accepted, Collectors: []prometheus.Collector{observed},
+		Page: f.page, UserHeader: f.user})
 	if err != nil {
 		return err
 	}

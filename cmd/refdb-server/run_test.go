@@ -85,6 +85,8 @@ func TestMistakesEndTheServerBeforeItListens(t *testing.T) {
 	for _, args := range [][]string{
 		{"--max-calls", "0"}, {"--max-connections", "0"}, {"--max-calls-per-subject", "-1"}, {"--max-requests", "3"},
 		{"--issuers", none}, {"--issuers", wrong},
+		{"--page", "ui"}, {"--page", "/metrics"}, {"--user-header", "X-User"}, {"--page", "/ui", "--user-header", "X User"},
+		{"--page", "/ui", "--user-header", "X-User", "--listen", "127.0.0.1:0"}, // everybody could be anybody
 	} {
 		if err := run(t.Context(), args, sqlite, nil, &output{}, nil); err == nil {
 			t.Errorf("%q: no error", args)

@@ -20,6 +20,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	refdbv1 "github.com/globalrefdb/globalrefdb/proto/refdb/v1"
 	"github.com/globalrefdb/globalrefdb/proto/refdb/v1/refdbv1connect"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/service/access"
@@ -296,4 +297,37 @@ func nameOf(parts ...string) string {
 		io.WriteString(sum, part)
 	}
 	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum.Sum(nil)[:20]))
+}
+
+// Read calls do, which reads from the database on behalf of the caller in ctx: with a turn, and with a
+// context that ends after the time that a call may take to read. The error is a [*connect.Error].
+func (s *Service) Read(ctx context.Context, do func(ctx context.Context, caller access.Identity) error) error {
+	caller, err := callerOf(ctx)
+	if err != nil {
+		return s.failure(ctx, err)
+	}
+	end, err := s.turn(ctx, caller, false, caller.Err)
+	if err != nil {
+		return s.failure(ctx, err)
+	}
+	defer end()
+	limited, cancel := reading(ctx)
+	defer cancel()
+	if err := do(limited, caller); err != nil {
+		return s.failure(ctx, err)
+	}
+	return nil
+}
+
+// End returns the cursor from which Watch has the changes of a project that come later. The error is a
+// [*connect.Error].
+func (s *Service) End(ctx context.Context, project string) (string, error) {
+	caller, err := authorize(ctx, access.Read, project)
+	if err == nil {
+		var after refdb.Cursor
+		if after, err = s.after(ctx, caller, &refdbv1.WatchRequest{Project: project}); err == nil {
+			return after.String(), nil
+		}
+	}
+	return "", s.failure(ctx, err)
 }

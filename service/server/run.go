@@ -69,6 +69,9 @@ func (s *Server) Run(ctx context.Context, at Listen, stop Stop, listening func(n
 	if err := errors.Join(at.Check(), stop.Check()); err != nil {
 		return err
 	}
+	if s.o.UserHeader != "" && !strings.HasPrefix(at.Address, "/") {
+		return fmt.Errorf("%w header %s of users: everybody who reaches the address %q could send it: listen at a socket, which only the proxy may use", refdb.ErrInvalid, s.o.UserHeader, at.Address)
+	}
 	var background sync.WaitGroup
 	defer background.Wait()
 	lasting, end := context.WithCancel(context.WithoutCancel(ctx))

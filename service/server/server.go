@@ -24,6 +24,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/service/access"
 	"github.com/globalrefdb/globalrefdb/service/api"
 	"github.com/globalrefdb/globalrefdb/service/issuers"
+	"github.com/globalrefdb/globalrefdb/service/page"
 )
 
 const (
@@ -49,6 +50,11 @@ type Options struct {
 	Issuers *issuers.Issuers
 	// Collectors are the metrics of the process, such as those of DB.
 	Collectors []prometheus.Collector
+	// Page is the prefix of the paths of the page for people; "" for no page.
+	Page string
+	// UserHeader is the header in which a proxy names the visitors of the page; "" for none. It needs a page,
+	// and a server that listens at a socket.
+	UserHeader string
 }
 
 // A Server answers requests. Its Handler may be used once Run or RunCache runs.
@@ -61,6 +67,7 @@ type Server struct {
 	streams  *limiter
 	counts   counts
 	errors   *connect.ErrorWriter
+	page     *page.Page // nil if there is none
 	handler  http.Handler
 	draining atomic.Bool
 }
@@ -96,7 +103,11 @@ func New(o Options) (*Server, error) {
 	path, answer := refdbv1connect.NewRefdbServiceHandler(s.api, options...)
 	calls := s.authenticated(s.bounded(s.limiter, answer))
 	streams := s.authenticated(s.bounded(s.streams, streamed(answer)))
-	mux.Handle("GET "+watchPath, s.authenticated(s.bounded(s.streams, streamed(http.HandlerFunc(s.events)))))
+	events := s.bounded(s.streams, streamed(http.HandlerFunc(s.events)))
+	if err := s.addPage(events); err != nil {
+		return nil, err
+	}
+	mux.Handle("GET "+watchPath, s.authenticated(events))
 	mux.Handle("GET /metrics", s.authenticated(s.scraped(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
@@ -113,12 +124,47 @@ func New(o Options) (*Server, error) {
 			streams.ServeHTTP(w, r)
 		case ok && !strings.Contains(method, "/"):
 			calls.ServeHTTP(w, r)
+		case s.page != nil && s.page.Serves(r.URL.Path):
+			if !s.page.ReadsBody(r) {
+				closeUnread(w, r)
+			}
+			s.page.ServeHTTP(w, r)
 		default:
 			closeUnread(w, r)
 			mux.ServeHTTP(w, r)
 		}
 	})
 	return s, nil
+}
+
+// addPage makes the page, if there is to be one.
+func (s *Server) addPage(events http.Handler) (err error) {
+	switch {
+	case s.o.Page == "" && s.o.UserHeader != "":
+		return fmt.Errorf("%w header of users: there is no page", refdb.ErrInvalid)
+	case s.o.Page == "":
+		return nil
+	}
+	s.page, err = page.New(page.Options{
+		DB: s.o.DB, API: s.api, Cache: s.cache, Prefix: s.o.Page, UserHeader: s.o.UserHeader,
+		Calls:   func(next http.Handler) http.Handler { return s.bounded(s.limiter, next) },
+		Events:  events,
+		Refused: func(err error) { s.counts.rejected.WithLabelValues(reasonOf(err)).Inc() },
+	})
+	return err
+}
+
+// reasonOf is the reason for which a request with a credential is rejected.
+func reasonOf(err error) string {
+	switch {
+	case errors.Is(err, access.ErrStale):
+		return rejectedStale
+	case errors.Is(err, issuers.ErrNoKey):
+		return rejectedNoKey
+	case errors.Is(err, access.ErrDenied):
+		return rejectedNoRule
+	}
+	return rejectedUnauthenticated
 }
 
 // Handler returns the handler of all requests.
@@ -152,18 +198,19 @@ func (s *Server) authenticated(next http.Handler) http.Handler {
 		if err == nil {
 			err = caller.HasRules()
 		}
-		switch {
-		case errors.Is(err, access.ErrStale):
-			s.reject(w, r, rejectedStale, unavailable(err))
-		case errors.Is(err, issuers.ErrNoKey):
-			s.reject(w, r, rejectedNoKey, unavailable(err))
-		case errors.Is(err, access.ErrDenied):
-			s.reject(w, r, rejectedNoRule, connect.NewError(connect.CodePermissionDenied, err))
-		case err != nil:
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			s.reject(w, r, rejectedUnauthenticated, connect.NewError(connect.CodeUnauthenticated, err))
-		default:
+		if err == nil {
 			next.ServeHTTP(w, r.WithContext(api.WithCaller(r.Context(), caller)))
+			return
+		}
+		reason := reasonOf(err)
+		switch reason {
+		case rejectedStale, rejectedNoKey:
+			s.reject(w, r, reason, unavailable(err))
+		case rejectedNoRule:
+			s.reject(w, r, reason, connect.NewError(connect.CodePermissionDenied, err))
+		default:
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			s.reject(w, r, reason, connect.NewError(connect.CodeUnauthenticated, err))
 		}
 	})
 }
