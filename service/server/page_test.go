@@ -99,6 +99,7 @@ func (v *visitor) submit(path string, form url.Values, header map[string]string)
 // A populated rig has refs, locks, changes and audit entries in projects of two teams.
 func populate(t *testing.T, r *rig) {
 	t.Helper()
+	r.page = "/ui"
 	for _, project := range []string{"red/app", "red/tool", "blue/app"} {
 		for _, ref := range []string{mainRef, "refs/meta/secret"} {
 			r.put(t, project, ref, one)
@@ -371,6 +372,7 @@ var tags = regexp.MustCompile(`<[^>]*>`)
 func TestHostileNamesAreText(t *testing.T) {
 	t.Parallel()
 	r := inMemory(t)
+	r.page = "/ui"
 	hostile := `<script>alert(1)</script>"'><img src=x onerror=alert(2)>`
 	project, ref, value := hostile, "refs/heads/\"'><script>x(3)</script>\u202e", refdb.Value("javascript:alert(4)<script>y</script>")
 	r.put(t, project, ref, value)
@@ -418,6 +420,7 @@ func TestAListingOfLocksGoesOn(t *testing.T) {
 			}
 		}
 		r.allow(t, "red", access.Read, "red/*", "refs/heads/*")
+		r.page = "/ui"
 		v := r.serve(t, server.DefaultLimits, nil).loggedIn(t, "red")
 		path, rows := "/locks", 0
 		for page := range 3 {

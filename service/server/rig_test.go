@@ -42,6 +42,8 @@ type rig struct {
 	tokens map[string]string   // of subjects
 	// issuers verify JWTs at servers that are started later.
 	issuers *issuers.Issuers
+	// page is the prefix of the page of servers that are started later; "" for none. The page's key is a change.
+	page string
 	// userHeader is the header in which a proxy names visitors of the page.
 	userHeader string
 }
@@ -142,7 +144,7 @@ func (r *rig) serve(t testing.TB, limits server.Limits, d refdb.Driver) *serving
 // start starts a server, which reads the rules from a database of its own.
 func (r *rig) start(t testing.TB, limits server.Limits, db, rules *refdb.DB) *serving {
 	t.Helper()
-	s, err := server.New(server.Options{DB: db, Rules: rules, Logger: slog.New(slog.DiscardHandler), Limits: limits, Issuers: r.issuers, Page: "/ui", UserHeader: r.userHeader})
+	s, err := server.New(server.Options{DB: db, Rules: rules, Logger: slog.New(slog.DiscardHandler), Limits: limits, Issuers: r.issuers, Page: r.page, UserHeader: r.userHeader})
 	if err != nil {
 		t.Fatal(err)
 	}
