@@ -321,8 +321,8 @@ func (i Identity) MayAll(right Right) error {
 }
 
 // Projects returns the patterns of the projects in which the subject has a right on some refs, in byte
-// order. No project is selected twice. The error is as from [Identity.May], but it is no error to have
-// no right.
+// order. Several may select the same project: see [Disjoint]. The error is as from [Identity.May], but it
+// is no error to have no right.
 func (i Identity) Projects(right Right) ([]Pattern, error) {
 	s, err := i.snapshot()
 	if err != nil {
@@ -334,22 +334,8 @@ func (i Identity) Projects(right Right) ([]Pattern, error) {
 			all = append(all, r.Projects)
 		}
 	}
-	var distinct []Pattern
-	for _, p := range all {
-		covered := func(other Pattern) bool {
-			prefix, ok := other.Prefix()
-			own, below := p.Prefix()
-			if !below {
-				own = string(p)
-			}
-			return other != p && ok && strings.HasPrefix(own, prefix)
-		}
-		if !slices.ContainsFunc(all, covered) && !slices.Contains(distinct, p) {
-			distinct = append(distinct, p)
-		}
-	}
-	slices.Sort(distinct)
-	return distinct, nil
+	slices.Sort(all)
+	return slices.Compact(all), nil
 }
 
 // A Selection selects refs: the one of that name or, if Below is set, all whose names start with it.

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,6 +67,30 @@ func (p Pattern) Prefix() (string, bool) {
 		return strings.TrimSuffix(string(p), "*"), true
 	}
 	return "", false
+}
+
+// Disjoint returns those of the patterns that select all that any selects, each name once, in the order of
+// what they select.
+func Disjoint(patterns []Pattern) []Pattern {
+	all := slices.DeleteFunc(slices.Clone(patterns), func(p Pattern) bool {
+		return slices.ContainsFunc(patterns, func(other Pattern) bool { return other != p && other.covers(p) })
+	})
+	slices.SortFunc(all, func(a, b Pattern) int { return strings.Compare(a.start(), b.start()) })
+	return slices.Compact(all)
+}
+
+// start returns the name, or the prefix of all names, that the pattern selects.
+func (p Pattern) start() string {
+	if prefix, ok := p.Prefix(); ok {
+		return prefix
+	}
+	return string(p)
+}
+
+// covers reports whether the pattern selects all that another one selects.
+func (p Pattern) covers(other Pattern) bool {
+	prefix, ok := p.Prefix()
+	return ok && strings.HasPrefix(other.start(), prefix)
 }
 
 // check returns an error wrapping driver.ErrInvalid unless the pattern selects names that valid accepts.

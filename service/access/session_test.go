@@ -160,8 +160,14 @@ func TestProjectsOfASubject(t *testing.T) {
 		time.Sleep(ValidFor)
 		i, err := c.Authenticate(token)
 		must(t, err)
-		if got, err := i.Projects(Read); err != nil || !slices.Equal(got, []Pattern{"app", "team/*", "zoo"}) {
+		if got, err := i.Projects(Read); err != nil || !slices.Equal(got, []Pattern{"app", "team/*", "team/app", "zoo"}) || !slices.Equal(Disjoint(got), []Pattern{"app", "team/*", "zoo"}) {
 			t.Errorf("got %q, %v", got, err)
+		}
+		if got := Disjoint([]Pattern{"team/*", "a", "team", All, "team/x/*"}); !slices.Equal(got, []Pattern{All}) {
+			t.Errorf("got %q", got)
+		}
+		if got := Disjoint([]Pattern{"team/x/*", "team0", "team/*", "team", "team/*"}); !slices.Equal(got, []Pattern{"team", "team/*", "team0"}) {
+			t.Errorf("got %q", got)
 		}
 		if got, err := i.Projects(Administer); err != nil || len(got) != 0 {
 			t.Errorf("got %q, %v", got, err)

@@ -94,6 +94,7 @@ func (p *Page) locksOf(ctx context.Context, caller access.Identity, q lockQuery)
 		return list, err
 	}
 	looked := 0
+	patterns = access.Disjoint(patterns)
 	for _, pattern := range patterns {
 		for l, err := range p.locksIn(ctx, pattern, q) {
 			switch {
