@@ -25,7 +25,7 @@ MODULES := bench chaos deploy/test/kubernetes
 TOOLS   := $(MODULES) tools tools/proto # modules without programs: what releases are made with; what generates the API's code
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-one test-versions api generate generated lint check check-all fmt build deps bench chaos chaos-git chaos-sites chaos-rewind model gerrit gerrit-versions gerrit-test gerrit-ci \
+.PHONY: help demo test test-all test-one test-versions api generate generated lint check check-all fmt build deps deps-all bench chaos chaos-git chaos-sites chaos-rewind model gerrit gerrit-versions gerrit-test gerrit-ci \
 	containers-test packages packages-test python vulncheck release-check
 
 help: ## list the targets
@@ -39,7 +39,7 @@ test: deps ## the tests on real databases, without the long ones; the race detec
 	{ $(SHORT) -p $(AT_ONCE) -timeout $(LIMIT) $(FLAGS) $(LONGEST) $$others || status=1; } && \
 	{ $(SHORT) $(RACE) -p $(AT_ONCE) -timeout $(LIMIT) $(FLAGS) $(RACED) || status=1; } && exit $$status
 
-test-all: deps ## all tests with the race detector: more rounds, more faults, more forms of each database
+test-all: deps-all ## all tests with the race detector: more rounds, more faults, more forms of each database
 	$(TEST) $(RACE) -p $(AT_ONCE) -timeout $(LIMIT) $(FLAGS) $(LONGEST) ./refdb/memory ./service/server ./...
 
 test-one: ## the tests of PKG=./refdb/sqlite whose names match RUN=TestConformance/Beat
@@ -130,3 +130,6 @@ build: ## build bin/refdbctl, bin/refdb-hook and bin/refdb-server
 
 deps: ## install the databases that the tests need, if they are missing
 	@./scripts/deps.sh
+
+deps-all: ## and Chromium, for the test of the page
+	@./scripts/deps.sh chromium

@@ -3,7 +3,7 @@
 # Spanner emulator (as container images where an engine runs, otherwise with apt-get, if it
 # runs as root), a C compiler, for Go's race detector, and promtool, for the alerts; as root with apt-get
 # also Gitolite, jq and curl, and Python's venv, without which a test each is left out, mmdebstrap, for the test of the packages, and on Debian what make containers-test
-# needs. It never uses sudo.
+# needs, and what the arguments name: chromium, without which a test is left out. It never uses sudo.
 set -euo pipefail
 
 postgres_image=postgres:17-alpine
@@ -66,6 +66,10 @@ have_python() {
 	"${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null
 }
 
+have_chromium() {
+	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null
+}
+
 have_mmdebstrap() {
 	command -v mmdebstrap >/dev/null && command -v bsdtar >/dev/null && command -v ip >/dev/null
 }
@@ -88,7 +92,7 @@ have_image() {
 
 things=(postgres pgbouncer emulator compiler promtool)
 if may_install; then things+=(gitolite jq python mmdebstrap); fi
-if may_install && grep -q '^ID=debian$' /etc/os-release; then things+=(podman); fi
+if may_install && grep -q '^ID=debian$' /etc/os-release; then things+=(podman "$@"); fi
 missing=()
 for thing in "${things[@]}"; do
 	"have_$thing" || missing+=("$thing")
@@ -123,6 +127,7 @@ for thing in "${missing[@]}"; do
 	jq) packages+=(jq curl) ;;
 	python) packages+=(python3-venv) ;;
 	podman) packages+=(podman buildah runc podman-compose netavark aardvark-dns iptables) ;;
+	chromium) packages+=(chromium) ;;
 	mmdebstrap) packages+=(mmdebstrap libarchive-tools iproute2 debian-archive-keyring) ;; # Ubuntu lacks the keys
 	esac
 done

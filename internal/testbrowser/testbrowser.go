@@ -19,8 +19,7 @@ import (
 
 const (
 	patience = 2 * time.Minute // only a test that fails reaches it
-	// window is the size of the tab, in pixels.
-	width, height = 1200, 800
+	width, height = 1200, 680 // of the tab, in pixels
 )
 
 // programs are the names of the browser.

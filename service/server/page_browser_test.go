@@ -1,13 +1,18 @@
 package server_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/globalrefdb/globalrefdb/internal/testbrowser"
+	refdbv1 "github.com/globalrefdb/globalrefdb/proto/refdb/v1"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/service/access"
@@ -108,10 +113,6 @@ func TestThePicture(t *testing.T) {
 	if err := r.db.Followers().Put(ctx, presence.FollowerName("eu"), must(r.db.HistoryEnd(ctx))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.db.TryLock(ctx, "team/app", "refs/locks/deploy"); err != nil {
-		t.Fatal(err)
-	}
-	go r.process(t, r.open(), "us").Lock(ctx, "team/app", "refs/locks/deploy")
 	p, _, err := r.db.Projects().Get(ctx, "docs")
 	if err != nil {
 		t.Fatal(err)
@@ -121,11 +122,24 @@ func TestThePicture(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.allow(t, "ada", access.Administer, "*", "*")
+	r.allow(t, "ci-deploy", access.Lock, "team/app", "refs/locks/*")
 	s := r.serve(t, server.DefaultLimits, nil)
+	const ref = "refs/locks/deploy"
+	r.acquire(t, s.plain("ci-deploy"), &refdbv1.AcquireRequest{Project: "team/app", Refs: []string{ref}, LeaseTime: durationpb.New(time.Minute)})
+	waiting, give := context.WithCancel(ctx)
+	var waiter sync.WaitGroup
+	defer waiter.Wait()
+	defer give()
+	waiter.Go(func() { r.process(t, r.open(), "us").Lock(waiting, "team/app", ref) })
+	eventually(t, "a process waits", func() bool {
+		for l, err := range r.db.Locks(ctx, refdb.LockFilter{Project: "team/app", Ref: ref}) {
+			return err == nil && l.Waiters > 0
+		}
+		return false
+	})
 	s.loggedIn(t, "ada")
 	logIn(tab, s, "ada")
-	tab.Await(`document.querySelectorAll("h2").length >= 3`)
-	time.Sleep(time.Second) // fonts
+	tab.Await(`document.querySelectorAll("h2").length === 3`)
 	if err := os.WriteFile(file, tab.Picture(), 0o644); err != nil {
 		t.Fatal(err)
 	}
