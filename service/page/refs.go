@@ -126,7 +126,10 @@ func (p *Page) changesOf(ctx context.Context, project, ref, before string) (c ch
 		}
 	}
 	if c.Live {
-		if c.Cursor, err = p.o.API.End(ctx, project); err != nil {
+		switch c.Cursor, err = p.o.API.End(ctx, project); {
+		case connect.CodeOf(err) == connect.CodeUnavailable:
+			c.Live = false // such as at a server of the database that is not admitted
+		case err != nil:
 			return c, err
 		}
 	}

@@ -66,6 +66,7 @@ async function refresh() {
   const figures = document.getElementById("figures");
   if (document.hidden || !figures) return;
   const answer = await fetch(location.href, {redirect: "error"}).catch(() => null);
+  figures.classList.toggle("old", !answer || !answer.ok);
   if (!answer || !answer.ok) return;
   const next = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("figures");
   if (next) {
