@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A Known is what the database acknowledged, or showed, to a process: a change or, if Token is not
-// 0, a pending intent of that token.
+// A Known is a change that the database has acknowledged or shown to a process or, if Token is not
+// 0, a pending intent with that token.
 type Known struct {
 	Project, Ref string
 	Old, New     Value
@@ -15,67 +15,68 @@ type Known struct {
 	Owner        string
 	By           string
 	Token        Token
-	Agent        string // of an intent: who makes the move. The database does not record it.
-	// At is about when it was made: by the database's clock where that is known, else by this
-	// machine's.
+	Agent        string // of an intent: the agent that makes the move; the database does not record it
+	// At is the approximate time of the change or intent: by the database's clock if that is known,
+	// otherwise by this machine's.
 	At time.Time
-	// Move says what became of the move that an intent announced.
+	// Move is the outcome of the move that an intent announced.
 	Move Move
-	// Word is zero unless this is an intent of another site that the process carries in a
-	// [Testimony]: then it is the word of that testimony.
+	// Word is zero unless this is an intent of another site from a [Testimony] that the process
+	// holds. Then it is the Word of that testimony.
 	Word time.Time
 }
 
-// A Move says whether what an intent announced was done outside of the database.
+// A Move says whether the move that an intent announced was made outside the database.
 type Move string
 
 const (
 	MoveUnknown Move = ""
 	MoveMade    Move = "made"
-	MoveUnmade  Move = "unmade" // and will not be
+	MoveUnmade  Move = "unmade" // and will not be made
 )
 
-// Looked is what a look at a database has found.
+// Looked is the result of [AdmissionStore].Look.
 type Looked struct {
-	Server  string // that looked: its identity, read in the same snapshot
-	Missing []int  // indices of those that the database has neither as a change nor as an intent
+	Server  string // the identity of the server that answered, read in the same snapshot
+	Missing []int  // indices of the known changes that the database has neither as a change nor as an intent
 }
 
-// A Report is what a witness found at a server.
+// A Report is the result of a witness's comparison with a server.
 type Report struct {
-	// Witness is the name of a site, which the report registers; "" for a process that nobody waits
-	// for.
+	// Witness is the name of a site, which the report registers; "" for a process that no server
+	// waits for.
 	Witness string
-	Owner   string // the process that reports
-	Server  string // the report counts only if the database is still served by this one
+	Owner   string // the reporting process
+	Server  string // the report counts only if this is still the database's server
 	Missing []Known
-	// Open: the Move of some missing intents will be known later. The missing are recorded, and the
-	// witness is still awaited.
+	// Open says that the Move of some missing intents will only be known later. The missing changes
+	// and intents are recorded, and the witness is still awaited.
 	Open bool
-	// Away: the witness ends, and nobody needs to wait for it.
+	// Away says that the witness ends, and that no server needs to wait for it.
 	Away bool
-	// Marks are what the process knows of all witnesses. If the database has an older mark of one,
-	// it went back to a time before that: the witness is waited for.
+	// Marks are the marks of all witnesses that the process knows. If the database has an older
+	// mark of a witness, it went back to a time before that mark, and the witness is awaited.
 	Marks []WitnessMark
-	// Closes are the sites about which the witness begins to testify. If the server is admitted, each
-	// of their rows that is live, names the server and has no word gets one.
+	// Closes are the sites about which the witness begins to testify. If the server is admitted,
+	// each of these sites' rows that is live, names the server and has no Word gets a Word.
 	Closes []string
 	// Testimonies are the testimonies that the witness has noted.
 	Testimonies []Testimony
-	// Excused are sites that the witness does not wait for, as [Synchronous] permits. They are ignored
-	// under another policy, and if something is lost.
+	// Excused are sites that the witness does not wait for, as [Synchronous] permits. They are
+	// ignored under another policy, and if a change is lost.
 	Excused []string
-	// Policy is the latest policy that the process knows. If it is [Wait], and later than the
-	// database's, it replaces that: the database went back to a time before the policy was set.
+	// Policy is the latest policy that the process knows. If it is [Wait] and later than the
+	// database's policy, it replaces the database's policy: the database went back to a time before
+	// the policy was set.
 	Policy PolicyMark
 }
 
-// A Testimony is what a site holds on its disk on behalf of a silent site: everything that the
-// silent site may know. So no server has to wait for the silent site.
+// A Testimony is the record that a site keeps on its disk on behalf of a silent site. It covers
+// everything that the silent site may know, so that no server has to wait for the silent site.
 type Testimony struct {
 	Site string    // the silent site
-	Word time.Time // of the silent site's row
-	// Given: the silent site's row was [Witness.Testified] with this word.
+	Word time.Time // the Word of the silent site's row
+	// Given says that the silent site's row was [Witness.Testified] with this Word.
 	Given bool
 	// Intents are the pending intents of the silent site. The Word of each is the testimony's.
 	Intents []Known
@@ -85,37 +86,39 @@ type Testimony struct {
 type Policy string
 
 const (
-	// Wait: for every site that is neither away nor left out.
+	// Wait waits for every site that is neither away nor left out.
 	Wait Policy = "wait"
-	// Synchronous: not for a site that was silent when the server was replaced, nor, once its
-	// stale-after has passed, for a site that has not reported. An operator who sets it promises that
-	// a new server never lacks an acknowledged commit.
+	// Synchronous waits neither for a site that was silent when the server was replaced nor, once
+	// the site's stale-after has passed, for a site that has not reported. An operator who sets it
+	// promises that a new server never lacks an acknowledged commit.
 	Synchronous Policy = "synchronous"
 )
 
-// A PolicyMark says since when a policy is in force, by the database's clock: zero if nobody set one.
+// A PolicyMark is a policy and the time since which it is in force, by the database's clock. It is
+// zero if no policy was set.
 type PolicyMark struct {
 	Policy Policy
 	Since  time.Time
 }
 
-// A WitnessMark says since when a witness is what it is: live, away or left out. Times of a witness
-// only grow.
+// A WitnessMark is the time of a witness's latest change of state: live, away or left out. The
+// times of a witness only increase.
 type WitnessMark struct {
 	Name  string
 	Since time.Time
 }
 
-// A Witness is a site that compares what it knows with what the database has.
+// A Witness is a site that compares the changes that it knows with those in the database.
 type Witness struct {
 	Name    string
-	Server  string    // that it compared last
-	Seen    time.Time // when it reported last
+	Server  string    // the server that it compared last
+	Seen    time.Time // the time of its last report
 	Away    bool
 	Without bool      // an operator recovered the database without it, and it has not come back
 	Since   time.Time // of the latest change of Away or Without, or of its registration
 	// Word is zero unless another site testifies about this site. Then it is the time at which the
-	// testimony began, later than Since and Seen were then. See Closing and Testified.
+	// testimony began, which is later than Since and Seen were at that moment. See Closing and
+	// Testified.
 	Word time.Time
 }
 
@@ -131,16 +134,16 @@ func (w Witness) Barred() bool { return w.Away || w.Without || !w.Word.IsZero() 
 
 // An Admission says whether the database may be written.
 type Admission struct {
-	Server   string // that executed the request
+	Server   string // the server that executed the request
 	Admitted bool
-	Halted   bool // lost changes stand that nobody has decided about
-	// Lost is how many those are.
+	Halted   bool // there are lost changes that no recovery has decided about
+	// Lost is the number of these lost changes.
 	Lost      int
 	Witnesses []Witness // in the order of their names
 	Policy    PolicyMark
 }
 
-// Waiting returns the witnesses that have not compared the server yet, and are waited for.
+// Waiting returns the names of the awaited witnesses: see [Witness.Awaited].
 func (a Admission) Waiting() (names []string) {
 	for _, w := range a.Witnesses {
 		if w.Awaited(a.Server) {
@@ -150,10 +153,10 @@ func (a Admission) Waiting() (names []string) {
 	return names
 }
 
-// Awaited reports whether a server is not admitted before w has compared it.
+// Awaited reports whether server waits for w: it is not admitted before w has compared it.
 func (w Witness) Awaited(server string) bool { return !w.Away && !w.Without && w.Server != server }
 
-// Witness returns the witness of that name; its Name is "" if there is none.
+// Witness returns the witness with the given name; its Name is "" if there is none.
 func (a Admission) Witness(name string) (w Witness) {
 	if i := slices.IndexFunc(a.Witnesses, func(w Witness) bool { return w.Name == name }); i >= 0 {
 		return a.Witnesses[i]
@@ -161,7 +164,7 @@ func (a Admission) Witness(name string) (w Witness) {
 	return w
 }
 
-// Marks returns those of all witnesses.
+// Marks returns the marks of all witnesses.
 func (a Admission) Marks() (marks []WitnessMark) {
 	for _, w := range a.Witnesses {
 		marks = append(marks, WitnessMark{w.Name, w.Since})
@@ -169,14 +172,15 @@ func (a Admission) Marks() (marks []WitnessMark) {
 	return marks
 }
 
-// May reports whether the witness of that name may act by what the database has: the server is
-// admitted, and it compared that itself.
+// May reports whether the named witness may act on the database's contents: the server is admitted,
+// and the witness itself has compared it.
 func (a Admission) May(witness string) bool {
 	w := a.Witness(witness)
 	return a.Admitted && w.Name != "" && w.Server == a.Server && !w.Barred()
 }
 
-// Err returns nil if the database may be written, else what is in the way.
+// Err returns nil if the database may be written. Otherwise the error is ErrLostChanges or a
+// *NotAdmittedError.
 func (a Admission) Err() error {
 	switch {
 	case a.Admitted:
@@ -187,8 +191,8 @@ func (a Admission) Err() error {
 	return &NotAdmittedError{slices.DeleteFunc(slices.Clone(a.Witnesses), func(w Witness) bool { return !w.Awaited(a.Server) })}
 }
 
-// A NotAdmittedError lists the witnesses that have not compared a server yet, so that it is not
-// admitted. It wraps [ErrNotAdmitted].
+// A NotAdmittedError lists the witnesses that a server waits for before it is admitted. It wraps
+// [ErrNotAdmitted].
 type NotAdmittedError struct {
 	Awaited []Witness
 }
@@ -207,22 +211,24 @@ func (e *NotAdmittedError) Error() string {
 
 func (e *NotAdmittedError) Unwrap() error { return ErrNotAdmitted }
 
-// A Fate is what became of a lost change.
+// A Fate is the outcome of a lost change.
 type Fate string
 
 const (
-	Undecided Fate = ""        // the database is halted because of it
-	Rewritten Fate = "again"   // a recovery wrote it again
-	Opposed   Fate = "opposed" // not: the ref held another value, an intent stood in the way, or nobody knew about the move
-	Dropped   Fate = "dropped" // an intent that is gone, whose move was not made
-	Late      Fate = "late"    // reported by a witness that a recovery went without
+	Undecided Fate = ""      // the database is halted because of it
+	Rewritten Fate = "again" // a recovery wrote it again
+	// Opposed changes were not written again: the ref held another value, an intent was pending, or the
+	// outcome of the move was unknown.
+	Opposed Fate = "opposed"
+	Dropped Fate = "dropped" // a lost intent whose move was not made
+	Late    Fate = "late"    // reported by a witness that a recovery had left out
 )
 
-// A LostChange is a change, or a pending intent, that a witness knows and the database does not
-// have.
+// A LostChange is a change, or a pending intent, that a witness knows and that is missing from the
+// database.
 type LostChange struct {
 	Known
-	Witness  string // or the process that reported it
+	Witness  string // the witness or process that reported it
 	Fate     Fate
 	Reported time.Time
 }
@@ -230,17 +236,17 @@ type LostChange struct {
 // A LostQuery selects a page of lost changes.
 type LostQuery struct {
 	Decided bool       // decided ones too
-	After   LostCursor // only what comes after this; zero to start
+	After   LostCursor // only lost changes after this key; zero to start
 	Limit   int        // at most this many
 }
 
 // A LostCursor is the key of a lost change.
 type LostCursor struct{ Project, Ref, Op string }
 
-// Cursor is the key of k among lost changes.
+// Cursor returns the key of k among lost changes.
 func (k Known) Cursor() LostCursor { return LostCursor{k.Project, k.Ref, k.Op} }
 
-// A LostPage is a part of a listing. It may be short, or empty, and not be the last.
+// A LostPage is a part of a listing. A page that is short or empty need not be the last one.
 type LostPage struct {
 	Lost []LostChange
 	Next LostCursor // LostQuery.After of the next page; zero if there is none
@@ -249,13 +255,13 @@ type LostPage struct {
 // A RecoverRequest is one step of a recovery.
 type RecoverRequest struct {
 	Epoch   string   // the random ID of the epoch that the last step begins
-	By      string   // who recovers the database
-	Reason  string   // why
-	Without []string // witnesses not to wait for
-	Limit   int      // write no more refs than this in the step
+	By      string   // the operator who recovers the database
+	Reason  string   // the operator's reason
+	Without []string // the witnesses that the recovery leaves out
+	Limit   int      // the step writes at most this many refs
 }
 
-// MayBegin reports whether no other witnesses are awaited than those of r.Without.
+// MayBegin reports whether all awaited witnesses are in r.Without.
 func (r RecoverRequest) MayBegin(a Admission) bool {
 	return !slices.ContainsFunc(a.Waiting(), func(name string) bool { return !slices.Contains(r.Without, name) })
 }
@@ -263,56 +269,60 @@ func (r RecoverRequest) MayBegin(a Admission) bool {
 // Recovered is the answer to a RecoverRequest.
 type Recovered struct {
 	Admission // after the step
-	// Decided are the lost changes that this step dealt with.
+	// Decided are the lost changes that this step has decided about.
 	Decided []LostChange
-	// Done: the server is admitted. If it is false and RecoverRequest.MayBegin is, another step is
-	// needed.
+	// Done says that the server is admitted. If Done is false and RecoverRequest.MayBegin returns
+	// true, another step is needed.
 	Done bool
 }
 
-// An AdmissionStore keeps watch over the server: each of the methods of the other roles that writes
-// compares it, in its transaction, with the one that is admitted. If it is another, or none is, the
-// method writes nothing and returns ErrNotAdmitted. So does States, because sites move refs by what
-// it says. Methods of the HistoryStore say so in HistoryState.Admitted. On Cloud Spanner the
-// comparison is some seconds old.
+// An AdmissionStore keeps track of the admitted server. Every method of the other roles that writes
+// compares its server, in its transaction, with the admitted server. If another server is admitted,
+// or none is, the method writes nothing and returns ErrNotAdmitted. States does the same, because
+// sites move refs according to its result. Methods of the HistoryStore report the comparison in
+// HistoryState.Admitted. On Cloud Spanner the comparison may be some seconds old.
 //
-// Prepare, Finish and Revoke also return ErrNotAdmitted if the owner's site is [Witness.Barred]: the
-// server may be admitted, but this site has not compared it. They read the site's row in their
-// transaction, on all databases. So a transaction that bars a site comes after everything that the
-// site began before, and before everything that it begins later.
+// Prepare, Finish and Revoke also return ErrNotAdmitted if the owner's site is [Witness.Barred]:
+// the server may be admitted, but this site has not compared it. On all databases, they read the
+// site's row in their transaction. So a transaction that bars a site is ordered after all
+// transactions that the site began earlier, and before all transactions that it begins later.
 type AdmissionStore interface {
 	// Admission returns the state, as of one snapshot.
 	Admission(ctx context.Context) (Admission, error)
 
-	// Look looks for the row of each known change in the history, by project, ref and the ID of the
-	// operation. That of an intent may also be followed by "-" and more. A change is there, too, if
-	// it is an intent that is pending or decided, if a row in the table of lost changes has another
-	// fate than Undecided, or if it may have been pruned: it is not later than the latest change
-	// that was pruned and than the last report of witness ("": than the former alone).
+	// Look searches the history for the row of each known change, by project, ref and the ID of the
+	// operation. The row of an intent may also have an ID that continues with "-" and more. A
+	// change also counts as found if it is an intent that is pending or decided, if a row in the
+	// table of lost changes has a fate other than Undecided, or if it may have been pruned: it is
+	// no later than both the latest pruned change and the last report of witness. If witness is "",
+	// only the latest pruned change is compared.
 	Look(ctx context.Context, witness string, known []Known) (Looked, error)
 
-	// Report records a report, if r.Server is the server, else it returns ErrUnavailable, in this
-	// order:
-	//   - rules.Report decides what becomes of the rows of witnesses, and which of r.Missing count.
-	//   - Those of r.Missing that count, and that Look would still not find, become lost changes: Late, if
-	//     a recovery went without r.Witness, else Undecided. If a change is already recorded as undecided, its
-	//     Move is updated if r knows it and the reporter recorded the change or is the site of its owner.
-	//   - r.Witness has compared the server, unless r.Open, and is live, or away.
-	//   - If there are undecided lost changes, no server is admitted until a recovery ends. Else this one is, unless
-	//     a witness is awaited; then it is not, even if it was.
+	// Report records a report if r.Server is the server; otherwise it returns ErrUnavailable. It
+	// takes these steps, in this order:
+	//   - rules.Report decides how the rows of witnesses change, and which of r.Missing count.
+	//   - Those of r.Missing that count, and that Look would still not find, become lost changes:
+	//     Late if a recovery had left out r.Witness, otherwise Undecided. If a change is already
+	//     recorded as undecided, its Move is updated if r knows it and the reporter recorded the
+	//     change or is the site of its owner.
+	//   - Unless r.Open, r.Witness is recorded as having compared the server. It is recorded as
+	//     live or, with r.Away, as away.
+	//   - If there are undecided lost changes, no server is admitted until a recovery ends.
+	//     Otherwise this server is admitted, unless a witness is awaited; in that case it is not
+	//     admitted, even if it was before.
 	Report(ctx context.Context, r Report) (Admission, error)
 
-	// SetPolicy sets the policy, with the database's time, and returns the resulting state. The server
-	// need not be admitted.
+	// SetPolicy sets the policy, with the database's time, and returns the resulting state. It does
+	// not require that the server is admitted.
 	SetPolicy(ctx context.Context, p Policy) (Admission, error)
 
 	// LostChanges returns a page of lost changes in byte order of project, ref and operation.
 	LostChanges(ctx context.Context, q LostQuery) (LostPage, error)
 
-	// Recover does one step of a recovery, unless the server is admitted. While a witness is
-	// awaited that is not one of r.Without it does nothing. The last step, with which all lost
-	// changes are decided, also marks those of r.Without that are still awaited, begins the epoch,
-	// ends all locks that stand for no intent, makes tokens larger than all before by the clock,
-	// and admits the server.
+	// Recover takes one step of a recovery, unless the server is admitted. While a witness that is
+	// not in r.Without is awaited, it does nothing. The last step, after which all lost changes are
+	// decided, also marks those of r.Without that are still awaited as left out, begins the epoch,
+	// ends all locks that belong to no intent, ensures that later tokens are larger than all
+	// earlier ones by the clock, and admits the server.
 	Recover(ctx context.Context, r RecoverRequest) (Recovered, error)
 }

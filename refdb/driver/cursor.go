@@ -7,29 +7,29 @@ import (
 	"strings"
 )
 
-// A Cursor says how far a reader of changes has come. It is valid for one database, and only as
-// long as that database still has what the reader has seen. The zero Cursor stands before the
-// oldest change that the history still has. Applications treat it as opaque: its fields are for the
-// reader in package refdb.
+// A Cursor is a reader's position in the changes. It is valid for one database, and only as long as
+// that database still has the changes that the reader has seen. The zero Cursor precedes the oldest
+// change that is still in the history. Applications treat a Cursor as opaque: its fields are for
+// the reader in package refdb.
 type Cursor struct {
-	// Mark: all changes up to it were read.
+	// Mark is the key up to which all changes were read.
 	Mark ChangeKey
-	// Durable: no change appears at or below Mark any more, not even after a crash of the database.
-	// Marks of programs up to version 10 of the schema were the last position that had ended
-	// ([HistoryState].Ended), which other changes may have got since.
+	// Durable says that no further change can appear at or below Mark, not even after a crash of
+	// the database. Programs up to version 10 of the schema took Mark from [HistoryState].Ended,
+	// whose positions a crash may have given to other changes.
 	Durable bool
-	// Epoch is the one that Mark is in.
+	// Epoch is the ID of the epoch that contains Mark.
 	Epoch string
-	// Last is the last change that was read, which the database must still have; its Ref is "" if
-	// there is none.
+	// Last is the key of the last change that was read, which the database must still have; its Ref
+	// is "" if no change was read. LastOp is the operation of that change.
 	Last   ChangeKey
 	LastOp string
 }
 
-// Position returns the last position up to which all changes were read.
+// Position returns the last position of which all changes were read.
 func (c Cursor) Position() Position { return c.Mark.Position - 1 }
 
-// cursorText is what the text of a Cursor encodes.
+// cursorText is the content of a Cursor's encoded form.
 type cursorText struct {
 	Epoch   string
 	Mark    ChangeKey
@@ -44,17 +44,18 @@ const (
 	cursorVersion = 1
 )
 
-// String returns a text for [ParseCursor]: letters, digits, "-" and "_"; "" for the zero Cursor.
+// String returns the encoded form of c, for [ParseCursor]: letters, digits, "-" and "_"; "" for the
+// zero Cursor.
 func (c Cursor) String() string {
 	if c.Epoch == "" {
 		return ""
 	}
-	// Names are UTF-8: they can be encoded.
+	// Marshal can't fail, because names are UTF-8.
 	text, _ := json.Marshal(cursorText{c.Epoch, c.Mark, c.Last, c.LastOp, c.Durable, cursorVersion})
 	return cursorPrefix + base64.RawURLEncoding.EncodeToString(text)
 }
 
-// ParseCursor is the reverse of [Cursor.String]. The error wraps [ErrInvalid].
+// ParseCursor is the inverse of [Cursor.String]. Its error wraps [ErrInvalid].
 func ParseCursor(text string) (Cursor, error) {
 	if text == "" {
 		return Cursor{}, nil

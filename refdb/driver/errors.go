@@ -9,10 +9,10 @@ import (
 )
 
 var (
-	// ErrNotAdmitted: the database's server is another than before, and not all witnesses have
-	// compared it yet. Nothing was written. It passes once they have.
+	// ErrNotAdmitted: the database's server has changed, and not all witnesses have compared the
+	// new server yet. Nothing was written. The error ends once they have.
 	ErrNotAdmitted = fmt.Errorf("%w: its server was restarted or replaced, and not all sites have compared it yet", ErrUnavailable)
-	// ErrLostChanges: the database went back in time. Nothing is written until an operator has
+	// ErrLostChanges: the database went back in time. It refuses all writes until an operator has
 	// recovered it.
 	ErrLostChanges = errors.New("the database has lost acknowledged changes; run `refdbctl recover`")
 )
@@ -21,57 +21,57 @@ var (
 var (
 	// ErrLocked: a fresh lock stands on a ref. The details are a *LockedError.
 	ErrLocked = errors.New("ref is locked")
-	// ErrMismatch: a ref does not hold the expected value; nothing was
-	// written. The details are a *MismatchError.
+	// ErrMismatch: a ref does not hold the expected value, or a project's row does not have the
+	// expected revision; nothing was written. The details are a *MismatchError or a
+	// *ProjectChangedError.
 	ErrMismatch = errors.New("ref does not hold the expected value")
-	// ErrNameConflict: git could not hold a ref that was to be created beside one that is
-	// there; nothing was written. The details are a *NameConflictError.
+	// ErrNameConflict: git can't store a ref that the request creates beside an existing ref;
+	// nothing was written. The details are a *NameConflictError.
 	ErrNameConflict = errors.New("ref excluded by the name of another one")
-	// ErrFrozen: no ref of the project may be moved; nothing was written. The details are a
-	// *FrozenError.
+	// ErrFrozen: the project is frozen, so none of its refs may be moved; nothing was written. The
+	// details are a *FrozenError.
 	ErrFrozen = errors.New("project is frozen")
 	// ErrLockLost: the lock is no longer held; nothing was written. The
 	// details are a *LostError.
 	ErrLockLost = errors.New("lock lost")
 	// ErrReleased: the lock was released by its own holder.
 	ErrReleased = errors.New("lock already released")
-	// ErrOutcomeUnknown: the request may or may not have been carried out. Read
-	// the database before doing it again.
+	// ErrOutcomeUnknown: the request may or may not have been carried out. Read the database before
+	// repeating the request.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
-	// ErrUnconfirmed is an ErrOutcomeUnknown that reading doesn't resolve: the
-	// database shows the request carried out, but may lose it in a failover.
+	// ErrUnconfirmed wraps ErrOutcomeUnknown, and reading does not resolve it: the request was
+	// carried out and is visible, but the database may lose it in a failover.
 	ErrUnconfirmed = fmt.Errorf("%w: not confirmed by a standby", ErrOutcomeUnknown)
-	// ErrUnavailable: the database did not carry out the request; it may if the
-	// request is made again.
+	// ErrUnavailable: the database did not carry out the request; a retry may succeed.
 	ErrUnavailable = errors.New("database unavailable")
 	// ErrInvalid: a name, value or option is refused without a request to the database.
 	ErrInvalid = errors.New("invalid")
 	// ErrTooMany: the request exceeds a limit: [MaxUpdateRefs], [MaxLockRefs], [MaxPackPart], or
-	// what one commit of the database takes.
+	// the size of one commit in the database.
 	ErrTooMany = errors.New("request too large")
-	// ErrSchema: the database's schema is missing, older or newer than this
-	// program's, or left half-way by a migration that failed.
+	// ErrSchema: the database's schema is missing, is older or newer than this program supports, or
+	// was left incomplete by a failed migration.
 	ErrSchema = errors.New("database schema does not fit")
-	// ErrUnrecorded: a ref was changed by a program that keeps no history, so that what it held
-	// before can't be told.
+	// ErrUnrecorded: a program that keeps no history changed a ref, so that the ref's earlier
+	// values are unknown.
 	ErrUnrecorded = errors.New("a program that keeps no history changed the ref")
-	// ErrCredentials: the database's server has refused the user, the password or the certificate of
+	// ErrCredentials: the database's server refused the user, the password or the certificate of
 	// the address.
 	ErrCredentials = errors.New("the server refused the credentials")
 	// ErrClosed: the DB was closed.
 	ErrClosed = errors.New("database closed")
 )
 
-// A LockedError says which locks stand in the way. It wraps [ErrLocked].
+// A LockedError lists the locks that prevented a request. It wraps [ErrLocked].
 type LockedError struct {
-	// Holders are all the locks found on the requested refs, stale ones too, in
-	// the order of their refs. For an advisory update they are only those that
-	// stand for an intent. At least one is fresh, unless Queued. Where names are judged,
-	// as by refdb.GitNames, they may be on other refs, whose names exclude requested ones.
+	// Holders are all locks found on the requested refs, including stale locks, in the order of
+	// their refs. For an advisory update they are only the locks of intents. At least one of them
+	// is fresh, unless Queued. Where names are checked, as with refdb.GitNames, Holders may also be
+	// on other refs, whose names exclude requested refs.
 	Holders []LockInfo
-	// Queued: the caller gave up waiting while other callers of refdb.DB.Lock in this
-	// process were ahead of it for some of the refs. Holders are the locks by
-	// which those others were refused.
+	// Queued says that the caller gave up waiting while other callers of refdb.DB.Lock in this
+	// process were ahead of it for some of the refs. Holders are then the locks that refused those
+	// callers.
 	Queued bool
 }
 
@@ -95,14 +95,14 @@ func (e *LockedError) Error() string {
 
 func (e *LockedError) Unwrap() error { return ErrLocked }
 
-// A Mismatch is a ref that did not hold what the update expected.
+// A Mismatch is a ref that did not hold the value that the update expected.
 type Mismatch struct {
 	Ref  string
 	Want Value // what the update expected: its Old
 	Have Value // what the ref holds; Unknown or a zero ID if it is absent
 }
 
-// A MismatchError names every ref that differed. It wraps [ErrMismatch].
+// A MismatchError lists every ref that did not hold its expected value. It wraps [ErrMismatch].
 type MismatchError struct {
 	Project    string
 	Mismatches []Mismatch // in the order of their refs
@@ -118,13 +118,13 @@ func (e *MismatchError) Error() string {
 
 func (e *MismatchError) Unwrap() error { return ErrMismatch }
 
-// A NameConflict is a ref that was to be created, and one that git could not hold beside it.
+// A NameConflict is a ref that the request creates, and a ref that git can't store beside it.
 type NameConflict struct {
 	Ref  string
-	With string // the first of those that hold a value, or that the same request gives one
+	With string // the first such ref that holds a value, or to which the same request gives a value
 }
 
-// A NameConflictError names every ref that could not be created. It wraps [ErrNameConflict].
+// A NameConflictError lists every ref that could not be created. It wraps [ErrNameConflict].
 type NameConflictError struct {
 	Project   string
 	Conflicts []NameConflict // in the order of their refs
@@ -140,7 +140,7 @@ func (e *NameConflictError) Error() string {
 
 func (e *NameConflictError) Unwrap() error { return ErrNameConflict }
 
-// A FrozenError says who froze a project, and why. It wraps [ErrFrozen].
+// A FrozenError names a frozen project, with the details of its freeze. It wraps [ErrFrozen].
 type FrozenError struct {
 	Project string
 	Freeze  Freeze
@@ -152,11 +152,11 @@ func (e *FrozenError) Error() string {
 
 func (e *FrozenError) Unwrap() error { return ErrFrozen }
 
-// A LostError says which refs of a lock are no longer held. It wraps [ErrLockLost].
+// A LostError lists the refs of a lock that are no longer held. It wraps [ErrLockLost].
 type LostError struct {
 	Project string
-	Refs    []string // those known to be lost; losing one loses the whole lock
-	Reason  string   // why, for people
+	Refs    []string // the refs known to be lost; if one is lost, so is the whole lock
+	Reason  string   // the cause, for display
 }
 
 func (e *LostError) Error() string {
@@ -173,7 +173,7 @@ func (e *LostError) Error() string {
 
 func (e *LostError) Unwrap() error { return ErrLockLost }
 
-// Enumerate joins the first few items, so that an error about 10,000 refs stays readable.
+// Enumerate appends the first few items to what, so that an error about 10,000 refs stays readable.
 func Enumerate(what string, items []string) string {
 	const most = 5
 	if len(items) == 0 {
@@ -185,20 +185,20 @@ func Enumerate(what string, items []string) string {
 	return what + ": " + strings.Join(items, "; ")
 }
 
-// A Class says what a caller can do about an error.
+// A Class tells a caller how to react to an error.
 type Class int
 
 const (
 	// ClassNone is the class of a nil error.
 	ClassNone Class = iota
-	// Retryable: the same caller may try again, within its lease.
+	// Retryable: the same caller may retry, within its lease.
 	Retryable
-	// Permanent: something outside must change first.
+	// Permanent: retrying is useless until something outside the request has changed.
 	Permanent
-	// StaleOwner: the caller no longer holds the lock. It must stop, and leave the
-	// work to the new owner.
+	// StaleOwner: the caller no longer holds the lock. It must stop, and leave its work to the new
+	// owner.
 	StaleOwner
-	// OutcomeUnknown: the request may have been carried out. Read, then decide.
+	// OutcomeUnknown: the request may have been carried out. Read the database, then decide.
 	OutcomeUnknown
 )
 
@@ -207,10 +207,9 @@ func (c Class) String() string {
 	return [...]string{"none", "retryable", "permanent", "stale-owner", "outcome-unknown"}[c]
 }
 
-// ClassOf returns the class of an error that package refdb or a driver returned. An error of
-// several classes has the first of OutcomeUnknown, StaleOwner, Retryable and
-// Permanent: an update whose reply was lost together with its lock is
-// OutcomeUnknown.
+// ClassOf returns the class of an error that package refdb or a driver returned. If several classes
+// apply, it returns the first of OutcomeUnknown, StaleOwner, Retryable and Permanent: an update
+// whose reply was lost together with its lock is OutcomeUnknown.
 func ClassOf(err error) Class {
 	switch {
 	case err == nil:
@@ -228,19 +227,19 @@ func ClassOf(err error) Class {
 }
 
 var (
-	// ErrPruned: the history does not go back that far: it was pruned, or began later.
+	// ErrPruned: the history does not reach back that far, because it was pruned or began later.
 	ErrPruned = errors.New("the history does not go back that far")
-	// ErrRewound: what was read before is not part of the database's history any more. The
-	// database was put back to an earlier state, or it is another one.
+	// ErrRewound: the changes that were read before are no longer part of the database's history.
+	// The database was restored to an earlier state, or it is another database.
 	ErrRewound = errors.New("the database's history is not the one that was read")
 )
 
-// ErrNoPack: the database does not have the pack, or not all of it: it was never completed, or was
+// ErrNoPack: the pack is not in the database, or is incomplete: it was never completed, or was
 // dropped.
 var ErrNoPack = errors.New("the pack is not in the database")
 
-// A ProjectChangedError says that a project's row does not have the expected
-// revision. It wraps [ErrMismatch].
+// A ProjectChangedError reports that a project's row does not have the expected revision. It wraps
+// [ErrMismatch].
 type ProjectChangedError struct {
 	Project string
 	Want    int64 // the revision that was expected; 0 for no row

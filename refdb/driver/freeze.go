@@ -10,26 +10,27 @@ import (
 	"unicode/utf8"
 )
 
-// MaxFreezeReason is the length of the longest reason of a [Freeze], in bytes.
+// MaxFreezeReason is the maximum length of a [Freeze]'s reason, in bytes.
 const MaxFreezeReason = 500
 
-// freezeRule is the first word of the line, before all rules of a project, that records its freeze.
-// A program that does not know freezes takes the line for a rule of an unknown kind, and refuses
-// all pushes to the project.
+// freezeRule is the first word of the line that records a project's freeze. The line precedes all
+// rules of the project. A program without support for freezes takes the line for a rule of an
+// unknown kind, and refuses all pushes to the project.
 const freezeRule = "frozen"
 
-// A Freeze says that no ref of a project may be moved, and why. The zero Freeze is that of a project
-// that is not frozen.
+// A Freeze records that no ref of a project may be moved, and the reason. The zero Freeze means
+// that the project is not frozen.
 //
-// The database holds it in [ProjectRequest].Rules, as their first line, because every request that
-// moves a ref has to read it: see [WithFreeze] and [CutFreeze].
+// The database stores the Freeze as the first line of [ProjectRequest].Rules, because every request
+// that moves a ref has to read it: see [WithFreeze] and [CutFreeze].
 type Freeze struct {
 	Reason string    `json:"reason"`
 	By     string    `json:"by,omitempty"` // who froze the project; "" if unknown
 	Since  time.Time `json:"since,omitzero"`
 }
 
-// String returns the reason with who froze the project, and since when.
+// String returns the reason, followed by the name and the time in parentheses as far as they are
+// known.
 func (f Freeze) String() string {
 	var more []string
 	if f.By != "" {
@@ -44,8 +45,8 @@ func (f Freeze) String() string {
 	return f.Reason + " (" + strings.Join(more, " ") + ")"
 }
 
-// CheckFreezeReason returns an error wrapping [ErrInvalid] unless reason can be that of a [Freeze]: a
-// line of text, for people.
+// CheckFreezeReason returns an error wrapping [ErrInvalid] if reason can't be the reason of a
+// [Freeze]: it has to be one non-empty line of printable UTF-8, of at most [MaxFreezeReason] bytes.
 func CheckFreezeReason(reason string) error {
 	var fault string
 	switch i := strings.IndexFunc(reason, unprintable); {
@@ -64,10 +65,11 @@ func CheckFreezeReason(reason string) error {
 	return fmt.Errorf("%w reason for a freeze: %s", ErrInvalid, fault)
 }
 
-// unprintable reports whether r would do more to a pusher's terminal than show a character.
+// unprintable reports whether r would have any effect on a pusher's terminal other than to show a
+// character.
 func unprintable(r rune) bool { return !unicode.IsGraphic(r) }
 
-// WithFreeze returns rules with the line of f before them, as the database stores them. The argument
+// WithFreeze returns rules preceded by the line of f, as the database stores them. The argument
 // rules must not contain such a line.
 func WithFreeze(f Freeze, rules string) string {
 	if f == (Freeze{}) {
@@ -76,16 +78,17 @@ func WithFreeze(f Freeze, rules string) string {
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(f) // which is text and a time; it ends the line
+	_ = encoder.Encode(f) // can't fail for strings and a time; it adds the newline
 	if rules == "" {
 		line.Truncate(line.Len() - 1)
 	}
 	return freezeRule + " " + line.String() + rules
 }
 
-// CutFreeze is the reverse of [WithFreeze]: it returns the rules without the line of a freeze, and
-// whether there was one. A project whose line can't be read is frozen all the same: the reason is
-// then the text of the line, or says that there is none. So f is never zero if frozen.
+// CutFreeze is the inverse of [WithFreeze]: it returns the rules without the line of the freeze,
+// and reports whether there was such a line. If the line can't be parsed, the project is
+// nevertheless frozen: the reason is then the text of the line, or says that no reason is recorded.
+// So f is never zero if frozen is true.
 func CutFreeze(stored string) (f Freeze, rules string, frozen bool) {
 	line, rules, _ := strings.Cut(stored, "\n")
 	kind, text, _ := strings.Cut(line, " ")

@@ -5,30 +5,28 @@ import (
 	"time"
 )
 
-// DefaultStaleAfter is the stale-after of a lock that was recorded without one. It is that of
-// Gerrit's spanner-refdb plugin.
+// DefaultStaleAfter is the stale-after of a lock that was recorded without one. It is the
+// stale-after of Gerrit's spanner-refdb plugin.
 const DefaultStaleAfter = 30 * time.Second
 
-// A Token names one version of a lock: the database's timestamp of the
-// acquisition, in microseconds since the Unix epoch; on PostgreSQL usually a
-// timestamp up to two seconds before it. Of two tokens of the same ref the larger
-// is the later, whatever the clock did; no two acquisitions of a ref have the
-// same token.
+// A Token identifies one acquisition of a lock. It is the database's timestamp of the acquisition,
+// in microseconds since the Unix epoch; on PostgreSQL it is usually a timestamp up to two seconds
+// before the acquisition. Of two tokens of the same ref, the larger one is the later one, however
+// the clock was changed; no two acquisitions of a ref have the same token.
 //
-// A token makes a lock safe outside this package too: a resource that remembers
-// the largest token it has seen, and refuses smaller ones, can't be written by a
-// holder that was frozen while it lost its lock.
+// A token also makes a lock safe outside this package: if a resource remembers the largest token
+// that it has seen, and refuses smaller ones, a holder that was frozen while it lost its lock can't
+// write to the resource.
 type Token int64
 
-// TokenOf returns the token that stands for the database's timestamp t, cut to
-// microseconds.
+// TokenOf returns the token for the database's timestamp t, truncated to microseconds.
 func TokenOf(t time.Time) Token { return Token(t.UnixMicro()) }
 
-// Time returns the timestamp that t stands for, in UTC.
+// Time returns the timestamp of t, in UTC.
 func (t Token) Time() time.Time { return time.UnixMicro(int64(t)).UTC() }
 
-// A LockID names one acquisition of the lock on one ref. It also names the intent
-// that was recorded with the lock.
+// A LockID identifies one acquisition of the lock on one ref. It also identifies the intent that
+// was recorded with the lock.
 type LockID struct {
 	Project, Ref string
 	Owner        string
@@ -43,29 +41,30 @@ type LockInfo struct {
 	Token      Token
 	Heartbeat  time.Time     // of the last beat, by the database's clock
 	Age        time.Duration // the database's now − Heartbeat
-	StaleAfter time.Duration // the age above which it is stale; its holder relies on it
+	StaleAfter time.Duration // the age above which the lock is stale; its holder relies on this
 	// Waiters is the number of waiters in the row's queue, including those whose processes have died.
 	// A waiter that the row is reserved for is not in the queue. Only [LockStore.Locks] sets it.
 	Waiters int
 }
 
-// Idle reports whether the row is a reservation whose turn is over: it stands in nobody's way.
+// Idle reports whether the row is a reservation whose turn is over, so that it refuses no request.
 func (l LockInfo) Idle() bool { return l.Reserved() && l.Stale() }
 
 // Reserved reports whether the row is not a lock but a reservation for a waiter: see [Waiter].
 func (l LockInfo) Reserved() bool { return strings.HasSuffix(l.Owner, reserved) }
 
-// HeldFor returns for how long the lock has been held, by the database's clock. It counts from the
-// token, which may be ahead of that clock after the clock or the server has changed: then the
-// result is 0.
+// HeldFor returns how long the lock has been held, by the database's clock. It counts from the
+// token, which may be ahead of the database's clock after the clock or the server has changed; the
+// result is then 0.
 func (l LockInfo) HeldFor() time.Duration {
 	return max(0, l.Heartbeat.Add(l.Age).Sub(l.Token.Time()))
 }
 
-// ID names the lock.
+// ID returns the ID of the lock.
 func (l LockInfo) ID() LockID { return LockID{l.Project, l.Ref, l.Owner, l.Token} }
 
-// Site returns the name of the site whose process has the lock: the owner's name up to a slash.
+// Site returns the name of the site whose process holds the lock: the owner's name up to the first
+// slash.
 func (l LockInfo) Site() string {
 	site, _, _ := strings.Cut(l.Owner, "/")
 	return site
@@ -74,7 +73,7 @@ func (l LockInfo) Site() string {
 // Stale reports whether the lock may be reclaimed.
 func (l LockInfo) Stale() bool { return l.Age > l.StaleAfter }
 
-// Intended reports whether the lock stands for an [Intent].
+// Intended reports whether the lock belongs to an [Intent].
 func (l LockInfo) Intended() bool { return l.StaleAfter >= NeverStale }
 
 // An AcquireRequest asks for the locks on several refs of one project.
@@ -82,17 +81,17 @@ type AcquireRequest struct {
 	Project string
 	Refs    []string // sorted
 	Owner   string
-	// Nonce names this acquisition. Rows that carry it, and Owner, belong to it
-	// already, from a request whose reply was lost. If all rows do, the answer is
-	// that acquisition's; if only some do, those are deleted and the request starts
-	// over. A row of another owner never belongs to it: Gerrit's plugin does not
-	// know nonces, and leaves them in the locks that it takes over. After the ctx of
-	// a request has ended, its nonce is used only to abandon it.
+	// Nonce identifies this acquisition. Rows that carry it, and Owner, already belong to this
+	// acquisition, from a request whose reply was lost. If all rows do, the result is that of the
+	// earlier request; if only some do, their locks end and the request starts over. A row of
+	// another owner never belongs to the acquisition: Gerrit's plugin does not know nonces, and
+	// leaves them in the locks that it takes over. After the ctx of a request has ended, its nonce
+	// is used only to abandon the acquisition.
 	Nonce string
-	// StaleAfter is recorded with the lock: the age above which others may
-	// reclaim it. It is at least a millisecond.
+	// StaleAfter is recorded with the lock: the age above which others may reclaim the lock. It is
+	// at least one millisecond.
 	StaleAfter time.Duration
-	// Waiter enters the queues if the locks are refused. The zero Waiter does not.
+	// Waiter enters the queues if the locks are refused. The zero Waiter enters no queue.
 	Waiter Waiter
 }
 
@@ -100,23 +99,23 @@ type AcquireRequest struct {
 type Acquired struct {
 	// Token is larger than that of any earlier acquisition of any of the refs.
 	Token Token
-	// Refs are the rows of those refs that have one, as of the acquisition.
+	// Refs are the rows that exist for the requested refs, as of the acquisition.
 	Refs []Ref
-	// Reclaimed are the stale locks that were taken over, as they were before.
-	// Reservations do not count.
+	// Reclaimed are the stale locks that were taken over, in their state before. Reservations are
+	// not included.
 	Reclaimed []LockInfo
 	// Place is the place of the request's waiter. If the locks were refused, it is the
 	// only field that is set.
 	Place Place
 }
 
-// A BeatResult says what became of a lock that was to be renewed.
+// A BeatResult is the result of [LockStore].Beat for one lock.
 type BeatResult int
 
 const (
 	BeatUnknown BeatResult = iota // neither renewed nor known to be lost
 	BeatRenewed
-	BeatLost // gone, or another's
+	BeatLost // deleted, or taken over by another owner
 )
 
 // A ReleaseRequest ends the lock on refs of one project.
@@ -125,25 +124,25 @@ type ReleaseRequest struct {
 	Refs    []string // sorted
 	Owner   string
 	Token   Token
-	// Next, unless zero, is a waiter of the same owner. It comes before the waiters in the
-	// queue. But if one of those was passed MaxPassed times, Next enters the queue.
+	// Next, unless zero, is a waiter of the same owner. It precedes the waiters in the queue,
+	// unless one of them has been passed MaxPassed times: then Next enters the queue.
 	Next Waiter
 }
 
 // Released is the answer to a ReleaseRequest.
 type Released struct {
-	Missing []string // those of the refs whose rows did not match, sorted
+	Missing []string // the refs whose rows did not match, sorted
 }
 
-// A StandingLock is a lock as it was listed.
+// A StandingLock is a lock in the state in which it was listed.
 type StandingLock struct {
 	LockID
-	// Heartbeat, unless zero, must be the row's too, so that a lock which was
-	// renewed since does not match.
+	// Heartbeat, unless zero, must equal the row's heartbeat, so that a lock that was renewed in
+	// the meantime does not match.
 	Heartbeat time.Time
 }
 
-// An AbandonRequest names an acquisition by what it requested.
+// An AbandonRequest identifies an acquisition by its request.
 type AbandonRequest struct {
 	Project string
 	Refs    []string // sorted
@@ -157,11 +156,11 @@ type LockFilter struct {
 	Project string
 	Ref     string // exactly this one
 	Prefix  string // of the ref, compared as bytes
-	// Owner selects the locks of one owner and, given a site's name, those of
-	// all its processes: those whose owner is Owner, or starts with Owner and "/".
+	// Owner selects the locks of one owner or, if it is the name of a site, of all processes of the
+	// site: the locks whose owner is Owner, or starts with Owner and "/".
 	Owner     string
-	Stale     bool          // only stale ones
-	OlderThan time.Duration // only those with an age above this
+	Stale     bool          // only stale locks
+	OlderThan time.Duration // only locks with an age above this
 }
 
 // A LockQuery selects a page of locks.
@@ -170,14 +169,14 @@ type LockQuery struct {
 	// Markers selects the rows whose project starts with ReclaimPrefix instead of
 	// locks.
 	Markers bool
-	After   LockCursor // only what comes after this; zero to start
+	After   LockCursor // only rows after this key; zero to start
 	Limit   int        // at most this many
 }
 
 // A LockCursor is the key of a row in a listing of locks.
 type LockCursor struct{ Project, Ref string }
 
-// A LockPage is a part of a listing. It may be short, or empty, and not be the last.
+// A LockPage is a part of a listing. A page that is short or empty need not be the last one.
 type LockPage struct {
 	Locks []LockInfo
 	Next  LockCursor // LockQuery.After of the next page; zero if there is none

@@ -10,8 +10,8 @@ import (
 
 const maxFollowerBytes = 200
 
-// CheckFollower returns an error wrapping [ErrInvalid] if name can't be a follower's: empty, over
-// 200 bytes, not UTF-8, or with control characters.
+// CheckFollower returns an error wrapping [ErrInvalid] if name can't be the name of a follower: it
+// is empty, longer than 200 bytes or not UTF-8, or contains control characters.
 func CheckFollower(name string) error {
 	if name == "" || len(name) > maxFollowerBytes || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
 		return fmt.Errorf("%w follower %.100q: give 1 to %d bytes of UTF-8 without control characters", ErrInvalid, name, maxFollowerBytes)
@@ -20,23 +20,23 @@ func CheckFollower(name string) error {
 }
 
 const (
-	// MaxNameBytes is the length of the longest project and ref, taken together:
-	// they are the key of a B-tree, and PostgreSQL ends a key at 2,704 bytes.
+	// MaxNameBytes is the maximum length of a project and a ref taken together: they are the key of
+	// a B-tree, and PostgreSQL limits a key to 2,704 bytes.
 	MaxNameBytes = 2000
 
-	// ReclaimPrefix starts the project of the marker rows that a reclaim leaves
-	// in the table of locks for a moment, in the form that Gerrit's
-	// spanner-refdb plugin uses. No project may start with it.
+	// ReclaimPrefix is the prefix of the project in the marker rows that a reclaim briefly leaves
+	// in the table of locks, in the form that Gerrit's spanner-refdb plugin uses. The name of a
+	// project can't start with it.
 	ReclaimPrefix = "RECLAIM_"
 
-	// MaxPartBytes is the length of the longest part of a ref that git places: the part and
-	// ".lock" name a file, and file systems end a name at 255 bytes.
+	// MaxPartBytes is the maximum length of a component of a ref that git can place: the component
+	// with ".lock" appended is a file name, and file systems limit a name to 255 bytes.
 	MaxPartBytes = 250
 )
 
-// CheckProject returns an error wrapping [ErrInvalid] if name can't be a
-// project: empty, not UTF-8, holding a NUL, over [MaxNameBytes], or starting
-// with [ReclaimPrefix].
+// CheckProject returns an error wrapping [ErrInvalid] if name can't be the name of a project: it is
+// empty or not UTF-8, contains a NUL byte, is longer than [MaxNameBytes], or starts with
+// [ReclaimPrefix].
 func CheckProject(name string) error {
 	switch reason := TextFault(name); {
 	case reason != "":
@@ -47,9 +47,9 @@ func CheckProject(name string) error {
 	return nil
 }
 
-// CheckRef returns an error wrapping [ErrInvalid] if name can't be a full ref
-// name. The rules are those of git check-ref-format; a name of one level must
-// consist of A–Z and underscores, as HEAD does.
+// CheckRef returns an error wrapping [ErrInvalid] if name is not a valid full ref name. The rules
+// are those of git check-ref-format; in addition, a name of one level may contain only A–Z and
+// underscores, like HEAD.
 func CheckRef(name string) error {
 	reason := TextFault(name)
 	if reason == "" {
@@ -61,7 +61,7 @@ func CheckRef(name string) error {
 	return nil
 }
 
-// CheckKey is CheckProject and CheckRef, and the limit on both together.
+// CheckKey combines CheckProject, CheckRef, and the limit on the length of both together.
 func CheckKey(project, ref string) error {
 	if err := CheckProject(project); err != nil {
 		return err
@@ -76,9 +76,9 @@ func CheckKey(project, ref string) error {
 	return nil
 }
 
-// CheckPlaceable returns an error wrapping [ErrInvalid] if no git repository can create a ref of
-// that name in a file: a part is longer than [MaxPartBytes]. A program that does not place refs
-// in a repository need not care.
+// CheckPlaceable returns an error wrapping [ErrInvalid] if no git repository can store a ref of
+// that name in a file, because a component is longer than [MaxPartBytes]. It does not matter to
+// programs that place no refs in a repository.
 func CheckPlaceable(ref string) error {
 	for part := range strings.SplitSeq(ref, "/") {
 		if n := len(part); n > MaxPartBytes {
@@ -88,14 +88,14 @@ func CheckPlaceable(ref string) error {
 	return nil
 }
 
-// Excludes reports whether no git repository can hold refs of both names at once, because one
-// names a directory of the other: refs/heads/t and refs/heads/t/x.
+// Excludes reports whether no git repository can store refs of both names at once, because one name
+// is a directory of the other: refs/heads/t and refs/heads/t/x.
 func Excludes(a, b string) bool {
 	return strings.HasPrefix(a, b+"/") || strings.HasPrefix(b, a+"/")
 }
 
-// RefsAbove iterates over the names above ref that refs can have, the longest first: above
-// refs/heads/t/x these are refs/heads/t and refs/heads.
+// RefsAbove iterates over the parent directories of ref that are valid ref names, the longest
+// first: for refs/heads/t/x these are refs/heads/t and refs/heads.
 func RefsAbove(ref string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := strings.LastIndexByte(ref, '/'); i > 0; i = strings.LastIndexByte(ref[:i], '/') {
@@ -106,7 +106,7 @@ func RefsAbove(ref string) iter.Seq[string] {
 	}
 }
 
-// TextFault says why name can't be stored as a name, or returns "" if it can.
+// TextFault returns the reason why name can't be stored as a name, or "" if it can be stored.
 func TextFault(name string) string {
 	switch {
 	case name == "":

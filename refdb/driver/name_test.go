@@ -94,8 +94,8 @@ func TestProjectAndRefShareALimit(t *testing.T) {
 	}
 }
 
-// FuzzCheckRef compares CheckRef with git itself: both must accept the same names, except
-// those that rules of our own refuse.
+// FuzzCheckRef compares CheckRef with git itself: both must accept the same names, except for names
+// that only CheckRef's additional rules refuse.
 func FuzzCheckRef(f *testing.F) {
 	git, err := exec.LookPath("git")
 	if err != nil {

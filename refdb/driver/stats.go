@@ -17,77 +17,77 @@ const (
 	OpRemove  = "remove"  // the removal of a project, PurgeTombstones, PruneHistory
 	OpTryLock = "trylock" // TryLock
 	OpLock    = "lock"    // Lock, its waiting included
-	OpRelease = "release" // Release, and each of its tries in the background; ReleaseRefs; Finish of intents whose moves were not made
-	OpBeat    = "beat"    // a beat of all locks held
-	OpLost    = "lost"    // a lock that its holder lost; Held is how long it had it
+	OpRelease = "release" // Release, and each of its retries in the background; ReleaseRefs; Finish of intents whose moves were not made
+	OpBeat    = "beat"    // a beat of all held locks
+	OpLost    = "lost"    // the loss of a lock; Held is how long its holder had held it
 	OpPurge   = "purge"   // Purge
 	OpPrepare = "prepare" // Prepare
 	OpResolve = "resolve" // Resolve
 )
 
-// An Event is one finished operation. It holds no names, so that its fields can
-// be a metric's labels.
+// An Event is one finished operation. It contains no names, so that its fields can be labels of a
+// metric.
 type Event struct {
 	Op       string
 	Outcome  string // "ok", "locked", "mismatch", "frozen", "lost", "unknown", "unavailable", "invalid" or "error"
 	Class    Class
 	Duration time.Duration
-	Refs     int // how many refs or locks it was about
+	Refs     int // the number of refs or locks of the operation
 
-	// Held is how long a lock stood, for an event that ended one: OpRelease, OpLost
-	// and an OpUpdate that released.
+	// Held is how long a lock was held, for an event that ended a lock: OpRelease, OpLost, or an
+	// OpUpdate that released the lock.
 	Held time.Duration
-	// Reclaimed is how many stale locks an OpLock or OpTryLock took over.
+	// Reclaimed is the number of stale locks that an OpLock or OpTryLock took over.
 	Reclaimed int
-	// Attempts is how many requests an OpLock or OpTryLock made.
+	// Attempts is the number of requests that an OpLock or OpTryLock made.
 	Attempts int
-	// Waited is how long an OpLock that got its locks waited for others: until it sent the
-	// request that got them.
+	// Waited is how long a successful OpLock waited for other holders: until it sent the request
+	// that acquired the locks.
 	Waited time.Duration
-	// HandOver is the time from when an OpLock was woken until it had its locks.
+	// HandOver is the time from the wake-up of an OpLock until it held its locks.
 	HandOver time.Duration
-	// Late is how long after it was due an OpBeat was sent.
+	// Late is how long an OpBeat was overdue when it was sent.
 	Late time.Duration
 }
 
-// Digest returns what logs show instead of names: 16 hex digits of an
-// HMAC-SHA256 of parts under key. With the key of refdb.Options an operator can
-// find the log lines about a lock: they carry Digest(key, project, ref) of the
-// lock's first ref.
+// Digest returns the string that logs contain instead of names: 16 hex digits of an HMAC-SHA256 of
+// parts under key. With the key of refdb.Options an operator can find the log lines about a lock:
+// they contain Digest(key, project, ref) of the lock's first ref.
 func Digest(key []byte, parts ...string) string {
 	mac := hmac.New(sha256.New, key)
 	for _, part := range parts {
-		// The length keeps ("a", "bc") apart from ("ab", "c").
+		// The length distinguishes ("a", "bc") from ("ab", "c").
 		mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
 		mac.Write([]byte(part))
 	}
 	return hex.EncodeToString(mac.Sum(nil)[:8])
 }
 
-// DriverStats are a driver's connections and batches.
+// DriverStats are the statistics of a driver's connections and batches.
 type DriverStats struct {
 	Pools   []Pool
 	Batches Batches
 }
 
-// A Pool is connections that requests share. Counters count since it was opened.
+// A Pool describes a pool of connections that requests share. Counters count since the pool was
+// opened.
 type Pool struct {
-	Name             string // what it is for, such as "requests"
+	Name             string // its purpose, such as "requests"
 	Max, InUse, Idle int    // connections
-	Acquired         uint64 // how often a request took a connection
-	Waited           uint64 // how often it had to wait for one, or to connect
+	Acquired         uint64 // how many times a request took a connection
+	Waited           uint64 // how many times the request had to wait for one, or to connect
 	WaitTime         time.Duration
 }
 
-// Batches are the transactions that requests shared (group commit), since the driver was opened.
+// Batches counts the transactions that requests shared (group commit), since the driver was opened.
 type Batches struct {
 	// Sizes[i] counts the batches of at most 1<<i requests that are too large for
 	// Sizes[i-1]. The last one also counts all larger batches.
 	Sizes    [10]uint64
-	Requests uint64 // in all of them
+	Requests uint64 // in all batches
 }
 
-// Count counts a batch of n requests, at least one.
+// Count counts a batch of n requests, where n is at least one.
 func (b *Batches) Count(n int) {
 	b.Sizes[min(bits.Len(uint(n-1)), len(b.Sizes)-1)]++
 	b.Requests += uint64(n)

@@ -18,22 +18,22 @@ func (v Value) describe() string {
 	}
 }
 
-// A Value is what a ref holds: an object ID (40 or 64 hex digits), a symbolic
-// ref ("ref: refs/heads/main") or, as Gerrit stores in refs/multi-site/version,
-// any other string. Two values stand for a ref that does not exist: [Unknown],
-// and a zero ID, which says that the ref was deleted.
+// A Value is the value of a ref: an object ID (40 or 64 hex digits), a symbolic ref ("ref:
+// refs/heads/main") or any other string, such as Gerrit stores in refs/multi-site/version. Two
+// values represent a ref that does not exist: [Unknown], and a zero ID, which means that the ref
+// was deleted.
 type Value string
 
 const (
 	// Unknown is the value of a ref that the database has no row for.
 	Unknown Value = ""
-	// Deleted is the zero ID that a deleted ref holds in a SHA-1 repository. As
-	// [Update].New it deletes a ref of any repository.
+	// Deleted is the zero ID that a deleted ref holds in a SHA-1 repository. As [Update].New it
+	// deletes a ref in any repository.
 	Deleted Value = "0000000000000000000000000000000000000000"
 	// Deleted256 is the zero ID that a deleted ref holds in a SHA-256 repository.
 	Deleted256 Value = Deleted + "000000000000000000000000"
 
-	// MaxValueBytes is the length of the longest value that can be stored.
+	// MaxValueBytes is the maximum length of a value, in bytes.
 	MaxValueBytes = 4096
 
 	symbolicPrefix = "ref: "
@@ -42,7 +42,7 @@ const (
 // IsDeleted reports whether v is a zero ID of either length.
 func (v Value) IsDeleted() bool { return v == Deleted || v == Deleted256 }
 
-// IsAbsent reports whether v stands for a ref that does not exist: unknown or deleted.
+// IsAbsent reports whether v represents a ref that does not exist: unknown or deleted.
 func (v Value) IsAbsent() bool { return v == Unknown || v.IsDeleted() }
 
 // Equivalent reports whether v and w are equal, or both absent.
@@ -57,7 +57,7 @@ func (v Value) IsObjectID() bool {
 	return strings.Trim(string(v), "0123456789abcdef") == ""
 }
 
-// Target returns the ref that v points to, if v is a symbolic ref.
+// Target returns the ref that v refers to, if v is a symbolic ref.
 func (v Value) Target() (ref string, ok bool) {
 	return strings.CutPrefix(string(v), symbolicPrefix)
 }
@@ -77,9 +77,9 @@ func (v Value) Abbrev() string {
 	}
 }
 
-// CheckValue returns an error wrapping [ErrInvalid] if v can't be stored:
-// longer than [MaxValueBytes], not UTF-8, holding a NUL, or a symbolic ref to an
-// invalid name. Unknown is accepted here, though not as [Update].New.
+// CheckValue returns an error wrapping [ErrInvalid] if v can't be stored: it is longer than
+// [MaxValueBytes] or not UTF-8, contains a NUL byte, or is a symbolic ref to an invalid name.
+// CheckValue accepts Unknown, which is not valid as [Update].New.
 func CheckValue(v Value) error {
 	switch {
 	case len(v) > MaxValueBytes:

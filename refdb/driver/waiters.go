@@ -2,43 +2,44 @@ package driver
 
 import "time"
 
-// MaxPassed is how many later waiters may get a lock before one that waits.
+// MaxPassed is the maximum number of later waiters that may get a lock before a waiter.
 const MaxPassed = 8
 
 // A Waiter is a call that waits for locks.
 //
-// Each row of the table of locks has a queue of the waiters that were refused because of
-// it, in the order of their tickets. When a lock ends and its queue is not empty, the row
-// stays as a reservation: the lock is kept for the first waiter until its turn is over. To
-// all others a reservation is a lock, whose owner is [ReservedFor] the waiter's: fresh during
-// the turn, stale afterwards. Only an Acquire by that waiter, and Purge, can match it.
+// Each row of the table of locks has a queue of the waiters that it refused, in the order of their
+// tickets. When a lock ends and its queue is not empty, the row becomes a reservation: the lock is
+// kept for the first waiter until the waiter's turn is over. To all other requests a reservation is
+// a lock of the owner [ReservedFor] the waiter's owner: fresh during the turn, stale afterwards.
+// Only Purge, and an Acquire by that waiter, can match it.
 type Waiter struct {
-	ID      string        // names this wait: ASCII letters and digits, at most 32
-	Channel string        // on which it is woken, of the same form: see [Notifier]; "" if it polls
+	ID      string        // identifies this wait: ASCII letters and digits, at most 32
+	Channel string        // the channel on which it is woken, in the same format: see [Notifier]; "" if it polls
 	Turn    time.Duration // how long a lock is kept for it; in milliseconds, at most 20 s
-	Place   Place         // from the answer to its previous request; zero at first
+	Place   Place         // from the reply to its previous request; zero at first
 }
 
-// A Place is where a waiter stands in queues.
+// A Place is the place of a waiter in its queues.
 type Place struct {
-	// Ticket is when it was first refused, by the database's clock. All waiters are in one
-	// order, by ticket and then ID: so two that wait for several refs can't each keep what
-	// the other needs.
+	// Ticket is the time of the waiter's first refusal, by the database's clock. All waiters are in
+	// one order, by ticket and then ID, so that two waiters for several refs can't each keep a ref
+	// that the other needs.
 	Ticket time.Time
 	Passed int // how many later waiters got a lock before it; at most MaxPassed
-	Ahead  int // how many wait before it, in the longest of its queues
+	Ahead  int // how many waiters precede it, in the longest of its queues
 }
 
-// reserved ends the owner of a reservation.
+// reserved is the suffix of a reservation's owner.
 const reserved = " (waits)"
 
-// ReservedFor is the owner of a row that is reserved for a waiter of owner; with "", for no waiter.
+// ReservedFor returns the owner of a row that is reserved for a waiter of owner or, if owner is "",
+// for no waiter.
 func ReservedFor(owner string) string { return owner + reserved }
 
-// A Wakeup tells a waiter that the lock on a ref is kept for it.
+// A Wakeup notifies a waiter that the lock on a ref is reserved for it.
 type Wakeup struct {
 	Project, Ref string
 	Waiter       string // its ID
-	// After is how long the lock is kept for another waiter first: zero for the first in the queue.
+	// After is how long the lock is first kept for another waiter; zero for the first in the queue.
 	After time.Duration
 }

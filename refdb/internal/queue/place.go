@@ -10,23 +10,24 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// A Place is the place of a waiter in the queue of a lock.
+// A Place is a waiter's place in the queue of a lock.
 type Place struct {
 	Ticket  int64         // µs since 1970, of the database's clock
-	Passed  int           // how many got the lock past it
+	Passed  int           // how many later waiters got the lock before it
 	Turn    time.Duration // how long the lock is kept for it; in whole milliseconds
 	ID      string
 	Channel string // "" if it polls
 	Owner   string
 }
 
-// String returns the place as a row stores it. The first three fields have a fixed width, so
-// that the texts sort as the places do. Only the owner, the last field, may contain a dot.
+// String returns the place as a row stores it. The first three fields have a fixed width, so that
+// the strings sort like the places. Only the last field, the owner, may contain a dot.
 func (p Place) String() string {
 	return fmt.Sprintf("%016d.%02d.%05d.%s.%s.%s", p.Ticket, p.Passed, p.Turn.Milliseconds(), p.ID, p.Channel, p.Owner)
 }
 
-// Parse is the reverse of String. Another version of this program may have written another form.
+// Parse is the inverse of String. Another version of this program may have stored places in another
+// form, for which ok is false.
 func Parse(s string) (p Place, ok bool) {
 	fields := strings.SplitN(s, ".", 6)
 	if len(fields) < 6 || len(fields[0]) != 16 || len(fields[1]) != 2 || len(fields[2]) != 5 || !isName(fields[3]) || fields[4] != "" && !isName(fields[4]) {
@@ -50,7 +51,7 @@ func isName(s string) bool {
 	return 1 <= len(s) && len(s) <= 32
 }
 
-// PlaceOf returns the place of w, a waiter of owner, as far as w knows it.
+// PlaceOf returns the place of w, a waiter of owner, as far as it is known to w.
 func PlaceOf(w driver.Waiter, owner string) Place {
 	p := Place{
 		Passed: min(w.Place.Passed, driver.MaxPassed), Turn: min(max(w.Turn.Truncate(time.Millisecond), time.Millisecond), maxTurn),
@@ -66,5 +67,5 @@ func (p Place) compare(o Place) int {
 	return cmp.Or(cmp.Compare(p.Ticket, o.Ticket), strings.Compare(p.ID, o.ID))
 }
 
-// before reports whether p has a ticket, and that is earlier than o's.
+// before reports whether p has a ticket and precedes o.
 func (p Place) before(o Place) bool { return p.Ticket != 0 && p.compare(o) < 0 }

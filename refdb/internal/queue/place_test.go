@@ -8,7 +8,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-func TestAPlaceIsReadAsItIsWritten(t *testing.T) {
+func TestPlaceRoundTrip(t *testing.T) {
 	for _, p := range []Place{
 		{Ticket: 1795402678628854, Passed: 3, Turn: 100 * time.Millisecond, ID: "A1", Channel: "c", Owner: "eu/host.example:1:X"},
 		{Ticket: 1, Turn: maxTurn, ID: "x", Owner: ""},
@@ -40,8 +40,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// The longest queue keeps those who came first.
-func TestAQueueIsInTheOrderOfTicketsAndHasAnEnd(t *testing.T) {
+// A queue of the maximum length keeps the earliest places.
+func TestQueueIsSortedByTicketAndBounded(t *testing.T) {
 	var q Queue
 	for n := range MaxPlaces + 1 {
 		q = q.with(Place{Ticket: int64(MaxPlaces + 1 - n), ID: "w" + string(rune('A'+n%26)) + string(rune('A'+n/26))})
@@ -50,6 +50,6 @@ func TestAQueueIsInTheOrderOfTicketsAndHasAnEnd(t *testing.T) {
 		t.Errorf("%d places from %d to %d", len(q), q[0].Ticket, q[len(q)-1].Ticket)
 	}
 	if got := Read(q.Texts()); !slices.Equal(got, q) {
-		t.Errorf("read again it is %v", got)
+		t.Errorf("Read(Texts()) = %v, want %v", got, q)
 	}
 }

@@ -1,6 +1,7 @@
-// Package queue decides who gets a lock next. A driver that decides in Go, in a transaction, calls
-// Decide when locks are asked for, End when one ends, Purge and Pass when a purge or an update
-// meets a row, and Withdraw when a waiter gives up. [driver.LockStore] has the rules.
+// Package queue decides which waiter gets a lock next. A driver that decides in Go, in a
+// transaction, calls Decide when locks are requested, End when a lock ends, Purge when a row is
+// purged, Pass when an update passes a row, and Withdraw when a waiter gives up. The rules are in
+// the comment of [driver.LockStore].
 package queue
 
 import (
@@ -11,19 +12,19 @@ import (
 )
 
 const (
-	// MaxPlaces is the length of the longest queue. A waiter that does not fit in polls.
+	// MaxPlaces is the maximum length of a queue. A waiter that does not fit into the queue polls.
 	MaxPlaces = 100
-	// Unheard is a channel that no process listens on. It is that of a waiter that polls, and for which locks
-	// are kept nevertheless.
+	// Unheard is a channel that no process listens on. It is the channel of a waiter that polls
+	// although locks are reserved for it.
 	Unheard = "grants"
-	// maxTurn is the longest time for which a lock is kept for a waiter.
+	// maxTurn is the maximum time for which a lock is reserved for a waiter.
 	maxTurn = 20 * time.Second
 )
 
 // A Queue holds the places of the waiters for a lock, in the order of their tickets.
 type Queue []Place
 
-// Read parses the places of a row. It leaves out texts that are none.
+// Read parses the places of a row. It skips strings that are not places.
 func Read(texts []string) Queue {
 	var q Queue
 	for _, s := range texts {
@@ -60,12 +61,12 @@ func (q Queue) with(p Place) Queue {
 	return q[:min(len(q), MaxPlaces)]
 }
 
-// Without returns q without the waiter of that ID.
+// Without returns q without the waiter with the given ID.
 func (q Queue) Without(id string) Queue {
 	return slices.DeleteFunc(slices.Clone(q), func(p Place) bool { return p.ID == id })
 }
 
-// passedBy returns q after p, which is not in it, got the lock.
+// passedBy returns q after the waiter of p, which is not in q, got the lock.
 func (q Queue) passedBy(p Place) Queue {
 	q = slices.Clone(q)
 	for i := range q {
@@ -76,15 +77,15 @@ func (q Queue) passedBy(p Place) Queue {
 	return q
 }
 
-// Overtaken returns q after somebody without a ticket got the lock: all were passed.
+// Overtaken returns q after a request without a ticket got the lock, and so passed all waiters.
 func (q Queue) Overtaken() Queue { return q.passedBy(Place{}) }
 
-// due reports whether a waiter was passed as often as is allowed.
+// due reports whether a waiter has been passed as often as is allowed.
 func (q Queue) due() bool {
 	return slices.ContainsFunc(q, func(p Place) bool { return p.Passed >= driver.MaxPassed })
 }
 
-// ahead returns how many places are before p.
+// ahead returns the number of places that precede p.
 func (q Queue) ahead(p Place) (n int) {
 	for _, other := range q {
 		if other.before(p) {

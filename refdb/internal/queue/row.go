@@ -6,16 +6,17 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// A Row is what the table of locks holds about a ref.
+// A Row is the row of a ref in the table of locks.
 type Row struct {
-	Lock  *driver.LockInfo // nil if there is no row; then the rest is zero
+	Lock  *driver.LockInfo // nil if there is no row; the other fields are then zero
 	Nonce string
 	Queue Queue
-	// Ours says that the same request took the lock before, and its reply was lost.
+	// Ours says that the same request took the lock earlier, and its reply was lost.
 	Ours bool
 }
 
-// reservedFor returns the waiter that the row is reserved for, if it is a reservation for one.
+// reservedFor returns the waiter for which the row is reserved, if it is a reservation for a
+// waiter.
 func (r Row) reservedFor() (p Place, ok bool) {
 	if r.Lock == nil || !r.Lock.Reserved() {
 		return Place{}, false
@@ -34,30 +35,32 @@ func (r Row) refuses(p Place) bool {
 	return !reserved || other.ID != p.ID && !p.before(other)
 }
 
-// An Action is what is done to a row.
+// An Action is the kind of a RowUpdate.
 type Action int
 
 const (
 	Keep     Action = iota
-	SetQueue        // another queue is written
-	Reserve         // it becomes a reservation, with another queue
+	SetQueue        // the queue is replaced
+	Reserve         // the row becomes a reservation, and the queue is replaced
 	Delete
 )
 
-// A RowUpdate is a row as a decision leaves it. Action says what is to be written.
+// A RowUpdate is the update of a row that results from a decision. Action says which fields are
+// written.
 type RowUpdate struct {
 	Action Action
 	Lock   driver.LockInfo // the reservation
-	Nonce  string          // of the reservation: its waiter's place; "" if it is for nobody, and anybody may take it
+	Nonce  string          // of the reservation: its waiter's place; "" if it is for no waiter, and any request may take it
 	Queue  Queue
 }
 
-// reserve makes a lock that ended a reservation for p, from now on. The token stays. For the zero
-// Place it is a reservation for nobody, which is stale.
+// reserve returns the update that turns the row of an ended lock into a reservation for p, whose
+// turn begins now. The token stays the same. For the zero Place the row becomes a reservation for
+// nobody, which is stale.
 //
-// The heartbeat lies so far back that the reservation is stale by the default stale-after once the
-// turn is over. Gerrit's plugin, when it takes the row over, sets heartbeat, token and owner
-// alone: what it leaves must be right for its lock.
+// The heartbeat lies so far in the past that the reservation is stale by the default stale-after
+// once the turn is over. When Gerrit's plugin takes the row over, it sets only heartbeat, token and
+// owner, so the other columns must be right for its lock.
 func (p Place) reserve(ended driver.LockInfo, now time.Time, q Queue) RowUpdate {
 	a := RowUpdate{Action: Reserve, Lock: ended, Queue: q}
 	a.Lock.Owner, a.Lock.StaleAfter, a.Lock.Heartbeat = driver.ReservedFor(p.Owner), driver.DefaultStaleAfter, time.UnixMicro(0)
@@ -68,8 +71,8 @@ func (p Place) reserve(ended driver.LockInfo, now time.Time, q Queue) RowUpdate 
 	return a
 }
 
-// Purge says what becomes of a row that is purged. A reservation is deleted with its queue:
-// otherwise an operator would need as many purges as waiters have died. Waiters that live come
+// Purge returns the update of a row that is purged. A reservation is deleted together with its
+// queue: otherwise an operator would need a purge for each waiter that has died. Live waiters come
 // back.
 func Purge(lock driver.LockInfo, q Queue, now time.Time) RowUpdate {
 	if lock.Reserved() {
@@ -78,8 +81,9 @@ func Purge(lock driver.LockInfo, q Queue, now time.Time) RowUpdate {
 	return End(lock, q, driver.Waiter{}, now)
 }
 
-// Pass says what becomes of a row that an update passes: its lock is stale, or its turn is over. A
-// row that is reserved for nobody stays as it is, because anybody may take it already.
+// Pass returns the update of a row that an update of refs passes, because its lock is stale or its
+// turn is over. A row that is reserved for nobody does not change, because any request may already
+// take it.
 func Pass(r Row, now time.Time) RowUpdate {
 	if r.Lock.Reserved() && r.Nonce == "" && len(r.Queue) > 0 {
 		return RowUpdate{}
@@ -87,10 +91,10 @@ func Pass(r Row, now time.Time) RowUpdate {
 	return End(*r.Lock, r.Queue, driver.Waiter{}, now)
 }
 
-// End says what becomes of the row of a lock that ends. It is reserved for next, a waiter of the
-// lock's owner, or else for the first in the queue. If the first one polls, the row is reserved for
-// nobody until a waiter was passed too often: until then any request may take the lock. If next
-// does not get the lock, it waits with the others. A row with an empty queue is deleted.
+// End returns the update of the row of a lock that ends. The row is reserved for next, a waiter of
+// the lock's owner, or else for the first waiter in the queue. If the first waiter polls, the row
+// is reserved for nobody, and any request may take the lock, until a waiter has been passed too
+// often. If next does not get the lock, it enters the queue. A row with an empty queue is deleted.
 func End(lock driver.LockInfo, q Queue, next driver.Waiter, now time.Time) RowUpdate {
 	if len(q) == 0 {
 		return RowUpdate{Action: Delete}
@@ -117,8 +121,8 @@ func End(lock driver.LockInfo, q Queue, next driver.Waiter, now time.Time) RowUp
 	return first.reserve(lock, now, rest)
 }
 
-// Withdraw says what becomes of a row when a waiter gives up. Nothing changes if it is
-// not in the queue and the row is not reserved for it.
+// Withdraw returns the update of a row when the waiter with the given ID gives up. The row does not
+// change if the waiter is not in the queue and the row is not reserved for the waiter.
 func Withdraw(r Row, id string, now time.Time) RowUpdate {
 	switch p, reserved := r.reservedFor(); {
 	case r.Lock == nil || id == "":
@@ -131,7 +135,7 @@ func Withdraw(r Row, id string, now time.Time) RowUpdate {
 	}
 	q := r.Queue.Without(id)
 	if len(q) == 0 && r.Lock.Reserved() && r.Nonce == "" {
-		return RowUpdate{Action: Delete} // it was reserved for nobody, and nobody waits
+		return RowUpdate{Action: Delete} // it was reserved for nobody, and has no waiters left
 	}
 	return RowUpdate{Action: SetQueue, Queue: q}
 }

@@ -7,22 +7,24 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// A Verdict is what becomes of a request for the locks on some rows.
+// A Verdict is the result of a request for the locks of some rows.
 type Verdict struct {
-	// Refused says that a row refuses the request. Otherwise it takes all rows, each with its
-	// Queue.
+	// Refused says that a row refuses the request. Otherwise the request takes all rows, each with
+	// its Queue in After.
 	Refused bool
-	// Others are the locks of others on the rows, stale ones too, and the reservations that refuse.
+	// Others are the locks of other requests on the rows, including stale locks, and the
+	// reservations that refuse the request.
 	Others []driver.LockInfo
-	// Place is the place of the waiter, if it was refused.
+	// Place is the place of the waiter, if the request was refused.
 	Place driver.Place
-	// After are the rows as the request leaves them, in the order in which they were
-	// given. If the request takes them, only their Queue counts. If it is refused, locks that
-	// are Ours end.
+	// After are the updates of the rows, in the order of Decide's argument. If the request takes
+	// the rows, only the Queue of each update counts. If the request is refused, locks that are
+	// Ours end.
 	After []RowUpdate
 }
 
-// Decide decides about a request of w, which may be zero, for owner.
+// Decide decides on a request of w, a waiter of owner, for the locks of rows. The waiter w may be
+// zero.
 func Decide(rows []Row, w driver.Waiter, owner string, now time.Time) Verdict {
 	d := decision{waiter: PlaceOf(w, owner), now: now, rows: slices.Clone(rows), Verdict: Verdict{After: make([]RowUpdate, len(rows))}}
 	for i := range d.rows {
@@ -48,14 +50,14 @@ func Decide(rows []Row, w driver.Waiter, owner string, now time.Time) Verdict {
 // A decision is the state of Decide.
 type decision struct {
 	Verdict
-	waiter   Place // of the waiter: with an ID if there is one, and a ticket if it is known
+	waiter   Place // of the waiter: its ID is "" if there is no waiter, its ticket 0 if it is not known
 	now      time.Time
 	rows     []Row
 	intended bool // an intent refuses the request
 }
 
-// endTurn hands over a reservation whose turn is over, if others wait. Otherwise any request
-// could pass them, once for each waiter that is dead or late.
+// endTurn passes a reservation whose turn is over to the next waiter, if there is one. Otherwise
+// any request could pass the waiters, once for each waiter that is dead or late.
 func (d *decision) endTurn(i int) {
 	r := &d.rows[i]
 	if p, reserved := r.reservedFor(); !reserved || p.ID == d.waiter.ID || !r.Lock.Stale() || len(r.Queue) == 0 {
@@ -66,8 +68,8 @@ func (d *decision) endTurn(i int) {
 	d.After[i] = a
 }
 
-// recall adds what a row knows about the waiter: the reply to an earlier request may have been
-// lost.
+// recall takes the waiter's ticket and count from its place in a row, because the reply to an
+// earlier request may have been lost.
 func (d *decision) recall(r Row) {
 	was, reserved := r.reservedFor()
 	if !reserved || was.ID != d.waiter.ID {
@@ -86,7 +88,7 @@ func (d *decision) grant() {
 	for i, r := range d.rows {
 		q := r.Queue.Without(d.waiter.ID).passedBy(d.waiter)
 		if p, reserved := r.reservedFor(); reserved && p.ID != d.waiter.ID && !r.Lock.Stale() {
-			q = q.with(p) // it came later, and goes on waiting
+			q = q.with(p) // its ticket is later, and it continues to wait
 		}
 		d.After[i] = RowUpdate{Queue: q}
 	}
@@ -107,7 +109,9 @@ func (d *decision) refuse() {
 	reserved := slices.ContainsFunc(d.rows, d.isReserved)
 	keeps := d.waiter.Passed >= driver.MaxPassed
 	if reserved && !d.intended && !keeps {
-		d.waiter.Passed++ // each time: otherwise two could yield to each other as long as a third holds what both need
+		// Every yielding counts: otherwise two waiters could yield to each other for as long as a third
+		// holds a lock that both need.
+		d.waiter.Passed++
 	}
 	for i, r := range d.rows {
 		if d.isReserved(r) {
@@ -128,12 +132,13 @@ func (d *decision) isReserved(r Row) bool {
 	return reserved && p.ID == d.waiter.ID
 }
 
-// yield says what becomes of a row that is reserved for the waiter, which can't take all rows that
-// it needs. With keeps it was passed too often, and keeps the row for another turn.
+// yield returns the update of a row that is reserved for the waiter, whose request was refused
+// because of other rows. If keeps is true, the waiter has been passed too often, and keeps the row
+// for another turn.
 //
-// An intent may refuse it for ever: then it keeps nothing, and waits for nothing
-// else. Otherwise it yields to the next waiter after it, or to an earlier one if there is none, and
-// goes on waiting.
+// If an intent refuses the request, which may last for any length of time, the waiter keeps no rows
+// and waits only for intents. Otherwise it yields to the next waiter after it or, if there is none,
+// to the first one, and continues to wait.
 func (d *decision) yield(r Row, keeps bool) RowUpdate {
 	switch later := slices.IndexFunc(r.Queue, d.waiter.before); {
 	case d.intended:
@@ -148,8 +153,8 @@ func (d *decision) yield(r Row, keeps bool) RowUpdate {
 	}
 }
 
-// enqueue gives the waiter its place in the queue of a row that refuses it. If intents do, it
-// waits in the queues of intents alone.
+// enqueue gives the waiter its place in the queue of a row that refuses its request. If an intent
+// refuses the request, the waiter waits only in the queues of intents.
 func (d *decision) enqueue(i int, r Row) {
 	q := r.Queue
 	switch refuses := r.refuses(d.waiter); {
