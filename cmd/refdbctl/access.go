@@ -174,7 +174,7 @@ func (a *app) removeRule(ctx context.Context, db *refdb.DB, id string, why cli.R
 			defer cancel()
 			err := access.RemoveRule(limited, db, id)
 			if errors.Is(err, access.ErrNotFound) {
-				return "somebody else removed it", nil
+				return "another process removed it", nil
 			}
 			return "", err
 		})

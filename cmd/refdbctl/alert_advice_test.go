@@ -72,7 +72,8 @@ func alertAdvice(tb testing.TB) map[string][]string {
 	return all
 }
 
-// Whoever is woken by an alert types what it says: at a site where all is well each command runs, and finds nothing.
+// An operator types the commands of an alert's advice: at a healthy site each command runs, and
+// finds nothing.
 func TestTheCommandsOfAlertsRun(t *testing.T) {
 	t.Parallel()
 	a := newAdvised(t, "[site]\nstore = all")
@@ -96,7 +97,7 @@ func TestTheCommandsOfAlertsRun(t *testing.T) {
 			switch {
 			case words[0] != "refdbctl":
 				if !strings.HasPrefix(command, "systemctl status refdb-s") { // of the site, and the server
-					t.Errorf("%s: nobody has tried %q", alert, command)
+					t.Errorf("%s: no test runs %q", alert, command)
 				}
 			case command == "refdbctl site http", command == "refdbctl site serve":
 				t.Errorf("%s: %q runs until it is stopped: it is no advice", alert, command)

@@ -65,9 +65,9 @@ func (a *app) doctorCommand() *cobra.Command {
 		Short: "Check the database and its settings",
 		Long: `Check the database, one line per check: whether it is reachable, the version of its schema, its latency, its clock,
 the columns, keys and indexes of its tables, the settings that the guarantees of locks and refs depend on, the
-privileges that a site needs (on Spanner, as far as they show without a commit), unreachable sites that would block
-pushes after a restart of the database, the number of stale and leftover locks, and frozen projects. The exit status
-is 1 if a check fails (FAIL).
+privileges that a site needs (on Spanner, as far as they can be determined without a commit), unreachable sites that
+would block pushes after a restart of the database, the number of stale and leftover locks, and frozen projects. The
+exit status is 1 if a check fails (FAIL).
 
 A "note" is worth knowing but not a failure. A local clock that differs from the database's clock is harmless, because
 only the database's clock counts; stale locks are taken over by the next process that requests them; an emulator is
@@ -125,9 +125,9 @@ func (d *doctor) schema(ctx context.Context) error {
 		case version < latest:
 			d.add("schema", checkNote, "version %d, and this program supports %d: run `refdbctl migrate up` once all programs that use the database support it", version, latest)
 		case version > latest:
-			d.add("schema", checkNote, "version %d, newer than this program's %d, which works with it: upgrade the program", version, latest)
+			d.add("schema", checkNote, "version %d, newer than this program's %d but compatible with it: upgrade the program", version, latest)
 		default:
-			d.add("schema", checkOK, "version %d, as this program has it", version)
+			d.add("schema", checkOK, "version %d, the same as this program's", version)
 		}
 		return nil
 	})
@@ -161,7 +161,7 @@ func (d *doctor) examine(ctx context.Context) error {
 }
 
 // clock reports how long the database takes to answer, and by how much its clock
-// differs from ours. It returns false if the database does not answer.
+// differs from this machine's. It returns false if the database does not answer.
 func (d *doctor) clock(ctx context.Context, db *refdb.DB) bool {
 	var times []time.Duration
 	var skew time.Duration
@@ -185,9 +185,9 @@ func (d *doctor) clock(ctx context.Context, db *refdb.DB) bool {
 	slices.Sort(times)
 	d.add("latency", checkOK, "%s (median of %d)", times[len(times)/2].Round(10*time.Microsecond), len(times))
 	if skew.Abs() < notableSkew {
-		d.add("clock", checkOK, "the database's differs from ours by %s", skew.Round(time.Millisecond))
+		d.add("clock", checkOK, "the database's clock differs from this machine's by %s", skew.Round(time.Millisecond))
 	} else {
-		d.add("clock", checkNote, "the database's differs from ours by %s: harmless to locks, but check which of the two is wrong",
+		d.add("clock", checkNote, "the database's clock differs from this machine's by %s: harmless to locks, but check which of the two is wrong",
 			skew.Round(time.Millisecond))
 	}
 	return true
@@ -289,7 +289,7 @@ func (d *doctor) countLocks(name, advice string, locks iter.Seq2[refdb.LockInfo,
 			d.add(name, checkFail, "%s", err)
 			return
 		}
-		if !l.Reserved() { // a stale reservation blocks nobody
+		if !l.Reserved() { // a stale reservation refuses no request
 			n++
 		}
 	}

@@ -89,7 +89,7 @@ func TestWhatGerritCheckFinds(t *testing.T) {
 			{"no instance ID", "gerrit-instance", "it distinguishes the sites", unset("etc/gerrit.config", "gerrit.instanceId")},
 			{"no server ID", "gerrit-server", "it must be the same at all sites", unset("etc/gerrit.config", "gerrit.serverId")},
 			{"other repositories", "gerrit-root", "those of the site in", config("etc/gerrit.config", "gerrit.basePath", "etc")},
-			{"no jar", "gerrit-jar", "the guard's jar is not there", func(t *testing.T, g *gerritDir) { os.Remove(g.path + "/lib/globalrefdb-gerrit-3.9.jar") }},
+			{"no jar", "gerrit-jar", "the guard's jar is missing", func(t *testing.T, g *gerritDir) { os.Remove(g.path + "/lib/globalrefdb-gerrit-3.9.jar") }},
 			{"two jars", "gerrit-jar", "the guard has 2 jars", func(t *testing.T, g *gerritDir) { fakeJar(t, g.path+"/lib/globalrefdb-gerrit-3.13.jar", "3.13", "1") }},
 			{"a jar of another series", "gerrit-jar", "Gerrit is 3.13.5, and needs globalrefdb-gerrit-3.13.jar", func(t *testing.T, g *gerritDir) { fakeWAR(t, g.path+"/bin/gerrit.war", "v3.13.5") }},
 			{"a jar of another release", "gerrit-session", "the guard's jar speaks version 2, the daemon 1", func(t *testing.T, g *gerritDir) { fakeJar(t, g.path+"/lib/globalrefdb-gerrit-3.9.jar", "3.9", "2") }},

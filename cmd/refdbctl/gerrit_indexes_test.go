@@ -48,7 +48,7 @@ func TestGerritCheckSaysHowTheLastComparisonOfTheIndexesWent(t *testing.T) {
 	g.gerrit(t, "check", "--compare").is(t, exit.Failed, "no Gerrit runs in "+g.path)
 	asks := filepath.Join(g.path, "data/refdb/compare")
 	if _, err := os.Stat(asks); err == nil {
-		t.Error("it was asked for, and nobody will take it up")
+		t.Error("a comparison was requested that no Gerrit will begin")
 	}
 	g.start(t, "3.9.4")
 	if got := state("has not begun", "--compare"); got.Indexes.State != "comparing" || !got.Indexes.Asked {

@@ -41,11 +41,11 @@ func (a *app) historyStatsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "stats",
 		Short: "Show the range of the history",
-		Long: `Show how far the history goes back, and up to where it is complete. If something holds back its completeness, refdbctl
-doctor says what.
+		Long: `Show how far back the history goes, and up to which position it is complete. If a running transaction delays its
+completeness, refdbctl doctor names the transaction.
 
 Fields: ` + output.Names(historyColumns) + `
-(upto: the last position that is complete; pruned: the position from which on nothing was pruned; pruned_time: the
+(upto: the last position that is complete; pruned: the first position from which no change was pruned; pruned_time: the
 latest time of a pruned change; begin: when the history began)
 and for each epoch, a span of positions between two times that the database went back: ` + output.Names(epochColumns) + `
 (first: its first position; by, reason: who began it, and why). JSON has the epochs in a list, "epochs"; CSV has only
@@ -165,7 +165,7 @@ func (a *app) followersListCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List the followers of the history",
 		Long: `List the registered followers: programs that read all changes. Changes that a follower has not read are not pruned,
-unless refdbctl history prune is told to.
+unless refdbctl history prune --even-unread is given.
 
 Fields: ` + output.Names(followerColumns) + `
 (read: the position up to which it has read all changes; seen: when it last reported that, by the database's clock)`,

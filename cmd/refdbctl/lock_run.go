@@ -183,7 +183,7 @@ func (l *lockRun) check(cmd *cobra.Command) error {
 	} else if l.killAfter < 0 || l.killAfter > margin {
 		return exit.Usage(fmt.Sprintf("--kill-after %s: at most a fifth of --stale-after (%s), or the command might outlive the lock", l.killAfter, margin))
 	}
-	// Checked before the lock is taken, so that nobody waits for a command that can't run.
+	// Checked before the lock is taken, so that no process waits for a command that can't run.
 	if _, err := exec.LookPath(l.command[0]); err != nil {
 		return cannotRun(l.command[0], err)
 	}

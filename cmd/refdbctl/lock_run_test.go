@@ -272,8 +272,8 @@ func (h *holder) end(tb testing.TB) result {
 	return result{exitOf(tb, h.cmd), out.String(), h.messages.String()}
 }
 
-// groupIsGone reports whether no process of the command's group runs any more.
-// Dead ones may be listed until somebody reaps them.
+// groupIsGone reports whether no process of the command's group runs any more. Dead processes may
+// be listed until their parent reaps them.
 func (h *holder) groupIsGone() bool {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, file := range stats {
@@ -417,7 +417,7 @@ func TestKillingTheHolderKillsTheCommand(t *testing.T) {
 	eventually(t, "the command is gone", h.groupIsGone)
 	// Its lock stands until it is stale, and is taken over then.
 	if _, ok := w.RowLock(t, "p", mainRef); !ok {
-		t.Error("nobody was left to release the lock, but it is gone")
+		t.Error("no process was left to release the lock, but it is gone")
 	}
 	w.run(t, "lock", "p", mainRef, "--try", "--", "true").is(t, exit.Locked, "ref is locked")
 	w.Age(t, "p", mainRef, 2*time.Hour)

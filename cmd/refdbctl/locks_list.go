@@ -64,7 +64,7 @@ A lock that stands for an intent, a push that a site has announced and not ended
 Such a lock never goes stale: its site ends it, or refdbctl locks resolve.
 
 A row without a time is not a lock: the lock has ended, but processes wait for it. The row is reserved for the first
-waiter until its turn is over, or free for the next process that asks.
+waiter until its turn is over, or free for the next process that requests the lock.
 
 A lock on a ref under refs/leases/ belongs to a process that holds a lease, or waits for processes that requested the
 lease earlier. The state shows which, and the mode of the lease.

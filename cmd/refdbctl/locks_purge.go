@@ -20,12 +20,13 @@ func (a *app) locksPurgeCommand() *cobra.Command {
 	var p purge
 	cmd := &cobra.Command{
 		Use:   "purge [PROJECT REF]",
-		Short: "Remove locks that nobody will release any more",
+		Short: "Remove locks that their holders will no longer release",
 		Long: `Remove locks: the lock on PROJECT REF, or those that match all of the given conditions, of which at least one must be
 --stale, --older-than, --owner or --orphans.
 
 A lock is stale when its holder has not renewed it for its stale-after time (30 s by default). The next process that
-requests a stale lock takes it over, without this command. Purging is for locks that nobody requests: it tidies up.
+requests a stale lock takes it over, without this command. Purging is only for locks that no process requests: it
+cleans up.
 
 The locks to be removed are shown first. On a terminal the command asks for confirmation; elsewhere --yes is required.
 A lock is removed only in the version that was shown: a lock that was renewed or changed hands meanwhile is kept, and

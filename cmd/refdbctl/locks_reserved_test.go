@@ -9,7 +9,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// A row that is kept for a waiter is no lock: nobody holds it, and its times are not those of a holder.
+// A reservation for a waiter is not a lock: it has no holder, and its times are not those of a
+// holder.
 func TestAReservationIsNotListedAsALock(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -26,7 +26,7 @@ func (a *app) locksResolveCommand() *cobra.Command {
 		Use:   "resolve (PROJECT REF | --project P | --site S) --keep-old|--take-new --reason TEXT",
 		Short: "Resolve intents of a site that can't resolve them itself",
 		Long: `Resolve intents: pushes that a site announced and did not end, because the site is gone. Their refs stay locked at all
-sites until somebody decides whether they keep the old value or take the new one.
+sites until an operator decides whether they keep the old value or take the new one.
 
 A site that runs, or comes back soon, resolves its own intents: it knows what its repository has. This command is only
 for a site that does not come back. That site may have shown its readers the value that is decided against here; when
@@ -34,7 +34,7 @@ it comes back, it takes the database's value. The command is therefore refused w
 is alive, unless --force is given.
 
 The decisions are shown first. On a terminal the command asks for confirmation; elsewhere --yes is required. An intent
-that its site ends meanwhile is left alone. Who decided, and why, stays recorded until the site has applied the
+that its site ends meanwhile is not changed. Who decided, and why, stays recorded until the site has applied the
 decision. A project that does not exist is an error (exit status 1).
 
 Gerrit's counters, refs/sequences/*, take the new value even with --keep-old: the numbers that the site has taken from

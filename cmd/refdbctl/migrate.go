@@ -54,10 +54,10 @@ func (a *app) migrateDownCommand() *cobra.Command {
 tables is lost. Below version 1 the tables themselves are dropped, with every ref and lock in them; tables that were
 adopted from Gerrit's plugin stay with their contents, and lose what was added.
 
-The command is refused with exit status 3 while somebody holds a fresh lock, such as a site's running daemon:
+The command is refused with exit status 3 while a process holds a fresh lock, as a site's running daemon does:
 otherwise two processes could hold the same lock. --force overrides that, except for a lock that stands for an intent:
-see refdbctl locks resolve. On PostgreSQL and SQLite nobody can take a lock between the check and the step. On Spanner
-a running program can: stop all programs that use the database.
+see refdbctl locks resolve. On PostgreSQL and SQLite no process can take a lock between the check and the step. On
+Spanner a running program can: stop all programs that use the database.
 
 Fields with --dry-run: ` + output.Names(planColumns),
 		Example: `  refdbctl migrate down --dry-run

@@ -33,7 +33,7 @@ func TestTheSchemaIsNotTakenFromUnderALock(t *testing.T) {
 			t.Parallel()
 			db := kind.New(t)
 			w := &world{Database: db, env: map[string]string{"REFDB_URL": db.URL()}}
-			// A stale lock is nobody's.
+			// A stale lock has no holder.
 			w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: "refs/heads/stale", Owner: "dead", Age: time.Hour})
 			lock, err := w.open(t).TryLock(t.Context(), "p", mainRef)
 			if err != nil {

@@ -196,7 +196,7 @@ func (s *operationsScript) newest(tb testing.TB) refdb.Position {
 	return 0
 }
 
-// release ends a lock of somebody else.
+// release ends another owner's lock.
 func (s *operationsScript) release(tb testing.TB, ref string) {
 	tb.Helper()
 	for l, err := range s.db.Locks(tb.Context(), refdb.LockFilter{Project: "p", Ref: ref}) {

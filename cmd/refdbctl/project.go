@@ -33,9 +33,9 @@ func (a *app) projectRemoveCommand() *cobra.Command {
 refuse pushes to the project. Repositories are not touched, except at sites with site.followRemoval, which move theirs
 aside. To restore the project, run refdbctl site enable --new at a site that has its repository.
 
-A project that does not exist is an error (exit status 1). While somebody holds a fresh lock on one of its refs, the
+A project that does not exist is an error (exit status 1). While a process holds a fresh lock on one of its refs, the
 command is refused with exit status 3, unless --force is given. A lock that stands for an intent can't be forced: see
-refdbctl locks resolve. A site that has not heard of the removal yet may accept a push for ` + projects.RulesSettle.String() + `: then run the command
+refdbctl locks resolve. A site that has not read the removal yet may accept a push for ` + projects.RulesSettle.String() + `: then run the command
 again. A frozen project can't be removed: unfreeze it first.
 
 Fields: ` + output.Names(cli.RemovalColumns),
@@ -246,7 +246,7 @@ func (a *app) projectShowCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show PROJECT",
 		Short: "Show a project's rules, mode and ID",
-		Long: `Show what the database has of a project: which refs all sites guard, and the ID that git's setting refdb.projectid of
+		Long: `Show the settings of a project: which refs all sites guard, and the ID that git's setting refdb.projectid of
 each copy of its repository must have.
 
 Fields: ` + output.Names(projectColumns) + `

@@ -47,7 +47,7 @@ func (a *app) setMirror(ctx context.Context, db *refdb.DB, project, site string,
 	case p.Mode == config.Removed:
 		return wasRemoved(p)
 	case before == site:
-		a.Note("%s is already declared so", output.Escape(p.Project))
+		a.Note("%s already has this declaration", output.Escape(p.Project))
 		return a.printProject(ctx, db, p)
 	}
 	if site != "" {
@@ -80,7 +80,7 @@ func (a *app) requireSite(ctx context.Context, db *refdb.DB, site string) error 
 	defer cancel()
 	known, err := presence.Sites(limited, db)
 	if err == nil && !slices.Contains(known, site) {
-		err = exit.With(exit.Failed, fmt.Sprintf("no site %q has ever served: see refdbctl sites list", site))
+		err = exit.With(exit.Failed, fmt.Sprintf("no site %q is known: see refdbctl sites list", site))
 	}
 	return err
 }

@@ -95,7 +95,7 @@ The command does not wait for sites: if a site has not compared the server yet, 
 Start that site's daemon or, if the site won't be back soon, continue --without it. Changes that only that site knows
 stay lost until it is back: then they are listed ("late").
 
-The command may be interrupted, and run again by anybody. It requires the owner of the database's tables. On a
+The command may be interrupted, and run again by any operator. It requires the owner of the database's tables. On a
 terminal it asks for confirmation; elsewhere --yes is required. --status only shows the state, with all changes that
 were ever lost.
 
@@ -103,10 +103,10 @@ Fields: ` + output.Names(admissionColumns) + `
 (server: its identity; undecided: number of lost changes that are not decided; waiting: sites that have not compared
 the server; without: sites that were left out; unreachable: sites that are waited for now or would be after a restart,
 and whose daemons don't run or can't reach the database; testified: silent sites about which another site has
-testified, so that nobody waits for them; policy: see refdbctl recover policy)
+testified, so that no server waits for them; policy: see refdbctl recover policy)
 and for each lost change: ` + output.Names(lostColumns) + `
-(made: about when it was made; site: the site that knows it; fate: again, opposed, dropped for an announced push that
-was not made, or late). JSON has the lost changes in a list, "lost"; CSV has only them.`,
+(made: the approximate time of the change; site: the site that knows it; fate: again, opposed, dropped for an
+announced push that was not made, or late). JSON has the lost changes in a list, "lost"; CSV has only them.`,
 		Example: `  refdbctl recover --status
   refdbctl recover --reason "failover to db2, which lacked the last second"
   refdbctl recover --reason "disk of asia-1 is gone" --without asia-1 --yes`,
@@ -114,7 +114,7 @@ was not made, or late). JSON has the lost changes in a list, "lost"; CSV has onl
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
 			switch {
 			case r.status && (len(r.without) > 0 || r.why != ""):
-				return exit.Usage("--status only looks: --without and --reason are for a recovery")
+				return exit.Usage("--status only shows the state: --without and --reason are for a recovery")
 			case !r.status && r.why == "":
 				return exit.Usage("--reason TEXT is required: the audit records it")
 			}
@@ -163,9 +163,9 @@ func (r recoverArgs) run(ctx context.Context, a *app, db *refdb.DB) error {
 		return fmt.Errorf("nothing was done: the database's new server has not been compared by %s yet: start the site's daemon there, or add --without %s",
 			strings.Join(left, ", "), strings.Join(left, " --without "))
 	}
-	question := fmt.Sprintf("Write %d lost changes again, as far as nothing contradicts them", now.Lost)
+	question := fmt.Sprintf("Write %d lost changes again, unless the database contradicts them", now.Lost)
 	if waiting := now.Waiting(); len(waiting) > 0 {
-		question += ", without what is known at " + strings.Join(waiting, ", ")
+		question += ", without the changes that are known only at " + strings.Join(waiting, ", ")
 	}
 	if err := a.printLost(ctx, db, now, false); err != nil {
 		return err
@@ -192,7 +192,7 @@ func (r recoverArgs) recover(ctx context.Context, a *app, db *refdb.DB, lost int
 	})
 	outcome = fmt.Sprintf("%d written again, %d opposed, %d dropped", fates[driver.Rewritten], fates[driver.Opposed], fates[driver.Dropped])
 	if untold := lost - fates[driver.Rewritten] - fates[driver.Opposed] - fates[driver.Dropped]; untold > 0 && done.Done {
-		outcome += fmt.Sprintf("; of %d the reply was lost: refdbctl recover --status has them", untold)
+		outcome += fmt.Sprintf("; the reply about %d was lost: refdbctl recover --status lists them", untold)
 	}
 	if err == nil && !done.Done {
 		err = fmt.Errorf("not done yet: %w", done.Err())

@@ -57,7 +57,7 @@ func (a *app) recoverPolicySetCommand() *cobra.Command {
 nothing is written until these sites have compared what they know with what the server has. POLICY is one of:
 
 wait, the default: the server waits for all sites except those that were shut down cleanly, and silent sites about which
-another site has testified. If a site and the database's server are lost at the same moment, nobody can testify about
+another site has testified. If a site and the database's server are lost at the same moment, no site can testify about
 that site, and all sites refuse pushes until refdbctl recover --without SITE.
 
 synchronous: the server does not wait for sites that were silent when it was replaced, nor, once their stale-after has

@@ -32,7 +32,7 @@ func TestARecoverySaysOfWhichChangesItDidNotLearnWhatWasDecided(t *testing.T) {
 	w.Exec(t, `INSERT INTO lost (project, ref, op, old, new, owner, asked_by, token, move, at, witness, fate, reported)
 		VALUES ('p', '`+mainRef+`', 'OP', '`+id("c")+`', '`+id("b")+`', 'eu/1', 'alice', 0, '', 1, 'eu', '', 1)`)
 	w.wrap = func(d refdb.Driver) refdb.Driver { return &forgetful{Driver: d} }
-	const says = "; of 1 the reply was lost: refdbctl recover --status has them"
+	const says = "; the reply about 1 was lost: refdbctl recover --status lists them"
 	r := w.run(t, "recover", "--reason=test", "--yes")
 	if r.code != exit.OK || !strings.Contains(r.out+r.err, says) {
 		t.Errorf("status %d, %s%s", r.code, r.out, r.err)
@@ -67,7 +67,7 @@ func TestARecoveryWaitsForSitesAndGoesWithoutThoseThatAreNamed(t *testing.T) {
 	}
 	said(exit.Misuse, "--reason TEXT")
 	said(exit.Misuse, "add --yes", "--reason=test")
-	said(exit.Misuse, "only looks", "--status", "--reason=test")
+	said(exit.Misuse, "only shows the state", "--status", "--reason=test")
 	said(exit.OK, "us", "--status")
 	said(exit.Failed, "start the site's daemon there, or add --without us", "--reason=test", "--yes")
 	said(exit.Misuse, "--without su", "--reason=test", "--yes", "--without=su")

@@ -121,7 +121,7 @@ Fields: ` + output.Names(buildColumns),
 	}
 }
 
-// manualCommand is for whoever packages this program: see scripts/packages.sh.
+// manualCommand writes the manual pages for packages of this program: see scripts/packages.sh.
 func (a *app) manualCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:     "manual DIRECTORY",

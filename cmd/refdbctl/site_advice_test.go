@@ -73,7 +73,7 @@ func (a *advised) carriesOut(advice string, from, upto int) {
 				}
 			}
 			if words[1] == "project" && words[2] == "remove" || words[1] == "locks" && words[2] == "resolve" {
-				words = append(words, "--yes") // as whoever is asked would say
+				words = append(words, "--yes") // the answer to the confirmation
 			}
 			if r := a.run(a, words[1:]...); r.code != exit.OK {
 				a.Errorf("%s: %d: %s%s", command, r.code, r.err, r.out)
@@ -161,7 +161,7 @@ func newAdvised(t *testing.T, more string) *advised {
 	return a
 }
 
-// Whoever does what a finding says is rid of it.
+// Following the advice in a finding removes the finding.
 func TestTheAdviceOfAFindingWorks(t *testing.T) {
 	t.Parallel()
 	type row struct {
@@ -198,7 +198,7 @@ func TestTheAdviceOfAFindingWorks(t *testing.T) {
 			a.InsertRef(a, presence.Project, "refs/sites/us", "generation")
 			a.run(a, "project", "set", "team/app", "--mirror-at", "us").is(a, exit.OK, "")
 		}, code: sitecheck.GuardedFetch, alternatives: one},
-		"HEAD that an earlier version served, and nobody knows which one counts": {short: true, more: "[site]\nstore = all", breaks: func(a *advised) {
+		"HEAD that an earlier version served, and an unknown authoritative value": {short: true, more: "[site]\nstore = all", breaks: func(a *advised) {
 			a.stop()
 			a.quietly("symbolic-ref", "HEAD", "refs/heads/trunk")
 			if err := os.Remove(filepath.Join(a.repo.path, "refdb/head")); err != nil {
@@ -226,7 +226,7 @@ func TestTheAdviceOfAFindingWorks(t *testing.T) {
 			[2]int{0, 2},
 			func(a *advised, _ *sitecheck.Finding) { a.renames(a.path("team/copy"), filepath.Join(a.dir, "away")) },
 		}},
-		"a repository that nobody has put under guard": {breaks: func(a *advised) { a.renames(newRepo(a, mainRef).path, a.path("new")) }, code: sitecheck.NotGuarded,
+		"a repository that was never put under guard": {breaks: func(a *advised) { a.renames(newRepo(a, mainRef).path, a.path("new")) }, code: sitecheck.NotGuarded,
 			alternatives: []any{[2]int{0, 1}, [2]int{1, 2}}},
 		"an empty one, of a project that was here": {breaks: func(a *advised) {
 			a.renames(a.repo.path, filepath.Join(a.dir, "away"))
@@ -328,8 +328,8 @@ func TestTheAdviceOfAFindingWorks(t *testing.T) {
 	}
 }
 
-// A repair never puts a repository half under guard that nobody wanted to be guarded.
-func TestRepairLeavesARepositoryAloneThatNobodyEnabled(t *testing.T) {
+// A repair never partly guards a repository that was not enabled.
+func TestRepairIgnoresARepositoryThatWasNotEnabled(t *testing.T) {
 	t.Parallel()
 	a := newAdvised(t, "")
 	a.renames(newRepo(t, mainRef).path, a.path("new"))
@@ -371,7 +371,7 @@ func TestARepositoryOfAnotherUserIsNotEnabled(t *testing.T) {
 	a.finding("")
 }
 
-// Whoever does what a refusal says can do what was refused.
+// Following the advice in a refusal makes the refused request possible.
 func TestTheAdviceOfARefusalWorks(t *testing.T) {
 	t.Parallel()
 	const enable, push = "enable", "push"

@@ -199,7 +199,7 @@ func TestEnableDropsWhatThePluginMultiSiteHasLeft(t *testing.T) {
 			w.InsertRef(t, "team/app", mainRef, refdb.Value(s.repo.commit))
 			w.InsertRef(t, "team/app", "refs/multi-site/version", refdb.Value(s.repo.commit))
 			w.InsertRef(t, "team/app", "refs/multi-site/version/value", "1795224671380")
-			w.InsertRef(t, "team/app", "refs/multi-site/ours", refdb.Value(s.repo.commit)) // somebody's ref
+			w.InsertRef(t, "team/app", "refs/multi-site/ours", refdb.Value(s.repo.commit)) // a user's ref
 			for range 2 {
 				r := s.site(t, append([]string{"enable", "--hook", s.hook}, args...)...)
 				r.is(t, exit.OK, "")
@@ -253,7 +253,7 @@ func TestEnableSaysWhatGitSaysOfABrokenRef(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A ref that nobody guards.
+	// A ref that is not guarded.
 	broken := filepath.Join(s.repo.path, "refs", "own", "broken")
 	err = errors.Join(
 		os.WriteFile(s.config, []byte(strings.Replace(string(text), "store = none", "store = all", 1)), 0o644),

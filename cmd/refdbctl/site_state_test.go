@@ -264,7 +264,7 @@ func TestARestartComesBackUnattended(t *testing.T) {
 }
 
 // Wherever a start ends, the next one with the same state serves, unattended.
-func TestACrashAtAnyStepOfAStartLocksNobodyOut(t *testing.T) {
+func TestACrashAtAnyStepOfAStartAllowsTheNextStart(t *testing.T) {
 	t.Parallel()
 	const old, next = "OLD", "NEXT"
 	for name, c := range map[string]struct {

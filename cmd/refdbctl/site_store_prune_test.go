@@ -15,7 +15,7 @@ import (
 type prunedJSON struct{ Unused, Superseded int }
 
 // Nothing is deleted that a push may use yet, or that a site may have to unpack.
-func TestOnlyPacksThatNobodyNeedsArePruned(t *testing.T) {
+func TestOnlyUnneededPacksArePruned(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	db := w.openAs(t, "eu")
@@ -69,10 +69,10 @@ func TestOnlyPacksThatNobodyNeedsArePruned(t *testing.T) {
 	}
 	store("~2-base", true, state.Upto)
 	if got := prune("--older-than", "1ms"); got != (prunedJSON{Unused: 1, Superseded: 2}) {
-		t.Errorf("once one is abandoned and a base stands for two: %+v", got)
+		t.Errorf("once one is abandoned and a base replaces two: %+v", got)
 	}
 	held("~2-base")
-	if out := w.do(t, "site", "store", "prune", "--older-than", "5m"); out != "pruned 0 packs that were not used, and 0 that a base stands for\n" {
+	if out := w.do(t, "site", "store", "prune", "--older-than", "5m"); out != "pruned 0 packs that were not used, and 0 that a base replaces\n" {
 		t.Errorf("it says %q", out)
 	}
 	w.run(t, "site", "store", "prune", "--older-than", "0").is(t, exit.Misuse, "older-than")

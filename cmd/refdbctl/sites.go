@@ -105,12 +105,12 @@ themselves.
 
 Fields: ` + output.Names(siteColumns) + `
 (alive: whether its daemon has a fresh lock on the site's name; owner: the owner of that lock; seen: when its daemon
-was last heard of, by the database's clock; follows: whether the site reads what other sites change; lag_changes:
+last reported, by the database's clock; follows: whether the site reads what other sites change; lag_changes:
 number of changes that it has not read, at most ` + fmt.Sprint(presence.MostChanges) + `, or -1 if it must start over because the history no longer has
 them; lag_seconds: since when; followed: number of repositories that it keeps up to date; behind: number of those that
 it can't; behind_projects: the first ` + fmt.Sprint(presence.NamedBehind) + ` of these; store: site.store in its configuration; version: version of its
 daemon; waited_for: whether, if the database's server is replaced, nothing is written before this site has compared
-it; testified: whether it is silent, and another site has testified about it: nobody waits for it)
+it; testified: whether it is silent, and another site has testified about it: no server waits for it)
 
 A daemon records how far it has read after some seconds, or every minute if there is little to read, and its own state
 within a minute. refdbctl site status, run at the site, shows why repositories are behind.`,
@@ -170,9 +170,9 @@ project's packs are unpacked into a temporary directory (TMPDIR), which needs as
 Otherwise nothing is decided: the pushes are listed. Decide them with refdbctl locks resolve --site NAME, then run
 this command again.
 
-Then the site's registration is removed: changes are no longer kept for it, nobody waits for it if the database's
-server is replaced, and project set --mode enforce ignores it. Its refs and repositories are not touched. The command
-may be interrupted, and run again.
+Then the site's registration is removed: changes are no longer kept for it, a new server of the database does not wait
+for it, and project set --mode enforce ignores it. Its refs and repositories are not touched. The command may be
+interrupted, and run again.
 
 Should the site come back, its daemon does not start with its old state, unless refdbctl site take-over is run.
 

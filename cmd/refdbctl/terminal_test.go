@@ -236,7 +236,7 @@ func TestCtrlZInAPipelineStopsTheCommandToo(t *testing.T) {
 	term.types(t, "\x1a")
 	term.shows(t, "stopped with 148")
 	// A process to which the signal was sent runs no more, but shows that only when its turn comes.
-	eventually(t, "the command is stopped while nobody renews its lock", func() bool { return processState(t, pid) == "T" })
+	eventually(t, "the command is stopped while its lock is not renewed", func() bool { return processState(t, pid) == "T" })
 	term.types(t, "go on\n")
 	eventually(t, "the command is continued", func() bool { return processState(t, pid) != "T" })
 	n, err := strconv.Atoi(pid)

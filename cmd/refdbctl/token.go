@@ -79,7 +79,7 @@ func (a *app) createToken(ctx context.Context, db *refdb.DB, subject string, lif
 		defer cancel()
 		made.text, made.Token, err = access.CreateToken(limited, db, subject, life, a.By())
 		if errors.Is(err, refdb.ErrOutcomeUnknown) {
-			err = fmt.Errorf("%w: if refdbctl token list shows the token %s, revoke it, as nobody knows its text", err, made.ID[:access.ShownID])
+			err = fmt.Errorf("%w: if refdbctl token list shows the token %s, revoke it: its text is lost", err, made.ID[:access.ShownID])
 		}
 		if err != nil {
 			return "", err

@@ -30,20 +30,20 @@ func (a *app) topCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "top [PROJECT...]",
 		Short: "Show the state of all sites at a glance",
-		Long: `Show what an operator looks at first: whether the database can be written, and which sites it waits for; the sites,
-with their versions, their lag and what they have behind; pushes that sites have announced and not ended; locks that
-are held, stale or waited for; the changes of refs within the last minute; and each problem, with the command to run
-next. With names of projects, only the locks, pushes and changes of these count.
+		Long: `Show the state that an operator needs first: whether the database can be written, and which sites it waits for; the
+sites, with their versions, their lag and their repositories that are behind; pushes that sites have announced and not
+ended; locks that are held, stale or waited for; the changes of refs within the last minute; and each problem, with
+the command to run next. With names of projects, only the locks, pushes and changes of these projects are counted.
 
 On a terminal the display is refreshed every 2 seconds until q or Ctrl-C, which end the command with exit status 0.
 Elsewhere, and with -o json or -o csv, the state is printed once. CSV has only the problems.
 
-Only the database is read. What a site's daemon knows of itself it records there within a minute; refdbctl site status,
+Only the database is read. A site's daemon records its own state there within a minute; refdbctl site status,
 run at the site, has the details. At most ` + fmt.Sprint(overview.MostRows) + ` locks and as many pushes are counted, for each project named.
 
-What can't be read, for lack of a privilege or because the database does not answer, is listed, and the rest is shown.
-The exit status is then 1. Problems do not change the exit status: scripts read "problems" of the JSON, a list of
-code, detail, command, and site, where the command has to be run. The codes are stable:
+Whatever can't be read, for lack of a privilege or because the database does not answer, is listed, and the rest is
+shown. The exit status is then 1. Problems do not change the exit status: scripts read "problems" of the JSON, a list
+of code, detail, command, and site, where the command has to be run. The codes are stable:
 lost-changes, not-compared, not-admitted, unreachable, intent-stuck, intent-decided, alarm, site-lags, behind,
 lock-awaited, frozen.`,
 		Example: `  refdbctl top

@@ -112,7 +112,8 @@ func TestAWatchPrintsChangesAsTheyHappen(t *testing.T) {
 	v.stop(t, syscall.SIGINT)
 }
 
-// Each line has a cursor: whoever has read it goes on with the next one, also among changes of one transaction.
+// Each line has a cursor with which a reader continues at the next line, also between changes of
+// one transaction.
 func TestAWatchGoesOnAfterAnyOfItsLines(t *testing.T) {
 	t.Parallel()
 	w := newRecordedWorld(t)

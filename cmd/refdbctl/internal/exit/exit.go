@@ -28,10 +28,10 @@ const Help = `Exit status:
   0    success
   1    error: the message says what to do; also if verify finds a difference, get does not find the ref,
        or doctor finds a problem
-  2    usage error: the command line, a name or a value is invalid; the database was not asked
-  3    locked: somebody holds a fresh lock; nothing was changed
-  4    lock lost: somebody else holds it, or it is gone; the operation that needed it was not done
-  5    value mismatch: a ref has another value than expected; it was left alone
+  2    usage error: the command line, a name or a value is invalid; no request was sent to the database
+  3    locked: another process holds a fresh lock; nothing was changed
+  4    lock lost: another process holds it, or it no longer exists; the operation that needed it was not done
+  5    value mismatch: a ref has another value than expected; it was not changed
   6    outcome unknown: the reply was lost, and the operation may have been done; check, then decide
   128+N  ended by signal N, as shells report it, such as 130 for Ctrl-C: refdbctl dies of the signal
 "lock" returns the exit status of the command that it ran (see refdbctl lock --help).`

@@ -177,7 +177,7 @@ func (k *gerritCheck) jars() (session string) {
 	case err != nil:
 		k.find(gerritJar, "lib", "%s; %s", err, enableAgain)
 	case len(jars) == 0:
-		k.find(gerritJar, "lib", "the guard's jar is not there: %s", enableAgain)
+		k.find(gerritJar, "lib", "the guard's jar is missing: %s", enableAgain)
 	case len(jars) > 1:
 		k.find(gerritJar, "lib", "the guard has %d jars, and Gerrit may load either: %s", len(jars), enableAgain)
 	}

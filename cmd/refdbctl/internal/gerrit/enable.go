@@ -31,7 +31,7 @@ func (a *app) enableCommand() *cobra.Command {
 		Use:   "enable SITE_PATH",
 		Short: "Put this site's Gerrit under guard",
 		Long: `Put the Gerrit with the site directory SITE_PATH under guard. Gerrit must be stopped, and the site's daemon must run.
-Run the command as root or as the daemon's user, to whom Gerrit must belong, too; as root, it switches to that user.
+Run the command as root or as the daemon's user, who must also own Gerrit's files; as root, it switches to that user.
 
 The command
   - puts the guard's jar for this version of Gerrit into lib/;

@@ -35,7 +35,7 @@ func (a *app) joinCommand() *cobra.Command {
 		Short: "Set up the Gerrit of a second site",
 		Long: `Set up SITE_PATH as the site directory of this site's Gerrit, a second one beside the guarded Gerrit of a first site.
 SITE_PATH must be new, or contain nothing but the empty directory of the repositories, the site's root. The site's
-daemon must run. Run the command as root or as the daemon's user, to whom Gerrit must belong, too; as root, it
+daemon must run. Run the command as root or as the daemon's user, who must also own Gerrit's files; as root, it
 switches to that user.
 
 --etc is a directory with a copy of the first site's etc, and of its plugins, lib and static, if it has them. They are
@@ -45,8 +45,8 @@ as with refdbctl site clone --all. Then "java -jar FILE init --batch --no-auto-s
 its output is in logs/refdb-init.log. Its changes in etc are listed; it must not move refs of All-Projects and
 All-Users.
 
-After an interruption, run the command again: what is there already is left as it is. Edit what differs between the
-sites, such as gerrit.canonicalWebUrl, before Gerrit is started.
+After an interruption, run the command again: parts that already exist are left as they are. Edit what differs between
+the sites, such as gerrit.canonicalWebUrl, before Gerrit is started.
 
 Fields: ` + output.Names(gerritColumns) + changesHelp + `
 JSON: an object with "changes"; and files (copied), cloned (projects), complete.`,

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dieWithParent makes the kernel kill the command when this program is killed:
-// nobody would renew its lock any more.
+// dieWithParent makes the kernel kill the command when this program is killed, because the
+// command's lock would no longer be renewed.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
 // stopped reports whether a child has been stopped. It returns true once for each stop.
@@ -18,9 +18,10 @@ func stopped(pid int) bool {
 	return err == nil && info.Signo == int32(unix.SIGCHLD)
 }
 
-// stopSelf stops this process until it is continued. The kernel ignores that if nobody could continue
-// the process. Either way it is over on return: a thread's signal to itself takes effect before the
-// call returns. One to the process might be left to a thread that runs later.
+// stopSelf stops this process until it is continued. The kernel ignores the signal if no process
+// could continue this one. In both cases the stop is over on return: a signal that a thread sends
+// to itself takes effect before the call returns, while a signal to the process might be delivered
+// to a thread that runs later.
 func stopSelf() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -12,15 +12,16 @@ import (
 // dieWithParent does nothing: this system can't kill a child when its parent dies.
 func dieWithParent(*syscall.SysProcAttr) {}
 
-// stopped returns false: here no call tells of a stop without also reaping a child that has ended.
+// stopped returns false: on this system no call reports a stop without also reaping a child that
+// has ended.
 func stopped(int) bool { return false }
 
 // stopWait is how long the kernel may take to stop this process, or to deliver SIGCONT once it runs
 // again.
 const stopWait = time.Second
 
-// stopSelf stops this process until it is continued. The kernel ignores that if nobody could continue
-// the process; then stopWait passes.
+// stopSelf stops this process until it is continued. The kernel ignores the signal if no process
+// could continue this one; then stopSelf returns after stopWait.
 func stopSelf() {
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, syscall.SIGCONT)

@@ -12,13 +12,14 @@ import (
 	"golang.org/x/term"
 )
 
-// stopSignal stops this process. SIGTTIN, like SIGTSTP, stops a process only if somebody can continue
-// it. SIGTSTP itself would not do: Go does not restore a signal's effect once it was caught.
+// stopSignal stops this process. SIGTTIN, like SIGTSTP, stops a process only if another process can
+// continue it. SIGTSTP itself is unsuitable: Go does not restore the default action of a signal
+// that it has caught once.
 const stopSignal = syscall.SIGTTIN
 
 // processGroup is the process group of a command. It is stopped and continued together with this
-// process, as a shell does with a job. The command must never run while this process is stopped:
-// nobody would renew its lock.
+// process, as a shell does with a job. The command must never run while this process is stopped,
+// because its lock would not be renewed.
 type processGroup struct {
 	id       int // the command's process group
 	ownID    int // this process's group

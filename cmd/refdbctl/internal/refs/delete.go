@@ -28,7 +28,7 @@ ref from restoring it. A ref that the database does not know is not deleted, eve
 
 With --prefix all refs whose names start with the prefix are deleted. The command shows their number and, on a
 terminal, asks for confirmation; elsewhere --yes is required; --dry-run lists the refs. A ref that is locked, or that
-somebody changes meanwhile, is left alone and listed (exit status 3 or 5).
+changes meanwhile, is not deleted, and is listed (exit status 3 or 5).
 ` + putHelp + output.Names(changeColumns()) + `; with --prefix ` + output.Names(output.WithResult(deletedColumns)) + `
 (result: deleted, changed, locked or, with --dry-run, would_delete)`,
 		Example: `  refdbctl refs delete my/project refs/heads/topic --old $OLD

@@ -30,8 +30,8 @@ func (a *app) importCommand() *cobra.Command {
 
 Only refs that the database does not know are written. A ref that has another value in the database, or was deleted
 there, is reported and left alone, and the exit status is 5, unless --overwrite is given: the values to be overwritten
-are then shown first, and the command asks for confirmation on a terminal; elsewhere --yes is required. A ref that
-somebody has locked is left alone, too (exit status 3 if nothing else is wrong).
+are then shown first, and the command asks for confirmation on a terminal; elsewhere --yes is required. A locked ref
+is left as it is, too (exit status 3 if nothing else is wrong).
 
 Some refs are refused, and the exit status is 1 after all others were imported: refs that the database can't hold, for
 example because their names are not UTF-8; refs that git can't read; and refs that no repository could have together

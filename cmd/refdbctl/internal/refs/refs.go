@@ -193,7 +193,7 @@ const putHelp = `
 zero ID) if the ref must not exist. If the ref has another value, nothing is changed, the message names that value,
 and the exit status is 5. --force makes the change whatever the value is, and shows the previous value.
 
-While somebody holds a fresh lock on the ref the change is refused with exit status 3, even with --force. The holder
+While a process holds a fresh lock on the ref, the change is refused with exit status 3, even with --force. The holder
 passes --token and --owner: then the change is made if that lock still stands, else the exit status is 4. A command
 that "refdbctl lock" runs finds both in its environment, as REFDB_TOKEN and REFDB_OWNER, and need not pass --owner.
 With --fence REF the change is made if the token's lock stands on REF, whatever ref is changed: under a lease, REF is

@@ -44,8 +44,8 @@ func WatchCommand(r *cli.Run) *cobra.Command {
 		Use:   "watch [PROJECT]",
 		Short: "Print changes of refs as they happen",
 		Long: `Print the changes of all refs, or of a project's refs, as they happen, each once, in order of their positions. The
-command runs until it is interrupted, or nobody reads its output any more (exit status 0); it waits while the database
-is down.
+command runs until it is interrupted, or until its output is no longer read (exit status 0); it waits while the
+database is down.
 
 By default it starts with the next change. --since CURSOR starts after a change that was printed earlier: give that
 change's cursor, which JSON and CSV contain. No change in between is left out; if some were pruned, or if the database
@@ -125,8 +125,8 @@ func (w *watch) run(ctx context.Context, a *app, db *refdb.DB) (err error) {
 	return nil
 }
 
-// whileRead calls do, which prints. If nobody reads the output any more, as "head" does after some
-// lines, that is its end and no error.
+// whileRead calls do, which prints. If the reader of the output closes it, as "head" does after
+// some lines, do ends without an error.
 func whileRead(do func() error) error {
 	broken := make(chan os.Signal, 1)
 	exit.Notify(broken, syscall.SIGPIPE) // otherwise a write would end the program

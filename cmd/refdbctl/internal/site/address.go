@@ -23,24 +23,25 @@ import (
 // change while it runs.
 type address struct {
 	app    *App
-	file   string // "": it is no file's, or comes but once
+	file   string // "" if the address does not come from a file, or can be read only once
 	driver atomic.Pointer[driver.AddressReader]
 
 	mu      sync.Mutex
-	latest  string   // as it was read last
-	seen    []string // latest and those before it, whose passwords may be in use
-	reading *reading // nil: nobody reads
-	refused *refused // nil: the server has not refused the address with which the database was opened last
+	latest  string   // the address as last read
+	seen    []string // latest and earlier addresses, whose passwords may be in use
+	reading *reading // nil if no read is in progress
+	refused *refused // nil if the server has not refused the address with which the database was last opened
 }
 
-// How long the database is not opened with an address that the server has refused. The pause doubles
-// with each refusal, as for the connections of a database that is open.
+// firstPause and lastPause limit the pause before the database is opened again with an address that
+// the server has refused. The pause doubles with each refusal, as it does for the connections of an
+// open database.
 const (
 	firstPause = 5 * time.Second
 	lastPause  = time.Minute
 )
 
-// A refused is an address that the server has refused, since the database could not be opened.
+// A refused is an address that the server refused when the database was to be opened.
 type refused struct {
 	address string
 	err     error
@@ -48,19 +49,19 @@ type refused struct {
 	until   time.Time
 }
 
-// mostAddresses is how many addresses are kept out of messages.
+// mostAddresses is the number of addresses whose passwords are removed from messages.
 const mostAddresses = 8
 
-// A reading is an attempt to read the file: one for all who ask meanwhile, as a file system that
-// hangs keeps each of them.
+// A reading is an attempt to read the file. All concurrent callers share one reading, because each
+// read of a hanging file system blocks.
 type reading struct {
 	ended chan struct{}
 	text  string
 	err   error
-	late  bool // somebody has waited in vain
+	late  bool // a caller's wait has timed out
 }
 
-// addressOf returns the address that Load found. It keeps its passwords out of messages.
+// addressOf returns the address that Load found. It removes the address's passwords from messages.
 func (a *App) addressOf() *address {
 	d := &address{app: a, file: a.addressFile}
 	switch {
@@ -105,8 +106,8 @@ func (d *address) now() string {
 	return d.latest
 }
 
-// read returns the address as it is now. It waits no longer than ctx, and not at all for a file
-// that somebody has waited for in vain.
+// read returns the current address. It waits until ctx ends at most, and not at all if an earlier
+// caller's wait for the same read has timed out.
 func (d *address) read(ctx context.Context) (string, error) {
 	if d.file == "" {
 		return d.app.URL, nil
@@ -234,7 +235,7 @@ func (d *address) reread(ctx context.Context) {
 	}
 	d.app.Logger().InfoContext(ctx, "the database's address was read again: new connections are made as it says", details...)
 	if len(read.Ignored) > 0 {
-		d.app.Logger().WarnContext(ctx, "parameters of the database's address differ from those of the start, and apply after a restart", "parameters", strings.Join(read.Ignored, ", "))
+		d.app.Logger().WarnContext(ctx, "parameters of the database's address have changed since the start, and take effect after a restart", "parameters", strings.Join(read.Ignored, ", "))
 	}
 }
 

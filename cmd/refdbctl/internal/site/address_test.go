@@ -102,8 +102,8 @@ func TestANamedPipeIsReadOnce(t *testing.T) {
 	}
 }
 
-// A named pipe that nobody writes stands for a file system that hangs.
-func TestNobodyWaitsForAFileForLongerThanAllowed(t *testing.T) {
+// A named pipe without a writer simulates a file system that hangs.
+func TestReadsOfAHangingAddressFileAreBounded(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "database")
 	if err := os.WriteFile(path, []byte("postgres://u:one@h/d"), 0o600); err != nil {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// asOwner makes the test binary be somebody else for a moment: the tests of a process share its user.
+// asOwner makes the test binary run as another user for a moment: the tests of a process share its
+// user.
 const asOwner = "REFDBCTL_TEST_AS_OWNER"
 
 func TestMain(m *testing.M) {

@@ -44,7 +44,7 @@ func (a *App) checkCommand() *cobra.Command {
   - lock files that a killed git has left; repositories that can't follow; and
   - objects that the database should keep but lacks.
 
-Each finding is one line. The exit status is 1 if there is any finding. A push in progress is no finding. Run the
+Each finding is one line. The exit status is 1 if there is any finding. A push in progress is not a finding. Run the
 command as root or as the daemon's user; as root, it switches to that user.
 
 --repair repairs what is safe: hooks, settings, the link, lock files that no process needs, and refs whose file is
@@ -72,7 +72,7 @@ intent-pending, intent-decided, leftover-lock, peer-ref, foreign-owner, behind, 
 object-damaged, object-missing, objects-unread, object-malformed, root-gone, project-removed, moved, not-guarded.
 
 JSON: an object with "findings", a list of ` + output.Names(FindingColumns) + `;
-and repositories, looked_at, not_compared (repositories that nothing is to guard), mended, ok.`,
+and repositories, looked_at, not_compared (repositories that are not to be guarded), mended, ok.`,
 		Example: `  refdbctl site check
   refdbctl site check team/app --repair
   refdbctl site check team/app --objects --repair

@@ -401,7 +401,7 @@ func (a *App) importGuarded(ctx context.Context, c *config.Config, db *refdb.DB,
 
 // dropMultiSite deletes the rows that Gerrit's plugin multi-site left in the database. The plugin
 // can't run beside the guard, and nothing else reads these rows. Other rows below its prefix, which
-// may be somebody's refs, are only noted.
+// may be refs of users, are only noted.
 func dropMultiSite(ctx context.Context, db *refdb.DB, project string, note func(string)) error {
 	for ref, err := range db.Refs(ctx, project, config.MultiSitePrefix) {
 		switch {
@@ -428,6 +428,6 @@ func (a *App) disable(ctx context.Context, c *config.Config, db *refdb.DB, r con
 	if err := install.RecordDisabled(ctx, r); err != nil {
 		return err
 	}
-	a.Note("%s is not guarded any more; its refs stay in the database: refdbctl project remove removes them, if no other site needs them", r.Project)
+	a.Note("%s is no longer guarded; its refs stay in the database: refdbctl project remove removes them, if no other site needs them", r.Project)
 	return nil
 }

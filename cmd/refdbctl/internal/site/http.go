@@ -41,8 +41,8 @@ If the database does not answer, the response is 503, too. With --stale-reads 10
 copy, with the header Refdb-Stale, if that copy was known to be complete less than 10 minutes ago. A copy that is known
 to be behind is never served.
 
-Without --user-header nobody may push. With it, the web server must replace that header in clients' requests, and
-nobody else may have access to the address: it must be a socket, or a loopback address.
+Without --user-header all pushes are refused. With it, the web server must replace that header in clients' requests,
+and no other client may have access to the address: it must be a socket, or a loopback address.
 
 With --database-file - the database's address is read from standard input. Each new connection to the database reads the
 address again, and on SIGHUP the server logs whether a connection succeeds with it: the password and the certificates
@@ -63,7 +63,7 @@ site.stopTimeout.`,
 	f.Add(cmd)
 	cmd.Flags().StringVar(&at.Address, "listen", "127.0.0.1:9470", "a host and a port, or the absolute path of a `socket`")
 	cmd.Flags().StringVar(&at.Metrics, "metrics", "", "serve metrics at this `address`, as for --listen (default: nowhere)")
-	cmd.Flags().StringVar(&userHeader, "user-header", "", "the `header` in which the web server names the user (default: none, and nobody may push)")
+	cmd.Flags().StringVar(&userHeader, "user-header", "", "the `header` in which the web server names the user (default: none, and all pushes are refused)")
 	cmd.Flags().DurationVar(&stale, "stale-reads", 0, "maximum age of stale reads, which are served while the database does not answer (default: none are)")
 	cmd.Flags().IntVar(&cacheMB, "cache", 256, "size in `MiB` of the cache of ref lists")
 	return cmd
@@ -89,7 +89,7 @@ func checkHTTP(at smarthttp.Listen, userHeader string, cacheMB int, stale time.D
 	}
 	host, _, err := net.SplitHostPort(at.Address)
 	if ip, perr := netip.ParseAddr(host); err != nil || host != "localhost" && (perr != nil || !ip.IsLoopback()) {
-		return exit.Usage(fmt.Sprintf("--user-header: whoever reaches %s could claim to be anybody: listen at 127.0.0.1 or a socket", at.Address))
+		return exit.Usage(fmt.Sprintf("--user-header: every client that can reach %s could claim to be any user: listen at 127.0.0.1 or a socket", at.Address))
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ site.maintain = daily; don't run git gc.
 An object is pruned if no ref or reflog reaches it, it is older than two weeks, and no other site may build on it:
 objects that refs have left are kept for 14 days, by refs below refs/refdb/kept/, which clients don't see. Pushes wait
 during pruning, and are refused if it takes several seconds. Nothing is pruned if the database does not answer, if
-this site lacks pushes of other sites, or if for half a minute a push or sync was always in progress: that is no
+this site lacks pushes of other sites, or if for half a minute a push or sync was always in progress: that is not a
 failure, and "left" gives the reason.
 
 For a project whose objects the database keeps, a new base is stored there when the packs after the latest base have
@@ -49,7 +49,7 @@ project in transit, packs older than a week are dropped.
 Fields: ` + output.Names(maintainedColumns) + `
 (packed: nothing, loose or all objects; kept: refs below refs/refdb/kept/; peers: refs below refs/peer/ that were
 removed because nothing was fetched from that peer for 14 days; pruned: objects; compacted: nothing, base, or dropped;
-left: why nothing was pruned; busy: whether nothing was pruned because others were at work)`,
+left: why nothing was pruned; busy: whether nothing was pruned because the repository was in use)`,
 		Example: `  refdbctl site maintain
   refdbctl site maintain team/app`,
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {

@@ -75,6 +75,6 @@ func prunePacks(ctx context.Context, db *refdb.DB, olderThan time.Duration) (pru
 }
 
 func (a *App) printPruned(p prunedPacks) error {
-	text := fmt.Sprintf("pruned %s that were not used, and %d that a base stands for", output.Count(p.unused, "pack"), p.superseded)
+	text := fmt.Sprintf("pruned %s that were not used, and %d that a base replaces", output.Count(p.unused, "pack"), p.superseded)
 	return cli.PrintOne(a.Run, prunedPacksColumns, p, text)
 }

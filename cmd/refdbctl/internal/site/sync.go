@@ -44,13 +44,13 @@ may run twice at once.
 
 Refs that the database does not know are never touched. A ref that this site itself has locked is skipped, since a
 push to it is in progress here; locks of other sites don't matter. A ref whose objects the peer does not have yet is
-skipped, too: the exit status is then 1, as it is if git refuses to move a ref. These are no failures: refs that are
+skipped, too: the exit status is then 1, as it is if git refuses to move a ref. These are not failures: refs that are
 locked, refs that moved meanwhile, and a peer that can't be reached although nothing is missing here, for which a
 warning is printed.
 
 A ref is left as it is, with exit status 1, if the database's value is older than the one it had when the repository
 got its value, and the move would lose commits: the database seems to have been restored from a backup. A branch that
-a push at another site moved back is no such case. --force takes the database's value anyway.
+a push at another site moved back is not affected. --force takes the database's value anyway.
 
 JSON: an object with "refs", a list of ` + output.Names(syncedColumns) + ` for the refs that differed
 (result: created, updated, deleted, locked, moved, missing, ahead or failed); and project, peer, equal, unknown,
