@@ -80,7 +80,7 @@ func adminRows() []row {
 				}
 			}
 		}},
-		{"stale locks are purged as they were listed", func(e *env) {
+		{"stale locks are purged in the state in which they were listed", func(e *env) {
 			db := e.Open(refdb.Options{})
 			old, fresh := e.Acquire(e.A, refA, refB), e.Acquire(e.A, refC)
 			e.Age(old, stale)

@@ -24,7 +24,7 @@ func admissionRows() []row {
 			e.Hold(db, refB)
 			e.WantAdmission(e.Admission(), true)
 		})},
-		{"a write waits for a witness, and says for which", suite.Alone(func(e *env) {
+		{"a write waits for a witness, and its error names the witness", suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w")
 			db, t := e.OpenFaulty(refdb.Options{})
 			e.Restart(t)
@@ -64,7 +64,7 @@ func admissionRows() []row {
 			e.Notice(t, u)
 			e.Must(db.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, v1, v2)}))
 		})},
-		{"what leaves the server as it is is found by a comparison", suite.Alone(func(e *env) {
+		{"a loss without a change of the server is found by a comparison", suite.Alone(func(e *env) {
 			j := &suite.TestJournal{}
 			db := e.Open(refdb.Options{Site: "site-w", Journal: j})
 			e.Must(db.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, "", v1)}))
@@ -84,7 +84,7 @@ func admissionRows() []row {
 				e.Errorf("%+v, %v", a, err)
 			}
 		})},
-		{"a witness that ends is not waited for", suite.Alone(func(e *env) {
+		{"a witness that ends is not awaited", suite.Alone(func(e *env) {
 			db := e.Open(refdb.Options{Site: "site-w", Journal: &suite.TestJournal{}})
 			if _, err := db.Recovery().Compare(e.Context()); err != nil {
 				e.Error(err)
@@ -93,7 +93,7 @@ func admissionRows() []row {
 			e.Restart()
 			e.WantAdmission(e.Report(driver.Report{Owner: "a tool"}), true)
 		})},
-		{"a witness tells others whom it knew to be live", suite.Alone(func(e *env) {
+		{"a witness reports the witnesses that it knew to be live", suite.Alone(func(e *env) {
 			e.Witnesses("site-v")
 			j := &suite.TestJournal{}
 			db := e.Open(refdb.Options{Site: "site-w", Journal: j})
@@ -146,7 +146,7 @@ func admissionRows() []row {
 				e.Errorf("read %s", suite.SaidAll(c.Changes))
 			}
 		})},
-		{"a write that overlaps a comparison is looked up, and compared no more", suite.Alone(func(e *env) {
+		{"a write that overlaps a comparison is looked up, and not compared again", suite.Alone(func(e *env) {
 			db, t := e.OpenFaulty(refdb.Options{})
 			for method, write := range map[string]func() error{
 				"Update": func() error { return db.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, "", v1)}) },

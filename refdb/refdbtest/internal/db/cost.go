@@ -55,7 +55,7 @@ func costRows() []row {
 				e.Errorf("%d beats took %v", ticks+1, took)
 			}
 		}},
-		{"P8 a lock on many refs is one beat too", suite.Long(func(e *env) {
+		{"P8 a lock on many refs also takes one beat", suite.Long(func(e *env) {
 			db, faulty := e.OpenFaulty(refdb.Options{Heartbeat: 100 * time.Millisecond, StaleAfter: time.Hour})
 			l := e.Hold(db, suite.ManyNames(e.Scale(1000))...)
 			beats := make(chan int, 1000)
@@ -72,7 +72,7 @@ func costRows() []row {
 			}
 			e.WantHeld(l)
 		})},
-		{"a lock and its values take one request, an update one, a release one", func(e *env) {
+		{"an acquisition with its values, an update and a release take one request each", func(e *env) {
 			db, faulty := e.OpenFaulty(refdb.Options{})
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			l := e.Hold(db, refA, refB, refC)

@@ -91,7 +91,7 @@ func refusedRows() []row {
 			e.WantRefs(map[string]driver.Value{refA: v1, refB: v1})
 			e.WantHeld(l)
 		}},
-		{"a ref outside of a lock has no value in it, and is not written through it", func(e *env) {
+		{"a ref outside a lock has no value in the lock, and can't be written through it", func(e *env) {
 			db, faulty := e.OpenFaulty(refdb.Options{})
 			l := e.Hold(db, refA, refC)
 			under := refdb.Under(l.Owner(), l.Token(), refA, refC)
@@ -170,7 +170,7 @@ func refusedRows() []row {
 				}
 			}
 		}},
-		{"names that git need not place are no matter of its", func(e *env) {
+		{"names that git need not place are accepted", func(e *env) {
 			db := e.Open(refdb.Options{})
 			long := "refs/heads/" + strings.Repeat("x", driver.MaxPartBytes+1)
 			const above, below = "refs/heads/t", "refs/heads/t/x"
@@ -251,7 +251,7 @@ func replyRows() []row {
 			e.WantFree(refA)
 			e.WantLock(other)
 		}},
-		{"P7 an acquisition that nobody can tell the outcome of is cleaned up", func(e *env) {
+		{"P7 an acquisition of unknown outcome is cleaned up", func(e *env) {
 			db, faulty := e.OpenFaulty(refdb.Options{})
 			faulty.Inject(func(c suite.Call) error {
 				if c.Method == "Acquire" {
@@ -268,7 +268,7 @@ func replyRows() []row {
 			}
 			e.Eventually("no lock is left", func() bool { return e.Free(refA, refB) })
 		}},
-		{"P7 an acquisition whose caller gave up while it was carried out is cleaned up", func(e *env) {
+		{"P7 an acquisition whose caller gave up during its execution is cleaned up", func(e *env) {
 			db, faulty := e.OpenFaulty(refdb.Options{})
 			ctx, cancel := context.WithCancel(e.Context())
 			defer cancel()
@@ -301,7 +301,7 @@ func replyRows() []row {
 			}
 			e.WantRefs(map[string]driver.Value{refA: v3, refB: v1})
 		}},
-		{"P7 an update that never arrived, or may yet, has an unknown outcome", func(e *env) {
+		{"P7 an update that has not arrived, and may still arrive, has an unknown outcome", func(e *env) {
 			db, faulty := e.OpenFaulty(refdb.Options{})
 			faulty.Inject(suite.LoseRequest("Update"))
 			e.WantClass(db.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, "", v1)}), driver.ErrOutcomeUnknown, driver.OutcomeUnknown)
@@ -324,7 +324,7 @@ func replyRows() []row {
 			err := db.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, "", v1)})
 			e.WantClass(err, driver.ErrOutcomeUnknown, driver.OutcomeUnknown)
 		}},
-		{"P7 an equal write of somebody else is not taken for one's own", func(e *env) {
+		{"P7 an equal write of another process is not mistaken for one's own", func(e *env) {
 			db, faulty := e.OpenFaulty(refdb.Options{})
 			faulty.Inject(suite.OnFirst("Update", func(suite.Call) error {
 				e.Must(e.Update(e.B, suite.Move(refA, "", v1)))
@@ -361,7 +361,7 @@ func replyRows() []row {
 				e.WantHeld(l)
 			}
 		}},
-		{"P7 an update that releases and whose reply was lost happens once, and is no loss", func(e *env) {
+		{"P7 a releasing update whose reply was lost happens once, and is not a loss", func(e *env) {
 			for i, fault := range []func(string) func(suite.Call) error{suite.LoseReply, suite.LoseRequest} {
 				db, faulty := e.OpenFaulty(suite.FastHeartbeat())
 				ref := []string{refA, refB}[i]
@@ -375,7 +375,7 @@ func replyRows() []row {
 				e.WantFree(ref, refC)
 			}
 		}},
-		{"P7 an update that releases and arrives late, after it was sent again, is no loss", func(e *env) {
+		{"P7 a releasing update that arrives late, after its retry, is not a loss", func(e *env) {
 			db, faulty := e.OpenFaulty(suite.FastHeartbeat())
 			l := e.Hold(db, refA)
 			faulty.Inject(e.DelayRequest("Update"))
@@ -384,7 +384,7 @@ func replyRows() []row {
 			e.WantEnd(l, driver.ErrReleased)
 			e.WantFree(refA)
 		}},
-		{"P7 after an update that releases, with an unknown outcome, a release claims no loss", func(e *env) {
+		{"P7 after a releasing update of unknown outcome, a release reports no loss", func(e *env) {
 			for _, o := range []refdb.Options{{}, suite.FastHeartbeat()} {
 				db, faulty := e.OpenFaulty(o)
 				l := e.Hold(db, refA)
@@ -407,7 +407,7 @@ func replyRows() []row {
 				}
 			}
 		}},
-		{"P7 a beat that runs into an update that releases is no loss", func(e *env) {
+		{"P7 a beat concurrent with a releasing update is not a loss", func(e *env) {
 			db, faulty := e.OpenFaulty(suite.FastHeartbeat())
 			l := e.Hold(db, refA)
 			released := make(chan struct{})
@@ -432,7 +432,7 @@ func replyRows() []row {
 			e.Must(l.UpdateAndRelease(e.Context(), []driver.Update{suite.Move(refA, "", v1)}))
 			e.WantEnd(l, driver.ErrReleased)
 		}},
-		{"P7 a release whose reply was lost is no loss, and leaves nothing", func(e *env) {
+		{"P7 a release whose reply was lost is not a loss, and leaves nothing", func(e *env) {
 			for _, fault := range []func(string) func(suite.Call) error{suite.LoseReply, suite.LoseRequest} {
 				db, faulty := e.OpenFaulty(suite.FastHeartbeat())
 				l := e.Hold(db, refA, refB)
@@ -443,7 +443,7 @@ func replyRows() []row {
 				e.Must(l.Release(e.Context()))
 			}
 		}},
-		{"a release that could not be sent can be tried again", func(e *env) {
+		{"a release that could not be sent can be retried", func(e *env) {
 			db, faulty := e.OpenFaulty(refdb.Options{})
 			l := e.Hold(db, refA)
 			faulty.Inject(func(suite.Call) error { return suite.ErrDown })
@@ -453,7 +453,7 @@ func replyRows() []row {
 			e.Must(l.Release(e.Context()))
 			e.WantFree(refA)
 		}},
-		{"P7 a beat whose reply was lost is no loss, and the token stays", func(e *env) {
+		{"P7 a beat whose reply was lost is not a loss, and the token stays", func(e *env) {
 			db, faulty := e.OpenFaulty(suite.FastHeartbeat())
 			l := e.Hold(db, refA)
 			answered := make(chan struct{})
@@ -465,7 +465,7 @@ func replyRows() []row {
 			wantBeats(e, refA)
 			e.WantHeld(l)
 		}},
-		{"what the database certainly didn't do is tried again, a few times", func(e *env) {
+		{"a request that the database certainly did not carry out is retried a few times", func(e *env) {
 			db, faulty := e.OpenFaulty(refdb.Options{})
 			for _, method := range []string{"Get", "Update", "Acquire", "Release", "PurgeTombstones", "Remove"} {
 				faulty.Inject(suite.OnFirst(method, func(suite.Call) error { return suite.ErrDown }))

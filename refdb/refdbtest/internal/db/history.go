@@ -17,7 +17,7 @@ import (
 
 func historyRows() []row {
 	return []row{
-		{"a change says which process made it, and for whom", func(e *env) {
+		{"a change names its process and its requester", func(e *env) {
 			db := e.Open(refdb.Options{By: "alice@host"})
 			e.Must(db.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, "", v1)}))
 			e.Must(db.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, v1, v2)}, refdb.By("bob, the builder")))
@@ -51,7 +51,7 @@ func historyRows() []row {
 			}
 			e.WantLog()
 		}},
-		{"the past is known from its beginning to what is complete", func(e *env) {
+		{"the past is known from the beginning of the history to the last complete position", func(e *env) {
 			db := e.Open(refdb.Options{})
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			at := e.Complete()
@@ -77,7 +77,7 @@ func historyRows() []row {
 				e.Errorf("the position in an hour is %d, %v", got, err)
 			}
 		}},
-		{"a reader gets each change once, and goes on where its cursor says", func(e *env) {
+		{"a reader gets each change once, and continues at its cursor", func(e *env) {
 			db := e.Open(refdb.Options{})
 			begin, err := db.HistoryEnd(e.Context())
 			e.Must(err)
@@ -116,7 +116,7 @@ func historyRows() []row {
 				e.Errorf("from the beginning there are %d changes", all)
 			}
 		}},
-		{"a reader is told how far it is though nothing changes", func(e *env) {
+		{"a reader gets its progress even if nothing changes", func(e *env) {
 			db := e.Open(refdb.Options{})
 			begin, err := db.HistoryEnd(e.Context())
 			e.Must(err)
@@ -132,7 +132,7 @@ func historyRows() []row {
 				}
 			}
 		}},
-		{"a hundred readers that have caught up are one to the database, and get each change once", suite.Long(func(e *env) {
+		{"a hundred readers that have caught up share one reader of the database, and get each change once", suite.Long(func(e *env) {
 			d := e.Faulty()
 			db := e.OpenOn(d, refdb.Options{})
 			begin, err := db.HistoryEnd(e.Context())
@@ -190,7 +190,7 @@ func historyRows() []row {
 				e.Errorf("for one page the database was asked %d times", more+1)
 			}
 		})},
-		{"the end of its context ends a reader", func(e *env) {
+		{"a reader ends with its context", func(e *env) {
 			db := e.Open(refdb.Options{})
 			ctx, cancel := context.WithCancel(e.Context())
 			cancel()
@@ -200,7 +200,7 @@ func historyRows() []row {
 				}
 			}
 		}},
-		{"a cursor is good for the history that it was read from", func(e *env) {
+		{"a cursor is valid only for the history from which it was read", func(e *env) {
 			db := e.Open(refdb.Options{})
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			var cursor driver.Cursor
@@ -269,7 +269,7 @@ func edited(e *env, text, old, new string) string {
 
 // What is pruned is pruned in all projects: this topic has a database of its own.
 func pruneRows() []row {
-	return []row{{"old changes are pruned, but what was not read, and a reader who comes too late is told", func(e *env) {
+	return []row{{"old changes are pruned except unread ones, and a late reader gets an error", func(e *env) {
 		db := e.Open(refdb.Options{})
 		begin, err := db.HistoryEnd(e.Context())
 		e.Must(err)

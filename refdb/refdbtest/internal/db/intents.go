@@ -16,7 +16,7 @@ import (
 
 func intentRows() []row {
 	return []row{
-		{"what is prepared is finished: done, dropped, or later", func(e *env) {
+		{"a preparation is finished: its intents are done, dropped, or finished later", func(e *env) {
 			db := e.Open(refdb.Options{})
 			e.Must(db.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, "", v1), suite.Move(refB, "", v1)}))
 			p := prepareWith(e, db, suite.Move(refC, "", v2), suite.Move(refA, v1, v2), suite.Move(refB, v1, driver.Deleted))
@@ -32,7 +32,7 @@ func intentRows() []row {
 			e.WantRefs(map[string]driver.Value{refA: v1, refB: driver.Deleted, refC: v2})
 			e.WantNone()
 		}},
-		{"a preparation that is refused says why, and leaves nothing", func(e *env) {
+		{"a refused preparation gives the reason, and leaves nothing", func(e *env) {
 			db, other := e.Open(refdb.Options{}), e.Open(refdb.Options{})
 			e.Must(db.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, "", v1)}))
 			_, err := db.Intents().Prepare(e.Context(), e.Project, []driver.Update{suite.Move(refA, v2, v3), suite.Move(refB, "", v1)}, agent)
@@ -47,7 +47,7 @@ func intentRows() []row {
 			e.Must(other.Intents().Finish(e.Context(), p, nil, []string{refA}))
 			e.WantNone()
 		}},
-		{"an intent keeps out whatever else would move the ref or take its lock", func(e *env) {
+		{"an intent refuses all other moves of the ref and acquisitions of its lock", func(e *env) {
 			db := e.Open(refdb.Options{})
 			other, faulty := e.OpenFaulty(refdb.Options{})
 			e.Must(db.Update(e.Context(), e.Project, []driver.Update{suite.Move(refA, "", v1)}))
@@ -82,7 +82,7 @@ func intentRows() []row {
 			e.Must(db.Intents().Finish(e.Context(), p, []string{refA}, nil))
 			e.WantRefs(map[string]driver.Value{refA: v2})
 		}},
-		{"one lock among those to purge that stands for an intent refuses all", func(e *env) {
+		{"one lock of an intent among those to purge refuses all", func(e *env) {
 			db := e.Open(refdb.Options{})
 			old := e.Acquire(e.A, refA)
 			e.Age(old, stale)
@@ -97,7 +97,7 @@ func intentRows() []row {
 			}
 			e.WantLock(old)
 		}},
-		{"who waits for a lock gets it when the intent ends, and finds what was done", func(e *env) {
+		{"a waiter gets the lock when the intent ends, and reads the new value", func(e *env) {
 			db, other := e.Open(refdb.Options{}), e.Open(refdb.Options{})
 			p := prepareWith(e, db, suite.Move(refA, "", v1))
 			got := make(chan *refdb.Lock, 1)
@@ -113,7 +113,7 @@ func intentRows() []row {
 				e.WantLocked(l, refA, v1)
 			}
 		}},
-		{"P7 what was finished can't be finished again", func(e *env) {
+		{"P7 a finished intent can't be finished again", func(e *env) {
 			db := e.Open(refdb.Options{})
 			p := prepareWith(e, db, suite.Move(refA, "", v1), suite.Move(refB, "", v1))
 			e.Must(db.Intents().Finish(e.Context(), p, []string{refA, refB}, nil))
@@ -141,7 +141,7 @@ func intentRows() []row {
 			e.WantHeld(l)
 			e.WantIntended(preparationOf(p))
 		}},
-		{"closing a DB leaves its intents, for whoever comes after it to finish", func(e *env) {
+		{"closing a DB leaves its intents, which a successor can finish", func(e *env) {
 			db := e.Open(refdb.Options{})
 			p := prepareWith(e, db, suite.Move(refA, "", v1))
 			e.Must(db.Close())
@@ -157,7 +157,7 @@ func intentRows() []row {
 			e.WantRefs(map[string]driver.Value{refA: v1})
 			e.WantNone()
 		}},
-		{"an intent says who asked, and so does the history of what is done, whoever finishes it", func(e *env) {
+		{"an intent and the history of its change name the requester, whichever process finishes it", func(e *env) {
 			db := e.Open(refdb.Options{By: "the process"})
 			mine := prepareWith(e, db, suite.Move(refC, "", v1))
 			p, err := db.Intents().Prepare(e.Context(), e.Project, []driver.Update{suite.Move(refA, "", v1), suite.Move(refB, "", v2)}, agent, intents.AskedBy(asker))
@@ -221,7 +221,7 @@ func intentRows() []row {
 				e.Errorf("got %v", err)
 			}
 		}))},
-		{"an operator resolves what is pending, and the site forgets what it has heeded", func(e *env) {
+		{"an operator resolves pending intents, and the site forgets the decisions that it has applied", func(e *env) {
 			db, operator := e.Open(refdb.Options{}), e.Open(refdb.Options{})
 			p := prepareWith(e, db, suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refC, "", v1))
 			listed := listIntents(e, operator, driver.IntentFilter{Project: e.Project})
@@ -245,7 +245,7 @@ func intentRows() []row {
 			e.Must(db.Intents().Forget(e.Context(), nil))
 			e.WantNone()
 		}},
-		{"thousands are resolved and forgotten in chunks", suite.Long(suite.Alone(func(e *env) {
+		{"thousands of intents are resolved and forgotten in chunks", suite.Long(suite.Alone(func(e *env) {
 			db, faulty := e.OpenFaulty(refdb.Options{})
 			names := suite.ManyNames(manyRows(e))
 			for chunk := range slices.Chunk(names, 1000) {
@@ -265,7 +265,7 @@ func intentRows() []row {
 			e.Must(db.Intents().Forget(e.Context(), left))
 			e.WantNone()
 		}))},
-		{"states come in the order of their refs, those of unknown ones too, thousands in pages", suite.Long(suite.Alone(func(e *env) {
+		{"states are in the order of their refs, including unknown refs, and thousands come in pages", suite.Long(suite.Alone(func(e *env) {
 			db, faulty := e.OpenFaulty(refdb.Options{})
 			names := storeMany(e)
 			p := prepareWith(e, db, suite.Move(refC, "", v2))
@@ -350,7 +350,7 @@ func intentReplyRows() []row {
 			}
 			e.WantRefs(map[string]driver.Value{refA: v1, refB: v1})
 		}},
-		{"P7 a preparation that was asked for again, finished and forgotten, does not come a second time", func(e *env) {
+		{"P7 a preparation that was retried, finished and forgotten is not made a second time", func(e *env) {
 			db, faulty := e.OpenFaulty(refdb.Options{})
 			var late driver.PrepareRequest
 			faulty.Inject(suite.OnFirst("Prepare", func(c suite.Call) error {
@@ -364,7 +364,7 @@ func intentReplyRows() []row {
 			e.WantIs(err, driver.ErrReleased)
 			e.WantFree(refA)
 		}},
-		{"P7 a preparation that nobody can tell the outcome of is its caller's to revoke", func(e *env) {
+		{"P7 a preparation of unknown outcome is left to its caller to revoke", func(e *env) {
 			db, faulty := e.OpenFaulty(refdb.Options{})
 			faulty.Inject(func(c suite.Call) error {
 				if c.Method == "Prepare" {
@@ -379,7 +379,7 @@ func intentReplyRows() []row {
 			e.Must(db.Intents().Forget(e.Context(), e.Decided()))
 			e.WantNone()
 		}},
-		{"P7 a preparation that comes after its caller gave up and revoked it does nothing", func(e *env) {
+		{"P7 a preparation that arrives after its caller has revoked it does nothing", func(e *env) {
 			db, faulty := e.OpenFaulty(refdb.Options{})
 			ctx, cancel := context.WithCancel(e.Context())
 			defer cancel()
@@ -415,7 +415,7 @@ func intentReplyRows() []row {
 			}
 			e.WantRefs(map[string]driver.Value{refA: v1, refB: v1})
 		}},
-		{"P7 a finish that arrives late, after it was sent again, happens once", func(e *env) {
+		{"P7 a finish that arrives late, after its retry, happens once", func(e *env) {
 			db, faulty := e.OpenFaulty(refdb.Options{})
 			p := prepareWith(e, db, suite.Move(refA, "", v1))
 			faulty.Inject(e.DelayRequest("Finish"))
@@ -453,7 +453,7 @@ func intentReplyRows() []row {
 				e.WantNone()
 			}
 		}},
-		{"P7 a finish that the database certainly didn't do is tried again", func(e *env) {
+		{"P7 a finish that the database certainly did not carry out is retried", func(e *env) {
 			db, faulty := e.OpenFaulty(refdb.Options{})
 			p := prepareWith(e, db, suite.Move(refA, "", v1), suite.Move(refB, "", v1))
 			faulty.Inject(suite.OnFirst("Finish", func(suite.Call) error { return suite.ErrDown }))

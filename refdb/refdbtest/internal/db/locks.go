@@ -27,7 +27,7 @@ func lockRows() []row {
 			e.WantLocked(l, refC, driver.Unknown)
 			e.WantHeld(l)
 		}},
-		{"an owner is the site's name and what makes the process unique", func(e *env) {
+		{"an owner consists of the site's name and a unique name of the process", func(e *env) {
 			x, y := e.Open(refdb.Options{Site: "eu"}), e.Open(refdb.Options{Site: "eu"})
 			if x.Owner() == y.Owner() || !strings.HasPrefix(x.Owner(), "eu/") || !strings.HasPrefix(y.Owner(), "eu/") {
 				e.Errorf("the owners are %q and %q", x.Owner(), y.Owner())
@@ -50,7 +50,7 @@ func lockRows() []row {
 			e.WantFree(refA)
 			e.WantHeld(l)
 		}},
-		{"a stale lock is taken over, by what its holder relies on", func(e *env) {
+		{"a stale lock is taken over after its holder's stale-after", func(e *env) {
 			db := e.Open(refdb.Options{})
 			r := e.AcquireRequest(e.A, refA)
 			r.StaleAfter = 2 * time.Hour
@@ -64,7 +64,7 @@ func lockRows() []row {
 				e.Errorf("token %d follows %d", l.Token(), old.Token)
 			}
 		}},
-		{"locks are mandatory, even in the holder's own process, but for updates through them", func(e *env) {
+		{"locks are mandatory, even in the holder's own process, except for updates through them", func(e *env) {
 			x, y := e.Open(refdb.Options{}), e.Open(refdb.Options{})
 			l := e.Hold(x, refA)
 			for _, db := range []*refdb.DB{x, y} {
@@ -99,7 +99,7 @@ func lockRows() []row {
 			e.Must(l.Release(e.Context()))
 			e.WantHeld(next)
 		}},
-		{"a lock lets some of its refs go, and keeps the others", func(e *env) {
+		{"a lock releases some of its refs, and keeps the others", func(e *env) {
 			db := e.Open(refdb.Options{})
 			l := e.Hold(db, refA, refB, refC)
 			e.Must(l.ReleaseRefs(e.Context(), refA, refC))
@@ -113,7 +113,7 @@ func lockRows() []row {
 			e.Must(l.Release(e.Context()))
 			e.WantFree(refB)
 		}},
-		{"P2 a lock that finds one of the refs that it lets go to be another's is lost", func(e *env) {
+		{"P2 a lock is lost if a ref that it releases has another owner", func(e *env) {
 			db := e.Open(refdb.Options{})
 			l := e.Hold(db, refA, refB)
 			e.DB.Age(e, e.Project, refA, stale)
@@ -122,7 +122,7 @@ func lockRows() []row {
 			e.WantClass(l.Update(e.Context(), []driver.Update{suite.Move(refB, "", v1)}), driver.ErrLockLost, driver.StaleOwner)
 			e.WantLock(successor)
 		}},
-		{"an update through a lock moves other refs if it says so, while the lock stands", func(e *env) {
+		{"an update through a lock moves other refs on request, while the lock is held", func(e *env) {
 			db := e.Open(refdb.Options{})
 			l := e.Hold(db, refA)
 			e.Must(l.Update(e.Context(), []driver.Update{suite.Move(refB, "", v1), suite.Move(refC, "", v1)}, refdb.AnyRef()))
@@ -134,7 +134,7 @@ func lockRows() []row {
 			e.WantRefs(map[string]driver.Value{refB: v1, refC: v1})
 			e.WantLock(foreign)
 		}},
-		{"what was released writes nothing any more", func(e *env) {
+		{"a released lock can't write", func(e *env) {
 			db := e.Open(refdb.Options{})
 			l := e.Hold(db, refA)
 			e.Must(l.Release(e.Context()))
@@ -143,7 +143,7 @@ func lockRows() []row {
 			e.WantClass(l.UpdateAndRelease(e.Context(), []driver.Update{suite.Move(refA, "", v1)}), driver.ErrReleased, driver.StaleOwner)
 			e.WantRefs(nil)
 		}},
-		{"an update that releases writes, frees and ends the lock at once", func(e *env) {
+		{"a releasing update writes, frees and ends the lock at once", func(e *env) {
 			db := e.Open(suite.FastHeartbeat())
 			l := e.Hold(db, refA, refB)
 			e.Must(l.UpdateAndRelease(e.Context(), []driver.Update{suite.Move(refA, "", v1)}))
@@ -250,7 +250,7 @@ func wantBeats(e *env, ref string) {
 
 func lossRows() []row {
 	return []row{
-		{"P2 a lock that another took is lost with the next beat, and of no use any more", func(e *env) {
+		{"P2 a lock that another process has taken is lost with the next beat, and can't write", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			l := e.Hold(e.Open(suite.FastHeartbeat()), refA, refB)
 			ctx := l.Context()
@@ -274,13 +274,13 @@ func lossRows() []row {
 			e.WantEnd(l, driver.ErrLockLost)
 			e.WantLost(l.Err(), refB)
 		}},
-		{"a lock whose update that releases failed can still be lost, and be told of it", func(e *env) {
+		{"a lock whose releasing update failed can still be lost, and reports the loss", func(e *env) {
 			l := e.Hold(e.Open(suite.FastHeartbeat()), refA)
 			e.WantMismatches(l.UpdateAndRelease(e.Context(), []driver.Update{suite.Move(refA, v1, v2)}), driver.Mismatch{Ref: refA, Want: v1})
 			e.Seize(l, refA)
 			e.WantEnd(l, driver.ErrLockLost)
 		}},
-		{"losing one lock leaves the process's others held", func(e *env) {
+		{"the loss of one lock does not affect the process's other locks", func(e *env) {
 			db := e.Open(suite.FastHeartbeat())
 			lost, kept := e.Hold(db, refA), e.Hold(db, refB)
 			e.Seize(lost, refA)
@@ -288,7 +288,7 @@ func lossRows() []row {
 			wantBeats(e, refB)
 			e.WantHeld(kept)
 		}},
-		{"P2 a fenced update that finds its lock lost says so at once, before any beat", func(e *env) {
+		{"P2 a fenced update that finds its lock lost reports the loss at once, before any beat", func(e *env) {
 			db, faulty := e.OpenFaulty(refdb.Options{StaleAfter: time.Hour, Heartbeat: 10 * time.Minute})
 			l := e.Hold(db, refA)
 			successor := e.Seize(l, refA)
@@ -303,7 +303,7 @@ func lossRows() []row {
 			e.WantRefs(nil)
 			e.WantLock(successor)
 		}},
-		{"P2 a release that finds its lock lost says so, and leaves the successor's", func(e *env) {
+		{"P2 a release that finds its lock lost reports the loss, and leaves the successor's lock", func(e *env) {
 			l := e.Hold(e.Open(refdb.Options{StaleAfter: time.Hour, Heartbeat: 10 * time.Minute}), refA, refB)
 			successor := e.Seize(l, refA)
 			err := l.Release(e.Context())
@@ -334,22 +334,22 @@ func lossRows() []row {
 			}
 			e.Must(l.Update(e.Context(), []driver.Update{suite.Move(refA, "", v1)}))
 		}},
-		{"P4 a holder that can't reach the database knows that it lost before anybody can take the lock", func(e *env) {
+		{"P4 a holder that can't reach the database knows the loss before another process can take the lock", func(e *env) {
 			losesInTime(e, 0, func(c suite.Call) error { return suite.ErrDown })
 		}},
-		{"P4 one whose requests hang knows it too", func(e *env) {
+		{"P4 a holder whose requests hang knows the loss in time", func(e *env) {
 			losesInTime(e, 0, func(c suite.Call) error {
 				<-c.Ctx.Done()
 				return c.Ctx.Err()
 			})
 		}},
-		{"P4 one whose beats arrive, but no reply to them, knows it too", func(e *env) {
+		{"P4 a holder whose beats arrive without a reply knows the loss in time", func(e *env) {
 			losesInTime(e, 0, func(c suite.Call) error { return errors.Join(suite.ErrLost, c.Do()) })
 		}},
-		{"P4 one whose replies took long, until none came, counts from when it asked", func(e *env) {
+		{"P4 a holder counts from the time of its request, not of the reply", func(e *env) {
 			losesInTime(e, 0.25, func(c suite.Call) error { return suite.ErrDown })
 		}},
-		{"an answer that is unknown for one lock is so for that lock only", func(e *env) {
+		{"an unknown result for one lock affects only that lock", func(e *env) {
 			d := &unsure{FaultyDriver: e.Faulty(), ref: refA}
 			// On a slow machine beats may come too late for both.
 			for staleAfter := 500 * time.Millisecond; ; staleAfter *= 2 {

@@ -104,7 +104,7 @@ func packRows() []row {
 				}
 			}
 		}},
-		{"a pack that no preparation may store is refused, and not asked about", func(e *env) {
+		{"a pack that no preparation may store is refused before the database is asked", func(e *env) {
 			db, t := openFaultyPacks(e)
 			large := func() driver.PackPart {
 				p := e.NewPack(driver.MaxPackPart/2 + 1)
@@ -134,7 +134,7 @@ func packRows() []row {
 				e.Errorf("%d requests", n)
 			}
 		}},
-		{"a part that no pack may have is refused, and not asked about", func(e *env) {
+		{"a part that no pack may have is refused before the database is asked", func(e *env) {
 			db, t := openFaultyPacks(e)
 			for what, change := range map[string]func(*driver.PackPart){
 				"no ID":           func(p *driver.PackPart) { p.Pack.ID = "" },
@@ -185,7 +185,7 @@ func packRows() []row {
 			}
 			e.WantUsage(driver.PackUsage{})
 		}))},
-		{"a removed project takes its packs along, and those of no other", func(e *env) {
+		{"removing a project removes its packs, and those of no other project", func(e *env) {
 			db := e.Open(refdb.Options{})
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			p, other := e.Stored(), e.NewPack(1)

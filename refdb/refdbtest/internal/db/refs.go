@@ -15,7 +15,7 @@ import (
 
 func refRows() []row {
 	return []row{
-		{"a missing ref is unknown and doesn't exist, a stored one is and does, a deleted one exists", func(e *env) {
+		{"a missing ref is unknown and does not exist, a stored ref and a deleted ref exist", func(e *env) {
 			db := e.Open(refdb.Options{})
 			check := func(want driver.Value, exists bool) {
 				e.Helper()
@@ -66,7 +66,7 @@ func refRows() []row {
 				}
 			}
 		}},
-		{"compare-and-put says whether the ref held what was expected, and else leaves it", func(e *env) {
+		{"compare-and-put reports whether the ref held the expected value, and otherwise does not change it", func(e *env) {
 			db := e.Open(refdb.Options{})
 			for i, step := range []struct {
 				old, new driver.Value
@@ -115,7 +115,7 @@ func refRows() []row {
 				e.Errorf("adopting: %v, %v", put, err)
 			}
 		}},
-		{"put creates, overwrites and deletes, and returns what was there", func(e *env) {
+		{"put creates, overwrites and deletes, and returns the previous value", func(e *env) {
 			db := e.Open(refdb.Options{})
 			holds := driver.Unknown
 			for _, v := range []driver.Value{v1, v2, v2, "42", driver.Deleted, v3, driver.Deleted256, driver.Deleted} {
@@ -241,7 +241,7 @@ func refRows() []row {
 				e.Errorf("listed %d and %d", count(), count(refdb.IncludeDeleted()))
 			}
 		}},
-		{"a project of any size is removed whole, but not under a fresh lock", suite.Long(suite.Alone(func(e *env) {
+		{"a project of any size is removed completely, but not under a fresh lock", suite.Long(suite.Alone(func(e *env) {
 			db := e.Open(refdb.Options{})
 			names := storeMany(e)
 			e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Project: e.Project + "/b", Updates: []driver.Update{suite.Move(refA, "", v1)}}))
@@ -258,7 +258,7 @@ func refRows() []row {
 			}
 			e.WantFree(l.Refs()...)
 		}))},
-		{"old tombstones are purged on request, young ones and live refs stay", func(e *env) {
+		{"old tombstones are purged on request, recent ones and live refs stay", func(e *env) {
 			db := e.Open(refdb.Options{})
 			e.Must(e.Update(e.A, suite.Move(refA, "", driver.Deleted), suite.Move(refB, "", v1)))
 			for _, step := range []struct {

@@ -15,7 +15,7 @@ import (
 // Equal keys mean equal values.
 func stateKeyRows() []row {
 	return []row{
-		{"a key stays while nothing changes, and every change gives another one", func(e *env) {
+		{"a key stays the same while nothing changes, and every change gives a new key", func(e *env) {
 			db := e.Open(refdb.Options{})
 			want := newKeys(e, db)
 			want("an unknown project")
@@ -39,7 +39,7 @@ func stateKeyRows() []row {
 			e.Remove(driver.RemoveRequest{Limit: 10})
 			want("a removed project")
 		}},
-		{"a key is that of one project", func(e *env) {
+		{"a key belongs to one project", func(e *env) {
 			db := e.Open(refdb.Options{})
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			k := settledKey(e, db)
@@ -71,7 +71,7 @@ func stateKeyRows() []row {
 				e.Errorf("an intent that was dropped changed the key")
 			}
 		}},
-		{"a key does not come back when changes are pruned", suite.Alone(func(e *env) {
+		{"a key does not recur when changes are pruned", suite.Alone(func(e *env) {
 			db := e.Open(refdb.Options{})
 			prune := func() {
 				e.Helper()
@@ -87,7 +87,7 @@ func stateKeyRows() []row {
 				want("the value " + suite.Short(to) + ", pruned")
 			}
 		})},
-		{"a server that is not admitted has no key, and another server has another one", suite.Alone(func(e *env) {
+		{"a server that is not admitted has no key, and another server has another key", suite.Alone(func(e *env) {
 			db := e.Open(refdb.Options{})
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			before, server := settledKey(e, db), e.Admission().Server
@@ -106,7 +106,7 @@ func stateKeyRows() []row {
 				e.Error("the key is that of the server before")
 			}
 		})},
-		{"what has changed between two keys is known, unless it was pruned or is too much", suite.Alone(func(e *env) {
+		{"the changes between two keys are known, unless they were pruned or are too many", suite.Alone(func(e *env) {
 			db := e.Open(refdb.Options{})
 			want := func(from, to refdb.StateKey, limit int, want string) {
 				e.Helper()
@@ -142,13 +142,13 @@ func stateKeyRows() []row {
 			e.Must(err)
 			want(one, three, 5, "unknown")
 		})},
-		{"a name that can't be a project's has no key", func(e *env) {
+		{"a name that is not valid for a project has no key", func(e *env) {
 			db := e.Open(refdb.Options{})
 			if _, err := db.StateKey(e.Context(), ""); !errors.Is(err, driver.ErrInvalid) {
 				e.Errorf("%v", err)
 			}
 		}},
-		{"P12 equal keys are of equal values, whoever writes meanwhile", suite.Alone(func(e *env) {
+		{"P12 equal keys mean equal values, whichever process writes meanwhile", suite.Alone(func(e *env) {
 			db := e.Open(refdb.Options{})
 			var writing sync.WaitGroup
 			for w := range 3 {

@@ -83,11 +83,11 @@ func grantedAll(e *env, all []*lockCall) []*refdb.Lock {
 
 func waitRows() []row {
 	return []row{
-		{"a lock that is free is got at once", func(e *env) {
+		{"a free lock is acquired at once", func(e *env) {
 			l := wait(e, e.Context(), e.Open(refdb.Options{}), refA).granted()
 			e.WantHeld(l)
 		}},
-		{"one that waits gets the lock when it is released, long before it would be stale, and the new value", func(e *env) {
+		{"a waiter gets the lock and the new value at the release, long before the lock would be stale", func(e *env) {
 			db := e.Open(refdb.Options{})
 			holder := e.Hold(e.Open(refdb.Options{}), refA)
 			waiting, faulty := e.OpenFaulty(refdb.Options{})
@@ -100,7 +100,7 @@ func waitRows() []row {
 			_, err := db.TryLock(e.Context(), e.Project, refA)
 			e.WantHolders(err, refA)
 		}},
-		{"one that waits is served through notifications as well", func(e *env) {
+		{"a waiter is also served through notifications", func(e *env) {
 			holder := e.Open(refdb.Options{})
 			waiting := e.Open(refdb.Options{}) // without a FaultyDriver, which hides that its driver notifies
 			for range 5 {
@@ -110,7 +110,7 @@ func waitRows() []row {
 				e.Must(w.granted().Release(e.Context()))
 			}
 		}},
-		{"who waits first within a process is served first", func(e *env) {
+		{"waiters within a process are served in order", func(e *env) {
 			db, faulty := e.OpenFaulty(refdb.Options{})
 			holder := e.Acquire(e.A, refA)
 			first := waitFirst(e, e.Context(), db, faulty, refA)
@@ -127,7 +127,7 @@ func waitRows() []row {
 				}
 			}
 		}},
-		{"of a process's waiters only one at a time asks the database", func(e *env) {
+		{"only one waiter of a process at a time asks the database", func(e *env) {
 			db, faulty := e.OpenFaulty(refdb.Options{})
 			var asking atomic.Int32
 			var crowded atomic.Bool
@@ -171,23 +171,23 @@ func waitRows() []row {
 			e.Must(errors.Join(errs...))
 			e.WantFree(refA, refB, refC)
 		}},
-		{"P13 nobody is passed by many who come later, for one ref", func(e *env) {
+		{"P13 no waiter is passed by many later ones, for one ref", func(e *env) {
 			d := unhurried{e.Faulty()}
 			wantPassedByFew(e, d, d.notified(), []string{refA}, refA, refA)
 		}},
-		{"P13 nor for several refs, while others have each of them", suite.Long(func(e *env) {
+		{"P13 no waiter for several refs is passed by many holders of single refs", suite.Long(func(e *env) {
 			d := unhurried{e.Faulty()}
 			wantPassedByFew(e, d, d.notified(), []string{refA, refB}, refA, refB)
 		})},
-		{"P13 nor one that polls among those who are woken, for one ref", func(e *env) {
+		{"P13 no polling waiter is passed by many woken ones, for one ref", func(e *env) {
 			d := unhurried{e.Faulty()}
 			wantPassedByFew(e, d, d, []string{refA}, refA, refA)
 		}},
-		{"P13 nor one that polls, for several", suite.Long(func(e *env) {
+		{"P13 no polling waiter is passed by many woken ones, for several refs", suite.Long(func(e *env) {
 			d := unhurried{e.Faulty()}
 			wantPassedByFew(e, d, d, []string{refA, refB}, refA, refB)
 		})},
-		{"P13 nor one that polls while updates under no lock go on", func(e *env) {
+		{"P13 no polling waiter is passed by many updates without a lock", func(e *env) {
 			holder := e.Hold(e.Open(refdb.Options{}), refA)
 			d := unhurried{e.Faulty()}
 			refused, again := make(chan struct{}), make(chan struct{})
@@ -233,7 +233,7 @@ func waitRows() []row {
 			close(again)
 			e.Must(waiter.granted().Release(e.Context()))
 		}},
-		{"one that stops waiting says why, leaves nothing, and the next moves up", func(e *env) {
+		{"a waiter that stops gives the reason, leaves nothing, and the next one moves up", func(e *env) {
 			db, faulty := e.OpenFaulty(refdb.Options{})
 			holder := e.Acquire(e.A, refA)
 			ctx, cancel := context.WithCancel(e.Context())
@@ -250,7 +250,7 @@ func waitRows() []row {
 			e.Release(e.A, holder)
 			e.Must(next.granted().Release(e.Context()))
 		}},
-		{"one that waits behind another can stop too", func(e *env) {
+		{"a waiter behind another one can stop too", func(e *env) {
 			db, faulty := e.OpenFaulty(refdb.Options{})
 			holder := e.Acquire(e.A, refA)
 			first := waitFirst(e, e.Context(), db, faulty, refA)
@@ -266,7 +266,7 @@ func waitRows() []row {
 			e.Must(first.granted().Release(e.Context()))
 			e.Must(third.granted().Release(e.Context()))
 		}},
-		{"a wait limit ends it, with the holder's name", func(e *env) {
+		{"a wait limit ends the wait, with the holder's name", func(e *env) {
 			holder := e.Acquire(e.A, refA)
 			var err error
 			// A slow database may take longer than the limit to say who holds the lock.
@@ -290,7 +290,7 @@ func waitRows() []row {
 			db := e.Open(refdb.Options{MaxWait: e.Patience()})
 			e.Must(wait(e, e.Context(), db, refA).granted().Release(e.Context()))
 		}},
-		{"P3 a lock that has been dead for long is got at once", func(e *env) {
+		{"P3 a lock that has been stale for long is acquired at once", func(e *env) {
 			db, faulty := e.OpenFaulty(refdb.Options{})
 			e.Age(e.Acquire(e.A, refA), stale)
 			e.DB.InsertLock(e, driver.LockInfo{Project: e.Project, Ref: refB, Owner: gerrit, Age: time.Hour})
@@ -300,7 +300,7 @@ func waitRows() []row {
 			}
 			e.WantHeld(l)
 		}},
-		{"P3 the lock of a holder that died is got when it is stale, and no sooner", func(e *env) {
+		{"P3 the lock of a dead holder is acquired when it is stale, and not before", func(e *env) {
 			const staleAfter = 300 * time.Millisecond
 			r := e.AcquireRequest(e.A, refA)
 			r.StaleAfter = staleAfter
@@ -312,7 +312,7 @@ func waitRows() []row {
 				e.Errorf("it was got at an age of %v", age)
 			}
 		}},
-		{"one that waits sits a short outage of the database out", func(e *env) {
+		{"a waiter survives a short outage of the database", func(e *env) {
 			db, faulty := e.OpenFaulty(refdb.Options{})
 			holder := e.Acquire(e.A, refA)
 			w := waitFirst(e, e.Context(), db, faulty, refA)
@@ -327,7 +327,7 @@ func waitRows() []row {
 			e.Release(e.A, holder)
 			e.WantHeld(w.granted())
 		}},
-		{"P7 one that waits and loses a reply gets its lock once", func(e *env) {
+		{"P7 a waiter that loses a reply gets its lock once", func(e *env) {
 			db, faulty := e.OpenFaulty(refdb.Options{})
 			holder := e.Acquire(e.A, refA)
 			w := waitFirst(e, e.Context(), db, faulty, refA)
@@ -340,7 +340,7 @@ func waitRows() []row {
 			e.Must(l.Release(e.Context()))
 			e.WantFree(refA)
 		}},
-		{"P1 sections under a lock that is waited for never overlap", func(e *env) {
+		{"P1 critical sections under an awaited lock never overlap", func(e *env) {
 			dbs := []*refdb.DB{e.Open(refdb.Options{}), e.Open(refdb.Options{})}
 			sections := map[string]*suite.CriticalSection{refA: {}}
 			e.Must(e.Update(e.A, suite.Move(refA, "", "0")))

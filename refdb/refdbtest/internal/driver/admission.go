@@ -19,7 +19,7 @@ const (
 // A server that is not admitted is only read.
 func admissionRows() []row {
 	return []row{
-		{"a new database is admitted, and nobody is waited for", suite.Alone(func(e *env) {
+		{"a new database is admitted, and no witness is awaited", suite.Alone(func(e *env) {
 			a := e.Admission()
 			if e.WantAdmission(a, true); a.Server == "" || a.Halted || a.Lost != 0 || len(a.Witnesses) != 0 || a.Err() != nil {
 				e.Errorf("%+v, %v", a, a.Err())
@@ -50,7 +50,7 @@ func admissionRows() []row {
 				}
 			}
 		})},
-		{"a server that is not admitted can be read, and says so", suite.Alone(func(e *env) {
+		{"a server that is not admitted can be read, and reports that it is not admitted", suite.Alone(func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			e.Restart()
 			e.WantRefs(map[string]driver.Value{refA: v1})
@@ -82,7 +82,7 @@ func admissionRows() []row {
 			}
 			e.WantIs(a.Err(), driver.ErrNotAdmitted)
 		})},
-		{"what is done is recorded, and followers go on, at a server that is not admitted", suite.Alone(func(e *env) {
+		{"audit entries and followers can be written at a server that is not admitted", suite.Alone(func(e *env) {
 			e.Restart()
 			entry := e.RecordEntry(e.A, "recover")
 			if there, err := e.A.Conclude(e.Context(), entry.Cursor(), "done"); !there || err != nil {
@@ -205,7 +205,7 @@ func reportRows() []row {
 			// A change is not found by an intent for it, nor by the change that ended one.
 			e.WantMissing(p.Nonce+" "+made.Nonce, "", e.Known(p.Nonce, refA, "", v1), e.Known(made.Nonce, refC, "", v1))
 		})},
-		{"what may have been pruned since the witness was complete counts as lost, what was pruned before does not", suite.Long(suite.Alone(func(e *env) {
+		{"a change that may have been pruned since the witness was complete counts as lost, one that was pruned before does not", suite.Long(suite.Alone(func(e *env) {
 			old := e.Known("pruned", refA, "", v1)
 			old.At = old.At.Add(-time.Hour)
 			e.WantMissing("pruned", "", old)
@@ -228,14 +228,14 @@ func reportRows() []row {
 				e.Errorf("what site-x misses is taken for pruned: %+v", a)
 			}
 		}))},
-		{"a lost change is there once somebody decided about it", suite.Alone(func(e *env) {
+		{"a lost change is found once it has been decided", suite.Alone(func(e *env) {
 			k := e.Known("op1", refA, v2, v3)
 			e.Report(driver.Report{Witness: "site-w", Missing: []driver.Known{k}})
 			e.WantMissing("op1", "site-w", k)
 			e.Recover(suite.RecoverRequest())
 			e.WantMissing("", "site-w", k)
 		})},
-		{"the report of another server counts for nothing", suite.Alone(func(e *env) {
+		{"a report of another server is ignored", suite.Alone(func(e *env) {
 			e.Restart()
 			before := e.Admission()
 			for _, server := range []string{"another server", ""} {
@@ -261,7 +261,7 @@ func reportRows() []row {
 				e.Errorf("%+v", s)
 			}
 		})},
-		{"a process that is no witness is not registered, and admits a server that nobody else is waited for", suite.Alone(func(e *env) {
+		{"a process that is not a witness is not registered, and admits a server if no witness is awaited", suite.Alone(func(e *env) {
 			e.Restart()
 			e.WantWritable(false)
 			a := e.Report(driver.Report{Owner: "a tool"})
@@ -270,7 +270,7 @@ func reportRows() []row {
 			}
 			e.WantWritable(true)
 		})},
-		{"a witness that is away is not waited for, until it is back", suite.Alone(func(e *env) {
+		{"a witness that is away is not awaited until it is back", suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w")
 			e.Report(driver.Report{Witness: "site-w", Away: true})
 			e.Restart()
@@ -279,13 +279,13 @@ func reportRows() []row {
 			e.Restart()
 			e.WantAdmission(e.Report(driver.Report{Witness: "site-v"}), false, "site-w")
 		})},
-		{"a witness that leaves is the last report that was waited for", suite.Alone(func(e *env) {
+		{"the report of a leaving witness may be the last awaited one", suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w")
 			e.Restart()
 			e.WantAdmission(e.Report(driver.Report{Witness: "site-v"}), false, "site-w")
 			e.WantAdmission(e.Report(driver.Report{Witness: "site-w", Away: true}), true)
 		})},
-		{"who was known to be live is waited for, though it was away, left out or unknown when the database went back", suite.Long(suite.Alone(func(e *env) {
+		{"a witness known to be live is awaited, even if it was away, left out or unknown in the earlier database", suite.Long(suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w", "site-x")
 			e.Report(driver.Report{Witness: "site-w", Away: true})
 			later := e.Now(e.A).Add(time.Hour)
@@ -303,7 +303,7 @@ func reportRows() []row {
 				}
 			}
 		}))},
-		{"a witness that is live after all takes the admission back", suite.Long(suite.Alone(func(e *env) {
+		{"a witness that turns out to be live revokes the admission", suite.Long(suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w")
 			e.Report(driver.Report{Witness: "site-w", Away: true})
 			e.WantWritable(true)
@@ -312,14 +312,14 @@ func reportRows() []row {
 			e.WantWritable(false)
 			e.WantAdmission(e.Report(driver.Report{Witness: "site-w"}), true)
 		}))},
-		{"what has come since it was missed is not lost", suite.Alone(func(e *env) {
+		{"a change that arrives after it was reported missing is not lost", suite.Alone(func(e *env) {
 			e.Witnesses("site-v")
 			k := e.Known("op1", refA, "", v1)
 			e.Must(e.A.Update(e.Context(), driver.UpdateRequest{Project: e.Project, Updates: []driver.Update{suite.Move(refA, "", v1)}, Origin: driver.Origin{ID: "op1", Owner: e.A.Owner}}))
 			e.WantAdmission(e.Report(driver.Report{Witness: "site-v", Missing: []driver.Known{k}}), true)
 			e.WantLostChanges(true, "")
 		})},
-		{"a lost change halts an admitted server, whoever reports afterwards", suite.Alone(func(e *env) {
+		{"a lost change halts an admitted server, and later reports don't admit it", suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w")
 			k := e.Known("op1", refA, "", v1)
 			a := e.Report(driver.Report{Witness: "site-w", Missing: []driver.Known{k}})
@@ -356,7 +356,7 @@ func reportRows() []row {
 				e.Errorf("got  %+v\nwant %+v", l.Known, k)
 			}
 		})},
-		{"a witness says later what became of a move, and nobody else does", suite.Long(suite.Alone(func(e *env) {
+		{"a witness alone reports the outcome of a move later", suite.Long(suite.Alone(func(e *env) {
 			e.Witnesses("site-v")
 			e.Restart()
 			k := e.KnownIntent("op1", refA, "", v1, driver.MoveUnknown)
@@ -386,7 +386,7 @@ func reportRows() []row {
 				e.Errorf("%+v", a)
 			}
 		}))},
-		{"a witness that knows more later is waited for", suite.Long(suite.Alone(func(e *env) {
+		{"a witness that will know more later is awaited", suite.Long(suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w")
 			e.Restart()
 			e.WantAdmission(e.Report(driver.Report{Witness: "site-v"}), false, "site-w")
@@ -399,7 +399,7 @@ func reportRows() []row {
 				e.Errorf("%+v", a)
 			}
 		}))},
-		{"a witness says when it reported last", suite.Alone(func(e *env) {
+		{"a witness has the time of its last report", suite.Alone(func(e *env) {
 			seen := func() time.Time {
 				e.Helper()
 				a := e.Admission()
@@ -415,7 +415,7 @@ func reportRows() []row {
 				e.Errorf("it reported at %s, and then at %s", first, at)
 			}
 		})},
-		{"what a witness knows that a recovery went without is late, and halts nothing", suite.Long(suite.Alone(func(e *env) {
+		{"changes known to a witness that a recovery left out are late, and halt nothing", suite.Long(suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w")
 			e.Restart()
 			e.Report(driver.Report{Witness: "site-v"})

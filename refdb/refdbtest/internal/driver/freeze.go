@@ -13,7 +13,7 @@ var freeze = driver.Freeze{Reason: `moves to "eu"`, By: "o'brien@host", Since: t
 // In a frozen project nothing begins to move a ref, and what had begun ends.
 func freezeRows() []row {
 	return []row{
-		{"a freeze refuses updates of any size and kind, and says why", func(e *env) {
+		{"a freeze refuses updates of any size and kind, with its reason", func(e *env) {
 			held := e.Acquire(e.A, refC)
 			var many, moved []driver.Update
 			for i := range 300 {
@@ -87,7 +87,7 @@ func freezeRows() []row {
 				e.Errorf("intents %+v", all)
 			}
 		}},
-		{"a lost lock counts before a freeze", func(e *env) {
+		{"a lost lock takes precedence over a freeze", func(e *env) {
 			e.Freeze(freeze)
 			r := driver.UpdateRequest{Updates: []driver.Update{suite.Move(refA, "", v1)}, Fence: &driver.Fence{Refs: []string{refA}, Owner: "gone", Token: 1}}
 			for _, release := range []bool{false, true} {
@@ -95,7 +95,7 @@ func freezeRows() []row {
 				e.Loss(e.SendUpdate(e.A, r))
 			}
 		}},
-		{"what was prepared before a freeze ends as its owner or an operator says", func(e *env) {
+		{"an intent from before a freeze ends as its owner or an operator decides", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refC, "", v1)))
 			done, dropped, resolved, revoked := e.Prepare(e.A, suite.Move(refA, v1, v2)), e.Prepare(e.A, suite.Move(refB, v1, v2)),
 				e.Prepare(e.A, suite.Move(refC, v1, v2)), e.Prepare(e.A, suite.Move("refs/x", "", v1))
@@ -125,7 +125,7 @@ func freezeRows() []row {
 				e.Errorf("removed %d", n)
 			}
 		}},
-		{"an update goes on once the project is not frozen any more", func(e *env) {
+		{"an update succeeds once the project is no longer frozen", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			row := e.Freeze(freeze)
 			if err := e.Update(e.A, suite.Move(refA, v1, v2)); !suite.IsFrozen(err, e.Project, freeze) {
@@ -136,7 +136,7 @@ func freezeRows() []row {
 			e.Must(e.Finish(e.A, e.Prepare(e.A, suite.Move(refA, v2, v3), suite.Move(refB, "", v1))))
 			e.WantRefs(map[string]driver.Value{refA: v3, refB: v1})
 		}},
-		{"a freeze is of one project, and rules that only resemble one freeze nothing", func(e *env) {
+		{"a freeze applies to one project, and rules that only resemble a freeze have no effect", func(e *env) {
 			e.Freeze(freeze)
 			other := e.Project + "/other"
 			e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Project: other, Updates: []driver.Update{suite.Move(refA, "", v1)}}))
@@ -152,7 +152,7 @@ func freezeRows() []row {
 				}
 			}
 		}},
-		{"a freeze whose line can't be read refuses all the same", func(e *env) {
+		{"a freeze whose line can't be parsed refuses as well", func(e *env) {
 			e.PutProject(e.A, e.ProjectRequest("frozen by hand", 0))
 			want := driver.Freeze{Reason: "by hand"}
 			if err := e.Update(e.A, suite.Move(refA, "", v1)); !suite.IsFrozen(err, e.Project, want) {

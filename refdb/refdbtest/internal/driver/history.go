@@ -15,7 +15,7 @@ import (
 // Every change of a value has a row in the history, written by the transaction that made it.
 func historyRows() []row {
 	return []row{
-		{"each change of a ref is recorded: what it was, what it became, when, and by whom", func(e *env) {
+		{"each change of a ref is recorded with its old and new value, time and author", func(e *env) {
 			before, err := e.A.Now(e.Context())
 			e.Must(err)
 			e.Change(e.A, "one", suite.Move(refA, "", v1))
@@ -38,7 +38,7 @@ func historyRows() []row {
 				}
 			}
 		}},
-		{"an update that changes several refs has one position, and one after those before it", func(e *env) {
+		{"an update of several refs has one position, after all earlier ones", func(e *env) {
 			e.Change(e.A, "one", suite.Move(refC, "", v1))
 			e.Change(e.B, "two", suite.Move(refA, "", v1), suite.Move(refB, "", v2), suite.Move(refC, v1, v3))
 			e.Change(e.A, "three", suite.Move(refB, v2, v3))
@@ -47,7 +47,7 @@ func historyRows() []row {
 				e.Errorf("%+v", got)
 			}
 		}},
-		{"what was recorded as the old value is what the row held", func(e *env) {
+		{"the recorded old value is the value of the row", func(e *env) {
 			e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Adopt: true, Updates: []driver.Update{suite.Move(refA, v1, v2)}}))
 			e.Must(e.Update(e.A, suite.Move(refA, v2, driver.Deleted)))
 			e.Must(e.Update(e.A, suite.Move(refA, "", driver.Deleted), suite.Move(refB, "", driver.Deleted)))
@@ -55,7 +55,7 @@ func historyRows() []row {
 			e.Must(e.Update(e.A, suite.Move(refA, v1, v1)))
 			e.WantLog("a ->2", "a 2>0", "a 0>0", "b ->0", "a 0>1", "a 1>1")
 		}},
-		{"what was refused is not recorded", func(e *env) {
+		{"refused requests are not recorded", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			e.WantMismatches(e.Update(e.A, suite.Move(refA, v2, v3), suite.Move(refB, "", v1)), driver.Mismatch{Ref: refA, Want: v2, Have: v1})
 			l := e.Acquire(e.B, refB)
@@ -65,7 +65,7 @@ func historyRows() []row {
 			e.Release(e.B, l)
 			e.WantLog("a ->1")
 		}},
-		{"an update through its lock is recorded, whether or not that ends", func(e *env) {
+		{"an update through its lock is recorded, whether or not the lock ends", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Origin: suite.By(e.A, "one"), Updates: []driver.Update{suite.Move(refA, "", v1)}, Fence: l.Fence()}))
 			e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Origin: suite.By(e.A, "two"), Updates: []driver.Update{suite.Move(refA, v1, v2)}, Fence: l.Releasing()}))
@@ -111,7 +111,7 @@ func historyRows() []row {
 				e.Errorf("%+v", got)
 			}
 		}},
-		{"a decision is recorded if the ref took the new value, as made by who decided", func(e *env) {
+		{"a decision is recorded as a change by the decider if the ref took the new value", func(e *env) {
 			l := e.Prepare(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v2))
 			for i, d := range []driver.Decision{driver.TakeNew, driver.KeepOld} {
 				e.Must(suite.Retry(func() error {
@@ -123,7 +123,7 @@ func historyRows() []row {
 				e.Errorf("%+v", got)
 			}
 		}},
-		{"a removed project has a row for each ref that had a value, and its neighbours have none", func(e *env) {
+		{"a removal is recorded for each ref that had a value, and for no neighbour of the project", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v2), suite.Move(refC, "", v3)))
 			e.Must(e.Update(e.A, suite.Move(refC, v3, driver.Deleted)))
 			other := e.Project + "/b"
@@ -139,7 +139,7 @@ func historyRows() []row {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v2)))
 			e.WantLog("a ->1", "b ->2", "c ->3", "c 3>0", "a 1>-", "b 2>-", "a ->2")
 		}},
-		{"purging a deleted ref is no change", func(e *env) {
+		{"purging a deleted ref is not a change", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			e.Must(e.Update(e.A, suite.Move(refA, v1, driver.Deleted)))
 			if n, err := e.A.PurgeTombstones(e.Context(), driver.TombstoneRequest{Project: e.Project, Limit: 10}); n != 1 || err != nil {
@@ -147,7 +147,7 @@ func historyRows() []row {
 			}
 			e.WantLog("a ->1", "a 1>0")
 		}},
-		{"a log is of one ref or of all, and comes by pages, newest first", func(e *env) {
+		{"a log of one ref or of all comes in pages, newest first", func(e *env) {
 			names := []string{"refs/heads/%", "refs/heads/o'brien", "refs/heads/ö"}
 			for _, ref := range names {
 				e.Must(e.Update(e.A, suite.Move(ref, "", v1)))
@@ -184,7 +184,7 @@ func historyRows() []row {
 // A reader of changes gets each once, in order.
 func changesRows() []row {
 	return []row{
-		{"changes come in the order of position, project and ref, by pages of any size", suite.Long(func(e *env) {
+		{"changes come in the order of position, project and ref, in pages of any size", suite.Long(func(e *env) {
 			after := e.Beginning()
 			e.Must(e.Update(e.A, suite.Move(refB, "", v1), suite.Move(refC, "", v1)))
 			e.Must(e.Update(e.B, suite.Move(refA, "", v1)))
@@ -200,7 +200,7 @@ func changesRows() []row {
 				}
 			}
 		})},
-		{"changes of all projects are those of each, together", suite.Alone(func(e *env) {
+		{"changes of all projects are the changes of each project together", suite.Alone(func(e *env) {
 			after := e.Beginning()
 			for _, p := range []string{"", "/a", "/B", "%"} {
 				e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Project: e.Project + p, Updates: []driver.Update{suite.Move(refA, "", v1)}}))
@@ -233,7 +233,7 @@ func changesRows() []row {
 				}
 			}
 		}},
-		{"the newest change is the last one in their order, and none if all were pruned", suite.Alone(func(e *env) {
+		{"the newest change is the last one in order, or none if all were pruned", suite.Alone(func(e *env) {
 			both := func() []driver.Change {
 				return append(e.ReadLogOf(e.Project, "", 100), e.ReadLogOf(e.Project+"/a", "", 100)...)
 			}
@@ -264,7 +264,7 @@ func changesRows() []row {
 			e.Must(e.Update(e.A, suite.Move(refA, v2, v3)))
 			want("after that")
 		})},
-		{"what was read last is looked up, and a page without changes ends at what is complete", func(e *env) {
+		{"the last read change is looked up, and a page without changes ends at the complete position", func(e *env) {
 			e.Change(e.A, "one", suite.Move(refA, "", v1))
 			e.Complete()
 			last := e.ReadLog("")[0].Key()
@@ -288,7 +288,7 @@ func changesRows() []row {
 				}
 			}
 		}},
-		{"what changes nothing completes no position, unless positions are times: a crash could give it to a change", suite.Alone(func(e *env) {
+		{"a transaction without changes completes no position, unless positions are times", suite.Alone(func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			newest := e.Complete()
 			before, err := e.A.Now(e.Context())
@@ -309,7 +309,7 @@ func changesRows() []row {
 				e.Errorf("complete up to %d, the last change is at %d", s.Upto, newest)
 			}
 		})},
-		{"an update that has returned is before what begins then", func(e *env) {
+		{"an update that has returned precedes later requests", func(e *env) {
 			var last driver.Position
 			for i := range 20 {
 				p := []process{e.A, e.B}[i%2]
@@ -322,7 +322,7 @@ func changesRows() []row {
 				last = c[0].Position
 			}
 		}},
-		{"a reader who follows writers gets each change once, in order", func(e *env) {
+		{"a reader that follows writers gets each change once, in order", func(e *env) {
 			const writers = 4
 			perWriter := min(25, max(8, e.Rounds()/4))
 			after := e.Beginning()

@@ -54,7 +54,7 @@ func intentRows() []row {
 				e.Errorf("stale are %+v", got)
 			}
 		}},
-		{"refs that hold something else refuse all, each is named, and nothing is left", func(e *env) {
+		{"refs that hold other values refuse the preparation, each is named, and nothing is left", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move("HEAD", "", v1), suite.Move(refA, "", v1), suite.Move(refB, "", driver.Deleted)))
 			_, err := e.TryPrepare(e.A, suite.Move("HEAD", v1, v2), suite.Move(refA, v2, v3), suite.Move(refB, v1, v2), suite.Move(refC, v1, v2))
 			e.WantMismatches(err, driver.Mismatch{Ref: refA, Want: v2, Have: v1},
@@ -63,7 +63,7 @@ func intentRows() []row {
 			e.WantRefs(map[string]driver.Value{"HEAD": v1, refA: v1, refB: driver.Deleted})
 			e.Acquire(e.B, "HEAD", refA, refB, refC)
 		}},
-		{"a ref that exists does not hold nothing", func(e *env) {
+		{"a ref that exists does not match an absent Old", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			for _, old := range []driver.Value{"", driver.Deleted, driver.Deleted256} {
 				_, err := e.TryPrepare(e.A, suite.Move(refA, old, v2))
@@ -71,7 +71,7 @@ func intentRows() []row {
 			}
 			e.WantNone()
 		}},
-		{"nothing is expected of an unknown ref and of a deleted one alike", func(e *env) {
+		{"an absent Old matches an unknown ref and a deleted ref", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", driver.Deleted), suite.Move(refB, "", driver.Deleted256)))
 			for _, old := range []driver.Value{"", driver.Deleted, driver.Deleted256} {
 				l := e.Prepare(e.A, suite.Move(refA, old, v1), suite.Move(refB, old, v1), suite.Move(refC, old, v1))
@@ -87,7 +87,7 @@ func intentRows() []row {
 			_, err := e.TryPrepare(e.A, suite.Move(refA, upper, v1))
 			e.WantMismatches(err, driver.Mismatch{Ref: refA, Want: upper, Have: lower})
 		}},
-		{"a lock comes before a mismatch, and the refusal leaves nothing", func(e *env) {
+		{"a lock takes precedence over a mismatch, and the refusal leaves nothing", func(e *env) {
 			other := e.Acquire(e.B, refB)
 			_, err := e.TryPrepare(e.A, suite.Move(refA, v1, v2), suite.Move(refB, v1, v2))
 			e.WantHolders(err, refB)
@@ -97,7 +97,7 @@ func intentRows() []row {
 				e.Errorf("intents are left: %+v", got)
 			}
 		}},
-		{"an intent refuses another of the same ref, its own process's too", func(e *env) {
+		{"an intent refuses another intent on the same ref, even of its own process", func(e *env) {
 			l := e.Prepare(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1))
 			for _, p := range []process{e.A, e.B} {
 				_, err := e.TryPrepare(p, suite.Move(refB, "", v1), suite.Move(refC, "", v1))
@@ -146,7 +146,7 @@ func intentRows() []row {
 			e.DB.Age(e, e.Project, refA, 30*time.Second)
 			e.WantIntended(e.Prepare(e.A, suite.Move(refA, "", v1)))
 		}},
-		{"P2 tokens of preparations and of locks are in one order", func(e *env) {
+		{"P2 tokens of preparations and of locks are in a common order", func(e *env) {
 			var last driver.Token
 			for i := range 20 {
 				var token driver.Token
@@ -177,7 +177,7 @@ func intentRows() []row {
 			e.WantRefs(map[string]driver.Value{refA: v1})
 			e.WantFree(refB)
 		}},
-		{"an intent refuses an advisory update too, and nothing else does", func(e *env) {
+		{"an intent refuses an advisory update, and other locks do not", func(e *env) {
 			advisory := func(updates ...driver.Update) error {
 				return e.SendUpdate(e.B, driver.UpdateRequest{Locks: driver.AdvisoryLocks, Updates: updates})
 			}
@@ -199,7 +199,7 @@ func intentRows() []row {
 			e.WantLock(fresh)
 			e.WantLock(old)
 		}},
-		{"an intent refuses the removal of its project, by force too, and of no other", func(e *env) {
+		{"an intent refuses even a forced removal of its project, and of no other project", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			l := e.Prepare(e.A, suite.Move(refC, "", v1))
 			e.Age(l, 50*years)
@@ -219,7 +219,7 @@ func intentRows() []row {
 				e.Errorf("removed %d", n)
 			}
 		}},
-		{"purging tombstones neither heeds intents nor ends them", func(e *env) {
+		{"purging tombstones ignores intents, and ends none", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", driver.Deleted)))
 			l := e.Prepare(e.A, suite.Move(refA, "", v1))
 			if n := e.PurgeTombstones(driver.TombstoneRequest{Limit: 10}); n != 1 {
@@ -229,7 +229,7 @@ func intentRows() []row {
 			e.Must(e.Finish(e.A, l))
 			e.WantRefs(map[string]driver.Value{refA: v1})
 		}},
-		{"P7 the same request again is the same preparation, however old and whatever its refs were said to hold", func(e *env) {
+		{"P7 a repeated request is the same preparation, however old and whatever its refs were expected to hold", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			first := e.Prepare(e.A, suite.Move(refA, v1, v2), suite.Move(refB, "", v2))
 			e.Age(first, 50*years)
@@ -245,7 +245,7 @@ func intentRows() []row {
 				e.Errorf("the intents are %+v", got)
 			}
 		}},
-		{"P7 the same request, of which a part has ended, is refused by the rest and changes nothing", func(e *env) {
+		{"P7 a repeated request of which a part has ended is refused by the rest and changes nothing", func(e *env) {
 			l := e.Prepare(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refC, "", v1))
 			e.Must(e.TryFinish(e.A, l, nil, []string{refB}))
 			_, err := e.SendPrepare(e.A, l.PrepareRequest)
@@ -256,7 +256,7 @@ func intentRows() []row {
 				e.Errorf("the intents are %+v", got)
 			}
 		}},
-		{"P8 a beat of an owner who has intents too renews the locks that it names, and those only", func(e *env) {
+		{"P8 a beat of an owner with intents renews only the locks that it names", func(e *env) {
 			names := suite.ManyNames(e.Scale(1000))
 			l, intent := e.Acquire(e.A, names...), e.Prepare(e.A, suite.Move(refA, "", v1))
 			e.Age(intent, 10*time.Minute)
@@ -272,7 +272,7 @@ func intentRows() []row {
 			}
 			e.WantIntended(intent)
 		}},
-		{"P10 names, values, owners, agents and who asked are data", suite.Long(func(e *env) {
+		{"P10 names, values, owners, agents and requesters are data", suite.Long(func(e *env) {
 			for i, name := range nastyProjects() {
 				project := name
 				ref := nastyRefs()[i%len(nastyRefs())]
@@ -307,7 +307,7 @@ func intentRows() []row {
 				e.Errorf("%d refs are there, want %d", len(got), len(nastyRefs()))
 			}
 		})},
-		{"a preparation whose context has ended says so and leaves nothing", func(e *env) {
+		{"a preparation whose context has ended returns its error and leaves nothing", func(e *env) {
 			ctx, cancel := context.WithCancel(e.Context())
 			cancel()
 			if _, err := e.A.Prepare(ctx, e.PrepareRequest(e.A, suite.Move(refA, "", v1))); !errors.Is(err, context.Canceled) {
@@ -315,7 +315,7 @@ func intentRows() []row {
 			}
 			e.WantNone()
 		}},
-		{"every filter selects what it says, in order, on pages of any size", suite.Long(intentFilters)},
+		{"every filter selects the matching intents, in order, in pages of any size", suite.Long(intentFilters)},
 	}
 }
 
@@ -344,7 +344,7 @@ func intentEndRows() []row {
 			e.Abandon(e.A, l.Lock().AcquireRequest)
 			e.WantIntended(l)
 		}},
-		{"what is done takes its new value, what is dropped keeps the old, and all end together", func(e *env) {
+		{"done refs take their new values, dropped refs keep the old ones, and all intents end together", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1)))
 			l := e.Prepare(e.A, suite.Move("HEAD", "", v2), suite.Move(refA, v1, v2), suite.Move(refB, v1, driver.Deleted), suite.Move(refC, "", v2))
 			e.Must(e.TryFinish(e.A, l, []string{"HEAD", refB}, []string{refA, refC}))
@@ -352,7 +352,7 @@ func intentEndRows() []row {
 			e.WantNone()
 			e.Acquire(e.B, "HEAD", refA, refB, refC)
 		}},
-		{"what is neither done nor dropped stays as it is, and ends later", func(e *env) {
+		{"an intent that is neither done nor dropped does not change, and ends later", func(e *env) {
 			l := e.Prepare(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refC, "", v1))
 			e.Must(e.TryFinish(e.A, l, []string{refB}, nil))
 			e.WantRefs(map[string]driver.Value{refB: v1})
@@ -363,7 +363,7 @@ func intentEndRows() []row {
 			e.WantRefs(map[string]driver.Value{refA: v1, refB: v2})
 			e.WantNone()
 		}},
-		{"P6 what ended before can't end again, and keeps the others from it", func(e *env) {
+		{"P6 an ended intent can't end again, and the others of the request don't end either", func(e *env) {
 			l := e.Prepare(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refC, "", v1))
 			e.Must(e.TryFinish(e.A, l, []string{refB}, nil))
 			e.WantLost(e.TryFinish(e.A, l, []string{refA, refB}, []string{refC}), refB)
@@ -371,7 +371,7 @@ func intentEndRows() []row {
 			e.WantRefs(map[string]driver.Value{refB: v1})
 			e.WantIntended(l, refA, refC)
 		}},
-		{"P6 what ended before keeps the others from being dropped too, and nothing else is named", func(e *env) {
+		{"P6 an ended intent also prevents that the others are dropped, and nothing else is named", func(e *env) {
 			l := e.Prepare(e.A, suite.Move("HEAD", "", v1), suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refC, "", v1), suite.Move("refs/x", "", v1))
 			e.Must(e.TryFinish(e.A, l, nil, []string{refB}))
 			e.Resolve(e.B, driver.KeepOld, l.IDs()[4])
@@ -410,7 +410,7 @@ func intentEndRows() []row {
 			e.Must(e.TryFinish(e.A, l, []string{refA}, nil))
 			e.WantRefs(map[string]driver.Value{refA: v1})
 		}},
-		{"P6 a ref that holds another value after all keeps everything as it is, unless it is dropped", func(e *env) {
+		{"P6 a ref with an unexpected value refuses the finish, unless it is dropped", func(e *env) {
 			l := e.Prepare(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refC, "", v1))
 			e.DB.InsertRef(e, e.Project, refB, v3)
 			e.WantMismatches(e.Finish(e.A, l), driver.Mismatch{Ref: refB, Have: v3})
@@ -421,14 +421,14 @@ func intentEndRows() []row {
 			e.WantRefs(map[string]driver.Value{refA: v1, refB: v3, refC: v1})
 			e.WantNone()
 		}},
-		{"an intent that ended comes before a mismatch", func(e *env) {
+		{"an ended intent takes precedence over a mismatch", func(e *env) {
 			l := e.Prepare(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1))
 			e.Must(e.TryFinish(e.A, l, nil, []string{refA}))
 			e.DB.InsertRef(e, e.Project, refB, v3)
 			e.WantLost(e.Finish(e.A, l), refA)
 			e.WantIntended(l, refB)
 		}},
-		{"a ref that was moved carries the finish's ID, one that was dropped is untouched", func(e *env) {
+		{"a moved ref carries the finish's ID, and a dropped ref is unchanged", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refB, "", v1)))
 			was := e.GetOne(refB)
 			l := e.Prepare(e.A, suite.Move(refA, "", v1), suite.Move(refB, v1, v2))
@@ -443,7 +443,7 @@ func intentEndRows() []row {
 				e.Errorf("the ref was %+v and is %+v", was, now)
 			}
 		}},
-		{"P11 the token of an intent alone moves its ref for nobody, with others or without", func(e *env) {
+		{"P11 the token of an intent alone moves its ref for no other owner, with others or without", func(e *env) {
 			l := e.Prepare(e.A, suite.Move(refA, "", v1))
 			p := e.Prepare(e.A, suite.Move(refB, "", v1), suite.Move(refC, "", v1))
 			for _, mode := range []driver.LockMode{driver.MandatoryLocks, driver.AdvisoryLocks} {
@@ -460,7 +460,7 @@ func intentEndRows() []row {
 			e.WantIntended(p)
 			e.WantRefs(nil)
 		}},
-		{"a ref is prepared again once its intent has ended, and in another project any time", func(e *env) {
+		{"a ref can be prepared again once its intent has ended, and in another project at any time", func(e *env) {
 			l := e.Prepare(e.A, suite.Move(refA, "", v1))
 			r := e.PrepareRequest(e.B, suite.Move(refA, "", v2))
 			r.Project += "/x"
@@ -475,7 +475,7 @@ func intentEndRows() []row {
 			e.WantNone()
 			e.Must(e.Finish(e.B, other))
 		}},
-		{"as many refs as a preparation may have end together, or in parts", func(e *env) {
+		{"the maximum number of refs of a preparation end together, or in parts", func(e *env) {
 			names := suite.ManyNames(e.Scale(driver.MaxLockRefs))
 			l := e.Prepare(e.A, suite.Creations(names)...)
 			if got := e.Pending(); len(got) != len(names) {

@@ -12,7 +12,7 @@ import (
 // Operators end the intents of others by Resolve; owners end those of unknown outcome by Revoke.
 func resolveRows() []row {
 	return []row{
-		{"keep-old leaves the ref as it is, ends the lock, and records who decided, why and when", func(e *env) {
+		{"keep-old does not change the ref, ends the lock, and records the decider, reason and time", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			was := e.GetOne(refA)
 			l := e.Prepare(e.A, suite.Move(refA, v1, v2))
@@ -40,7 +40,7 @@ func resolveRows() []row {
 				e.Errorf("decided at %v, not after %v", i.DecidedAt, before)
 			}
 		}},
-		{"take-new writes what was intended, creations and deletions too, by no operation", func(e *env) {
+		{"take-new writes the intended values, including creations and deletions, without an operation", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1)))
 			was := e.GetOne(refA)
 			l := e.Prepare(e.A, suite.Move(refA, v1, v2), suite.Move(refB, v1, driver.Deleted), suite.Move(refC, "", v3))
@@ -59,7 +59,7 @@ func resolveRows() []row {
 				e.Errorf("decided are %+v", got)
 			}
 		}},
-		{"what was decided is not decided again, nor finished, nor dropped", func(e *env) {
+		{"a resolved intent can't be resolved again, finished or dropped", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			l := e.Prepare(e.A, suite.Move(refA, v1, v2), suite.Move(refB, "", v2))
 			e.Resolve(e.B, driver.KeepOld, l.IDs()[0])
@@ -81,7 +81,7 @@ func resolveRows() []row {
 			e.WantRefs(map[string]driver.Value{refB: v1})
 			e.WantFree(refA, refB)
 		}},
-		{"what its owner ended is left alone", func(e *env) {
+		{"an intent that its owner ended is not resolved", func(e *env) {
 			l := e.Prepare(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refC, "", v1))
 			e.Must(e.TryFinish(e.A, l, []string{refA}, []string{refB}))
 			if got := e.Resolve(e.B, driver.TakeNew, l.IDs()...); !slices.Equal(got, []bool{false, false, true}) {
@@ -106,7 +106,7 @@ func resolveRows() []row {
 			e.Must(e.Finish(e.A, next))
 			e.WantRefs(map[string]driver.Value{refA: v2})
 		}},
-		{"P2 the right token resolves nothing of another owner, and forgets nothing of it", func(e *env) {
+		{"P2 the right token resolves and forgets nothing of another owner", func(e *env) {
 			l := e.Prepare(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1))
 			wrong := l.IDs()[0]
 			wrong.Owner = e.B.Owner
@@ -138,7 +138,7 @@ func resolveRows() []row {
 			e.WantChangedOwner(l, refA)
 			e.WantRefs(nil)
 		}},
-		{"an intent whose lock somebody deleted writes nothing", func(e *env) {
+		{"an intent whose lock was deleted writes nothing", func(e *env) {
 			l := e.Prepare(e.A, suite.Move(refA, "", v1))
 			e.DB.Exec(e, "DELETE FROM locks WHERE project = '"+e.Project+"'")
 			e.Must(e.Update(e.B, suite.Move(refA, "", v3)))
@@ -154,7 +154,7 @@ func resolveRows() []row {
 			e.Forget(e.A, l.IDs()...)
 			e.WantNone()
 		}},
-		{"after a decision the ref is free for anybody, and later decisions are recorded beside", func(e *env) {
+		{"after a decision the ref is free for any process, and later decisions are recorded as well", func(e *env) {
 			first := e.Prepare(e.A, suite.Move(refA, "", v1))
 			e.Resolve(e.B, driver.TakeNew, first.IDs()...)
 			e.Must(e.Update(e.B, suite.Move(refA, v1, v2)))
@@ -169,7 +169,7 @@ func resolveRows() []row {
 				e.Errorf("decided are %+v", got)
 			}
 		}},
-		{"what became of each comes back in the order it was asked, over projects", func(e *env) {
+		{"the results are in the order of the request, across projects", func(e *env) {
 			var asked []driver.LockID
 			var want []bool
 			for i, p := range []string{"A", "", "_", "/b"} {
@@ -196,7 +196,7 @@ func resolveRows() []row {
 				}
 			}
 		}},
-		{"resolving nothing is nothing, and so is forgetting nothing", func(e *env) {
+		{"resolving or forgetting no intents does nothing", func(e *env) {
 			if got := e.Resolve(e.B, driver.KeepOld); len(got) != 0 {
 				e.Errorf("got %v", got)
 			}
@@ -223,7 +223,7 @@ func resolveRows() []row {
 			e.Forget(e.A, l.IDs()...)
 			e.WantNone()
 		}},
-		{"only what was decided is forgotten, and only the one that was named", func(e *env) {
+		{"only the named resolved intent is forgotten", func(e *env) {
 			decided := e.Prepare(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1))
 			e.Resolve(e.B, driver.KeepOld, decided.IDs()...)
 			pending := e.Prepare(e.A, suite.Move(refA, "", v2), suite.Move(refC, "", v2))
@@ -252,7 +252,7 @@ func resolveRows() []row {
 				e.Errorf("decided are %+v", got)
 			}
 		}},
-		{"P7 a request that was revoked before it came does nothing, however often it comes", func(e *env) {
+		{"P7 a request that was revoked before it arrives does nothing, however often it arrives", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			r := e.PrepareRequest(e.A, suite.Move(refA, v1, v2), suite.Move(refB, "", v2))
 			e.Revoke(e.B, r)
@@ -267,7 +267,7 @@ func resolveRows() []row {
 			}
 			e.Prepare(e.A, suite.Move(refA, v1, v2), suite.Move(refB, "", v2)) // another request for the same refs
 		}},
-		{"P7 a request that was revoked after it came leaves nothing, and does nothing if it comes again", func(e *env) {
+		{"P7 a request that was revoked after it arrived leaves nothing, and does nothing if it is repeated", func(e *env) {
 			r := e.PrepareRequest(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1))
 			_, err := e.SendPrepare(e.A, r)
 			e.Must(err)
@@ -324,7 +324,7 @@ func resolveRows() []row {
 			e.Forget(e.A, suite.IntentIDs(got)...)
 			e.WantNone()
 		}},
-		{"P10 who decided and why are data", suite.Long(func(e *env) {
+		{"P10 deciders and reasons are data", suite.Long(func(e *env) {
 			for i, text := range nastyProjects() {
 				l := e.Prepare(e.A, suite.Move(fmt.Sprintf("refs/heads/%d", i), "", v1))
 				_, err := e.B.Resolve(e.Context(), driver.ResolveRequest{Intents: l.IDs(), Decision: driver.KeepOld, Origin: driver.Origin{By: text}, Reason: text + "."})

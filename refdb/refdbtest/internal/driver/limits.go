@@ -232,7 +232,7 @@ func nastyProjects() []string {
 
 func sizeRows() []row {
 	return []row{
-		{"as many refs as an update may have are created, moved and deleted at once", suite.Long(func(e *env) {
+		{"the maximum number of refs of an update are created, moved and deleted at once", suite.Long(func(e *env) {
 			updates := make([]driver.Update, e.Scale(driver.MaxUpdateRefs))
 			last := len(updates) - 1
 			for i := range updates {
@@ -259,7 +259,7 @@ func sizeRows() []row {
 				e.Errorf("removed %d", n)
 			}
 		})},
-		{"hundreds of refs are updated, whether they stand together or apart, and no others", suite.Long(suite.Alone(func(e *env) {
+		{"hundreds of refs are updated, whether adjacent or not, and no others", suite.Long(suite.Alone(func(e *env) {
 			for name, apart := range map[string]int{"together": 1, "almost": 2, "apart": 5} {
 				ref := func(i int) string { return fmt.Sprintf("refs/heads/%s/%05d", name, i) }
 				const n = 400
@@ -306,7 +306,7 @@ func sizeRows() []row {
 				}
 			}
 		}))},
-		{"hundreds of refs that are there are moved together, whatever stands among them", suite.Long(suite.Alone(func(e *env) {
+		{"hundreds of existing refs are moved together, whatever refs are between them", suite.Long(suite.Alone(func(e *env) {
 			const n = 300
 			for name, apart := range map[string]int{"together": 1, "apart": 4} {
 				ref := func(i int) string { return fmt.Sprintf("refs/heads/%s/%05d", name, i) }
@@ -356,7 +356,7 @@ func sizeRows() []row {
 				e.Remove(driver.RemoveRequest{Limit: len(all)})
 			}
 		}))},
-		{"as many locks as an acquisition may have are taken, reclaimed, beaten, released and purged at once", func(e *env) {
+		{"the maximum number of locks of an acquisition are taken, reclaimed, beaten, released and purged at once", func(e *env) {
 			refs := make([]string, e.Scale(driver.MaxLockRefs))
 			for i := range refs {
 				refs[i] = fmt.Sprintf("refs/heads/%05d", i)

@@ -13,7 +13,7 @@ import (
 // The rows share one table of locks: each looks at its own owners only.
 func locksRows() []row {
 	return []row{
-		{"a lock is listed with all that is known of it", func(e *env) {
+		{"a lock is listed with all its fields", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			e.Age(l, 10*time.Minute)
 			before, was := e.Now(e.B), e.Row(refA)
@@ -30,7 +30,7 @@ func locksRows() []row {
 				e.Errorf("the age is %v, want %v to %v", g.Age, lowest, highest)
 			}
 		}},
-		{"a lock of Gerrit's is listed as one of 30 s", func(e *env) {
+		{"a lock of Gerrit's is listed with a stale-after of 30 s", func(e *env) {
 			e.DB.InsertLock(e, driver.LockInfo{Project: e.Project, Ref: refA, Owner: gerrit, Age: 15 * time.Second})
 			e.DB.InsertLock(e, driver.LockInfo{Project: e.Project, Ref: refB, Owner: gerrit, Age: 31 * time.Second})
 			got := e.Locks(driver.LockQuery{LockFilter: driver.LockFilter{Project: e.Project}})
@@ -48,7 +48,7 @@ func locksRows() []row {
 				e.Errorf("got %+v", got)
 			}
 		}},
-		{"every filter, and every two together, select what they say, in order, on pages of any size", suite.Long(everyFilter)},
+		{"every filter and every pair of filters select the matching locks, in order, in pages of any size", suite.Long(everyFilter)},
 		{"a site's name selects all its processes, and no other site's", func(e *env) {
 			site := e.Project
 			owners := []string{site, site + "/1", site + "/2/x", site + "2", site + "2/1", site + "-", strings.ToUpper(site) + "/1", site + "%/1", "x" + site + "/1"}
@@ -71,7 +71,7 @@ func locksRows() []row {
 				}
 			}
 		}},
-		{"the markers of reclaims are listed apart", func(e *env) {
+		{"the markers of reclaims are listed separately", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			m := suite.Marker(e.Project, l.Token)
 			e.DB.InsertLock(e, driver.LockInfo{Project: m, Ref: refA, Owner: e.A.Owner, Age: 31 * time.Second})
@@ -221,7 +221,7 @@ func summaryRows() []row {
 				e.Errorf("got %+v, want %+v", got, want)
 			}
 		}},
-		{"a project is there if it has a deleted ref, or a lock", func(e *env) {
+		{"a project with only a deleted ref, or only a lock, is listed", func(e *env) {
 			e.DB.InsertRef(e, e.Project+"/deleted", refA, driver.Deleted)
 			e.DB.InsertLock(e, driver.LockInfo{Project: e.Project + "/locked", Ref: refA, Owner: "o"})
 			want := []driver.ProjectSummary{{Name: e.Project + "/deleted", Deleted: 1}, {Name: e.Project + "/locked", Locks: 1}}
@@ -229,7 +229,7 @@ func summaryRows() []row {
 				e.Errorf("got %+v, want %+v", got, want)
 			}
 		}},
-		{"a marker makes no project", func(e *env) {
+		{"a marker does not make a project listed", func(e *env) {
 			m := suite.Marker(e.Project+"/p", 1)
 			e.DB.InsertLock(e, driver.LockInfo{Project: m, Ref: refA, Owner: "o"})
 			page, err := e.A.Summaries(e.Context(), driver.SummaryQuery{After: driver.ReclaimPrefix, Limit: 1000})
@@ -238,7 +238,7 @@ func summaryRows() []row {
 				e.Errorf("got %+v", page.Summaries)
 			}
 		}},
-		{"a project changed when the last of its refs did", func(e *env) {
+		{"a project has the time of its latest change", func(e *env) {
 			p := e.Project + "/p"
 			for _, ref := range []string{refB, refA, "refs/heads/z"} {
 				e.DB.InsertRef(e, p, ref, v1)
@@ -419,7 +419,7 @@ func cursorRows() []row {
 				}
 			}
 		}},
-		{"intents are listed by Next, each once, on pages of any size, those of one ref too", func(e *env) {
+		{"intents are listed by Next, each once, on pages of any size, including several of one ref", func(e *env) {
 			var want []driver.IntentCursor
 			for _, ref := range []string{refA, refB} {
 				for i := range 3 {
@@ -438,7 +438,7 @@ func cursorRows() []row {
 				}
 			}
 		}},
-		{"a listing of nothing has an end", func(e *env) {
+		{"an empty listing ends", func(e *env) {
 			refs, err := e.A.List(e.Context(), driver.RefQuery{Project: e.Project, Limit: 1})
 			e.Must(err)
 			locks, err := e.A.Locks(e.Context(), driver.LockQuery{LockFilter: driver.LockFilter{Project: e.Project}, Limit: 1})

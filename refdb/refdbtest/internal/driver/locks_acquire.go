@@ -19,7 +19,7 @@ func acquireRows() []row {
 			}
 			e.WantLock(l)
 		}},
-		{"an acquisition returns what its refs hold, and only those that have a row", func(e *env) {
+		{"an acquisition returns the values of those of its refs that have a row", func(e *env) {
 			e.Must(e.Update(e.B, suite.Move(refA, "", v1), suite.Move(refB, "", driver.Deleted)))
 			l := e.Acquire(e.A, refA, refB, refC)
 			if want := (map[string]driver.Value{refA: v1, refB: driver.Deleted}); !maps.Equal(l.Values(), want) {
@@ -51,7 +51,7 @@ func acquireRows() []row {
 				}
 			}
 		}},
-		{"an acquisition that one fresh lock refuses leaves the stale ones, and names them", func(e *env) {
+		{"an acquisition that one fresh lock refuses does not change stale locks, and names them", func(e *env) {
 			old, fresh := e.Acquire(e.A, refA), e.Acquire(e.A, refB)
 			e.Age(old, stale)
 			_, err := e.TryAcquire(e.B, refA, refB, refC)
@@ -67,7 +67,7 @@ func acquireRows() []row {
 			e.Refused(e.A, refA)
 			e.WantLock(l)
 		}},
-		{"asking to wait changes neither the answer nor the lock", func(e *env) {
+		{"a waiter changes neither the result nor the lock", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			q := notified(e, e.B)
 			for range 3 {
@@ -81,7 +81,7 @@ func acquireRows() []row {
 			e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Fence: l.Releasing(), Updates: []driver.Update{suite.Move(refA, "", v1)}}))
 			q.acquire(refA, refB)
 		}},
-		{"locks of one project don't stand on those of another", func(e *env) {
+		{"locks of one project don't refuse those of another", func(e *env) {
 			e.Acquire(e.A, refA)
 			for _, p := range []string{e.Project + "/b", e.Project + "_", e.Project + "A"} {
 				r := e.AcquireRequest(e.B, refA)
@@ -90,7 +90,7 @@ func acquireRows() []row {
 				e.Must(err)
 			}
 		}},
-		{"a lock records who took it, when, and how long it may be silent", func(e *env) {
+		{"a lock records its owner, its time and its stale-after", func(e *env) {
 			before := e.Now(e.B)
 			for _, after := range []time.Duration{time.Millisecond, 1500 * time.Millisecond, 100 * 24 * time.Hour} {
 				r := e.AcquireRequest(e.A, refA)
@@ -107,7 +107,7 @@ func acquireRows() []row {
 				e.Release(e.A, l)
 			}
 		}},
-		{"P2 every token is larger than any before it on any of the refs, whoever took them", func(e *env) {
+		{"P2 every token is larger than all earlier ones of any of the refs, of any owner", func(e *env) {
 			sets := [][]string{{refA}, {refA, refB}, {refB, refC}, {refC}, {refA, refB, refC}, {refB}}
 			last := make(map[string]driver.Token)
 			for i := range 10 * len(sets) {
@@ -122,7 +122,7 @@ func acquireRows() []row {
 				e.Release(p, l)
 			}
 		}},
-		{"an acquisition whose context has ended says so and takes nothing", func(e *env) {
+		{"an acquisition whose context has ended returns its error and takes nothing", func(e *env) {
 			ctx, cancel := context.WithCancel(e.Context())
 			cancel()
 			if _, err := e.A.Acquire(ctx, e.AcquireRequest(e.A, refA)); !errors.Is(err, context.Canceled) {
@@ -136,7 +136,7 @@ func acquireRows() []row {
 // A caller that got no reply to its acquisition repeats it with the same nonce.
 func nonceRows() []row {
 	return []row{
-		{"P7 the same request again is the same acquisition", func(e *env) {
+		{"P7 a repeated request is the same acquisition", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			first := e.Acquire(e.A, refA, refB)
 			again, err := e.SendAcquire(e.A, first.AcquireRequest)
@@ -146,7 +146,7 @@ func nonceRows() []row {
 			}
 			e.WantLock(first)
 		}},
-		{"P7 it is the same acquisition through another connection, and however old", func(e *env) {
+		{"P7 a repeated request is the same acquisition through another connection, and however old", func(e *env) {
 			first := e.Acquire(e.A, refA, refB)
 			e.Age(first, stale)
 			again, err := e.SendAcquire(e.Spawn(e.A.Owner), first.AcquireRequest)
@@ -156,7 +156,7 @@ func nonceRows() []row {
 			}
 			e.WantLock(first)
 		}},
-		{"another nonce is another acquisition, of the same owner too", func(e *env) {
+		{"another nonce is another acquisition, even of the same owner", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			r := l.AcquireRequest
 			r.Nonce += "x"
@@ -164,7 +164,7 @@ func nonceRows() []row {
 			e.WantHolders(err, refA)
 			e.WantLock(l)
 		}},
-		{"P7 an acquisition of which others took a part is given up, and refused by them", func(e *env) {
+		{"P7 an acquisition of which others have taken a part is refused, and its other locks end", func(e *env) {
 			l := e.Acquire(e.A, refA, refB, refC)
 			e.DB.Age(e, e.Project, refB, stale)
 			other := e.Acquire(e.B, refB)
@@ -173,7 +173,7 @@ func nonceRows() []row {
 			e.WantFree(refA, refC)
 			e.WantLock(other)
 		}},
-		{"P7 an acquisition of which a part is gone starts over, with a larger token", func(e *env) {
+		{"P7 an acquisition that has lost a part of its locks starts over, with a larger token", func(e *env) {
 			l := e.Acquire(e.A, refA, refB)
 			e.DB.Age(e, e.Project, refB, stale)
 			e.Must(e.Update(e.B, suite.Move(refB, "", v1))) // ends the stale lock
@@ -184,7 +184,7 @@ func nonceRows() []row {
 			}
 			e.WantLock(again)
 		}},
-		{"P7 an acquisition of which others took a part and grew stale starts over, and reclaims", func(e *env) {
+		{"P7 an acquisition of which others hold a stale part starts over, and reclaims", func(e *env) {
 			l := e.Acquire(e.A, refA, refB)
 			e.DB.Age(e, e.Project, refB, stale)
 			other := e.Acquire(e.B, refB)
@@ -196,7 +196,7 @@ func nonceRows() []row {
 			}
 			e.WantLock(again)
 		}},
-		{"P7 an acquisition that was released meanwhile is made anew", func(e *env) {
+		{"P7 an acquisition that was released meanwhile is made again", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			e.Release(e.A, l)
 			again, err := e.SendAcquire(e.A, l.AcquireRequest)
@@ -206,7 +206,7 @@ func nonceRows() []row {
 			}
 			e.WantLock(again)
 		}},
-		{"P1 P7 a lock that Gerrit's plugin took over, and left the nonce in, is not one's own", func(e *env) {
+		{"P1 P7 a lock that Gerrit's plugin took over with its nonce belongs to the plugin", func(e *env) {
 			for _, refs := range [][]string{{refA}, {refB, refC}} {
 				l := e.Acquire(e.A, refs...)
 				for _, ref := range refs {
@@ -219,7 +219,7 @@ func nonceRows() []row {
 				e.WantGerrits(refs...)
 			}
 		}},
-		{"P1 P7 an acquisition of which Gerrit's plugin took over a part is given up, and refused by that", func(e *env) {
+		{"P1 P7 an acquisition of which Gerrit's plugin took over a part is refused, and its other locks end", func(e *env) {
 			l := e.Acquire(e.A, refA, refB, refC)
 			e.DB.TakeOver(e, e.Project, refB, gerrit)
 			_, err := e.SendAcquire(e.A, l.AcquireRequest)
@@ -227,7 +227,7 @@ func nonceRows() []row {
 			e.WantFree(refA, refC)
 			e.WantGerrits(refB)
 		}},
-		{"P5 a lock that Gerrit's plugin took over is reclaimed by the first owner, once stale, as anybody's", func(e *env) {
+		{"P5 a stale lock of Gerrit's plugin is reclaimed by its first owner like any other", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			e.DB.TakeOver(e, e.Project, refA, gerrit)
 			e.DB.Age(e, e.Project, refA, stale)
@@ -239,7 +239,7 @@ func nonceRows() []row {
 			}
 			e.WantLock(again)
 		}},
-		{"a lock of Gerrit's, which has no nonce, is nobody's own", func(e *env) {
+		{"a lock of Gerrit's, which has no nonce, belongs to no acquisition", func(e *env) {
 			e.DB.InsertLock(e, driver.LockInfo{Project: e.Project, Ref: refA, Owner: e.A.Owner})
 			e.Refused(e.A, refA)
 		}},
@@ -262,7 +262,7 @@ func reclaimRows() []row {
 			}
 			e.Refused(e.A, refA)
 		}},
-		{"P5 free and stale locks are taken together, and the stale ones reported as they were", func(e *env) {
+		{"P5 free and stale locks are taken together, and the stale ones are reported in their earlier state", func(e *env) {
 			b, c := e.Acquire(e.A, refB), e.Acquire(e.B, refC)
 			e.Age(b, stale)
 			e.Age(c, 2*stale)
@@ -283,7 +283,7 @@ func reclaimRows() []row {
 				}
 			}
 		}},
-		{"P3 staleness is what the lock's own holder relies on, not the contender", func(e *env) {
+		{"P3 the stale-after of the holder decides, not that of the contender", func(e *env) {
 			r := e.AcquireRequest(e.A, refA)
 			r.StaleAfter = 2 * time.Hour
 			l, err := e.SendAcquire(e.A, r)
@@ -302,7 +302,7 @@ func reclaimRows() []row {
 			e.Age(got, 99*time.Hour) // from now on the reclaimer's own setting counts
 			e.Refused(e.A, refA)
 		}},
-		{"P3 a lock of Gerrit's is stale after 30 s, whatever the contender relies on", func(e *env) {
+		{"P3 a lock of Gerrit's is stale after 30 s, whatever the contender's stale-after", func(e *env) {
 			e.DB.InsertLock(e, driver.LockInfo{Project: e.Project, Ref: refA, Owner: gerrit, Age: time.Second})
 			impatient := e.AcquireRequest(e.B, refA)
 			impatient.StaleAfter = time.Millisecond
@@ -355,7 +355,7 @@ func reclaimRows() []row {
 			}
 			e.WantLock(got)
 		}},
-		{"a beat revives a stale lock that nobody took", func(e *env) {
+		{"a beat revives a stale lock that was not taken over", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			e.Age(l, stale)
 			if got := e.Beat(e.A, l.IDs()...); got[0] != driver.BeatRenewed {
@@ -364,7 +364,7 @@ func reclaimRows() []row {
 			e.Refused(e.B, refA)
 			e.WantLock(l)
 		}},
-		{"P2 the token of a lock that was reclaimed counts for nothing", func(e *env) {
+		{"P2 the token of a reclaimed lock is no longer valid", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			e.Age(l, stale)
 			successor := e.Acquire(e.B, refA)
@@ -395,7 +395,7 @@ func reclaimRows() []row {
 				e.Errorf("the project's locks are %+v", got)
 			}
 		}},
-		{"a marker that a crashed reclaim left for an earlier token is no obstacle", func(e *env) {
+		{"a marker of a crashed reclaim for an earlier token does not prevent a reclaim", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			e.DB.InsertLock(e, driver.LockInfo{Project: suite.Marker(e.Project, l.Token-1), Ref: refA, Owner: gerrit})
 			e.Age(l, stale)
@@ -421,21 +421,21 @@ func abandonRows() []row {
 			e.WantLock(a)
 			e.WantLock(b)
 		}},
-		{"another nonce of the same owner is left alone", func(e *env) {
+		{"a row with another nonce of the same owner is not abandoned", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			r := l.AcquireRequest
 			r.Nonce += "x"
 			e.Abandon(e.A, r)
 			e.WantLock(l)
 		}},
-		{"the same nonce of another owner is left alone", func(e *env) {
+		{"a row with the same nonce of another owner is not abandoned", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			r := l.AcquireRequest
 			r.Owner = e.B.Owner
 			e.Abandon(e.B, r)
 			e.WantLock(l)
 		}},
-		{"P2 a row that Gerrit's plugin has taken over, and left the nonce in, is left alone, and the rest goes", func(e *env) {
+		{"P2 a row that Gerrit's plugin has taken over with its nonce is not abandoned, and the other rows are", func(e *env) {
 			l := e.Acquire(e.A, refA, refB)
 			e.DB.TakeOver(e, e.Project, refA, gerrit)
 			alone := l.AcquireRequest
@@ -445,7 +445,7 @@ func abandonRows() []row {
 			e.WantGerrits(refA)
 			e.WantFree(refB)
 		}},
-		{"a row that somebody reclaimed is left alone, and the rest goes", func(e *env) {
+		{"a reclaimed row is not abandoned, and the other rows are", func(e *env) {
 			l := e.Acquire(e.A, refA, refB, refC)
 			e.DB.Age(e, e.Project, refB, stale)
 			next := e.Acquire(e.B, refB)
@@ -453,12 +453,12 @@ func abandonRows() []row {
 			e.WantFree(refA, refC)
 			e.WantLock(next)
 		}},
-		{"a lock of Gerrit's, which has no nonce, is left alone", func(e *env) {
+		{"a lock of Gerrit's, which has no nonce, is not abandoned", func(e *env) {
 			e.DB.InsertLock(e, driver.LockInfo{Project: e.Project, Ref: refA, Owner: e.A.Owner})
 			e.Abandon(e.A, e.AcquireRequest(e.A, refA))
 			e.Row(refA)
 		}},
-		{"abandoning an acquisition in one project leaves the same refs of its neighbours alone", func(e *env) {
+		{"abandoning an acquisition in one project does not affect the same refs of other projects", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			for _, p := range []string{"/b", "_", "A"} {
 				r := l.AcquireRequest
@@ -467,7 +467,7 @@ func abandonRows() []row {
 			}
 			e.WantLock(l)
 		}},
-		{"as many locks as an acquisition may have are abandoned at once", func(e *env) {
+		{"the maximum number of locks of an acquisition are abandoned at once", func(e *env) {
 			names := suite.ManyNames(e.Scale(driver.MaxLockRefs))
 			l := e.Acquire(e.A, names...)
 			e.Abandon(e.A, l.AcquireRequest)
@@ -475,7 +475,7 @@ func abandonRows() []row {
 				e.Errorf("%d locks are left", len(got))
 			}
 		}},
-		{"locks that stand for intents are left alone", func(e *env) {
+		{"locks of intents are not abandoned", func(e *env) {
 			l := e.Prepare(e.A, suite.Move(refA, "", v1))
 			e.Abandon(e.A, l.Lock().AcquireRequest)
 			e.WantIntended(l)

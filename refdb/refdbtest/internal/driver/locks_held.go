@@ -37,12 +37,12 @@ func beatRows() []row {
 				e.Error("the lock lost its nonce")
 			}
 		}},
-		{"a beat of nothing is nothing", func(e *env) {
+		{"a beat of no locks does nothing", func(e *env) {
 			if got := e.Beat(e.A); len(got) != 0 {
 				e.Errorf("got %v", got)
 			}
 		}},
-		{"what became of each row comes back in the order it was asked", func(e *env) {
+		{"the results are in the order of the request", func(e *env) {
 			l, gone := e.Acquire(e.A, refA, refC), e.Acquire(e.A, refB)
 			e.Release(e.A, gone)
 			old := e.Acquire(e.A, "HEAD")
@@ -84,7 +84,7 @@ func beatRows() []row {
 				}
 			}
 		}},
-		{"only the rows that were named are beaten, not all of the owner's", func(e *env) {
+		{"only the named rows are beaten, not all rows of the owner", func(e *env) {
 			a, b := e.Acquire(e.A, refA), e.Acquire(e.A, refB)
 			e.Age(a, 10*time.Minute)
 			e.Age(b, 10*time.Minute)
@@ -94,7 +94,7 @@ func beatRows() []row {
 				e.Errorf("the heartbeat of %s went from %v to %v", refB, was, now)
 			}
 		}},
-		{"of many locks those that are lost are found, and those that were not named are not beaten", func(e *env) {
+		{"lost locks are found among many, and locks that were not named are not beaten", func(e *env) {
 			names := suite.ManyNames(e.Scale(1000))
 			l, other := e.Acquire(e.A, names...), e.Acquire(e.A, refA)
 			e.Age(other, 10*time.Minute)
@@ -124,7 +124,7 @@ func beatRows() []row {
 				e.Errorf("got %v", got)
 			}
 		}},
-		{"P2 another token is lost, larger or smaller, and its row not refreshed", func(e *env) {
+		{"P2 a lock with another token, larger or smaller, is lost, and its row not refreshed", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			e.Age(l, 10*time.Minute)
 			was := e.Row(refA).Heartbeat
@@ -171,7 +171,7 @@ func beatRows() []row {
 				e.Errorf("the heartbeat went from %v to %v", was, now)
 			}
 		}},
-		{"a lock that stands for an intent is not beaten", func(e *env) {
+		{"a lock of an intent is not beaten", func(e *env) {
 			l, other := e.Prepare(e.A, suite.Move(refA, "", v1)), e.Acquire(e.A, refB)
 			e.Age(l, 10*time.Minute)
 			was := e.Row(refA).Heartbeat
@@ -197,7 +197,7 @@ func beatRows() []row {
 
 func releaseRows() []row {
 	return []row{
-		{"a release frees the lock for anybody", func(e *env) {
+		{"a release frees the lock for any process", func(e *env) {
 			l := e.Acquire(e.A, refA, refB)
 			if missing := e.Release(e.A, l); len(missing) != 0 {
 				e.Errorf("%q were missing", missing)
@@ -205,7 +205,7 @@ func releaseRows() []row {
 			e.WantFree(refA, refB)
 			e.Acquire(e.B, refA, refB)
 		}},
-		{"a second release finds nothing, and leaves the next holder alone", func(e *env) {
+		{"a second release finds nothing, and does not affect the next holder", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			e.Release(e.A, l)
 			next := e.Acquire(e.B, refA)
@@ -227,7 +227,7 @@ func releaseRows() []row {
 			e.WantFree("HEAD", refA, refB, "refs/x")
 			e.WantLock(next)
 		}},
-		{"a release names its refs, and leaves the rest of the lock", func(e *env) {
+		{"a release ends only the named refs of the lock", func(e *env) {
 			l := e.Acquire(e.A, refA, refB, refC)
 			if missing := e.Release(e.A, l, refA, refC); len(missing) != 0 {
 				e.Errorf("%q were missing", missing)
@@ -235,7 +235,7 @@ func releaseRows() []row {
 			e.WantFree(refA, refC)
 			e.WantLock(l, refB)
 		}},
-		{"a release in one project leaves the same refs of its neighbours alone", func(e *env) {
+		{"a release in one project does not affect the same refs of other projects", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			for _, p := range []string{"/b", "_", "A"} {
 				other := l
@@ -281,7 +281,7 @@ func releaseRows() []row {
 			e.WantGerrits(refA)
 			e.WantFree(refB)
 		}},
-		{"a stale lock that nobody took is released by its holder", func(e *env) {
+		{"a stale lock that was not taken over is released by its holder", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			e.Age(l, stale)
 			if missing := e.Release(e.A, l); len(missing) != 0 {
@@ -305,12 +305,12 @@ func purgeRows() []row {
 				e.Errorf("the holder's beat says %v", got)
 			}
 		}},
-		{"a purge of nothing is nothing", func(e *env) {
+		{"a purge of no locks does nothing", func(e *env) {
 			if got := e.Purge(e.A); len(got) != 0 {
 				e.Errorf("got %v", got)
 			}
 		}},
-		{"a second purge finds nothing, and leaves the next holder alone", func(e *env) {
+		{"a second purge finds nothing, and does not affect the next holder", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			e.Purge(e.B, suite.Standing(l.IDs()...)...)
 			next := e.Acquire(e.B, refA)
@@ -388,7 +388,7 @@ func purgeRows() []row {
 				e.Errorf("%+v was not purged", l)
 			}
 		}},
-		{"the heartbeat alone does not do: the token counts too", func(e *env) {
+		{"a purge requires the token even if the heartbeat matches", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			other := suite.AsListed(e.Row(refA))
 			other.Token++
@@ -410,14 +410,14 @@ func purgeRows() []row {
 			}
 			e.WantFree(refA)
 		}},
-		{"a lock of Gerrit's is purged as any other", func(e *env) {
+		{"a lock of Gerrit's is purged like any other", func(e *env) {
 			e.DB.InsertLock(e, driver.LockInfo{Project: e.Project, Ref: refA, Owner: gerrit})
 			l := e.Row(refA)
 			if got := e.Purge(e.A, suite.Standing(l.ID())...); !got[0] {
 				e.Errorf("%+v was not purged", l)
 			}
 		}},
-		{"a marker is purged as a lock is", func(e *env) {
+		{"a marker is purged like a lock", func(e *env) {
 			e.DB.InsertLock(e, driver.LockInfo{Project: suite.Marker(e.Project, 1), Ref: refA, Owner: gerrit})
 			for _, m := range e.Locks(driver.LockQuery{Markers: true}) {
 				if m.Project != suite.Marker(e.Project, 1) {
@@ -430,7 +430,7 @@ func purgeRows() []row {
 			}
 			e.Error("the marker is not listed")
 		}},
-		{"a lock that stands for an intent is not purged, and keeps nothing else from it", func(e *env) {
+		{"a lock of an intent is not purged, and the other locks are", func(e *env) {
 			l, other := e.Prepare(e.A, suite.Move(refA, "", v1)), e.Acquire(e.A, refB)
 			e.Age(l, 50*years)
 			for _, intent := range []driver.StandingLock{suite.Standing(l.IDs()...)[0], suite.AsListed(e.Row(refA))} {

@@ -47,7 +47,7 @@ func excludedNameRows() (rows []row) {
 		rows = append(rows, createdBy(c)...)
 	}
 	return append(rows, []row{
-		{"an update that does not ask creates any name", func(e *env) {
+		{"an update without GitNames creates any name", func(e *env) {
 			const version, value = "refs/multi-site/version", "refs/multi-site/version/value"
 			e.Must(e.Update(e.A, suite.Move(version, "", v1), suite.Move(value, "", v1)))
 			e.Must(e.Update(e.A, suite.Move(refTX, "", v1)))
@@ -55,7 +55,7 @@ func excludedNameRows() (rows []row) {
 			e.Must(e.Update(e.A, suite.Move(refT, "", v2)))
 			e.WantRefs(map[string]driver.Value{version: v1, value: v1, refTX: v1, refT: v2})
 		}},
-		{"P7 a preparation that was carried out is adopted, whatever has been created since", func(e *env) {
+		{"P7 a repeated preparation is adopted, whatever has been created since", func(e *env) {
 			l := e.Prepare(e.A, suite.Move(refT, "", v1))
 			e.Must(e.Update(e.B, suite.Move(refTX, "", v1)))
 			again, err := e.SendPrepare(e.A, l.PrepareRequest)
@@ -66,7 +66,7 @@ func excludedNameRows() (rows []row) {
 			e.Must(e.Finish(e.A, l))
 			e.WantRefs(map[string]driver.Value{refT: v1, refTX: v1})
 		}},
-		{"a ref is created in the place of one that the same preparation deletes, which is an obstacle until that has ended", func(e *env) {
+		{"a preparation replaces a ref that it deletes by an excluded one, and the deleted ref excludes others until the end", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refT, "", v1)))
 			l := e.Prepare(e.A, suite.Move(refT, v1, driver.Deleted), suite.Move(refTX, "", v2))
 			_, err := e.TryPrepare(e.B, suite.Move(refTW, "", v3))

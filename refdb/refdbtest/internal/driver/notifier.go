@@ -15,7 +15,7 @@ import (
 // Hints may be lost when something fails; here nothing fails.
 func notifierRows() []row {
 	return []row{
-		{"whoever a lock is kept for is woken, whatever ended it", listening(func(e *env, b *listener) {
+		{"the waiter that a lock is reserved for is woken, whatever ended the lock", listening(func(e *env, b *listener) {
 			for what, end := range handOvers(e) {
 				ref := "refs/heads/" + what
 				over := end(ref)
@@ -25,7 +25,7 @@ func notifierRows() []row {
 				b.wantWakeup(ref, w, 0)
 			}
 		})},
-		{"who comes after that one is told when its turn is over", listening(func(e *env, b *listener) {
+		{"the following waiter is notified of the end of the first one's turn", listening(func(e *env, b *listener) {
 			c := listen(e)
 			for what, end := range handOvers(e) {
 				ref := "refs/heads/" + what
@@ -42,7 +42,7 @@ func notifierRows() []row {
 				b.wantWakeup(ref, third, second.Turn)
 			}
 		})},
-		{"one that can be woken is, if the lock is kept for nobody", listening(func(e *env, b *listener) {
+		{"the first waiter with a channel is woken if the lock is reserved for nobody", listening(func(e *env, b *listener) {
 			l := e.Acquire(e.A, refA)
 			dead, w := polling(e, e.B), b.waiter()
 			dead.wait(refA)
@@ -51,7 +51,7 @@ func notifierRows() []row {
 			b.wantWakeup(refA, w, 0)
 			w.acquire(refA)
 		})},
-		{"one that is next of the same owner is woken, if nobody waits too, and nobody else is", listening(func(e *env, b *listener) {
+		{"the Next of a release is woken if there are no other waiters, and nobody else is", listening(func(e *env, b *listener) {
 			a := listenTo(e, e.A, newChannelName())
 			next := a.waiter()
 			releaseWithNext(e, next, e.Acquire(e.A, refA))
@@ -77,7 +77,7 @@ func notifierRows() []row {
 			e.Release(e.B, second.acquire(refA))
 			a.wantWakeup(refA, next, 0)
 		})},
-		{"an update that releases a lock wakes its next", func(e *env) {
+		{"a releasing update wakes its Next", func(e *env) {
 			a := listenTo(e, e.A, newChannelName())
 			if a == nil {
 				return // hints can't arrive here
@@ -90,7 +90,7 @@ func notifierRows() []row {
 				a.wantWakeup(refA, next, 0)
 			}
 		}},
-		{"one that a lock is yielded to is woken", listening(func(e *env, b *listener) {
+		{"the waiter to which a lock is yielded is woken", listening(func(e *env, b *listener) {
 			l, _ := e.Acquire(e.A, refA), e.Acquire(e.A, refB)
 			first, second := notified(e, e.B), b.waiter()
 			first.wait(refA, refB)
@@ -100,7 +100,7 @@ func notifierRows() []row {
 			first.refused([]string{refA, refB}, refB)
 			b.wantWakeup(refA, second, 0)
 		})},
-		{"one behind whom gives up is woken", listening(func(e *env, b *listener) {
+		{"the waiter behind one that gives up is woken", listening(func(e *env, b *listener) {
 			l := e.Acquire(e.A, refA)
 			first, second := notified(e, e.B), b.waiter()
 			first.wait(refA)
@@ -110,7 +110,7 @@ func notifierRows() []row {
 			first.giveUp(refA)
 			b.wantWakeup(refA, second, 0)
 		})},
-		{"a waiter of a stale lock is woken by the end of whatever took it over", listening(func(e *env, b *listener) {
+		{"a waiter for a stale lock is woken by the end of the lock that replaced it", listening(func(e *env, b *listener) {
 			for what, take := range map[string]func(ref string) (over func()){
 				"lock": func(ref string) func() {
 					l := e.Acquire(e.A, ref)
@@ -130,7 +130,7 @@ func notifierRows() []row {
 				b.wantWakeup(ref, w, 0)
 			}
 		})},
-		{"whatever deletes a lock wakes the first who waits", listening(func(e *env, b *listener) {
+		{"every deletion of a lock wakes the first waiter", listening(func(e *env, b *listener) {
 			for _, end := range []struct {
 				what string
 				by   func(lock) error
@@ -151,7 +151,7 @@ func notifierRows() []row {
 				b.wantWakeup(ref, w, 0)
 			}
 		})},
-		{"several channels are listened to through one driver, and one of them may end and come back", listening(func(e *env, b *listener) {
+		{"one driver listens to several channels, and one of them may end and start again", listening(func(e *env, b *listener) {
 			c := listenTo(e, b.process, newChannelName())
 			wakes := func(p *listener) {
 				e.Helper()
@@ -267,7 +267,7 @@ func (l *listener) wantWakeup(ref string, waiter *waiter, after time.Duration) {
 
 func connectionRows() []row {
 	return []row{
-		{"P3 the time is the database's, the same for every process, and goes on", func(e *env) {
+		{"P3 the time is the database's, the same for every process, and advances", func(e *env) {
 			last := e.Now(e.A)
 			for i := range 100 {
 				now := e.Now([]process{e.A, e.B}[i%2])
@@ -280,7 +280,7 @@ func connectionRows() []row {
 				e.Errorf("token %v lies in the future", l.Token.Time())
 			}
 		}},
-		{"every method says that its context has ended", func(e *env) {
+		{"every method returns the error of its ended context", func(e *env) {
 			ctx, cancel := context.WithDeadline(e.Context(), time.Unix(0, 0))
 			defer cancel()
 			for name, call := range everyMethod(e, ctx, e.A) {
@@ -291,7 +291,7 @@ func connectionRows() []row {
 			e.WantRefs(nil)
 			e.WantNone()
 		}},
-		{"a closed driver refuses every call, and closes again in peace", func(e *env) {
+		{"a closed driver refuses every call, and can be closed again", func(e *env) {
 			p := e.Spawn("site-c/3")
 			e.Must(p.Close())
 			for name, call := range everyMethod(e, e.Context(), p) {

@@ -16,7 +16,7 @@ import (
 // A pack is stored part by part, and complete once the last one is there.
 func packRows() []row {
 	return suite.IfPacks([]row{
-		{"a pack is as it was stored", func(e *env) {
+		{"a pack is read as it was stored", func(e *env) {
 			p := e.NewPack(40, driver.MaxPackPart, 1)
 			p.Owner, p.Tips = "o'brien/ö", []string{string(v3), string(v1)}
 			for range 2000 {
@@ -58,7 +58,7 @@ func packRows() []row {
 				}
 			}
 		}},
-		{"a pack need not leave anything out", func(e *env) {
+		{"a pack need not have prerequisites", func(e *env) {
 			p := e.NewPack(3)
 			p.Prerequisites = nil
 			e.StorePack(e.A, p)
@@ -99,7 +99,7 @@ func packRows() []row {
 			e.WantUsage(driver.PackUsage{})
 			e.WantGone(p)
 		}},
-		{"nothing is left of the parts of a dropped pack", func(e *env) {
+		{"a dropped pack leaves no parts", func(e *env) {
 			p := e.NewPack(1, 2, 3)
 			e.StorePack(e.A, p)
 			e.Must(e.DropPack(p))
@@ -136,7 +136,7 @@ func packRows() []row {
 			_, err = e.B.PackStore().PackPart(e.Context(), "none", 0)
 			e.WantIs(err, driver.ErrNoPack)
 		}},
-		{"a base is in the order at the position that it says, once it is complete", func(e *env) {
+		{"a base is used at its own position once it is complete", func(e *env) {
 			first, second := e.Used(), e.Used()
 			base := e.NewBase(first.Position, 1, 1)
 			base.ID = first.ID + "a"
@@ -150,7 +150,7 @@ func packRows() []row {
 			e.Use(e.A, base)
 			e.WantPacks(base, second)
 		}},
-		{"packs are counted, of a project or of all", suite.Alone(func(e *env) {
+		{"packs of one project or of all are counted", suite.Alone(func(e *env) {
 			e.WantUsage(driver.PackUsage{})
 			used, unused, base, begun := e.NewPack(10, 5), e.NewPack(7), e.NewBase(1, 100), e.NewBase(1, 1000, 1)
 			e.StorePack(e.A, used)
@@ -167,7 +167,7 @@ func packRows() []row {
 				e.Errorf("of all: %+v, %v, want %+v", all, err, want)
 			}
 		})},
-		{"an ended context is told", func(e *env) {
+		{"an ended context is reported", func(e *env) {
 			p := e.Stored()
 			ctx, cancel := context.WithCancel(e.Context())
 			cancel()
@@ -194,7 +194,7 @@ func packRows() []row {
 // Used packs are listed by pages, in the order of their keys.
 func packListRows() []row {
 	return suite.IfPacks([]row{
-		{"used packs come in the order of position, then ID, by pages of any size", suite.Long(func(e *env) {
+		{"used packs come in the order of position, then ID, in pages of any size", suite.Long(func(e *env) {
 			var all []pack
 			for _, n := range []int{1, 3, 2} {
 				var packs []pack
@@ -298,7 +298,7 @@ func packListRows() []row {
 				e.Errorf("a page of one: %+v", page)
 			}
 		}},
-		{"a page is complete up to where the history is", func(e *env) {
+		{"a page of packs is complete up to the history's complete position", func(e *env) {
 			p := e.Used()
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			changed := e.Complete()

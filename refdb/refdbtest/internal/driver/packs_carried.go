@@ -8,7 +8,7 @@ import (
 // A preparation stores packs that come with it, and uses them.
 func packCarriedRows() []row {
 	return suite.IfPacks([]row{
-		{"packs that come with a preparation are stored and used by it, as others are that are there", func(e *env) {
+		{"packs in a preparation are stored and used by it, like packs that exist already", func(e *env) {
 			a, b, c := e.NewCarried(), e.Stored(), e.NewCarried()
 			e.Use(e.A, a, b, c)
 			for _, p := range []pack{a, b, c} {
@@ -27,7 +27,7 @@ func packCarriedRows() []row {
 			e.WantDropped(3, e.RemovePacks, 10)
 			e.WantGone(a, b, c)
 		}},
-		{"one that is there already is used as it is", func(e *env) {
+		{"a pack in a preparation that exists already is used unchanged", func(e *env) {
 			p := e.NewCarried()
 			e.StorePack(e.B, p)
 			used := e.NewCarried()
@@ -41,7 +41,7 @@ func packCarriedRows() []row {
 			}
 			e.WantUsage(driver.PackUsage{Packs: 2, Size: 20})
 		}},
-		{"it is not used if the preparation is refused, and comes again with the next", func(e *env) {
+		{"a pack of a refused preparation is not used, and can be sent again", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refB, "", v2)))
 			l := e.Acquire(e.B, refA)
 			p := e.NewCarried()
@@ -65,7 +65,7 @@ func packCarriedRows() []row {
 			e.WantPacks(p)
 			e.WantUsage(driver.PackUsage{Packs: 1, Size: 10})
 		}},
-		{"one of another project is not used", func(e *env) {
+		{"a pack of another project is not used", func(e *env) {
 			p := e.NewCarried()
 			p.Project += "/below"
 			e.StorePack(e.A, p)
@@ -74,7 +74,7 @@ func packCarriedRows() []row {
 			}
 			e.WantNone()
 		}},
-		{"one that builds on what refs hold is used if they do, whoever has locked them", func(e *env) {
+		{"a pack with required values is used if the refs hold them, whether locked or not", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v2), suite.Move(refC, "", v3)))
 			e.Must(e.Update(e.A, suite.Move(refC, v3, driver.Deleted)))
 			l := e.Acquire(e.B, refB)
@@ -101,7 +101,7 @@ func packCarriedRows() []row {
 			other := e.Acquire(e.A, refB)
 			e.Release(e.A, other)
 		}},
-		{"P7 a preparation that is sent again is the same, whatever became of the pack that came with it", func(e *env) {
+		{"P7 a repeated preparation is the same, whatever happened to its inline pack", func(e *env) {
 			p := e.NewCarried()
 			l := e.Use(e.A, p)
 			again, err := e.SendPrepare(e.B, l.PrepareRequest)
@@ -117,7 +117,7 @@ func packCarriedRows() []row {
 			e.WantIntended(l)
 			e.WantPacks()
 		}},
-		{"one that comes with a preparation that was revoked is not used", func(e *env) {
+		{"a pack of a revoked preparation is not used", func(e *env) {
 			p := e.NewCarried()
 			r := e.PrepareRequest(e.A, suite.Move(refA, "", v1))
 			r.Packs, r.Parts = []string{p.ID}, []driver.PackPart{p.Part(0)}

@@ -43,7 +43,7 @@ func packUseRows() []row {
 			e.Use(e.A, p, p)
 			e.WantPacks(p)
 		}},
-		{"a pack comes after the changes before it, and before those that it is for", func(e *env) {
+		{"a pack is ordered after earlier changes, and before the changes that need it", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			p := e.Stored()
 			l := e.Use(e.A, p)
@@ -53,7 +53,7 @@ func packUseRows() []row {
 				e.Errorf("the pack has position %d, the changes are %+v", at, log)
 			}
 		}},
-		{"a preparation does nothing if one of its packs is not there, not complete, or another project's", func(e *env) {
+		{"a preparation does nothing if one of its packs is missing, incomplete, or of another project", func(e *env) {
 			good, begun, dropped, other := e.Stored(), e.NewPack(1, 1), e.Stored(), e.NewPack(1)
 			e.StorePack(e.A, begun, 0)
 			e.Must(e.DropPack(dropped))
@@ -71,7 +71,7 @@ func packUseRows() []row {
 			e.Use(e.A, good)
 			e.WantPacks(good)
 		}},
-		{"locks and values that refuse a preparation come before its packs, and leave them unused", func(e *env) {
+		{"locks and values that refuse a preparation take precedence over its packs, and leave them unused", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refB, "", v2)))
 			l := e.Acquire(e.B, refA)
 			p := e.Stored()
@@ -86,7 +86,7 @@ func packUseRows() []row {
 			e.WantPacks()
 			e.WantDropped(1, e.RemovePacks, 10)
 		}},
-		{"P7 a preparation that is sent again is the same, whatever became of its packs", func(e *env) {
+		{"P7 a repeated preparation is the same, whatever happened to its packs", func(e *env) {
 			p := e.Stored()
 			l := e.Use(e.A, p)
 			again, err := e.SendPrepare(e.B, l.PrepareRequest)
@@ -109,7 +109,7 @@ func packUseRows() []row {
 			e.WantIs(err, driver.ErrReleased)
 			e.WantPacks()
 		}},
-		{"packs stay used when the intents end, however", func(e *env) {
+		{"packs stay used when the intents end, whatever their outcome", func(e *env) {
 			var all []pack
 			for _, end := range []func(preparation){
 				func(l preparation) { e.Must(e.Finish(e.A, l)) },
@@ -142,7 +142,7 @@ func packDropRows() []row {
 			e.WantPacks(used)
 			e.WantUsage(driver.PackUsage{Packs: 1, Size: 10})
 		}},
-		{"abandoned are packs that were not used and are old enough, and bases that were not completed", suite.Alone(func(e *env) {
+		{"old packs that were not used, and bases that were not completed, count as abandoned", suite.Alone(func(e *env) {
 			used, whole, begun, begunBase := e.Used(), e.NewPack(1, 1), e.NewPack(1, 1), e.NewBase(1, 1, 1)
 			base := e.NewBase(used.Position, 1, 1)
 			base.ID = used.ID + "a"
@@ -186,7 +186,7 @@ func packDropRows() []row {
 				return
 			}
 		})},
-		{"superseded are used packs before the latest complete base", func(e *env) {
+		{"used packs before the latest complete base count as superseded", func(e *env) {
 			unused, other := e.Stored(), e.NewPack(1)
 			other.Project += "/below"
 			e.StorePack(e.A, other)
@@ -215,7 +215,7 @@ func packDropRows() []row {
 			e.WantDropped(3-len(last), e.DropSuperseded, 1)
 			e.WantPacks(last...)
 		}},
-		{"all packs of a project are removed, and none of another one", func(e *env) {
+		{"all packs of a project are removed, and none of another project", func(e *env) {
 			used, unused, begun, base, other := e.Used(), e.Stored(), e.NewPack(1, 1), e.NewBase(1, 1), e.NewPack(1, 1)
 			e.StorePack(e.A, begun, 0)
 			e.StorePack(e.A, base)
@@ -227,7 +227,7 @@ func packDropRows() []row {
 			e.WantStored(other)
 			e.WantIs(e.TryStorePack(e.A, begun, 1), driver.ErrNoPack)
 		}},
-		{"large packs go in several transactions, each as a whole", func(e *env) {
+		{"large packs are dropped in several transactions, each pack as a whole for readers", func(e *env) {
 			if e.Slow() {
 				e.Skip("left out where rounds are few: packs of 100 MiB; make test-all runs it on PostgreSQL")
 			}
@@ -244,7 +244,7 @@ func packDropRows() []row {
 			e.WantDropped(4, e.RemovePacks, 10)
 			e.WantGone(all...)
 		}},
-		{"a pack that is larger than what one transaction deletes goes as a whole, for whoever reads", suite.Long(func(e *env) {
+		{"a pack larger than one transaction may delete disappears at once for readers", suite.Long(func(e *env) {
 			for what, drop := range map[string]func(limit int) (int, error){"superseded": e.DropSuperseded, "removed": e.RemovePacks} {
 				large, small := e.NewLarge(), e.Used()
 				e.StorePack(e.A, large)
@@ -269,7 +269,7 @@ func packDropRows() []row {
 				e.WantUsage(driver.PackUsage{})
 			}
 		})},
-		{"a large pack that was not used goes, complete or not, whoever drops it", suite.Long(func(e *env) {
+		{"an unused large pack is dropped, complete or not, by every method", suite.Long(func(e *env) {
 			whole, begun := e.NewLarge(), e.NewLarge()
 			e.StorePack(e.A, whole)
 			for number := range len(begun.Contents) - 1 {

@@ -40,7 +40,7 @@ func pastRows() []row {
 			e.WantPast(at[1], driver.RefQuery{Prefix: "refs/tags/"}, "")
 			e.WantPast(e.History().Upto, all, "a=2 b=2 c=1")
 		}},
-		{"time and operation of a past ref are those of the change that made it", func(e *env) {
+		{"time and operation of a past ref are those of the change that gave its value", func(e *env) {
 			e.Change(e.A, "one", suite.Move(refA, "", v1), suite.Move(refB, "", v1))
 			first := e.Complete()
 			e.Change(e.A, "two", suite.Move(refA, v1, v2))
@@ -64,7 +64,7 @@ func pastRows() []row {
 			e.WantPast(after, driver.RefQuery{}, "")
 			e.WantPast(e.History().Upto, driver.RefQuery{}, "b=1")
 		}},
-		{"pages of the past have every ref once", suite.Long(func(e *env) {
+		{"pages of the past contain every ref once", suite.Long(func(e *env) {
 			refs := numbered(25)
 			e.Must(e.Update(e.A, suite.Creations(refs[:20])...))
 			at := e.Complete()
@@ -135,7 +135,7 @@ func pastRows() []row {
 
 // Old changes can be pruned. These rows share a database: what they prune is of all projects.
 func pruneRows() []row {
-	return []row{{"old changes are pruned by chunks, but the newest of each ref, and nothing that a follower has not read", func(e *env) {
+	return []row{{"old changes are pruned in chunks, except the newest of each ref and those that a follower has not read", func(e *env) {
 		e.Must(e.Update(e.A, suite.Move(refB, "", v1)))
 		for _, v := range [][2]driver.Value{{"", v1}, {v1, v2}, {v2, v3}, {v3, v1}} {
 			e.Must(e.Update(e.A, suite.Move(refA, v[0], v[1])))

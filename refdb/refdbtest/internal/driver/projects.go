@@ -15,7 +15,7 @@ import (
 // A project's row holds its ID, its rules and its mode.
 func projectRows() []row {
 	return []row{
-		{"a project is as it was written", func(e *env) {
+		{"a project is read as it was written", func(e *env) {
 			if got := e.Projects(driver.ProjectQuery{Project: e.Project}); len(got) != 0 {
 				e.Errorf("before: %+v", got)
 			}
@@ -31,7 +31,7 @@ func projectRows() []row {
 				e.Errorf("age %s", got[0].Age)
 			}
 		}},
-		{"a change is written over the revision that it names", func(e *env) {
+		{"a change replaces only the revision that it names", func(e *env) {
 			first := e.PutProject(e.A, e.ProjectRequest("one", 0))
 			second := e.PutProject(e.B, e.ProjectRequest("two", first.Revision))
 			if second.Rules != "two" || second.Revision <= first.Revision {
@@ -48,7 +48,7 @@ func projectRows() []row {
 				e.Errorf("read %+v, want %+v", got, second)
 			}
 		}},
-		{"a project that is not there can't be changed", func(e *env) {
+		{"a project that does not exist can't be changed", func(e *env) {
 			_, err := e.TryPutProject(e.A, e.ProjectRequest("one", 1))
 			var changed *driver.ProjectChangedError
 			if !errors.As(err, &changed) || changed.Have != 0 {
@@ -67,7 +67,7 @@ func projectRows() []row {
 				e.Errorf("%+v, and again %+v", second, again)
 			}
 		}},
-		{"changes since a revision are those of all projects, in their order", func(e *env) {
+		{"changes since a revision include all projects, in order", func(e *env) {
 			first := e.PutProject(e.A, e.ProjectRequest("one", 0))
 			var want []driver.Project
 			for _, name := range []string{"/z", "/a", "/m"} {
@@ -91,7 +91,7 @@ func projectRows() []row {
 				e.Errorf("after the last: %+v", got)
 			}
 		}},
-		{"one project is not those below it", func(e *env) {
+		{"a project does not include those below it", func(e *env) {
 			r := e.ProjectRequest("one", 0)
 			r.Project += "/below"
 			e.PutProject(e.A, r)
@@ -99,7 +99,7 @@ func projectRows() []row {
 				e.Errorf("got %+v", got)
 			}
 		}},
-		{"writers at once get revisions of their own, and one of them each row", func(e *env) {
+		{"concurrent writers get distinct revisions, and one of them writes each row", func(e *env) {
 			const rounds, writers = 5, 4
 			seen := map[int64]bool{}
 			for range rounds {
@@ -139,7 +139,7 @@ func projectRows() []row {
 				}
 			}
 		}},
-		{"whoever asks again and again for what came after the last change misses none", func(e *env) {
+		{"a reader that repeatedly asks for later changes misses none", func(e *env) {
 			const writers, most = 4, 500
 			looks := min(50, max(10, e.Rounds()/2))
 			last := e.PutProject(e.A, e.ProjectRequest("one", 0)).Revision
@@ -191,7 +191,7 @@ func projectRows() []row {
 				}
 			}
 		}},
-		{"an ended context is told", func(e *env) {
+		{"an ended context is reported", func(e *env) {
 			ctx, cancel := context.WithCancel(e.Context())
 			cancel()
 			if _, err := e.A.Projects(ctx, driver.ProjectQuery{Limit: 1}); !errors.Is(err, context.Canceled) {
@@ -207,7 +207,7 @@ func projectRows() []row {
 // The audit is the list of what operators did.
 func auditRows() []row {
 	return []row{
-		{"an entry is as it was recorded, with the database's time", func(e *env) {
+		{"an entry is read as it was recorded, with the database's time", func(e *env) {
 			before, err := e.A.Now(e.Context())
 			e.Must(err)
 			wrote := e.RecordEntry(e.A, "purge")
@@ -228,7 +228,7 @@ func auditRows() []row {
 				e.Errorf("got %+v", got)
 			}
 		}},
-		{"what is not there has no outcome", func(e *env) {
+		{"a missing entry has no outcome", func(e *env) {
 			entry := e.RecordEntry(e.A, "purge")
 			for _, c := range []driver.AuditCursor{{Time: entry.Time, ID: "other"}, {Time: entry.Time.Add(time.Microsecond), ID: entry.ID}} {
 				if there, err := e.A.Conclude(e.Context(), c, "done"); err != nil || there {
@@ -239,7 +239,7 @@ func auditRows() []row {
 				e.Errorf("got %+v", got)
 			}
 		}},
-		{"entries are listed by project, from a time on, in pages", func(e *env) {
+		{"entries are listed by project, since a time, in pages", func(e *env) {
 			var want []driver.AuditEntry
 			for range 5 {
 				want = append(want, e.RecordEntry(e.A, "purge"))

@@ -12,7 +12,7 @@ import (
 // Waiters get a lock in the order of their tickets.
 func queueRows() []row {
 	return []row{
-		{"a lock that ends is kept for the first who waits, whoever asks", func(e *env) {
+		{"an ended lock is reserved for the first waiter, whichever process requests it", func(e *env) {
 			for what, end := range handOvers(e) {
 				ref := "refs/heads/" + what
 				over := end(ref)
@@ -30,7 +30,7 @@ func queueRows() []row {
 				e.WantFree(ref)
 			}
 		}},
-		{"one that polls need not be waited for, until it was passed MaxPassed times", suite.Long(func(e *env) {
+		{"a lock is not reserved for a polling waiter until it has been passed MaxPassed times", suite.Long(func(e *env) {
 			l := e.Acquire(e.A, refA)
 			q := polling(e, e.A)
 			q.wait(refA)
@@ -61,7 +61,7 @@ func queueRows() []row {
 			e.Release(e.B, q.acquire(refA))
 			e.WantFree(refA)
 		})},
-		{"the next of the same owner may get the lock past the others, MaxPassed times", suite.Long(func(e *env) {
+		{"the Next of the same owner may pass the other waiters MaxPassed times", suite.Long(func(e *env) {
 			l := e.Acquire(e.A, refA)
 			q := notified(e, e.B)
 			q.wait(refA)
@@ -80,7 +80,7 @@ func queueRows() []row {
 			e.Release(e.B, l)
 			next.wantReserved(refA)
 		})},
-		{"a next that waits already keeps its place", func(e *env) {
+		{"a Next that already waits keeps its place", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			first, second := notified(e, e.A), notified(e, e.B)
 			first.wait(refA)
@@ -94,7 +94,7 @@ func queueRows() []row {
 			e.Release(e.A, l)
 			second.wantReserved(refA)
 		}},
-		{"a preparation that takes a row passes all who wait for it", suite.Long(func(e *env) {
+		{"a preparation that takes a row passes all its waiters", suite.Long(func(e *env) {
 			l := e.Acquire(e.A, refA)
 			q := polling(e, e.B)
 			q.wait(refA)
@@ -106,11 +106,11 @@ func queueRows() []row {
 			_, err := e.TryPrepare(e.A, suite.Move(refA, "", v1))
 			e.WantHolders(err, refA)
 		})},
-		{"a lock on which nobody waits is free after its release, even with a next", func(e *env) {
+		{"a lock without waiters is free after its release, even with a Next", func(e *env) {
 			releaseWithNext(e, notified(e, e.A), e.Acquire(e.A, refA))
 			e.WantFree(refA)
 		}},
-		{"a next that does not come loses the lock to who waits when its turn is over", func(e *env) {
+		{"a Next that does not come loses the lock to a waiter when its turn is over", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			q, next := notified(e, e.B), notified(e, e.A)
 			q.wait(refA)
@@ -149,7 +149,7 @@ func queueRows() []row {
 			e.Release(e.A, l)
 			want("it is reserved for the first", 1)
 		}},
-		{"a waiter that asks again without its place, because a reply was lost, has its ticket", func(e *env) {
+		{"a waiter that repeats its request without its place, after a lost reply, keeps its ticket", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			first, second := notified(e, e.A), notified(e, e.B)
 			first.wait(refA)
@@ -163,7 +163,7 @@ func queueRows() []row {
 			e.Release(e.A, l)
 			first.wantReserved(refA)
 		}},
-		{"a waiter comes back with its place where its queue was lost", func(e *env) {
+		{"a waiter returns with its place if its queue was lost", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			q := polling(e, e.B)
 			q.wait(refA)
@@ -184,7 +184,7 @@ func queueRows() []row {
 			e.Release(e.A, l)
 			q.wantReserved(refA)
 		}},
-		{"a waiter is told of as it said last", func(e *env) {
+		{"a waiter's latest channel and turn apply", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			q := polling(e, e.A)
 			q.wait(refA)
@@ -193,7 +193,7 @@ func queueRows() []row {
 			e.Release(e.A, l)
 			q.wantReserved(refA)
 		}},
-		{"one who only tries has no place", func(e *env) {
+		{"a request without a waiter gets no place", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			e.Refused(e.B, refA)
 			e.Release(e.A, l)
@@ -207,7 +207,7 @@ func queueRows() []row {
 			e.Release(e.B, q.acquire(refA))
 			e.WantFree(refA)
 		}},
-		{"one that has its locks waits no more", func(e *env) {
+		{"a waiter that has its locks leaves the queues", func(e *env) {
 			l := e.Acquire(e.A, refA, refB)
 			q := notified(e, e.B)
 			q.wait(refA, refB)
@@ -219,7 +219,7 @@ func queueRows() []row {
 			e.Release(e.B, got)
 			e.WantFree(refA, refB)
 		}},
-		{"one that gives up leaves its queues, and what is kept for it goes to the next", func(e *env) {
+		{"a waiter that gives up leaves its queues, and its reservations go to the next", func(e *env) {
 			l := e.Acquire(e.A, refA, refB)
 			first, second, third := notified(e, e.A), notified(e, e.B), notified(e, e.B)
 			for _, q := range []*waiter{first, second, third} {
@@ -234,7 +234,7 @@ func queueRows() []row {
 			e.WantFree(refA, refB)
 			third.giveUp(refA, refB)
 		}},
-		{"to give up is nobody else's business", func(e *env) {
+		{"giving up does not affect other waiters", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			q := notified(e, e.B)
 			q.wait(refA)
@@ -255,7 +255,7 @@ func queueRows() []row {
 			e.Release(e.A, l)
 			q.wantReserved(refA)
 		}},
-		{"an acquisition that is asked for again, because its reply was lost, is granted once", func(e *env) {
+		{"an acquisition that is repeated after a lost reply is granted once", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			q, other := notified(e, e.A), notified(e, e.B)
 			q.wait(refA)
@@ -273,7 +273,7 @@ func queueRows() []row {
 			e.Release(e.A, first)
 			other.wantReserved(refA)
 		}},
-		{"what is left of an acquisition whose reply was lost, and that is refused when it is asked for again, goes to who waits", func(e *env) {
+		{"the remaining locks of an acquisition whose repetition is refused go to the waiters", func(e *env) {
 			l := e.Acquire(e.A, refA, refB)
 			q := notified(e, e.B)
 			q.wait(refA)
@@ -285,7 +285,7 @@ func queueRows() []row {
 			e.Release(e.B, q.acquire(refA))
 			e.WantFree(refA)
 		}},
-		{"there may be many who wait", suite.Long(func(e *env) {
+		{"a queue may have many waiters", suite.Long(func(e *env) {
 			l := e.Acquire(e.A, refA)
 			var all []*waiter
 			for range 20 {

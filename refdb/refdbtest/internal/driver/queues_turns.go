@@ -12,7 +12,7 @@ import (
 // A reservation is not a lock, and it is over after the waiter's turn.
 func keptRows() []row {
 	return []row{
-		{"who is kept a lock, and does not come, loses it when its turn is over", func(e *env) {
+		{"a waiter that does not come loses its reservation when its turn is over", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			first, second := notified(e, e.A), notified(e, e.B)
 			first.wait(refA)
@@ -29,7 +29,7 @@ func keptRows() []row {
 			e.Release(e.B, l)
 			first.wantReserved(refA) // because its ticket is earlier
 		}},
-		{"what Gerrit's plugin makes of a lock that is kept is a lock like any other", func(e *env) {
+		{"a reservation that Gerrit's plugin takes over becomes a lock like any other", func(e *env) {
 			for what, waiter := range map[string]*waiter{"for-somebody": notified(e, e.A), "for-nobody": polling(e, e.A)} {
 				ref := "refs/heads/" + what
 				l := e.Acquire(e.A, ref)
@@ -44,7 +44,7 @@ func keptRows() []row {
 				e.WantHolders(e.Update(e.B, suite.Move(ref, "", v1)), ref)
 			}
 		}},
-		{"what is kept is purged with its queue, and who waits comes back with its place", func(e *env) {
+		{"a reservation is purged with its queue, and its waiters return with their places", func(e *env) {
 			for what, q := range map[string]*waiter{"for-somebody": notified(e, e.A), "for-nobody": polling(e, e.A)} {
 				ref := "refs/heads/" + what
 				l := e.Acquire(e.A, ref)
@@ -66,7 +66,7 @@ func keptRows() []row {
 				e.Release(e.A, l)
 			}
 		}},
-		{"one that gives up what was kept for nobody leaves no row", func(e *env) {
+		{"a waiter that leaves a row reserved for nobody leaves no row", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			q, r := polling(e, e.B), polling(e, e.B)
 			q.wait(refA)
@@ -77,7 +77,7 @@ func keptRows() []row {
 			r.giveUp(refA)
 			e.WantFree(refA)
 		}},
-		{"a turn that is over and is followed by one who polls is for anybody", func(e *env) {
+		{"a reservation whose turn is over is free if the next waiter polls", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			first, second := notified(e, e.A), polling(e, e.B)
 			first.wait(refA)
@@ -86,7 +86,7 @@ func keptRows() []row {
 			endTurn(e, refA)
 			e.Acquire(e.A, refA)
 		}},
-		{"a turn that is over is followed by the next one's, whoever asks", func(e *env) {
+		{"the next waiter's turn follows one that is over, whichever process asks", func(e *env) {
 			a := e.Acquire(e.A, refA)
 			first, second := notified(e, e.A), notified(e, e.B)
 			first.wait(refA)
@@ -101,7 +101,7 @@ func keptRows() []row {
 			e.Release(e.A, first.acquire(refA)) // it came before the third
 			third.wantReserved(refA)
 		}},
-		{"an update that passes a turn that is over hands the lock on to the next in the queue", func(e *env) {
+		{"an update that passes an expired reservation passes the lock to the next waiter", func(e *env) {
 			for what, update := range passingUpdates(e) {
 				ref := "refs/heads/" + what
 				l := e.Acquire(e.A, ref)
@@ -117,7 +117,7 @@ func keptRows() []row {
 				third.wantReserved(ref)
 			}
 		}},
-		{"P13 an update that passes a lock that is kept for nobody leaves its queue", suite.Long(func(e *env) {
+		{"P13 an update that passes a row reserved for nobody leaves its queue", suite.Long(func(e *env) {
 			for what, update := range passingUpdates(e) {
 				ref := "refs/heads/" + what
 				l := e.Acquire(e.A, ref)
@@ -139,7 +139,7 @@ func keptRows() []row {
 				e.WantFree(ref)
 			}
 		})},
-		{"P13 an update that passes a turn that is over leaves the queue of those who poll", func(e *env) {
+		{"P13 an update that passes an expired reservation leaves the queue of polling waiters", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			first, second := notified(e, e.A), polling(e, e.B)
 			first.wait(refA)
@@ -152,7 +152,7 @@ func keptRows() []row {
 			}
 			second.wantReserved(refA)
 		}},
-		{"what is kept is nobody's lock: nothing that its last holder does can match it", func(e *env) {
+		{"a reservation does not match requests of the last holder", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			q := notified(e, e.A) // has the owner of l
 			q.wait(refA)
@@ -171,7 +171,7 @@ func keptRows() []row {
 			q.wantReserved(refA)
 			q.acquire(refA)
 		}},
-		{"what is kept is in the way of others as a fresh lock is, and can be purged as one", func(e *env) {
+		{"a reservation refuses others and can be purged like a fresh lock", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			q := notified(e, e.A)
 			q.wait(refA)
@@ -191,7 +191,7 @@ func keptRows() []row {
 			}
 			e.Must(e.Update(e.B, suite.Move(refA, "", v1)))
 		}},
-		{"what is kept, and nobody takes, is in nobody's way when the turn is over", func(e *env) {
+		{"an unused reservation refuses no request once its turn is over", func(e *env) {
 			for what, take := range map[string]func(ref string){
 				"update": func(ref string) {
 					e.Must(e.Update(e.B, suite.Move(ref, "", v1)))
@@ -212,7 +212,7 @@ func keptRows() []row {
 				take(ref)
 			}
 		}},
-		{"what is kept, and nobody takes, is named by no refusal when the turn is over", func(e *env) {
+		{"an unused reservation is named by no refusal once its turn is over", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			notified(e, e.A).wait(refA)
 			e.Release(e.A, l)
@@ -226,7 +226,7 @@ func keptRows() []row {
 			_, err = e.B.Remove(e.Context(), driver.RemoveRequest{Project: e.Project, Limit: 10})
 			e.WantHolders(err, refB)
 		}},
-		{"the queue of a stale lock stays with whoever takes that over", func(e *env) {
+		{"the queue of a stale lock stays when the lock is taken over", func(e *env) {
 			for what, take := range map[string]func(ref string) (over func()){
 				"lock": func(ref string) func() {
 					l := e.Acquire(e.B, ref)
@@ -247,7 +247,7 @@ func keptRows() []row {
 				q.wantReserved(ref)
 			}
 		}},
-		{"turns may be a millisecond, and owners any text", suite.Long(func(e *env) {
+		{"turns may be a millisecond, and owners any string", suite.Long(func(e *env) {
 			for _, owner := range []string{"", "a.b.c", "site/host:1 (waits)", "Ärger/" + fmt.Sprint(time.Hour)} {
 				ref := fmt.Sprintf("refs/heads/%x", owner)
 				p := process{Driver: e.A.Driver, Owner: owner}
@@ -277,7 +277,7 @@ func keptRows() []row {
 func severalRefsRows() []row {
 	ab := []string{refA, refB}
 	return []row{
-		{"one order holds in all queues, that of the first refusals", func(e *env) {
+		{"all queues are in the order of the first refusals", func(e *env) {
 			a := e.Acquire(e.A, refA)
 			first, second, third := notified(e, e.A), notified(e, e.B), notified(e, e.B)
 			first.wait(refA)
@@ -297,7 +297,7 @@ func severalRefsRows() []row {
 			third.wantReserved(refB)
 			e.WantFree(refA)
 		}},
-		{"one for several refs lets others pass while another is in the way, but not for ever; then all is kept for it", suite.Long(func(e *env) {
+		{"a waiter for several refs yields while another lock refuses it, MaxPassed times; then all refs are reserved for it", suite.Long(func(e *env) {
 			a, b := e.Acquire(e.A, refA), e.Acquire(e.A, refB)
 			q := notified(e, e.B)
 			q.wait(refA, refB)
@@ -332,7 +332,7 @@ func severalRefsRows() []row {
 			other.wantReserved(refA)
 			e.WantFree(refB)
 		})},
-		{"what is kept for one who can't take it, and nobody else waits for, is free, MaxPassed times", suite.Long(func(e *env) {
+		{"a reservation that its waiter can't take and no other waiter needs is freed MaxPassed times", suite.Long(func(e *env) {
 			a, b := e.Acquire(e.A, refA), e.Acquire(e.A, refB)
 			q := notified(e, e.B)
 			for n := range driver.MaxPassed {
@@ -352,7 +352,7 @@ func severalRefsRows() []row {
 			e.Release(e.A, b)
 			q.acquire(refA, refB)
 		})},
-		{"one that waits for the end of an intent waits for nothing else, and keeps nothing", func(e *env) {
+		{"a waiter for the end of an intent waits for nothing else, and keeps no reservation", func(e *env) {
 			a, b := e.Acquire(e.A, refA), e.Prepare(e.A, suite.Move(refB, "", v1))
 			q := notified(e, e.B)
 			q.wait(refA, refB)
@@ -387,7 +387,7 @@ func severalRefsRows() []row {
 			e.Must(e.Finish(e.A, b))
 			q.acquire(refA, refB)
 		}},
-		{"two who wait for the end of an intent don't keep another ref between them", func(e *env) {
+		{"two waiters for the end of an intent don't keep another ref between them", func(e *env) {
 			a := e.Acquire(e.A, refA)
 			q, r, other := notified(e, e.B), notified(e, e.B), notified(e, e.B)
 			q.wait(refA)
@@ -401,7 +401,7 @@ func severalRefsRows() []row {
 			r.refused(ab, refB)
 			other.wantReserved(refA)
 		}},
-		{"two for the same refs don't yield one to each other for as long as somebody has another", suite.Long(func(e *env) {
+		{"two waiters for the same refs don't yield to each other for as long as a third holds one of them", suite.Long(func(e *env) {
 			a, b := e.Acquire(e.A, refA), e.Acquire(e.A, refB)
 			first, second := notified(e, e.B), notified(e, e.B)
 			first.wait(refA, refB)
@@ -420,7 +420,7 @@ func severalRefsRows() []row {
 			e.Release(e.A, b)
 			first.acquire(refA, refB)
 		})},
-		{"what one can't take goes to those who came later, and only then to those who came before", func(e *env) {
+		{"a reservation is yielded to later waiters, and only then to earlier ones", func(e *env) {
 			a, _ := e.Acquire(e.A, refA), e.Acquire(e.A, refB)
 			var all []*waiter
 			for range 3 {
@@ -434,7 +434,7 @@ func severalRefsRows() []row {
 				all[next].wantReserved(refA)
 			}
 		}},
-		{"what is kept for a later waiter is not in the way of an earlier one", func(e *env) {
+		{"a reservation for a later waiter does not refuse an earlier one", func(e *env) {
 			a, b := e.Acquire(e.A, refA), e.Acquire(e.A, refB)
 			first, second := notified(e, e.A), notified(e, e.B)
 			first.wait(refA)

@@ -12,7 +12,7 @@ import (
 // A recovery writes again what was lost, and admits the server.
 func recoverRows() []row {
 	return []row{
-		{"a recovery waits for the witnesses, but for those it goes without", suite.Alone(func(e *env) {
+		{"a recovery waits for the witnesses, except for those that it leaves out", suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w", "site-x")
 			e.Report(driver.Report{Witness: "site-x", Missing: []driver.Known{e.Known("op1", refA, "", v1)}})
 			e.Restart()
@@ -68,7 +68,7 @@ func recoverRows() []row {
 			}
 			e.WantRefs(map[string]driver.Value{refA: v2, refB: v1, refC: v1})
 		}))},
-		{"nothing is written between the steps", suite.Alone(func(e *env) {
+		{"other writes are refused between the steps", suite.Alone(func(e *env) {
 			e.Report(driver.Report{Witness: "site-w", Missing: []driver.Known{e.Known("op1", refA, "", v1), e.Known("op2", refA, v1, v2)}})
 			if answer, _ := e.RecoverOnce(e.A, suite.RecoverRequest()); answer.Done || answer.Admitted {
 				e.Errorf("%+v", answer)
@@ -89,7 +89,7 @@ func recoverRows() []row {
 				e.Errorf("%+v", c)
 			}
 		})},
-		{"an intent that stands again ends with its change", suite.Alone(func(e *env) {
+		{"a rewritten intent ends with its change", suite.Alone(func(e *env) {
 			p, kept := e.Prepare(e.A, suite.Move(refA, "", v1)), e.Prepare(e.A, suite.Move(refB, "", v1))
 			e.Report(driver.Report{Witness: "site-w", Missing: []driver.Known{e.Known(p.Nonce+"-1", refA, "", v1)}})
 			if got := strings.Join(e.Recover(suite.RecoverRequest()), "; "); got != p.Nonce+"-1 again" {
@@ -103,7 +103,7 @@ func recoverRows() []row {
 			e.WantRefs(map[string]driver.Value{refA: v1})
 			e.Acquire(e.A, refA)
 		})},
-		{"what contradicts the database is opposed, and changes nothing", suite.Long(suite.Alone(func(e *env) {
+		{"a lost change that contradicts the database is opposed, and changes nothing", suite.Long(suite.Alone(func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			p := e.Prepare(e.A, suite.Move(refB, "", v1))
 			e.Report(driver.Report{Witness: "site-w", Missing: []driver.Known{
@@ -119,7 +119,7 @@ func recoverRows() []row {
 			e.WantLostChanges(true, "op1 opposed, op2 opposed, op3 opposed, op4 opposed")
 			e.WantWritable(true)
 		}))},
-		{"of two lost changes that found the same value the earlier one is written, the other is opposed", suite.Long(suite.Alone(func(e *env) {
+		{"of two lost changes with the same old value the earlier one is written, the other is opposed", suite.Long(suite.Alone(func(e *env) {
 			first, second := e.Known("op2", refA, "", v1), e.Known("op1", refA, "", v2)
 			second.At = first.At.Add(1000)
 			e.Report(driver.Report{Witness: "site-w", Missing: []driver.Known{second, first}})
@@ -139,7 +139,7 @@ func recoverRows() []row {
 			e.WantNone()
 			e.WantMissing("", "", e.KnownIntent("op1", refA, "", v1, driver.MoveMade), e.KnownIntent("op2", refB, "", v1, driver.MoveUnmade))
 		}))},
-		{"the new epoch begins before what was written again", suite.Alone(func(e *env) {
+		{"the new epoch begins before the rewritten changes", suite.Alone(func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			before := e.Complete()
 			e.Report(driver.Report{Witness: "site-w", Missing: []driver.Known{e.Known("op1", refA, v1, v2), e.Known("op2", refA, v2, v3)}})
@@ -181,7 +181,7 @@ func recoverRows() []row {
 			}
 			e.Must(e.Finish(e.B, p))
 		})},
-		{"two recoveries at once are one", suite.Alone(func(e *env) {
+		{"two concurrent recoveries have the effect of one", suite.Alone(func(e *env) {
 			var known []driver.Known
 			for _, ref := range []string{refA, refB, refC} {
 				known = append(known, e.Known("op1", ref, "", v1), e.Known("op2", ref, v1, v2))

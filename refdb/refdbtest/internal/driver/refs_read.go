@@ -53,7 +53,7 @@ func listRows() []row {
 				e.Errorf("got %q", got)
 			}
 		}},
-		{"a prefix is bytes: no character of it is special", func(e *env) {
+		{"a prefix is matched as bytes: no character is special", func(e *env) {
 			all := sortedNames()
 			e.Store(all)
 			prefixes := []string{"", "H", "h", "refs/", "refs", "refs/heads/nothing", "refs/heads/A%", `refs/heads/a\`, "refs/heads/\U0010FFFF\U0010FFFF", "refs/tags/aa"}
@@ -64,7 +64,7 @@ func listRows() []row {
 				}
 			}
 		}},
-		{"what comes after a name is all that is greater, whether it exists or not", suite.Long(func(e *env) {
+		{"a listing after a name contains all greater names, whether that name exists or not", suite.Long(func(e *env) {
 			all := sortedNames()
 			e.Store(all)
 			afters := []string{"A", "refs/heads/a\x01", "refs/heads/zzz", "z", "\U0010FFFF", "refs/heads/\U0010FFFE"}
@@ -86,7 +86,7 @@ func listRows() []row {
 				}
 			}
 		}},
-		{"tombstones are left out unless asked for, and hide nothing that comes after them", func(e *env) {
+		{"tombstones are listed only on request, and hide no later refs", func(e *env) {
 			var alive, all []string
 			var updates []driver.Update
 			for i := range 12 {
@@ -108,7 +108,7 @@ func listRows() []row {
 				}
 			}
 		}},
-		{"a project's refs are its own", func(e *env) {
+		{"a listing contains no refs of other projects", func(e *env) {
 			neighbours := []string{"", "/b", "_b", "%", "-", " ", "A", "\U0010FFFF"}
 			for _, n := range neighbours {
 				e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Project: e.Project + n, Updates: []driver.Update{suite.Move("refs/of/"+escape(n), "", v1)}}))
@@ -124,7 +124,7 @@ func listRows() []row {
 				}
 			}
 		}},
-		{"a listed ref is all that Get returns", func(e *env) {
+		{"a listed ref equals the one that Get returns", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			listed, got := e.List(e.Project)[0], e.GetOne(refA)
 			if !listed.Time.Equal(got.Time) || listed.Time.IsZero() || listed.Op == "" || listed.Op != got.Op || listed.Value != v1 {
@@ -144,19 +144,19 @@ func getRows() []row {
 				e.Errorf("got %v", got)
 			}
 		}},
-		{"a stored ref comes back, those that are missing don't", func(e *env) {
+		{"a stored ref is returned, missing refs are not", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refC, "", v2)))
 			if got, want := suite.ValuesOf(e.Get(refA, refB, refC)), (map[string]driver.Value{refA: v1, refC: v2}); !maps.Equal(got, want) {
 				e.Errorf("got %v, want %v", got, want)
 			}
 		}},
-		{"only the refs that were asked for come back", func(e *env) {
+		{"only the requested refs are returned", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v2)))
 			if got := e.Get(refB); len(got) != 1 || got[0].Name != refB {
 				e.Errorf("got %v", got)
 			}
 		}},
-		{"what one process stored another gets", func(e *env) {
+		{"one process reads what another has stored", func(e *env) {
 			e.Must(e.Update(e.B, suite.Move(refA, "", v1)))
 			e.Must(e.Update(e.A, suite.Move(refA, v1, v2)))
 			got, err := e.B.Get(e.Context(), e.Project, []string{refA})
@@ -165,21 +165,21 @@ func getRows() []row {
 				e.Errorf("got %v", got)
 			}
 		}},
-		{"a deleted ref comes back with the zero ID it was deleted with", func(e *env) {
+		{"a deleted ref is returned with the zero ID of its deletion", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", driver.Deleted), suite.Move(refB, "", driver.Deleted256)))
 			want := map[string]driver.Value{refA: driver.Deleted, refB: driver.Deleted256}
 			if got := suite.ValuesOf(e.Get(refA, refB)); !maps.Equal(got, want) {
 				e.Errorf("got %v, want %v", got, want)
 			}
 		}},
-		{"the same ref of two projects is two refs", func(e *env) {
+		{"refs of the same name in two projects are distinct", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Project: e.Project + "/x", Updates: []driver.Update{suite.Move(refA, "", v2)}}))
 			if got := e.GetOne(refA); got.Value != v1 {
 				e.Errorf("got %v", got)
 			}
 		}},
-		{"a ref names the update that wrote it last", func(e *env) {
+		{"a ref has the operation of the update that last wrote it", func(e *env) {
 			for _, id := range []string{"first", "second"} {
 				e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Origin: driver.Origin{ID: id}, Updates: []driver.Update{suite.Move(refA, "", driver.Deleted), suite.Move(refB, "", driver.Deleted)}}))
 				for _, r := range e.Get(refA, refB) {
@@ -209,8 +209,8 @@ func getRows() []row {
 			}
 			e.Must(e.Update(e.A, suite.Move(refA, v1, v2)))
 		}},
-		{"values of every kind come back as they were", everyValue},
-		{"an ended context is what the error says", func(e *env) {
+		{"values of every kind are returned unchanged", everyValue},
+		{"the error wraps that of the ended context", func(e *env) {
 			ctx, cancel := context.WithCancel(e.Context())
 			cancel()
 			if _, err := e.A.Get(ctx, e.Project, []string{refA}); !errors.Is(err, context.Canceled) {
@@ -269,7 +269,7 @@ func stateRows() []row {
 				}
 			}
 		}},
-		{"stale locks are told too, and those that stand for an intent", func(e *env) {
+		{"states include stale locks and locks of intents", func(e *env) {
 			e.Age(e.Acquire(e.A, refA), stale)
 			e.Prepare(e.A, suite.Move(refB, "", v1))
 			e.DB.InsertLock(e, driver.LockInfo{Project: e.Project, Ref: refC, Owner: gerrit, Age: 15 * time.Second})
@@ -284,7 +284,7 @@ func stateRows() []row {
 				e.Errorf("got %+v", l)
 			}
 		}},
-		{"refs of other projects have no state here", func(e *env) {
+		{"states include no refs of other projects", func(e *env) {
 			for _, p := range []string{"/b", "_", "A"} {
 				r := e.PrepareRequest(e.A, suite.Move(refA, "", v1))
 				r.Project += p
@@ -310,7 +310,7 @@ func stateRows() []row {
 				e.Errorf("got %d states of %d", len(got), len(names))
 			}
 		}},
-		{"many states come at once", func(e *env) {
+		{"many states are returned at once", func(e *env) {
 			names := suite.ManyNames(e.Scale(1000))
 			e.Store(names[len(names)/4:])
 			e.Acquire(e.A, names[:len(names)/2]...)
@@ -324,7 +324,7 @@ func stateRows() []row {
 				}
 			}
 		}},
-		{"a question whose context has ended says so", func(e *env) {
+		{"a request whose context has ended returns its error", func(e *env) {
 			ctx, cancel := context.WithCancel(e.Context())
 			cancel()
 			if _, err := e.A.States(ctx, e.Project, []string{refA}); !errors.Is(err, context.Canceled) {

@@ -11,7 +11,7 @@ import (
 
 func removeRows() []row {
 	return []row{
-		{"a project is removed whole, tombstones too, and nothing else", func(e *env) {
+		{"a project is removed completely, including tombstones, and nothing else", func(e *env) {
 			neighbours := []string{"/b", "_b", "%", "-", "A", " "}
 			for _, n := range append(neighbours, "") {
 				e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Project: e.Project + n, Updates: []driver.Update{suite.Move(refA, "", v1), suite.Move(refB, "", driver.Deleted)}}))
@@ -46,7 +46,7 @@ func removeRows() []row {
 				e.Errorf("removed %d", n)
 			}
 		}},
-		{"a call removes at most as many refs as it may, and the locks go with the last", func(e *env) {
+		{"a call removes at most Limit refs, and the locks are removed with the last one", func(e *env) {
 			var updates []driver.Update
 			for i := range 10 {
 				updates = append(updates, suite.Move(fmt.Sprintf("refs/heads/%d", i), "", v1))
@@ -89,7 +89,7 @@ func removeRows() []row {
 				e.Errorf("removed %d", n)
 			}
 		}},
-		{"a fresh lock of Gerrit's refuses it too", func(e *env) {
+		{"a fresh lock of Gerrit's refuses the removal too", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			e.DB.InsertLock(e, driver.LockInfo{Project: e.Project, Ref: refA, Owner: gerrit, Age: time.Second})
 			_, err := e.B.Remove(e.Context(), driver.RemoveRequest{Project: e.Project, Limit: 10})
@@ -99,7 +99,7 @@ func removeRows() []row {
 				e.Errorf("removed %d", n)
 			}
 		}},
-		{"a lock on a neighbour, whose name starts alike, refuses nothing", func(e *env) {
+		{"a lock of another project with the same prefix refuses nothing", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			for _, n := range []string{"/b", "_", "%", "A"} {
 				r := e.AcquireRequest(e.A, refA)
@@ -111,7 +111,7 @@ func removeRows() []row {
 				e.Errorf("removed %d", n)
 			}
 		}},
-		{"force removes in spite of a fresh lock, whose holder learns", func(e *env) {
+		{"a forced removal ignores a fresh lock, whose holder learns of the loss", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			l := e.Acquire(e.A, refA)
 			if n := e.Remove(driver.RemoveRequest{Limit: 10, Locks: driver.AdvisoryLocks}); n != 1 {
@@ -123,7 +123,7 @@ func removeRows() []row {
 			}
 			e.WantLost(e.SendUpdate(e.A, driver.UpdateRequest{Fence: l.Fence(), Updates: []driver.Update{suite.Move(refA, "", v1)}}), refA)
 		}},
-		{"force removes at most as many refs as it may, and the locks go with the last, whose intents it heeds", func(e *env) {
+		{"a forced removal removes at most Limit refs, and the locks with the last one unless there are intents", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refC, "", v1)))
 			fresh, old := e.Acquire(e.A, refA), e.Acquire(e.A, "refs/x")
 			e.Age(old, stale)
@@ -163,7 +163,7 @@ func removeRows() []row {
 				}
 			}
 		}},
-		{"purging tombstones heeds its limit", func(e *env) {
+		{"purging tombstones observes its limit", func(e *env) {
 			for i := range 5 {
 				e.Must(e.Update(e.A, suite.Move(fmt.Sprintf("refs/heads/%d", i), "", driver.Deleted)))
 			}
@@ -173,7 +173,7 @@ func removeRows() []row {
 				}
 			}
 		}},
-		{"purging tombstones takes those that were deleted long enough ago", func(e *env) {
+		{"purging tombstones takes refs that were deleted long enough ago", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", driver.Deleted), suite.Move(refB, "", driver.Deleted), suite.Move(refC, "", v1)))
 			// Give two of them the time of an old lock: SQL that every database understands.
 			l := e.Acquire(e.A, refA)
@@ -190,7 +190,7 @@ func removeRows() []row {
 			}
 			e.WantRefs(map[string]driver.Value{refB: driver.Deleted, refC: v1})
 		}},
-		{"purging tombstones neither heeds locks nor ends them", func(e *env) {
+		{"purging tombstones ignores locks, and ends none", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", driver.Deleted)))
 			fresh, old := e.Acquire(e.A, refA), e.Acquire(e.A, refB)
 			e.Age(old, stale)

@@ -75,7 +75,7 @@ func updateRows() []row {
 			}
 			e.WantRefs(map[string]driver.Value{refA: v1})
 		}},
-		{"an Old that holds something does not match a ref that is unknown or deleted", func(e *env) {
+		{"an Old that is not absent does not match a ref that is unknown or deleted", func(e *env) {
 			for i, have := range absent() {
 				ref := fmt.Sprintf("refs/heads/%d", i)
 				if have != driver.Unknown {
@@ -85,7 +85,7 @@ func updateRows() []row {
 			}
 			e.WantRefs(map[string]driver.Value{"refs/heads/1": driver.Deleted, "refs/heads/2": driver.Deleted256})
 		}},
-		{"a wrong Old leaves the ref alone and says what it holds", func(e *env) {
+		{"a wrong Old does not change the ref, and the error has its value", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			e.WantMismatches(e.Update(e.B, suite.Move(refA, v2, v3)), driver.Mismatch{Ref: refA, Want: v2, Have: v1})
 			e.WantRefs(map[string]driver.Value{refA: v1})
@@ -109,18 +109,18 @@ func updateRows() []row {
 			e.Must(e.Update(e.A, suite.Move(refA, "", driver.Deleted)))
 			e.WantRefs(map[string]driver.Value{refA: driver.Deleted})
 		}},
-		{"moving a ref to what it holds is an update too", func(e *env) {
+		{"moving a ref to its present value is an update too", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Origin: driver.Origin{ID: "again"}, Updates: []driver.Update{suite.Move(refA, v1, v1)}}))
 			if got := e.GetOne(refA); got.Value != v1 || got.Op != "again" {
 				e.Errorf("got %+v", got)
 			}
 		}},
-		{"adopting takes any Old of an unknown ref", func(e *env) {
+		{"Adopt accepts any Old of an unknown ref", func(e *env) {
 			e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Adopt: true, Updates: []driver.Update{suite.Move(refA, v1, v2), suite.Move(refB, "", v1), suite.Move(refC, v1, driver.Deleted)}}))
 			e.WantRefs(map[string]driver.Value{refA: v2, refB: v1, refC: driver.Deleted})
 		}},
-		{"adopting does not take a wrong Old of a ref that has a row", func(e *env) {
+		{"Adopt does not accept a wrong Old of a ref that has a row", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", driver.Deleted), suite.Move(refB, "", v1)))
 			err := e.SendUpdate(e.A, driver.UpdateRequest{Adopt: true, Updates: []driver.Update{suite.Move(refA, v1, v2), suite.Move(refB, v2, v3), suite.Move(refC, v1, v2)}})
 			e.WantMismatches(err,
@@ -128,7 +128,7 @@ func updateRows() []row {
 				driver.Mismatch{Ref: refB, Want: v2, Have: v1})
 			e.WantRefs(map[string]driver.Value{refA: driver.Deleted, refB: v1})
 		}},
-		{"an update of one project leaves the same refs of its neighbours alone", func(e *env) {
+		{"an update of one project does not affect the same refs of other projects", func(e *env) {
 			for _, p := range []string{e.Project, e.Project + "/b", e.Project + "_"} {
 				e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Project: p, Updates: []driver.Update{suite.Move(refA, "", v1)}}))
 			}
@@ -139,7 +139,7 @@ func updateRows() []row {
 				}
 			}
 		}},
-		{"many new refs are decided about as few are, whatever stands among them", suite.Long(func(e *env) {
+		{"many new refs are checked like few, whatever refs are between them", suite.Long(func(e *env) {
 			for _, n := range []int{3, 150, 300} {
 				for what, refused := range map[string]bool{
 					"nothing": false, "another ref": false, "a deleted ref": false, "a lock on another ref": false, "a stale lock": false,
@@ -195,7 +195,7 @@ func updateRows() []row {
 				}
 			}
 		})},
-		{"an update whose context has ended says so and writes nothing", func(e *env) {
+		{"an update whose context has ended returns its error and writes nothing", func(e *env) {
 			ctx, cancel := context.WithCancel(e.Context())
 			cancel()
 			err := e.A.Update(ctx, driver.UpdateRequest{Project: e.Project, Origin: driver.Origin{ID: "late"}, Updates: []driver.Update{suite.Move(refA, "", v1)}})
@@ -209,7 +209,7 @@ func updateRows() []row {
 
 func mandatoryRows() []row {
 	return []row{
-		{"a fresh lock refuses an update that isn't made through it, even of its own process", func(e *env) {
+		{"a fresh lock refuses an update without it, even of its own process", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			l := e.Acquire(e.A, refA)
 			for _, p := range []process{e.A, e.B} {
@@ -218,7 +218,7 @@ func mandatoryRows() []row {
 			e.WantRefs(map[string]driver.Value{refA: v1})
 			e.WantLock(l)
 		}},
-		{"a refused update names every holder, stale ones too, and ends none", func(e *env) {
+		{"a refused update names every holder, including stale ones, and ends no lock", func(e *env) {
 			a, c := e.Acquire(e.A, refA), e.Acquire(e.B, refC)
 			e.Age(a, stale)
 			row := e.Row(refC)
@@ -232,12 +232,12 @@ func mandatoryRows() []row {
 			e.WantLock(a)
 			e.WantLock(c)
 		}},
-		{"a lock refuses an update of any of its refs, and with it that of the others", func(e *env) {
+		{"a lock refuses an update of any of its refs together with others", func(e *env) {
 			e.Acquire(e.A, refB)
 			e.WantHolders(e.Update(e.B, suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refC, "", v1)), refB)
 			e.WantRefs(nil)
 		}},
-		{"a lock on another ref, or on the ref in another project, is no obstacle", func(e *env) {
+		{"a lock on another ref, or on the ref in another project, refuses nothing", func(e *env) {
 			e.Acquire(e.A, refB)
 			e.Acquire(e.A, refA+"/x")
 			r := e.AcquireRequest(e.A, refA)
@@ -246,11 +246,11 @@ func mandatoryRows() []row {
 			e.Must(err)
 			e.Must(e.Update(e.B, suite.Move(refA, "", v1)))
 		}},
-		{"a lock comes before a mismatch", func(e *env) {
+		{"a lock takes precedence over a mismatch", func(e *env) {
 			e.Acquire(e.A, refA)
 			e.WantHolders(e.Update(e.B, suite.Move(refA, v1, v2), suite.Move(refB, v1, v2)), refA)
 		}},
-		{"an update that passes a stale lock ends it, and its holder learns", func(e *env) {
+		{"an update that passes a stale lock ends the lock, whose holder learns of the loss", func(e *env) {
 			l := e.Acquire(e.A, refA, refB)
 			e.Age(l, stale)
 			e.Must(e.Update(e.B, suite.Move(refA, "", v1)))
@@ -266,7 +266,7 @@ func mandatoryRows() []row {
 			e.WantMismatches(e.Update(e.B, suite.Move(refA, v1, v2)), driver.Mismatch{Ref: refA, Want: v1})
 			e.WantLock(l)
 		}},
-		{"P3 a lock is judged by what its own holder relies on", func(e *env) {
+		{"P3 the stale-after of the lock's holder decides whether the lock is stale", func(e *env) {
 			for ref, after := range map[string]time.Duration{refA: time.Minute, refB: time.Hour} {
 				r := e.AcquireRequest(e.A, ref)
 				r.StaleAfter = after
@@ -277,7 +277,7 @@ func mandatoryRows() []row {
 			e.Must(e.Update(e.B, suite.Move(refA, "", v1)))
 			e.WantHolders(e.Update(e.B, suite.Move(refB, "", v1)), refB)
 		}},
-		{"a lock of Gerrit's refuses for 30 s", func(e *env) {
+		{"a lock of Gerrit's refuses updates for 30 s", func(e *env) {
 			gerrit := driver.LockInfo{Project: e.Project, Owner: gerrit, Ref: refA, Age: time.Second}
 			e.DB.InsertLock(e, gerrit)
 			gerrit.Ref, gerrit.Age = refB, 31*time.Second
@@ -304,7 +304,7 @@ func mandatoryRows() []row {
 			e.WantLock(fresh)
 			e.WantLock(old)
 		}},
-		{"an advisory update still compares", func(e *env) {
+		{"an advisory update still compares values", func(e *env) {
 			e.Acquire(e.A, refA)
 			err := e.SendUpdate(e.B, driver.UpdateRequest{Locks: driver.AdvisoryLocks, Updates: []driver.Update{suite.Move(refA, v1, v2)}})
 			e.WantMismatches(err, driver.Mismatch{Ref: refA, Want: v1})
@@ -337,7 +337,7 @@ func fenceRows() []row {
 			e.WantRefs(map[string]driver.Value{refA: v1})
 			e.WantLock(successor)
 		}},
-		{"P2 a fence whose lock was released, even taken again by its owner, writes nothing", func(e *env) {
+		{"P2 a fence whose lock was released writes nothing, even if its owner has taken the lock again", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			e.Release(e.A, l)
 			e.WantLost(fenced(e, e.A, l, suite.Move(refA, "", v1)), refA)
@@ -345,7 +345,7 @@ func fenceRows() []row {
 			e.WantLost(fenced(e, e.A, l, suite.Move(refA, "", v1)), refA)
 			e.WantRefs(nil)
 		}},
-		{"P2 a fence that lost one of its refs writes nothing, and names those it lost", func(e *env) {
+		{"P2 a fence that lost one of its refs writes nothing, and names the lost refs", func(e *env) {
 			l := e.Acquire(e.A, "HEAD", refA, refB, refC)
 			for _, ref := range []string{refA, refC} {
 				e.DB.Age(e, e.Project, ref, stale)
@@ -370,13 +370,13 @@ func fenceRows() []row {
 			e.WantChangedOwner(alone, refC)
 			e.WantRefs(nil)
 		}},
-		{"a fence holds as long as nobody took the lock, stale or not", func(e *env) {
+		{"a fence holds until the lock is taken over, stale or not", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			e.Age(l, stale)
 			e.Must(fenced(e, e.A, l, suite.Move(refA, "", v1)))
 			e.WantLock(l)
 		}},
-		{"a lost fence comes before a lock, a lock before a mismatch", func(e *env) {
+		{"a lost fence takes precedence over a lock, a lock over a mismatch", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			e.Acquire(e.B, refB)
 			updates := []driver.Update{suite.Move(refA, v1, v2), suite.Move(refB, v1, v2)}
@@ -391,7 +391,7 @@ func fenceRows() []row {
 			e.WantRefs(map[string]driver.Value{refB: v1, refC: v1})
 			e.WantLock(l)
 		}},
-		{"a fence is no pass for the locks of others", func(e *env) {
+		{"a fence does not pass the locks of others", func(e *env) {
 			l, foreign := e.Acquire(e.A, refA), e.Acquire(e.B, refB)
 			e.WantHolders(fenced(e, e.A, l, suite.Move(refA, "", v1), suite.Move(refB, "", v1)), refB)
 			e.WantHolders(releasing(e, e.A, l, suite.Move(refA, "", v1), suite.Move(refB, "", v1)), refB)
@@ -399,12 +399,12 @@ func fenceRows() []row {
 			e.WantLock(l)
 			e.WantLock(foreign)
 		}},
-		{"a fence is no pass for another lock of the same process", func(e *env) {
+		{"a fence does not pass another lock of the same process", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			e.Acquire(e.A, refB)
 			e.WantHolders(fenced(e, e.A, l, suite.Move(refB, "", v1)), refB)
 		}},
-		{"a stale foreign lock on an updated ref is ended by a fenced update, and stays if that fails", func(e *env) {
+		{"a fenced update ends another owner's stale lock on an updated ref, unless the update fails", func(e *env) {
 			l, foreign := e.Acquire(e.A, refA), e.Acquire(e.B, refB)
 			e.Age(foreign, stale)
 			e.WantMismatches(fenced(e, e.A, l, suite.Move(refB, v1, v2)), driver.Mismatch{Ref: refB, Want: v1})
@@ -413,13 +413,13 @@ func fenceRows() []row {
 			e.WantFree(refB)
 			e.WantLock(l)
 		}},
-		{"a stale foreign lock on another ref is left alone", func(e *env) {
+		{"a fenced update does not end another owner's stale lock on another ref", func(e *env) {
 			l, foreign := e.Acquire(e.A, refA), e.Acquire(e.B, refB)
 			e.Age(foreign, stale)
 			e.Must(fenced(e, e.A, l, suite.Move(refA, "", v1)))
 			e.WantLock(foreign)
 		}},
-		{"an update that releases ends the whole lock with it", func(e *env) {
+		{"a releasing update ends the whole lock", func(e *env) {
 			l, other := e.Acquire(e.A, refA, refB), e.Acquire(e.A, refC)
 			e.Must(releasing(e, e.A, l, suite.Move(refA, "", v1)))
 			e.WantRefs(map[string]driver.Value{refA: v1})
@@ -427,19 +427,19 @@ func fenceRows() []row {
 			e.WantLock(other)
 			e.WantLost(fenced(e, e.A, l, suite.Move(refA, v1, v2)), refA, refB)
 		}},
-		{"an update that releases and fails keeps the lock", func(e *env) {
+		{"a releasing update that fails keeps the lock", func(e *env) {
 			l := e.Acquire(e.A, refA, refB)
 			e.WantMismatches(releasing(e, e.A, l, suite.Move(refA, "", v1), suite.Move(refB, v1, v2)), driver.Mismatch{Ref: refB, Want: v1})
 			e.WantRefs(nil)
 			e.WantLock(l)
 		}},
-		{"a fenced update compares as any other, and may adopt", func(e *env) {
+		{"a fenced update compares values like any other, and may adopt", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			e.WantMismatches(fenced(e, e.A, l, suite.Move(refA, v1, v2)), driver.Mismatch{Ref: refA, Want: v1})
 			e.Must(e.SendUpdate(e.A, driver.UpdateRequest{Fence: l.Fence(), Adopt: true, Updates: []driver.Update{suite.Move(refA, v1, v2)}}))
 			e.WantRefs(map[string]driver.Value{refA: v2})
 		}},
-		{"an advisory update with a fence passes the locks of others, not the loss of its own", func(e *env) {
+		{"an advisory update with a fence ignores the locks of others, but not the loss of its own lock", func(e *env) {
 			l, foreign := e.Acquire(e.A, refA), e.Acquire(e.B, refB)
 			t := driver.UpdateRequest{Fence: l.Fence(), Locks: driver.AdvisoryLocks, Updates: []driver.Update{suite.Move(refB, "", v1)}}
 			e.Must(e.SendUpdate(e.A, t))
@@ -449,7 +449,7 @@ func fenceRows() []row {
 			e.WantRefs(map[string]driver.Value{refB: v1})
 			e.WantLock(foreign)
 		}},
-		{"a fence of one project says nothing of the same ref in another", func(e *env) {
+		{"a fence of one project does not apply to the same ref in another", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			err := e.SendUpdate(e.A, driver.UpdateRequest{Project: e.Project + "/x", Fence: l.Fence(), Updates: []driver.Update{suite.Move(refA, "", v1)}})
 			if len(e.List(e.Project+"/x")) != 0 {

@@ -38,7 +38,7 @@ func prepares(e *env, site, ref string) error {
 // One site testifies about another one, which is silent.
 func testimonyRows() []row {
 	return []row{
-		{"a site about which another one is about to testify neither records nor finishes intents, and is awaited", suite.Alone(func(e *env) {
+		{"a site in the state Closing neither records nor finishes intents, and is awaited", suite.Alone(func(e *env) {
 			site, _, _ := strings.Cut(e.A.Owner, "/")
 			e.Witnesses("site-v", site)
 			p, q := e.Prepare(e.A, suite.Move(refA, "", v1)), e.Prepare(e.A, suite.Move(refB, "", v1))
@@ -84,7 +84,7 @@ func testimonyRows() []row {
 			refused()
 			e.Must(e.Finish(e.A, p))
 		})},
-		{"any report of a site withdraws what another one is about to testify", suite.Alone(func(e *env) {
+		{"any report of a site withdraws a testimony about the site that has begun", suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w")
 			for _, open := range []bool{false, true} {
 				t := closed(e, "site-w")
@@ -97,7 +97,7 @@ func testimonyRows() []row {
 				}
 			}
 		})},
-		{"a site about which another one has testified is away, until it is back", suite.Alone(func(e *env) {
+		{"a site about which another site has testified is away until it is back", suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w")
 			t := closed(e, "site-w")
 			seen := witness(e.Admission(), "site-w").Seen
@@ -122,7 +122,7 @@ func testimonyRows() []row {
 			e.Restart()
 			e.WantAdmission(e.Report(driver.Report{Witness: "site-v"}), false, "site-w")
 		})},
-		{"a testimony is begun once, and given by whoever has noted what its site may know", suite.Alone(func(e *env) {
+		{"a testimony is begun once, and given by any site that has noted what the silent site may know", suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w", "site-x")
 			t := closed(e, "site-w")
 			w := witness(e.Admission(), "site-w")
@@ -139,7 +139,7 @@ func testimonyRows() []row {
 				}
 			}
 		})},
-		{"nobody begins a testimony about itself, or about a site that is away, unknown, or has not compared the server", suite.Long(suite.Alone(func(e *env) {
+		{"no site begins a testimony about itself, or about a site that is away, unknown, or has not compared the server", suite.Long(suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w", "site-x")
 			e.Report(driver.Report{Witness: "site-x", Away: true})
 			for _, r := range []driver.Report{
@@ -160,7 +160,7 @@ func testimonyRows() []row {
 				e.Errorf("%+v", w)
 			}
 		}))},
-		{"a testimony is given again if the database went back to before it", suite.Alone(func(e *env) {
+		{"a testimony is given again if the database went back to a time before it", suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w")
 			word := e.Now(e.A).Add(time.Hour)
 			again := driver.Report{
@@ -190,7 +190,7 @@ func testimonyRows() []row {
 				e.Errorf("%+v", w)
 			}
 		})},
-		{"an intent that is carried for another site counts unless that site has come back since", suite.Alone(func(e *env) {
+		{"an intent in a testimony counts unless its site has come back since", suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w")
 			t := closed(e, "site-w")
 			k := e.KnownIntent("op1", refA, "", v1, driver.MoveUnknown)
@@ -209,7 +209,7 @@ func testimonyRows() []row {
 				e.Errorf("%+v", p.Lost)
 			}
 		})},
-		{"the site that made a move says what became of it, though another one reported it lost", suite.Alone(func(e *env) {
+		{"the site that made a move reports its outcome, even if another site reported the loss", suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w", "site-x")
 			k := e.KnownIntent("op1", refA, "", v1, driver.MoveUnknown)
 			e.Report(driver.Report{Witness: "site-v", Missing: []driver.Known{k}})
@@ -253,7 +253,7 @@ func testimonyRows() []row {
 				e.Errorf("it was set %s ago", since)
 			}
 		})},
-		{"nobody is excused unless the policy permits it", suite.Alone(func(e *env) {
+		{"no site is excused unless the policy permits it", suite.Alone(func(e *env) {
 			e.Witnesses("site-v", "site-w")
 			e.Restart()
 			excuse := driver.Report{Witness: "site-v", Excused: []string{"site-v", "site-w", "site-x"}}
@@ -275,7 +275,7 @@ func testimonyRows() []row {
 				e.Errorf("what it misses halts nothing: %+v", a)
 			}
 		})},
-		{"a policy that the database went back to gives way to a later one that waits, and to no other", suite.Alone(func(e *env) {
+		{"an earlier policy, after the database went back, is replaced by a later Wait and by no other", suite.Alone(func(e *env) {
 			a, err := e.A.SetPolicy(e.Context(), driver.Synchronous)
 			e.Must(err)
 			set := a.Policy
@@ -299,7 +299,7 @@ func testimonyRows() []row {
 				e.Errorf("%+v, %v", a.Policy, err)
 			}
 		})},
-		{"once all that has begun has ended, all that was committed before is complete", suite.Alone(func(e *env) {
+		{"once all begun positions have ended, all earlier commits are complete", suite.Alone(func(e *env) {
 			for _, ref := range []string{refA, refB, refC} {
 				e.Must(e.Update(e.A, suite.Move(ref, "", v1)))
 				s := e.History()

@@ -69,7 +69,7 @@ func tipRows() []row {
 				e.Errorf("%+v, want %d", t, p.Revision)
 			}
 		}},
-		{"a tip is that of the changes that are left", suite.Alone(func(e *env) {
+		{"a tip is taken from the changes that were not pruned", suite.Alone(func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
 			e.Must(e.Update(e.A, suite.Move(refA, v1, v2)))
 			before := e.Tip()
@@ -98,7 +98,7 @@ func tipRows() []row {
 				e.Errorf("%+v, want server %q, which is not admitted", after, a.Server)
 			}
 		})},
-		{"a tip and what it depends on are of one moment", suite.Alone(func(e *env) {
+		{"a tip and the state that it depends on are from one snapshot", suite.Alone(func(e *env) {
 			old := driver.Unknown
 			for i := range e.Rounds() {
 				to := []driver.Value{v1, v2}[i%2]

@@ -20,7 +20,7 @@ func intentRows() []row {
 				prepareByMany(e, 16, a, b)
 			})
 		}},
-		{"of two preparations that overlap one wins, the other sees it and leaves nothing", func(e *env) {
+		{"of two overlapping preparations one wins, the other is refused by it and leaves nothing", func(e *env) {
 			repeat(e, func(a, b, c string) {
 				var ab, bc preparation
 				var abErr, bcErr error
@@ -62,7 +62,7 @@ func intentRows() []row {
 				}
 			})
 		}},
-		{"P7 of a preparation that is revoked nothing is left, whichever comes first", func(e *env) {
+		{"P7 a concurrently revoked preparation leaves nothing, whichever comes first", func(e *env) {
 			repeat(e, func(ref, other, _ string) {
 				r := e.PrepareRequest(e.A, suite.Move(ref, "", v1), suite.Move(other, "", v1))
 				var err error
@@ -189,7 +189,7 @@ func intentRows() []row {
 				r.WantNone()
 			})
 		}},
-		{"P7 a request sent twice is one preparation, even while the first is under way", func(e *env) {
+		{"P7 a request sent twice is one preparation, even while the first one is in progress", func(e *env) {
 			repeat(e, func(a, b, _ string) {
 				r := e.PrepareRequest(e.A, suite.Move(a, "", v1), suite.Move(b, "", v1))
 				var first, again preparation
@@ -207,7 +207,7 @@ func intentRows() []row {
 				e.Must(e.Finish(e.A, first))
 			})
 		}},
-		{"P7 of two that finish the same one does", func(e *env) {
+		{"P7 of two concurrent identical finishes one succeeds", func(e *env) {
 			repeat(e, func(a, b, _ string) {
 				l := e.Prepare(e.A, suite.Move(a, "", v1), suite.Move(b, "", v1))
 				var err, againErr error
@@ -222,7 +222,7 @@ func intentRows() []row {
 				e.WantFree(a, b)
 			})
 		}},
-		{"of its owner who finishes and an operator who decides one does", func(e *env) {
+		{"of an owner's finish and an operator's decision one succeeds", func(e *env) {
 			for _, d := range []driver.Decision{driver.KeepOld, driver.TakeNew} {
 				repeatTimes(e, e.Rounds()/2, func(a, b, _ string) {
 					a, b = a+string(d), b+string(d)
@@ -250,7 +250,7 @@ func intentRows() []row {
 				})
 			}
 		}},
-		{"of two operators who decide differently one does", func(e *env) {
+		{"of two different decisions one succeeds", func(e *env) {
 			repeat(e, func(a, _, _ string) {
 				l := e.Prepare(e.A, suite.Move(a, "", v1))
 				var keep, take []bool
@@ -286,7 +286,7 @@ func intentRows() []row {
 				}
 			})
 		}},
-		{"of a finish and a look at states, a ref without a lock has its new value", func(e *env) {
+		{"of a finish and a read of states, a ref without a lock has its new value", func(e *env) {
 			repeat(e, func(a, b, _ string) {
 				l := e.Prepare(e.A, suite.Move(a, "", v1), suite.Move(b, "", v1))
 				var err, lookErr error

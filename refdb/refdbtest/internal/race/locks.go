@@ -40,10 +40,10 @@ func lockRows() []row {
 				acquireAgainstUpdate(e, ref, driver.Unknown)
 			})
 		}},
-		{"P1 of two acquisitions that overlap one wins, the other sees it and leaves nothing", func(e *env) {
+		{"P1 of two overlapping acquisitions one wins, the other is refused by it and leaves nothing", func(e *env) {
 			repeat(e, func(a, b, c string) { acquireAgainstAcquire(e, a, b, c) })
 		}},
-		{"P5 of two reclaims that overlap one wins, the other sees it and leaves nothing", func(e *env) {
+		{"P5 of two overlapping reclaims one wins, the other is refused by it and leaves nothing", func(e *env) {
 			repeat(e, func(a, b, c string) {
 				e.Age(e.Acquire(e.A, b), stale)
 				acquireAgainstAcquire(e, a, b, c)
@@ -68,7 +68,7 @@ func lockRows() []row {
 				e.WantLock(took)
 			})
 		}},
-		{"of an update that releases and an acquisition, the acquisition is refused or finds its value", func(e *env) {
+		{"of a releasing update and an acquisition, the acquisition is refused or reads the update's value", func(e *env) {
 			repeat(e, func(ref, _, _ string) {
 				l := e.Acquire(e.A, ref)
 				var err, takeErr error
@@ -90,7 +90,7 @@ func lockRows() []row {
 				e.WantLock(took)
 			})
 		}},
-		{"of a release and an acquisition, the acquisition is refused or later", func(e *env) {
+		{"of a release and an acquisition, the acquisition is refused or comes later", func(e *env) {
 			repeat(e, func(ref, _, _ string) {
 				l := e.Acquire(e.A, ref)
 				var got driver.Released
@@ -114,7 +114,7 @@ func lockRows() []row {
 				}
 			})
 		}},
-		{"P2 of a release and a reclaim, the reclaimed lock stands", func(e *env) {
+		{"P2 of a release and a reclaim, the reclaimed lock remains", func(e *env) {
 			repeat(e, func(a, b, _ string) {
 				l := e.Acquire(e.A, a, b)
 				e.Age(l, stale)
@@ -208,7 +208,7 @@ func lockRows() []row {
 				e.WantFree(a, b, c)
 			})
 		}},
-		{"of a beat and fenced updates, none is hindered", func(e *env) {
+		{"of a beat and fenced updates, all succeed", func(e *env) {
 			repeat(e, func(a, b, c string) {
 				l := e.Acquire(e.A, a, b, c)
 				var beats []driver.BeatResult
@@ -246,7 +246,7 @@ func lockRows() []row {
 				e.WantFree(a, b, c)
 			})
 		}},
-		{"P7 a request sent twice is one acquisition, even while the first is under way", func(e *env) {
+		{"P7 a request sent twice is one acquisition, even while the first one is in progress", func(e *env) {
 			repeat(e, func(a, b, _ string) {
 				r := e.AcquireRequest(e.A, a, b)
 				var first, again lock

@@ -60,7 +60,7 @@ func nameRows() []row {
 				}
 			})
 		}},
-		{"an intent that ends is an obstacle at each moment", func(e *env) {
+		{"an ending intent excludes names at every moment", func(e *env) {
 			repeat(e, func(above, _, _ string) {
 				for _, names := range [][2]string{{above + "/a", above + "/a/x"}, {above + "/b/x", above + "/b"}} {
 					l := e.Prepare(e.A, suite.Move(names[0], "", v1))
@@ -78,7 +78,7 @@ func nameRows() []row {
 				}
 			})
 		}},
-		{"many that create, delete and replace names at once leave none beside another, and wait for each other only so long", func(e *env) {
+		{"concurrent creations, deletions and replacements never leave names that exclude each other, and wait only briefly", func(e *env) {
 			processes := []process{e.A, e.B, e.Spawn("site-c/3"), e.Spawn("site-d/4")}
 			repeatTimes(e, e.Rounds()/4, func(dir, _, _ string) {
 				names := []string{dir, dir + "/a", dir + "/a/x", dir + "/a/y", dir + "/b", dir + "/b/x"}

@@ -12,7 +12,7 @@ import (
 
 func updateRows() []row {
 	return []row{
-		{"P6 of two updates from the same value one wins, and the other is told its value", func(e *env) {
+		{"P6 of two updates from the same value one wins, and the other's error has the new value", func(e *env) {
 			repeat(e, func(ref, _, _ string) {
 				e.Must(e.Update(e.A, suite.Move(ref, "", v1)))
 				updateAgainstUpdate(e,
@@ -31,7 +31,7 @@ func updateRows() []row {
 					driver.Mismatch{Ref: ref, Have: v2})
 			})
 		}},
-		{"P6 of two updates that overlap one wins, and the other writes nothing", func(e *env) {
+		{"P6 of two overlapping updates one wins, and the other writes nothing", func(e *env) {
 			repeat(e, func(a, b, c string) {
 				updateAgainstUpdate(e,
 					[]driver.Update{suite.Move(a, "", v2), suite.Move(b, "", v2)},
@@ -54,7 +54,7 @@ func updateRows() []row {
 				e.Must(bErr)
 			})
 		}},
-		{"P6 nobody sees half of an update", func(e *env) {
+		{"P6 no reader sees half of an update", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", "0"), suite.Move(refB, "", "0"), suite.Move(refC, "", "0")))
 			stop, failed := make(chan struct{}), make(chan error, 1)
 			var writing sync.WaitGroup
@@ -101,7 +101,7 @@ func updateRows() []row {
 				}
 			}
 		}},
-		{"P6 every update that succeeded counts, however many there are", func(e *env) {
+		{"P6 no successful update is lost, however many there are", func(e *env) {
 			// Each update increments two of three counters: a lost update would be missing in the
 			// end.
 			refs := []string{refA, refB, refC}
