@@ -11,7 +11,7 @@ if [[ $# -eq 0 ]]; then versions=(14 15 16 17 18); fi
 # These builds of PostgreSQL have no pg_dump. The system's dumps a server of its own version or an older one. For newer ones
 # these tests are left out; what they restore, TestAMigrationUnderLoad… and test/sites check without it.
 system=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort --version-sort | tail -n 1)
-dumped='ARestore|ReportBefore|Recoveries|RecoveryOutwaits|PositionsAreRaised|PositionsThatWent|SiteAdmits|BeforeTheAdmission|OfWhichCluster'
+dumped='ARestore|ReportBefore|Recoveries|RecoveryWaits|PositionsAreRaised|PositionsThatWent|SiteAdmits|BeforeTheAdmission|ClusterIdentity'
 
 test() {
 	./scripts/in-memory.sh "${GO:-go}" test -short -vet=off -ldflags="-s -w" -timeout 3h "$@"

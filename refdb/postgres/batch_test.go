@@ -140,7 +140,7 @@ func meanwhile(t *testing.T, db *dbtest.Database, sql string, do func()) {
 
 // Another transaction changes a row, without ending it, after a batch has begun to read it. The
 // answers of the batch must still be true.
-func TestABatchSaysOnlyWhatItDid(t *testing.T) {
+func TestABatchReportsOnlyWhatItDid(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	d := open(t, db.URL())
@@ -297,7 +297,7 @@ func TestRequestsThatShareABatchDoNotAffectEachOther(t *testing.T) {
 
 // A batch fails half-way, and is sent again: the effects of its first attempt were undone, and
 // other transactions may have committed in between.
-func TestABatchThatIsSentAgainSaysOnlyWhatItDidTheLastTime(t *testing.T) {
+func TestARetriedBatchReportsOnlyItsLastAttempt(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	d, c := open(t, db.URL()), session(t, db.URL())
@@ -350,7 +350,7 @@ func TestABatchThatIsSentAgainSaysOnlyWhatItDidTheLastTime(t *testing.T) {
 }
 
 // The caller that released the lock is gone when the batch returns, but the waiters are not.
-func TestACallerThatGivesUpOnABatchWakesThoseWhoWaitAllTheSame(t *testing.T) {
+func TestABatchWhoseCallerGaveUpStillWakesWaiters(t *testing.T) {
 	for what, end := range map[string]func(ctx context.Context, d *postgres.Driver, token driver.Token, ref string) error{
 		"release": func(ctx context.Context, d *postgres.Driver, token driver.Token, ref string) error {
 			_, err := d.Release(ctx, ending(token, ref))

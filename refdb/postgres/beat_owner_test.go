@@ -102,7 +102,7 @@ func TestAHundredThousandLocksAreRenewedInOneRoundTrip(t *testing.T) {
 }
 
 // A site holds both locks that it beats and intents, which need no beats.
-func TestIntentsOfTheSameOwnerDoNotSlowItsBeatsDown(t *testing.T) {
+func TestIntentsOfAnOwnerDoNotSlowItsBeats(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	w := newWire(t, db.URL())
@@ -131,7 +131,7 @@ func TestIntentsOfTheSameOwnerDoNotSlowItsBeatsDown(t *testing.T) {
 	}
 }
 
-func TestOfManyLocksThoseThatWereLostAreFound(t *testing.T) {
+func TestLostLocksAreFoundAmongMany(t *testing.T) {
 	for name, lose := range map[string]string{
 		"a lock was purged":                   `DELETE FROM locks WHERE project = $1 AND ref = $2`,
 		"another process took a lock over":    `UPDATE locks SET owner = 'site/2', token = clock_timestamp() WHERE project = $1 AND ref = $2`,
@@ -154,7 +154,7 @@ func TestOfManyLocksThoseThatWereLostAreFound(t *testing.T) {
 	}
 }
 
-func TestAProcessThatTookOverItsOwnLockHoldsOnlyTheSuccessor(t *testing.T) {
+func TestAProcessThatReclaimedItsOwnLockHoldsOnlyTheNewOne(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	d := open(t, db.URL())
@@ -167,7 +167,7 @@ func TestAProcessThatTookOverItsOwnLockHoldsOnlyTheSuccessor(t *testing.T) {
 }
 
 // Locks left behind by an acquisition or a release whose reply was lost have to become stale.
-func TestLocksOfTheOwnerThatWereNotNamedAreNotRenewed(t *testing.T) {
+func TestOnlyNamedLocksOfTheOwnerAreRenewed(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		later time.Duration // than the newest held lock
@@ -206,7 +206,7 @@ func TestLocksOfTheOwnerThatWereNotNamedAreNotRenewed(t *testing.T) {
 }
 
 // The same holds for locks that are half-way to stale, and for stale ones.
-func TestLocksOfTheOwnerThatWereNotNamedStayAsOldAsTheyAre(t *testing.T) {
+func TestHeartbeatsOfOtherLocksOfTheOwnerDoNotChange(t *testing.T) {
 	for name, age := range map[string]time.Duration{"half-way to stale": 40 * time.Minute, "stale": 2 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -226,7 +226,7 @@ func TestLocksOfTheOwnerThatWereNotNamedStayAsOldAsTheyAre(t *testing.T) {
 }
 
 // While a lock is stale, another process may be taking it over.
-func TestManyLocksOfWhichOneIsStaleAreRenewedByKey(t *testing.T) {
+func TestManyLocksWithAStaleOneAreRenewedByKey(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	w := newWire(t, db.URL())
@@ -257,7 +257,7 @@ func TestManyLocksOfTwoOwnersAreRenewedByKey(t *testing.T) {
 	}
 }
 
-func TestOfManyLocksOneThatAnotherTransactionKeepsLockedIsUnknown(t *testing.T) {
+func TestALockedRowAmongManyIsUnknown(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		change string
@@ -308,7 +308,7 @@ func TestOfManyLocksOneThatAnotherTransactionKeepsLockedIsUnknown(t *testing.T) 
 
 // A beat by owner locks rows in the order in which they are stored; its neighbours lock them in the
 // order of their keys. The beat yields.
-func TestBeatsByOwnerNeverDeadlockWithTheirNeighbours(t *testing.T) {
+func TestBeatsByOwnerNeverDeadlockWithOthers(t *testing.T) {
 	a := newDeadlockArena(t)
 	all := hold(t, a.db, 2000)
 	byProject := make(map[string][]string)

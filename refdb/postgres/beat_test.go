@@ -56,7 +56,7 @@ func TestABeatWaitsForALockedRowOnlyBriefly(t *testing.T) {
 }
 
 // While one row stays locked, another row that was locked when the beat began is renewed.
-func TestARowThatBecomesFreeIsRenewedBesideOneThatDoesNot(t *testing.T) {
+func TestAnUnlockedRowIsRenewedBesideALockedOne(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	d := open(t, db.URL())
@@ -76,7 +76,7 @@ func TestARowThatBecomesFreeIsRenewedBesideOneThatDoesNot(t *testing.T) {
 }
 
 // A process may hold a lock that it has lost without knowing it, and also that lock's successor.
-func TestABeatAndAPurgeTellLocksOnTheSameRefApart(t *testing.T) {
+func TestABeatAndAPurgeDistinguishLocksOnOneRef(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	d := open(t, db.URL())
@@ -95,7 +95,7 @@ func TestABeatAndAPurgeTellLocksOnTheSameRefApart(t *testing.T) {
 }
 
 // A valid token with another owner identifies no lock and no intent.
-func TestWhatIsNamedByAnotherOwnerIsLeftAlone(t *testing.T) {
+func TestRowsOfAnotherOwnerAreNotChanged(t *testing.T) {
 	t.Parallel()
 	const stranger = "site/2"
 	for _, shared := range []bool{false, true} {

@@ -35,7 +35,7 @@ func (n narrow) Open(tb testing.TB) driver.Driver {
 	return open(tb, with(tb, n.URL(), "pool_max_conns", "4"))
 }
 
-func TestConformanceWhereTripsAreShared(t *testing.T) {
+func TestConformanceWithSharedRoundTrips(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out by -short: the suite where requests always share round trips; make test-all runs it")
 	}

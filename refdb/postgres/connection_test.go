@@ -105,7 +105,7 @@ func backend(t *testing.T, d *postgres.Driver) (pid int32) {
 }
 
 // Whatever the outcome of a round trip, the next one reads the answers to its own statements.
-func TestARoundTripLeavesNothingOfItselfOnTheConnection(t *testing.T) {
+func TestARoundTripLeavesNoStateOnTheConnection(t *testing.T) {
 	errRead := errors.New("can't be read")
 	const rows, wide = `SELECT n FROM generate_series(1, 50000) n`, `SELECT repeat('x', 3000000)`
 	tests := []struct {
@@ -201,7 +201,7 @@ func TestAContextThatEndsDuringARoundTripEndsTheConnection(t *testing.T) {
 	})
 }
 
-func TestAContextThatEndsAfterARoundTripIsNoneOfItsBusiness(t *testing.T) {
+func TestAContextThatEndsAfterARoundTripDoesNotAffectTheConnection(t *testing.T) {
 	t.Parallel()
 	d := onlyOne(t, dbtest.Postgres(t).URL())
 	before := backend(t, d)
@@ -221,7 +221,7 @@ func TestAContextThatEndsAfterARoundTripIsNoneOfItsBusiness(t *testing.T) {
 }
 
 // If everything was written before anything is read, both sides would wait for the other to read.
-func TestARoundTripMayBeLargerThanWhatAConnectionTakesUp(t *testing.T) {
+func TestARoundTripMayExceedTheConnectionsBuffers(t *testing.T) {
 	t.Parallel()
 	eachWay(t, func(t *testing.T, address string) {
 		const size = 7_000_000 // three times, in each direction
@@ -234,7 +234,7 @@ func TestARoundTripMayBeLargerThanWhatAConnectionTakesUp(t *testing.T) {
 	})
 }
 
-func TestStatementsArePreparedAnewWhenTheirTablesAreAltered(t *testing.T) {
+func TestStatementsArePreparedAgainAfterTheirTablesAreAltered(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	d := onlyOne(t, db.URL())

@@ -52,7 +52,7 @@ func olderCursor(t *testing.T, c driver.Cursor, ended driver.Position) driver.Cu
 
 // After a crash, the server reuses IDs of transactions that no client waited for. Changes then have
 // positions that had ended before.
-func TestAReaderMissesNothingAfterACrashThatLostNothing(t *testing.T) {
+func TestAReaderMissesNoChangeAfterACrashWithoutLoss(t *testing.T) {
 	t.Parallel()
 	s := dbtest.StartPostgres(t)
 	db, writer := openDB(t, s), openDB(t, s)
@@ -209,7 +209,7 @@ func follow(t *testing.T, db *refdb.DB, q refdb.ChangeQuery) chan []string {
 	return got
 }
 
-func TestAPositionThatIsNotOnTheDiskIsInTheFuture(t *testing.T) {
+func TestAPositionThatIsNotDurableIsInTheFuture(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	d, err := refdb.New(open(t, db.URL()), refdb.Options{Site: "eu"})
@@ -256,7 +256,7 @@ func newestOf(t *testing.T, db *refdb.DB, project string) driver.Position {
 
 // Readers see a change once it is committed. If a crash could undo the change, its position would
 // be used again.
-func TestAChangeIsDurableWhateverProgramMakesIt(t *testing.T) {
+func TestChangesOfEveryProgramAreDurable(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	c := session(t, db.URL())

@@ -9,7 +9,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-func TestADoctorSaysWhatToDo(t *testing.T) {
+func TestDiagnosesNameARemedy(t *testing.T) {
 	healthy := setup{version: "15.1", number: 150001, server: server{version: "PostgreSQL 15.1 on x86_64-pc-linux-gnu"}, fsync: true, fullPages: true, synchronous: "on", isolation: roundtrip.ReadCommitted,
 		autovacuum: true, room: 97, clients: 10, hosts: 1, connectsUpTo: 16, tables: "as they should be", intact: true,
 		encryption: driver.Diagnosis{Name: "encryption", OK: true, Detail: "TLS 1.3"}}
@@ -71,7 +71,7 @@ func TestADoctorSaysWhatToDo(t *testing.T) {
 	}
 }
 
-func TestAServerOutOfSupportIsRefusedByItsName(t *testing.T) {
+func TestAnUnsupportedServerIsRefusedByItsName(t *testing.T) {
 	if err := checkVersion(130022, "13.22"); err == nil || !strings.Contains(err.Error(), "PostgreSQL 13.22 is too old: upgrade the server to 14") {
 		t.Errorf("PostgreSQL 13: %v", err)
 	}

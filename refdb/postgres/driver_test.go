@@ -8,7 +8,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-func TestTheStatsOfPostgreSQL(t *testing.T) {
+func TestStats(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Postgres(t).Open(t)
 	db, err := refdb.New(d, refdb.Options{Site: "test"})

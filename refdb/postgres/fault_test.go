@@ -124,7 +124,7 @@ func TestALostRequestIsAnUnknownOutcomeAndDidNothing(t *testing.T) {
 	}
 }
 
-func TestReadsAreMadeAgainAfterALostReply(t *testing.T) {
+func TestReadsAreRetriedAfterALostReply(t *testing.T) {
 	t.Parallel()
 	w := newWire(t, dbtest.Postgres(t).URL())
 	d := open(t, w.url)
@@ -145,7 +145,7 @@ func TestReadsAreMadeAgainAfterALostReply(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsGoneIsUnavailable(t *testing.T) {
+func TestAStoppedServerIsUnavailable(t *testing.T) {
 	t.Parallel()
 	w := newWire(t, dbtest.Postgres(t).URL())
 	d := open(t, w.url)
@@ -240,7 +240,7 @@ func (b *blockade) end() {
 }
 
 // The row may or may not be visible yet when the caller gives up.
-func TestALockThatItsCallerGaveUpOnDoesNotStand(t *testing.T) {
+func TestAnAbandonedAcquisitionLeavesNoLock(t *testing.T) {
 	for name, slow := range map[string]string{"the answer comes soon": "0.3", "it comes late": "1.5"} {
 		for _, together := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, together %v", name, together), func(t *testing.T) {
@@ -313,7 +313,7 @@ func TestAContextThatEndsCancelsTheRequestAndItsOutcomeIsKnown(t *testing.T) {
 	b.end()
 }
 
-func TestARequestWhoseSessionIsTerminatedIsMadeAgain(t *testing.T) {
+func TestARequestWhoseSessionIsTerminatedIsRetried(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	d := open(t, db.URL())
@@ -376,7 +376,7 @@ func provoke(t *testing.T, c *pgx.Conn, level, code string, deferred bool) {
 	}
 }
 
-func TestErrorsAreToldApartByTheirCode(t *testing.T) {
+func TestErrorsAreDistinguishedByTheirCode(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	d := open(t, db.URL())
@@ -435,7 +435,7 @@ func TestErrorsAreToldApartByTheirCode(t *testing.T) {
 	}
 }
 
-func TestAServerThatTurnedReadOnlySaysWhatToDo(t *testing.T) {
+func TestAReadOnlyServersErrorNamesARemedy(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	d := open(t, db.URL())
@@ -461,7 +461,7 @@ func TestAServerThatTurnedReadOnlySaysWhatToDo(t *testing.T) {
 
 // A new connection may or may not lead to the primary. Trying one for each request would cost a
 // server that stays read-only thousands of connections.
-func TestAServerThatStaysReadOnlyIsNotConnectedToAgainAndAgain(t *testing.T) {
+func TestConnectionsToAReadOnlyServerAreNotRetriedAtOnce(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	d := open(t, db.URL())

@@ -16,7 +16,7 @@ import (
 
 // A transaction gets its position at its first write, and may commit after many transactions with
 // larger ones.
-func TestAnOpenTransactionHoldsBackWhoReadsChanges(t *testing.T) {
+func TestAnOpenTransactionDelaysReadersOfChanges(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	d := open(t, db.URL())
@@ -94,7 +94,7 @@ func TestAnOpenTransactionKeepsKeysOfLaterChangesUnsettled(t *testing.T) {
 
 // Changes that people write by hand are recorded as well, and restoring a dump records nothing
 // twice.
-func TestWhateverWritesRefsIsRecorded(t *testing.T) {
+func TestEveryWriteOfRefsIsRecorded(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	d := open(t, db.URL())
@@ -178,7 +178,7 @@ SELECT p, 'refs/heads/' || n, clock_timestamp(), 'other', 'agent', '', 'x', cloc
 
 // After each start of the server, all sites check whether it has the newest changes that they know,
 // and meanwhile nothing is written.
-func TestTheNewestChangesOfABusyRefAreLookedUpFromItsEnd(t *testing.T) {
+func TestTheNewestChangesOfABusyRefAreSearchedFromTheEnd(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	c := session(t, db.URL())

@@ -36,7 +36,7 @@ func TestKeysAreLockedInTheirOrderAfterTheProjects(t *testing.T) {
 
 // Two requests that lock a key shared and then exclusively deadlock: each has to wait for the end
 // of the other's shared lock.
-func TestAKeyIsLockedOnceThoughARefIsAboveAnotherOrTwoNamesHaveOneKey(t *testing.T) {
+func TestASharedKeyIsLockedOnce(t *testing.T) {
 	for name, row := range map[string]struct {
 		exclusive, shared, keys []int64
 		isShared                []bool
@@ -55,7 +55,7 @@ func TestAKeyIsLockedOnceThoughARefIsAboveAnotherOrTwoNamesHaveOneKey(t *testing
 	}
 }
 
-func TestACreatorLocksItsRefAloneAndTheNamesAboveShared(t *testing.T) {
+func TestACreationLocksItsRefExclusivelyAndItsParentsShared(t *testing.T) {
 	refs, above := []string{"refs/heads/t", "refs/heads/t/x"}, []string{"refs/heads", "refs/heads/t"}
 	s := lockCreations("p", refs, above)
 	keys, shared := s.Args[0].([]int64), s.Args[1].([]bool)

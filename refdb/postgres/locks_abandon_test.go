@@ -13,7 +13,7 @@ import (
 )
 
 // All connections of the pool may be in use when a batch is to be sent.
-func TestAnAcquisitionThatIsGivenUpInASaturatedPoolLeavesNothing(t *testing.T) {
+func TestAnAcquisitionAbandonedInASaturatedPoolLeavesNothing(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	c := session(t, db.URL())
@@ -54,7 +54,7 @@ func TestAnAcquisitionThatIsGivenUpInASaturatedPoolLeavesNothing(t *testing.T) {
 }
 
 // The batch was sent, and waits inside the server.
-func TestAnAcquisitionThatIsGivenUpInABatchUnderWayIsGivenBack(t *testing.T) {
+func TestAnAcquisitionAbandonedInARunningBatchIsReleased(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	c := session(t, db.URL())

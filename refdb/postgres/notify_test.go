@@ -90,7 +90,7 @@ func queued(tb testing.TB, db *dbtest.Database, ref string) []string {
 }
 
 // A waiter that does not fit into the queue polls.
-func TestAQueueDoesNotGrowBeyondAHundred(t *testing.T) {
+func TestAQueueHasAtMostAHundredPlaces(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	d := open(t, db.URL())
@@ -151,7 +151,7 @@ func TestEntriesOfOtherFormsAreIgnored(t *testing.T) {
 
 // Several clients may listen on one channel, each with its own driver. A client that listens
 // through the driver that ends the lock is woken without a notification.
-func TestAllWhoListenToAChannelHearItsWakeUps(t *testing.T) {
+func TestAllListenersOfAChannelGetItsWakeUps(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	first := newWaiter(t, db.URL())
@@ -196,7 +196,7 @@ func TestAListenerEndsWithItsConnectionAndWithItsDriver(t *testing.T) {
 	}
 }
 
-func TestADriverLeavesNothingBehind(t *testing.T) { // nothing else runs meanwhile
+func TestADriverLeavesNoGoroutinesOrConnections(t *testing.T) { // nothing else runs meanwhile
 	db := dbtest.Postgres(t)
 	before := goleak.IgnoreCurrent()
 	d, err := postgres.Open(t.Context(), db.URL())

@@ -47,7 +47,7 @@ func wantLine(t *testing.T, err error, says string) {
 	}
 }
 
-func TestAURLThatIsNoneIsRefusedWithoutShowingThePassword(t *testing.T) {
+func TestAnInvalidURLIsRefusedWithoutShowingThePassword(t *testing.T) {
 	t.Parallel()
 	for url, says := range map[string]string{
 		"":                                    "postgres://",
@@ -84,7 +84,7 @@ func TestAURLThatIsNoneIsRefusedWithoutShowingThePassword(t *testing.T) {
 	}
 }
 
-func TestAServerThatDoesNotLetUsInIsReportedInOneLine(t *testing.T) {
+func TestARefusedLoginIsReportedInOneLine(t *testing.T) {
 	for _, row := range []struct {
 		code  string
 		class driver.Class
@@ -115,7 +115,7 @@ func TestAServerThatDoesNotLetUsInIsReportedInOneLine(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsNotThereIsUnavailable(t *testing.T) {
+func TestAMissingServerIsUnavailable(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -163,7 +163,7 @@ func fakeGone(t *testing.T) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
 
-func TestADatabaseThatCannotKeepThePromisesIsRefused(t *testing.T) {
+func TestADatabaseThatCannotKeepTheGuaranteesIsRefused(t *testing.T) {
 	direct := func(_ testing.TB, address string) string { return address }
 	for _, row := range []struct {
 		name, setting string
@@ -291,7 +291,7 @@ func TestNewConnectionsAreCheckedToo(t *testing.T) {
 	}
 }
 
-func TestASchemaThatDoesNotFitSaysWhatToRun(t *testing.T) {
+func TestAnUnsupportedSchemasErrorNamesTheCommand(t *testing.T) {
 	for _, row := range []struct{ name, change, says string }{
 		{"no table", `DROP TABLE refdb_schema`, "refdbctl migrate up"},
 		{"no row", `DELETE FROM refdb_schema`, "refdbctl migrate up"},
@@ -317,7 +317,7 @@ func TestASchemaThatDoesNotFitSaysWhatToRun(t *testing.T) {
 }
 
 // Programs are upgraded before the schema, and may meet a newer schema that they support.
-func TestASchemaBesideItsOwnIsServed(t *testing.T) {
+func TestACompatibleSchemaVersionIsServed(t *testing.T) {
 	for name, change := range map[string]string{
 		"the one before": `UPDATE refdb_schema SET version = 11`,
 		"a newer one":    `UPDATE refdb_schema SET version = 99`,
@@ -349,7 +349,7 @@ func TestSessionsCarryTheProgramsNameUnlessTheURLGivesOne(t *testing.T) {
 	}
 }
 
-func TestADoctorFindsTheTestServerHealthyButForItsSpeed(t *testing.T) {
+func TestTheTestServerIsHealthyExceptForItsSpeed(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	name := query[string](t, session(t, db.URL()), `SELECT current_database()::text`)[0]

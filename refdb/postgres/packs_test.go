@@ -59,7 +59,7 @@ func usedPacks(tb testing.TB, d *postgres.Driver) (packs []driver.Pack, upto dri
 
 // A request that waits for the row of a pack decides on the row's version after the wait: its own
 // snapshot is older.
-func TestWhoeverWaitsForAPackGoesByWhatBecameOfIt(t *testing.T) {
+func TestAWaiterForAPackUsesItsOutcome(t *testing.T) {
 	t.Parallel()
 	const deletes, uses, completes = `DELETE FROM packs WHERE id = 'p'`, `UPDATE packs SET position = 7 WHERE id = 'p'`, `UPDATE packs SET size = size WHERE id = 'p'`
 	type test struct {
@@ -125,7 +125,7 @@ func TestWhoeverWaitsForAPackGoesByWhatBecameOfIt(t *testing.T) {
 
 // An open transaction holds back the position up to which packs are complete, but not their
 // listing.
-func TestAnOpenTransactionHoldsNoPacksBack(t *testing.T) {
+func TestAnOpenTransactionDoesNotDelayPacks(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	d := open(t, db.URL())
@@ -152,7 +152,7 @@ func TestAnOpenTransactionHoldsNoPacksBack(t *testing.T) {
 
 // A pack's position is after the changes that it builds on, even if its transaction began before
 // them.
-func TestACarriedPackComesAfterItsBases(t *testing.T) {
+func TestAnInlinePackIsOrderedAfterItsBases(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	d, other := open(t, db.URL()), open(t, db.URL())
@@ -230,7 +230,7 @@ func TestRequestsAboutPacksTakeOneRoundTrip(t *testing.T) {
 	}
 }
 
-func TestARequestAboutPacksWhoseReplyWasLostIsMadeAgain(t *testing.T) {
+func TestAPackRequestWhoseReplyWasLostIsRetried(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	w := newWire(t, db.URL())
@@ -268,7 +268,7 @@ func TestARequestAboutPacksWhoseReplyWasLostIsMadeAgain(t *testing.T) {
 
 // Git has already compressed the data, so the server stores it uncompressed and reads it without
 // decompression.
-func TestPartsAreStoredAsTheyAre(t *testing.T) {
+func TestPartsAreStoredUncompressed(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	d := open(t, db.URL())

@@ -90,7 +90,7 @@ func (*standstill) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndDa
 
 // On a machine that is busy otherwise, a beat would use another connection, and one more round trip
 // to prepare its statements, although a connection was free.
-func TestAFreeConnectionIsTakenHoweverLongTheProcessStoodStill(t *testing.T) {
+func TestAFreeConnectionIsTakenEvenAfterALongPause(t *testing.T) {
 	t.Parallel()
 	address := with(t, dbtest.Postgres(t).URL(), "pool_max_conns", "1")
 	// spareUsed reports whether a round trip used the spare connection after the given number of
@@ -133,7 +133,7 @@ func TestAFreeConnectionIsTakenHoweverLongTheProcessStoodStill(t *testing.T) {
 }
 
 // A release shares its round trip with requests that are stuck.
-func TestAReleaseIsNotHeldUpByThoseOfItsBatch(t *testing.T) {
+func TestAReleaseIsNotDelayedByOthersOfItsBatch(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	d := open(t, with(t, db.URL(), "pool_max_conns", "1"))
@@ -159,7 +159,7 @@ func TestAReleaseIsNotHeldUpByThoseOfItsBatch(t *testing.T) {
 }
 
 // The limit is the one that OPERATIONS.md and refdbctl doctor state.
-func TestADriverHasNoMoreConnectionsThanItSays(t *testing.T) {
+func TestADriverOpensNoMoreConnectionsThanItsLimit(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	var clients dialer

@@ -159,7 +159,7 @@ func TestOfAReleaseAndAPreparationThatTakesTheStaleLockOverOneDoesIt(t *testing.
 	})
 }
 
-func TestWhoeverPassesAnIntentThatWasDoneSeesItsValue(t *testing.T) {
+func TestARequestThatPassesAFinishedIntentReadsItsValue(t *testing.T) {
 	for name, locks := range map[string]driver.LockMode{"an update": driver.MandatoryLocks, "an advisory update": driver.AdvisoryLocks} {
 		t.Run(name, func(t *testing.T) {
 			aloneAndShared(t, func(a *arena) {
@@ -211,7 +211,7 @@ func TestOfADroppedIntentAndADecisionOneCounts(t *testing.T) {
 
 // The reply to the first request was lost, and the preparation is dropped while the request is sent
 // again.
-func TestAPreparationIsAdoptedOrMadeAnewWhileItIsDropped(t *testing.T) {
+func TestAPreparationIsAdoptedOrRepeatedWhileItIsDropped(t *testing.T) {
 	a := newArena(t)
 	requests, first := make([]driver.PrepareRequest, raceRounds()+1), make([]driver.Prepared, raceRounds()+1)
 	for n := 1; n <= raceRounds(); n++ {

@@ -243,7 +243,7 @@ func TestOfTwoOverlappingAcquisitionsOneLeavesNothing(t *testing.T) {
 }
 
 // A fenced update locks the rows of its fence FOR KEY SHARE only.
-func TestAFencedUpdateIsSeenByWhoeverEndsTheFence(t *testing.T) {
+func TestARequestThatEndsAFenceReadsTheFencedUpdate(t *testing.T) {
 	fenced := func(token driver.Token, n int) driver.UpdateRequest {
 		return driver.UpdateRequest{
 			Project: project, Origin: driver.Origin{ID: "id"}, Updates: moves("", v2, ref("x", n)), Fence: fence(token, ref("x", n), ref("y", n)),

@@ -15,7 +15,7 @@ import (
 
 // The server ends one of two deadlocked transactions, unless lock_timeout expires first, which it
 // does not here.
-func TestCreatorsOfNamesThatExcludeEachOtherNeverWaitInACircle(t *testing.T) {
+func TestCreatorsOfExcludedNamesNeverDeadlock(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	drivers := []driver.Driver{open(t, with(t, db.URL(), "lock_timeout", "5min")), open(t, with(t, db.URL(), "lock_timeout", "5min"))}

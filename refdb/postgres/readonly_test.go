@@ -10,7 +10,7 @@ import (
 )
 
 // A primary with a leftover default_transaction_read_only is not taken for a standby.
-func TestASettingThatWasLeftBehindIsNotExplainedAsAStandby(t *testing.T) {
+func TestALeftoverSettingIsNotReportedAsAStandby(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	db.Exec(t, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$`)

@@ -2,7 +2,7 @@ package postgres
 
 import "testing"
 
-func TestPrefixEndIsTheLeastTextAboveAllThatStartWithIt(t *testing.T) {
+func TestPrefixEndIsTheLeastStringAfterAllWithThePrefix(t *testing.T) {
 	for prefix, want := range map[string]string{
 		"a":                     "b",
 		"refs/heads/":           "refs/heads0",

@@ -145,7 +145,7 @@ func storeBase(t *testing.T, d *postgres.Driver, id string, at driver.Position) 
 }
 
 // A failover lost the state from which a site made the base.
-func TestABaseOfAPositionToWhichTheDatabaseHasNotComeIsRefused(t *testing.T) {
+func TestABaseOfAFuturePositionIsRefused(t *testing.T) {
 	t.Parallel()
 	d := open(t, dbtest.Postgres(t).URL())
 	usePack(t, d, "p", prepares(t, d))
@@ -183,7 +183,7 @@ var admissions = map[string]func(*testing.T, *postgres.Driver){
 // The server on which a dump is restored has smaller IDs. Readers, bases and marks of the old
 // server have positions that it reached after its last change. Later changes come last, even after
 // a second restore.
-func TestWhatIsWrittenAfterARestoreComesLast(t *testing.T) {
+func TestChangesAfterARestoreAreOrderedLast(t *testing.T) {
 	t.Parallel()
 	for name, admits := range admissions {
 		t.Run(name, func(t *testing.T) {
@@ -266,7 +266,7 @@ func restored(t *testing.T) *dbtest.Database {
 }
 
 // The transaction's ID is smaller than the ID of the one that admits the server.
-func TestATransactionFromBeforeTheAdmissionWritesAfterWhatWasRestored(t *testing.T) {
+func TestATransactionFromBeforeTheAdmissionIsOrderedAfterRestoredChanges(t *testing.T) {
 	t.Parallel()
 	db := restored(t)
 	early := session(t, db.URL())
@@ -306,7 +306,7 @@ func TestStatesAreNotReadWhileADumpIsBeingRestored(t *testing.T) {
 
 // A writer that has read the shift of positions, or the origin of tokens, has a lock on the table
 // that it writes.
-func TestPositionsAreRaisedOnceNoWriterIsOpen(t *testing.T) {
+func TestPositionsAreRaisedOnceAllWritersHaveEnded(t *testing.T) {
 	t.Parallel()
 	for name, admits := range admissions {
 		for _, table := range []string{"history", "packs", "locks"} {
@@ -354,7 +354,7 @@ func TestTwoRecoveriesAtOnceRaisePositionsOnce(t *testing.T) {
 }
 
 // The server differs from the previous one, but the cluster is the same.
-func TestPositionsStayAsTheyAreAfterARestart(t *testing.T) {
+func TestARestartDoesNotRaisePositions(t *testing.T) {
 	t.Parallel()
 	for name, admits := range admissions {
 		t.Run(name, func(t *testing.T) {
@@ -392,7 +392,7 @@ func migrateTo(t *testing.T, db *dbtest.Database, version uint) {
 	}
 }
 
-func TestAMigrationUnderLoadLeavesPositionsAsTheyAre(t *testing.T) {
+func TestAMigrationUnderLoadDoesNotRaisePositions(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	migrateTo(t, db, 11)
@@ -467,7 +467,7 @@ func TestAMigrationRaisesPositionsThatWentBack(t *testing.T) {
 
 // PostgreSQL ends an autovacuum only for a lock request that has waited for deadlock_timeout, one
 // second. A request waits for half of that.
-func TestARecoveryOutwaitsAutovacuum(t *testing.T) {
+func TestARecoveryWaitsForAutovacuum(t *testing.T) {
 	t.Parallel()
 	db := restored(t)
 	d := open(t, db.URL())
@@ -487,7 +487,7 @@ func TestARecoveryOutwaitsAutovacuum(t *testing.T) {
 
 // Tokens are ahead of the clock, as they are for a while after a restore: the token reached is then
 // seldom recorded, and tokens have grown by each transaction since.
-func TestTokensAfterARestoreAreLargerThanAllBefore(t *testing.T) {
+func TestTokensAfterARestoreAreLargerThanAllEarlierOnes(t *testing.T) {
 	t.Parallel()
 	for name, admits := range admissions {
 		t.Run(name, func(t *testing.T) {
@@ -507,7 +507,7 @@ func TestTokensAfterARestoreAreLargerThanAllBefore(t *testing.T) {
 }
 
 // Whatever the writer writes: it reads the shift of positions after it has locked the table.
-func TestAWriterThatHasWaitedForARaiseWritesAboveIt(t *testing.T) {
+func TestAWriterThatWaitedForARaiseWritesAboveIt(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, table, write, position string }{
 		{"inserts a ref", "history", `INSERT INTO refs (project, ref, value) VALUES ('q', 'new', 'x')`, `SELECT max(position) FROM history`},
@@ -543,7 +543,7 @@ func TestAWriterThatHasWaitedForARaiseWritesAboveIt(t *testing.T) {
 
 // A site's role may write the admission, but neither the shift of positions nor the tables that are
 // locked while the shift is raised.
-func TestASiteAdmitsAServerAndRaisesPositionsWithoutRightsOfItsOwn(t *testing.T) {
+func TestASiteAdmitsAServerAndRaisesPositionsWithoutPrivilegesOfItsOwn(t *testing.T) {
 	t.Parallel()
 	db := restored(t)
 	owner := session(t, db.URL())
@@ -584,7 +584,7 @@ func TestASiteAdmitsAServerAndRaisesPositionsWithoutRightsOfItsOwn(t *testing.T)
 
 // Then only positions that are ahead of the server's IDs show that the tables were copied from
 // elsewhere.
-func TestAServerThatDoesNotSayOfWhichClusterItIs(t *testing.T) {
+func TestAServerWithoutAClusterIdentity(t *testing.T) {
 	t.Parallel()
 	db := restored(t)
 	owner := session(t, db.URL())

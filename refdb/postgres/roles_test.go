@@ -52,7 +52,7 @@ func count(t *testing.T, c *pgx.Conn, sql string, args ...any) (n int) {
 }
 
 // A site's role may do what the protocol needs. A shell of the database gives it no further rights.
-func TestASitesRoleRewritesNothingThatIsRecorded(t *testing.T) {
+func TestASitesRoleCannotRewriteRecords(t *testing.T) {
 	t.Parallel()
 	const move = `INSERT INTO public.refs (project, ref, value) VALUES ('p', 'refs/heads/evil', repeat('b', 40))`
 	recorded := `SELECT count(*) FROM public.history WHERE new = repeat('b', 40)`
@@ -177,7 +177,7 @@ func (m mapped) id(site string) []driver.LockID {
 	return []driver.LockID{id}
 }
 
-func TestARoleThatIsMappedSpeaksForItsSiteOnly(t *testing.T) {
+func TestAMappedRoleActsOnlyForItsSite(t *testing.T) {
 	t.Parallel()
 	exec := func(sql string) func(context.Context, mapped, string) error {
 		return func(ctx context.Context, m mapped, _ string) error { _, err := m.sql.Exec(ctx, sql); return err }
@@ -355,7 +355,7 @@ const waitersForSite = `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory
 
 // A transaction that bars a site sees all that the site has prepared before: no preparation that
 // was checked earlier commits later. Other sites don't wait for it.
-func TestNothingIsPreparedForASiteAfterItIsBarred(t *testing.T) {
+func TestABarredSiteCannotPrepare(t *testing.T) {
 	t.Parallel()
 	for name, bars := range map[string]driver.Report{
 		"away":               {Witness: "us", Owner: "eu/1", Away: true},
@@ -513,7 +513,7 @@ func diagnosis(t *testing.T, d *postgres.Driver, name string) driver.Diagnosis {
 	return driver.Diagnosis{}
 }
 
-func TestADoctorSaysWhoMayConnectAndTheAdviceIsGood(t *testing.T) {
+func TestTheDiagnosisOfAccessHasAValidRemedy(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	role, address := db.Role(t, "refdb_site")
@@ -538,7 +538,7 @@ func TestADoctorSaysWhoMayConnectAndTheAdviceIsGood(t *testing.T) {
 	}
 }
 
-func TestADoctorSaysForWhichSiteARoleSpeaks(t *testing.T) {
+func TestTheDiagnosisNamesTheSiteOfARole(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	role, address := db.Role(t, "refdb_site")
@@ -570,7 +570,7 @@ func TestADoctorSaysForWhichSiteARoleSpeaks(t *testing.T) {
 }
 
 // Whatever a user without any privilege to read runs, the error says which privileges are missing.
-func TestARoleWithoutRightsIsToldWhatItLacks(t *testing.T) {
+func TestARoleWithoutPrivilegesGetsTheMissingOnes(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	role, address := db.Role(t, "refdb_site")
@@ -589,7 +589,7 @@ func TestARoleWithoutRightsIsToldWhatItLacks(t *testing.T) {
 }
 
 // Hidden rows look like missing rows: a lock would seem free, a ref unknown.
-func TestRowLevelSecurityIsNamedByWhoeverMeetsIt(t *testing.T) {
+func TestRowLevelSecurityIsNamedInEveryError(t *testing.T) {
 	t.Parallel()
 	for _, table := range []string{"refs", "locks", "refdb_schema", "packs"} {
 		t.Run(table, func(t *testing.T) {
@@ -617,7 +617,7 @@ func TestRowLevelSecurityIsNamedByWhoeverMeetsIt(t *testing.T) {
 }
 
 // A recovery takes several steps. A role that can't do all of them does none.
-func TestARecoveryIsForTheOwnerFromItsFirstStepOn(t *testing.T) {
+func TestEveryStepOfARecoveryRequiresTheOwner(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	role, address := db.Role(t, "refdb_site")

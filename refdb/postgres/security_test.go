@@ -63,7 +63,7 @@ func fakeServer(t *testing.T, message pgproto3.BackendMessage) (address string, 
 
 // A server that asks for the password in plaintext may be an attacker. The refusal names the URL to
 // use if it is not.
-func TestNobodyInBetweenIsToldThePassword(t *testing.T) {
+func TestThePasswordIsNotSentToAnInterceptor(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name, parameters string
@@ -127,7 +127,7 @@ func TestTheServersCertificateIsVerified(t *testing.T) {
 	}
 }
 
-func TestAServerThatAsksForNoPasswordIsRefusedAndTheAdviceIsGood(t *testing.T) {
+func TestAServerWithoutPasswordAuthenticationIsRefusedWithAValidRemedy(t *testing.T) {
 	t.Parallel()
 	address := strings.Replace(overTLS(t, dbtest.Postgres(t).URL()), "postgres:@", "postgres:"+secret+"@", 1)
 	for _, err := range openers(t.Context(), address+"&require_auth=scram-sha-256") {
@@ -140,7 +140,7 @@ func TestAServerThatAsksForNoPasswordIsRefusedAndTheAdviceIsGood(t *testing.T) {
 	}
 }
 
-func TestADoctorSaysHowAConnectionIsEncrypted(t *testing.T) {
+func TestTheDiagnosisNamesTheEncryption(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	over := overTLS(t, db.URL())

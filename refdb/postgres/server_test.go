@@ -64,7 +64,7 @@ func TestAServerThatIsNotPostgreSQLIsRefusedByItsName(t *testing.T) {
 }
 
 // A server may not even parse the queries for PostgreSQL.
-func TestAServerThatKnowsOnlyItsVersionIsRefusedByItsName(t *testing.T) {
+func TestAServerThatReportsOnlyItsVersionIsRefusedByItsName(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

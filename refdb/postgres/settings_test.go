@@ -184,7 +184,7 @@ func leaver(t *testing.T, path, address string, d *postgres.Driver) func(sql str
 
 // Another client of a pooler leaves settings and temporary tables behind. A direct connection has
 // no earlier client.
-func TestASettingThatWasLeftBehindIsSetRightOrNamed(t *testing.T) {
+func TestALeftoverSettingIsCorrectedOrNamed(t *testing.T) {
 	t.Parallel()
 	for path, through := range paths {
 		t.Run(path, func(t *testing.T) {
@@ -322,7 +322,7 @@ var repairs = regexp.MustCompile(`ALTER [A-Z ]+[^;,]* RESET [a-z_.]+|SELECT pg_r
 
 // An administrator sets defaults: of the server, a database, a role, or a role in a database. A
 // setting that transactions can't correct is named, and the error's advice works.
-func TestADefaultIsSetRightOrNamedWithItsRepair(t *testing.T) {
+func TestADefaultIsCorrectedOrNamedWithItsRemedy(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out by -short: defaults of a server of its own; make test-all runs it")
 	}
@@ -499,7 +499,7 @@ func TestAMigrationReliesOnNoSettingOfItsSession(t *testing.T) {
 
 // A role whose rows are filtered by policies gets an error: rows that it can't see are not taken
 // for missing rows.
-func TestRowsThatAPolicyHidesAreNotTakenForAbsent(t *testing.T) {
+func TestRowsHiddenByAPolicyAreNotTreatedAsAbsent(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	if err := try(t.Context(), open(t, db.URL()), update(mainRef)); err != nil {

@@ -92,7 +92,7 @@ func TestACommitThatWaitsForItsStandbyIsNotCancelled(t *testing.T) {
 
 // An administrator may stop the wait. Then the change is visible, and reading it must not count as
 // a confirmation.
-func TestWhatIsNotConfirmedByTheStandbyIsNotTakenForDone(t *testing.T) {
+func TestAnUnconfirmedCommitIsNotReportedAsDone(t *testing.T) {
 	for _, row := range []struct{ stop, level string }{
 		{"pg_cancel_backend", "notice"}, {"pg_terminate_backend", "notice"}, {"pg_cancel_backend", "error"},
 	} {
@@ -127,7 +127,7 @@ func TestWhatIsNotConfirmedByTheStandbyIsNotTakenForDone(t *testing.T) {
 
 // Ending such a session makes changes visible that the standby lacks, so a doctor must not advise
 // it.
-func TestADoctorTellsACommitThatWaitsForItsStandbyFromOneThatIsForgotten(t *testing.T) {
+func TestTheDiagnosisDistinguishesWaitingCommitsFromForgottenTransactions(t *testing.T) {
 	db := dbtest.Postgres(t)
 	c := withoutStandby(t, db)
 	var waiting int

@@ -43,7 +43,7 @@ func aloneAndTogether(t *testing.T, db *dbtest.Database) map[string]*postgres.Dr
 }
 
 // An origin ahead of the clock is the result of a clock that was set back.
-func TestTokensGrowWhateverTheClockDoes(t *testing.T) {
+func TestTokensIncreaseWhateverTheClockDoes(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	drivers := aloneAndTogether(t, db)
@@ -99,7 +99,7 @@ func TestTokensCatchUpWithTheClock(t *testing.T) {
 
 // Tokens are unaffected by raises of the origin that other transactions make, or have not
 // committed.
-func TestTokensGrowWhileTheOriginIsRaised(t *testing.T) {
+func TestTokensIncreaseWhileTheOriginIsRaised(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	for how, d := range aloneAndTogether(t, db) {
@@ -136,7 +136,7 @@ func TestTokensGrowWhileTheOriginIsRaised(t *testing.T) {
 
 // A lock with a token from the future is left by a clock that was ahead, or by a program that
 // doesn't know the origin.
-func TestTokensGrowAfterOneFromTheFuture(t *testing.T) {
+func TestTokensIncreaseAfterOneFromTheFuture(t *testing.T) {
 	t.Parallel()
 	for name, refs := range map[string][]string{"one ref": {mainRef}, "two refs": {mainRef, otherRef}} {
 		db := dbtest.Postgres(t)
@@ -155,7 +155,7 @@ func TestTokensGrowAfterOneFromTheFuture(t *testing.T) {
 }
 
 // The tables were copied to another server, which has begun fewer transactions.
-func TestTokensGrowOnAnotherServer(t *testing.T) {
+func TestTokensIncreaseOnAnotherServer(t *testing.T) {
 	t.Parallel()
 	for name, refs := range map[string][]string{"one ref": {mainRef}, "two refs": {mainRef, otherRef}} {
 		for _, how := range []string{"alone", "together"} {
@@ -183,7 +183,7 @@ func TestTokensGrowOnAnotherServer(t *testing.T) {
 }
 
 // Another transaction is raising the origin, and commits slowly.
-func TestATokenIsWaitedForWhileSomebodyRaisesTheOrigin(t *testing.T) {
+func TestATokenIsAwaitedWhileTheOriginIsRaised(t *testing.T) {
 	for name, refs := range map[string][]string{"one ref": {mainRef}, "two refs": {mainRef, otherRef}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -207,7 +207,7 @@ func TestATokenIsWaitedForWhileSomebodyRaisesTheOrigin(t *testing.T) {
 }
 
 // Without the origin, the tokens of a ref would not be distinct.
-func TestNoTokenIsGivenOutWithoutAnOrigin(t *testing.T) {
+func TestNoTokenIsIssuedWithoutAnOrigin(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	db.Exec(t, `DELETE FROM token_origin`)

@@ -15,7 +15,7 @@ import (
 
 // Whatever the outcome of a request whose context ends, the connection's next request is
 // unaffected.
-func TestRequestsWhoseContextsEndDisturbNoOthers(t *testing.T) {
+func TestRequestsWhoseContextsEndDoNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	d := open(t, with(t, db.URL(), "pool_max_conns", "4"))
@@ -72,7 +72,7 @@ func TestRequestsWhoseContextsEndDisturbNoOthers(t *testing.T) {
 }
 
 // The server ends each wait after lock_timeout; the request is repeated until its context ends.
-func TestARequestWaitsForALockAsLongAsItsContextGoesOn(t *testing.T) {
+func TestARequestWaitsForALockUntilItsContextEnds(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	d := open(t, db.URL())
@@ -138,7 +138,7 @@ func TestTheServerSoonForgetsARequestThatWaitsForALockAndLostItsClient(t *testin
 	}
 }
 
-func TestClosingEndsRequestsThatAreStuck(t *testing.T) {
+func TestClosingEndsBlockedRequests(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	for name, call := range map[string]func(d driver.Driver) error{
