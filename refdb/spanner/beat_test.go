@@ -33,7 +33,7 @@ func holdUp(w *wire, ref string) {
 	})
 }
 
-func TestBeatOfARowThatIsKeptLockedIsTheOnlyOneUnknown(t *testing.T) {
+func TestOnlyTheLockedRowsBeatIsUnknown(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Spanner(t)
 	w := &wire{}
@@ -83,7 +83,7 @@ func TestBeatOfARowThatIsKeptLockedIsTheOnlyOneUnknown(t *testing.T) {
 	}
 }
 
-func TestBeatThatIsHeldUpAltogetherFailsAndIsNotMultiplied(t *testing.T) {
+func TestABlockedBeatFailsAndIsNotSplit(t *testing.T) {
 	t.Parallel()
 	w := &wire{}
 	d := openWireWithLimits(t, dbtest.Spanner(t), w)

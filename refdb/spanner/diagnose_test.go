@@ -11,7 +11,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-func TestDiagnosisTellsWhetherWritesAreAllowed(t *testing.T) {
+func TestTheDiagnosisReportsWhetherWritesAreAllowed(t *testing.T) {
 	t.Parallel()
 	for i, table := range []string{"refs", "locks", "intents", "history", ""} {
 		t.Run(table, func(t *testing.T) {

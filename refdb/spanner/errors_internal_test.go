@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-func TestLostSessionIsToldByItsTypeNotByTheText(t *testing.T) {
+func TestALostSessionIsDetectedByTypeNotByText(t *testing.T) {
 	t.Parallel()
 	// about returns the client's error for a reply about a resource of the given type.
 	about := func(code codes.Code, text, resource string) error {

@@ -333,7 +333,7 @@ func TestFailedQuery(t *testing.T) {
 	})
 }
 
-func TestSchemaThatVanished(t *testing.T) {
+func TestADroppedSchema(t *testing.T) {
 	t.Parallel()
 	for statement, missing := range map[string]string{
 		"ALTER TABLE locks DROP COLUMN nonce": "column locks.nonce",

@@ -68,7 +68,7 @@ func TestDatabaseThatGerritsPluginCreatedIsAdopted(t *testing.T) {
 	db.InsertLock(t, driver.LockInfo{Project: project, Ref: "refs/heads/other", Owner: "gerrit-1"})
 }
 
-func TestRowsOfNullsAreReadAsTheOldest(t *testing.T) {
+func TestNullColumnsAreReadAsTheOldestValues(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Spanner(t)
 	d := db.Open(t)
@@ -90,7 +90,7 @@ func TestRowsOfNullsAreReadAsTheOldest(t *testing.T) {
 	}
 }
 
-func TestTokensFinerThanAMicrosecondAreReached(t *testing.T) {
+func TestTokensFinerThanAMicrosecondMatch(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Spanner(t)
 	d := patient(t, db)
@@ -111,7 +111,7 @@ func TestTokensFinerThanAMicrosecondAreReached(t *testing.T) {
 }
 
 // While the plugin reclaims a lock, its marker exists, named after the token as Java prints it.
-func TestReclaimThatGerritsPluginHasBegunIsLeftToIt(t *testing.T) {
+func TestAReclaimBegunByGerritsPluginIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	for token, printed := range map[string]string{
 		"2020-01-02T03:04:05.123456Z":    "2020-01-02T03:04:05.123456000Z",
@@ -149,7 +149,7 @@ func TestReclaimThatGerritsPluginHasBegunIsLeftToIt(t *testing.T) {
 }
 
 // To the plugin, a reservation is a lock that it may reclaim.
-func TestWhatIsKeptForSomebodyIsTakenWithAMarker(t *testing.T) {
+func TestAReservationIsTakenWithAMarker(t *testing.T) {
 	t.Parallel()
 	for channel, kept := range map[string]string{"c": "somebody", "": "nobody"} {
 		t.Run(kept, func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestWhatIsKeptForSomebodyIsTakenWithAMarker(t *testing.T) {
 	}
 }
 
-func TestMarkerOfAReclaimStandsUntilItIsCommittedAndNoLonger(t *testing.T) {
+func TestAReclaimsMarkerExistsUntilTheCommit(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Spanner(t)
 	w := &wire{}

@@ -10,7 +10,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-func TestWhatARefHeldIsToldOnlyIfItIsCertain(t *testing.T) {
+func TestTheOldValueOfARefIsReportedOnlyIfCertain(t *testing.T) {
 	t.Parallel()
 	const a, b, none = "aaaa", "bbbb", "-"
 	zeros := string(driver.Deleted)
@@ -61,7 +61,7 @@ func TestWhatARefHeldIsToldOnlyIfItIsCertain(t *testing.T) {
 	}
 }
 
-func TestEveryPositionHasATimeThatSpannerTakes(t *testing.T) {
+func TestEveryPositionHasATimeThatSpannerAccepts(t *testing.T) {
 	t.Parallel()
 	for p, want := range map[driver.Position]string{
 		math.MinInt64: "0001-01-01T00:00:00Z", 0: "1970-01-01T00:00:00Z", 1_000_001: "1970-01-01T00:00:01.000001Z", math.MaxInt64: "9999-12-31T23:59:59Z",

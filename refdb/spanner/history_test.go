@@ -70,7 +70,7 @@ func TestLostReplyAboutAChangeLeavesOneRecord(t *testing.T) {
 }
 
 // Gerrit's plugin writes refs without a record.
-func TestThePastOfARefThatGerritChangedIsToldOnlyWhereItIsKnown(t *testing.T) {
+func TestThePastOfARefChangedByGerritIsReportedOnlyWhereKnown(t *testing.T) {
 	t.Parallel()
 	const other = "refs/heads/other"
 	for _, row := range []struct {

@@ -51,7 +51,7 @@ func intents(tb testing.TB, d driver.Driver) []driver.Intent {
 	return all
 }
 
-func TestTokenOfAnIntentIsThatOfItsLockWhoeverTellsIt(t *testing.T) {
+func TestAnIntentHasTheTokenOfItsLock(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Spanner(t)
 	d := db.Open(t)
@@ -118,7 +118,7 @@ func TestLostReplyAboutIntents(t *testing.T) {
 	}
 }
 
-func TestIntentWhoseLockIsGoneCanOnlyKeepTheOldValue(t *testing.T) {
+func TestAnIntentWithoutALockCanOnlyKeepTheOldValue(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Spanner(t)
 	d := db.Open(t)
@@ -207,7 +207,7 @@ func TestALargerPreparationIsRefused(t *testing.T) {
 	}
 }
 
-func TestStatesOfNamesThatDoNotFitOneRequestAreOfOneTime(t *testing.T) {
+func TestStatesReadInSeveralRequestsAreOfOneTime(t *testing.T) {
 	t.Parallel()
 	w := &wire{}
 	d := openWire(t, dbtest.Spanner(t), w)

@@ -71,7 +71,7 @@ func sessionNotFound(tb testing.TB) error {
 	return s.Err()
 }
 
-func TestDatabaseThatWasDroppedAndCreatedAnew(t *testing.T) {
+func TestADatabaseThatWasDroppedAndCreatedAgain(t *testing.T) {
 	t.Parallel()
 	methods := map[string]func(context.Context, driver.Driver) error{
 		"now": func(ctx context.Context, d driver.Driver) error { _, err := d.Now(ctx); return err },
@@ -194,7 +194,7 @@ func TestDatabaseThatWasDroppedAndCreatedAnew(t *testing.T) {
 	})
 }
 
-func TestSessionThatIsLostAgainAtOnceIsUnavailable(t *testing.T) {
+func TestASessionThatIsLostAgainIsUnavailable(t *testing.T) {
 	t.Parallel()
 	w := &wire{}
 	d := openWire(t, dbtest.Spanner(t), w)
@@ -226,7 +226,7 @@ func TestSessionThatIsLostAgainAtOnceIsUnavailable(t *testing.T) {
 	acquire(t, d, "n", branch)
 }
 
-func TestSessionThatIsLostByACommitSentTwiceIsAnUnknownOutcome(t *testing.T) {
+func TestASessionLostByACommitSentTwiceIsAnUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Spanner(t)
 	w := &wire{}

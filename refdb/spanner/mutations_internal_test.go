@@ -50,7 +50,7 @@ func deletionsOf(states []state) []driver.Update {
 // earlierLockRefs is the maximum number of refs of a preparation in programs without the history.
 const earlierLockRefs = 5_000
 
-func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
+func TestLargestRequestsStayWithinSpannersCommitLimit(t *testing.T) {
 	t.Parallel()
 	stale := time.Minute
 	for _, row := range []struct {
@@ -233,7 +233,7 @@ func check(t *testing.T, b *batch, want int, tooMany bool) {
 	}
 }
 
-func TestKeysAreCutIntoRequestsOfALimitedSize(t *testing.T) {
+func TestKeysAreSplitIntoRequestsOfLimitedSize(t *testing.T) {
 	t.Parallel()
 	items := make([]int, 5)
 	for size, want := range map[int]int{1: 1, keyBytes / 5: 1, keyBytes / 2: 3, keyBytes: 5, 2 * keyBytes: 5} {

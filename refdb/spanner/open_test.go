@@ -17,7 +17,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-func TestURLThatIsNoDatabaseNameIsRefusedInOneLine(t *testing.T) {
+func TestAnInvalidDatabaseNameIsRefusedInOneLine(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{
 		"",
@@ -47,12 +47,12 @@ func TestSchemaIsCheckedAtOpen(t *testing.T) {
 		name, says string
 		sql        []string // statements after the first version of the schema
 	}{
-		{"an older schema says what to run", "refdbctl migrate up", nil},
-		{"a schema left half-way says what to run", "refdbctl migrate force", []string{
+		{"an older schema names the command to run", "refdbctl migrate up", nil},
+		{"an incomplete schema names the command to run", "refdbctl migrate force", []string{
 			"UPDATE refdb_schema SET Dirty = true WHERE true"}},
 		{"a newer schema asks for a newer program", "upgrade the program", []string{
 			"DELETE FROM refdb_schema WHERE true", "INSERT INTO refdb_schema (Version, Dirty, Oldest) VALUES (99, false, 98)"}},
-		{"a table without a version says what to run", "refdbctl migrate up", []string{
+		{"a table without a version names the command to run", "refdbctl migrate up", []string{
 			"DELETE FROM refdb_schema WHERE true"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestSchemaIsCheckedAtOpen(t *testing.T) {
 			wantNoSchema(t, db.URL(), row.says)
 		})
 	}
-	t.Run("no schema says what to run", func(t *testing.T) {
+	t.Run("a missing schema names the command to run", func(t *testing.T) {
 		t.Parallel()
 		wantNoSchema(t, dbtest.SpannerEmpty(t), "refdbctl migrate up")
 	})
@@ -200,7 +200,7 @@ func TestDiagnosis(t *testing.T) {
 	})
 }
 
-func TestCloseEndsWhatIsUnderWayAndLeavesNothingBehind(t *testing.T) {
+func TestCloseEndsInFlightRequestsAndLeavesNothing(t *testing.T) {
 	db := dbtest.Spanner(t)
 	before := goleak.IgnoreCurrent()
 	w := &wire{}

@@ -129,7 +129,7 @@ func TestDataOfAPageIsOfItsSnapshot(t *testing.T) {
 
 // A process that drops packs until none is left must not stop because others dropped those that it
 // found.
-func TestPacksAreLookedForAgainIfOthersDropThem(t *testing.T) {
+func TestPacksAreSearchedAgainAfterAConcurrentDrop(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Spanner(t)
 	other := db.Open(t).(*spanner.Driver)
@@ -196,7 +196,7 @@ func TestRoundTripsAboutPacks(t *testing.T) {
 
 // A large pack is deleted in pieces. A pack whose deletion is interrupted can't be read, listed or
 // used, and is later deleted as abandoned.
-func TestALargePackWhoseDropIsInterrupted(t *testing.T) {
+func TestAnInterruptedDropOfALargePack(t *testing.T) {
 	t.Parallel()
 	const parts = 130
 	w := &wire{}

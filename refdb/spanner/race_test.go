@@ -85,7 +85,7 @@ func TestRaceOfAnAcquisitionAndUpdatesOfARefThatDoesNotExist(t *testing.T) {
 	t.Logf("an update came first in %d of %d rounds", updatesFirst, rounds(200))
 }
 
-func TestRaceOfSetsThatOverlap(t *testing.T) {
+func TestRaceOfOverlappingSets(t *testing.T) {
 	t.Parallel()
 	_, d := clients(t, 3)
 	sets := [][]string{{"refs/a", "refs/b"}, {"refs/b", "refs/c"}, {"refs/a", "refs/c"}}

@@ -80,13 +80,13 @@ func TestRoundTripsOfProjectsPacksAndAdmission(t *testing.T) {
 			server = a.Server
 			return err
 		}, []string{begin, query, query, query}},
-		{"looking for nothing", func() error { _, err := d.Look(ctx, "eu-1", nil); return err }, nil},
+		{"looking for no changes", func() error { _, err := d.Look(ctx, "eu-1", nil); return err }, nil},
 		{"looking for a change", func() error { _, err := d.Look(ctx, "eu-1", []driver.Known{known}); return err }, []string{begin, query, query}},
-		{"a report of nothing", func() error { return report(driver.Report{Witness: "eu-1"}) }, []string{query, query, query, commit}},
+		{"an empty report", func() error { return report(driver.Report{Witness: "eu-1"}) }, []string{query, query, query, commit}},
 		{"a report of lost changes", func() error {
 			return report(driver.Report{Witness: "eu-1", Missing: []driver.Known{lost("x"), lost("y")}})
 		}, []string{query, query, query, query, query, query, commit}},
-		{"the same again", func() error {
+		{"the same report again", func() error {
 			return report(driver.Report{Witness: "eu-1", Missing: []driver.Known{lost("x"), lost("y")}})
 		}, []string{query, query, query, query, query, query, commit}},
 		{"listing lost changes", func() error { _, err := d.LostChanges(ctx, driver.LostQuery{Limit: 10}); return err }, []string{query}},

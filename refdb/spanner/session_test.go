@@ -41,7 +41,7 @@ func newIntruder(t *testing.T, db *dbtest.Database) *intruder {
 	return i
 }
 
-func TestDriverLeavesASessionInWhichAnotherWorks(t *testing.T) {
+func TestADriverLeavesSessionsUsableForOthers(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Spanner(t)
 	other := newIntruder(t, db)

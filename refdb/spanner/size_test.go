@@ -49,7 +49,7 @@ func longNames(n int) ([]string, []driver.Update) {
 	return refs, updates
 }
 
-func TestNamesThatDoNotFitOneRequestAreReadInSeveral(t *testing.T) {
+func TestNamesBeyondOneRequestAreReadInSeveral(t *testing.T) {
 	t.Parallel()
 	w := &wire{}
 	d := openWire(t, dbtest.Spanner(t), w)
