@@ -34,7 +34,7 @@ func TestACopyIsNotAdmitted(t *testing.T) {
 }
 
 // A file system may give the copy the inode number of the file that was removed before.
-func TestACopyInThePlaceOfARemovedFileIsNotAdmitted(t *testing.T) {
+func TestACopyThatReplacesARemovedFileIsNotAdmitted(t *testing.T) {
 	d, url := open(t)
 	update(t, d, refA, "", v1)
 	if err := d.Close(); err != nil {

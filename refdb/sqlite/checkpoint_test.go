@@ -76,7 +76,7 @@ func TestTheLogStaysShortWhileListingsOverlap(t *testing.T) {
 	}
 }
 
-func TestALogThatAReaderKeptLongIsShortAgainSoonAfter(t *testing.T) {
+func TestALogThatAReaderKeptLongIsTruncatedSoonAfter(t *testing.T) {
 	t.Parallel()
 	d, url := open(t)
 	rewrite := many(t, d)

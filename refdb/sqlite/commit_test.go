@@ -27,7 +27,7 @@ const (
 	constraint fault = 19
 )
 
-func TestATransactionThatFailsAnywhereDidNothing(t *testing.T) {
+func TestATransactionThatFailsAtAnyPointDoesNothing(t *testing.T) {
 	d, url := open(t)
 	observer := openAgain(t, url)
 	var where string
@@ -84,7 +84,7 @@ func TestATransactionThatFailsAnywhereDidNothing(t *testing.T) {
 	}
 }
 
-func TestAFullDiskIsAClearErrorAndLeavesNothingHalfDone(t *testing.T) {
+func TestAFullDiskIsAClearErrorAndLeavesNoPartialWrites(t *testing.T) {
 	d, _ := open(t)
 	update(t, d, refA, "", v1)
 	write(t, d, `PRAGMA max_page_count = 1`) // SQLite raises the limit to the present number of pages

@@ -83,7 +83,7 @@ func TestAWriterWaitsForOthersUntilItsContextEnds(t *testing.T) {
 	}
 }
 
-func TestAWriterThatOthersKeepOutGivesUp(t *testing.T) {
+func TestABlockedWriterGivesUp(t *testing.T) {
 	d, url := open(t)
 	leave := occupy(t, openAgain(t, url))
 	defer leave()
@@ -94,7 +94,7 @@ func TestAWriterThatOthersKeepOutGivesUp(t *testing.T) {
 	}
 }
 
-func TestReadersDontWaitForAWriter(t *testing.T) {
+func TestReadersDoNotWaitForAWriter(t *testing.T) {
 	d, _ := open(t)
 	update(t, d, refA, "", v1)
 	leave := occupy(t, d)
@@ -108,7 +108,7 @@ func TestReadersDontWaitForAWriter(t *testing.T) {
 	}
 }
 
-func TestAnEndedContextIsNoReasonToDoubtWhatWasCommitted(t *testing.T) {
+func TestAnEndedContextAfterACommitIsNotAnUnknownOutcome(t *testing.T) {
 	d, _ := open(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	d.Hook(func(query string) error {
@@ -142,7 +142,7 @@ func TestATransactionWhoseContextEndsBeforeTheCommitDidNothing(t *testing.T) {
 	}
 }
 
-func TestCloseWaitsForCallsUnderWayAndEndsThoseThatWait(t *testing.T) {
+func TestCloseWaitsForRunningCallsAndEndsWaitingOnes(t *testing.T) {
 	_, url := open(t)
 	d := openAgain(t, url)
 	leave := occupy(t, d)

@@ -17,7 +17,7 @@ type coded int
 func (c coded) Error() string { return "database is locked, or full, or whatever" }
 func (c coded) Code() int     { return int(c) }
 
-func TestErrorsAreToldApartByTheirCodes(t *testing.T) {
+func TestErrorsAreDistinguishedByTheirCodes(t *testing.T) {
 	const (
 		permanent   = driver.Permanent
 		unknown     = driver.OutcomeUnknown
@@ -68,7 +68,7 @@ func TestErrorsAreToldApartByTheirCodes(t *testing.T) {
 	}
 }
 
-func TestAnInterruptedReadIsWhatItsContextSays(t *testing.T) {
+func TestAnInterruptedReadReturnsItsContextsError(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := ended(ctx, coded(lib.SQLITE_INTERRUPT)); !errors.Is(err, context.Canceled) {

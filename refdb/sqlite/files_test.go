@@ -12,7 +12,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
-func TestAProcessWhoseFilesWereReplacedSaysSoAndLosesItsLocks(t *testing.T) {
+func TestAProcessWhoseFilesWereReplacedReportsItAndLosesItsLocks(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(path string) error{
 		"the log was removed":            func(path string) error { return os.Remove(path + "-wal") },
@@ -65,7 +65,7 @@ func replaceByCopy(path string) error {
 	return os.Rename(path+".copy", path)
 }
 
-func TestFilesThatWerePutBackAreStillLost(t *testing.T) {
+func TestRestoredFilesAreStillLost(t *testing.T) {
 	t.Parallel()
 	path := migrated(t)
 	d := openAgain(t, "sqlite:"+path)
@@ -85,7 +85,7 @@ func TestFilesThatWerePutBackAreStillLost(t *testing.T) {
 }
 
 // Another process that uses new files may have held the lock before that COMMIT.
-func TestACommitAroundWhichTheLogWasReplacedIsInDoubt(t *testing.T) {
+func TestACommitDuringWhichTheLogWasReplacedIsInDoubt(t *testing.T) {
 	t.Parallel()
 	path := migrated(t)
 	d := openAgain(t, "sqlite:"+path)
@@ -100,7 +100,7 @@ func TestACommitAroundWhichTheLogWasReplacedIsInDoubt(t *testing.T) {
 	}
 }
 
-func TestClosingAfterTheLogWasReplacedLeavesTheFileAlone(t *testing.T) {
+func TestClosingAfterTheLogWasReplacedDoesNotChangeTheFile(t *testing.T) {
 	t.Parallel()
 	path := migrated(t)
 	d := openAgain(t, "sqlite:"+path)
@@ -179,7 +179,7 @@ func TestAFileInUseDoesNotOpenUnderAnotherPath(t *testing.T) {
 	}
 }
 
-func TestAFileThatNobodyUsesOpensUnderAnyPath(t *testing.T) {
+func TestAnUnusedFileOpensUnderAnyPath(t *testing.T) {
 	t.Parallel()
 	for name, other := range elsewhere {
 		t.Run(name, func(t *testing.T) {
@@ -223,7 +223,7 @@ func TestASymbolicLinkIsTheSamePath(t *testing.T) {
 }
 
 // A process that is killed leaves a log, and its location in the file.
-func TestADirectoryThatWasMovedAfterACrashOpensWithAllThatWasCommitted(t *testing.T) {
+func TestADirectoryMovedAfterACrashOpensWithAllCommits(t *testing.T) {
 	t.Parallel()
 	path := migrated(t)
 	p := play(t, false, "pairs", "sqlite:"+path)
@@ -261,7 +261,7 @@ func TestADirectoryThatWasMovedAfterACrashOpensWithAllThatWasCommitted(t *testin
 	}
 }
 
-func TestAFileFromBeforeLocationsWereRecordedOpensAndDiagnoseSaysWhatToDo(t *testing.T) {
+func TestAFileWithoutARecordedLocationOpensAndDiagnoseNamesARemedy(t *testing.T) {
 	t.Parallel()
 	path := migrated(t)
 	query(t, path, `PRAGMA user_version = 0`)

@@ -13,7 +13,7 @@ import (
 )
 
 // The failure of one request of a group does not affect the others.
-func TestOfAGroupEachGetsItsOwnAnswer(t *testing.T) {
+func TestEachRequestOfAGroupGetsItsOwnResult(t *testing.T) {
 	const other = "refs/heads/other"
 	gone := &driver.Fence{Refs: []string{refB}, Owner: owner, Token: 1}
 	write := func(x driver.UpdateRequest) func(context.Context, *sqlite.Driver) error {
@@ -106,7 +106,7 @@ func is(err, target error) bool {
 	return errors.Is(err, target)
 }
 
-func TestACommitThatFailsIsTriedAgainForEachUnlessItMayHaveHappened(t *testing.T) {
+func TestAFailedCommitIsRetriedForEachRequestUnlessItMayHaveHappened(t *testing.T) {
 	for _, e := range []struct {
 		what    error
 		again   bool
@@ -150,7 +150,7 @@ func TestACommitThatFailsIsTriedAgainForEachUnlessItMayHaveHappened(t *testing.T
 	}
 }
 
-func TestAFullDiskIsTheErrorOfThoseWhoNeedSpace(t *testing.T) {
+func TestAFullDiskFailsOnlyRequestsThatNeedSpace(t *testing.T) {
 	d, _ := open(t)
 	update(t, d, refA, "", v1)
 	write(t, d, `PRAGMA max_page_count = 1`) // SQLite raises the limit to the present number of pages
@@ -174,7 +174,7 @@ func TestAFullDiskIsTheErrorOfThoseWhoNeedSpace(t *testing.T) {
 	}
 }
 
-func TestOfAGroupThatFailsThoseWhoseContextsEndedDidNothing(t *testing.T) {
+func TestRequestsOfAFailedGroupWithEndedContextsDoNothing(t *testing.T) {
 	d, _ := open(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	commits := 0
@@ -205,7 +205,7 @@ func TestOfAGroupThatFailsThoseWhoseContextsEndedDidNothing(t *testing.T) {
 	}
 }
 
-func TestOfAGroupThatFailsThoseWhoseContextsEndedWaitForNobody(t *testing.T) {
+func TestRequestsOfAFailedGroupWithEndedContextsDoNotWait(t *testing.T) {
 	d, url := open(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	other := openAgain(t, url)
@@ -250,7 +250,7 @@ func TestOfAGroupThatFailsThoseWhoseContextsEndedWaitForNobody(t *testing.T) {
 	}
 }
 
-func TestWhatComesWhileAGroupFailsComesAfterAllOfIt(t *testing.T) {
+func TestRequestsThatArriveWhileAGroupFailsFollowIt(t *testing.T) {
 	d, _ := open(t)
 	late := make(chan error, 1)
 	commits := 0

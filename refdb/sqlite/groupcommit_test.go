@@ -80,7 +80,7 @@ func times(statements []string, statement string) (n int) {
 	return n
 }
 
-func TestRequestsThatWaitAreCarriedOutInTheOrderInWhichTheyCameAndShareACommit(t *testing.T) {
+func TestWaitingRequestsAreExecutedInOrderAndShareACommit(t *testing.T) {
 	d, _ := open(t)
 	executed := record(d, nothing)
 	const n = 50
@@ -104,7 +104,7 @@ func TestRequestsThatWaitAreCarriedOutInTheOrderInWhichTheyCameAndShareACommit(t
 	}
 }
 
-func TestALoneRequestIsOneTransaction(t *testing.T) {
+func TestASingleRequestIsOneTransaction(t *testing.T) {
 	d, _ := open(t)
 	executed := record(d, nothing)
 	for i := range 10 {
@@ -149,7 +149,7 @@ func TestUnderLoadThereAreFewerCommitsThanRequests(t *testing.T) {
 	}
 }
 
-func TestAGroupIsBoundedAndNobodyIsOvertaken(t *testing.T) {
+func TestAGroupIsBoundedAndKeepsTheOrder(t *testing.T) {
 	d, _ := open(t)
 	executed := record(d, nothing)
 	var calls []func() error
@@ -179,7 +179,7 @@ func TestAGroupIsBoundedAndNobodyIsOvertaken(t *testing.T) {
 	}
 }
 
-func TestARequestWhoseContextEndsWhileItWaitsDidNothingAndHoldsNobodyUp(t *testing.T) {
+func TestAWaitingRequestWhoseContextEndsDoesNothingAndDelaysNoOther(t *testing.T) {
 	d, _ := open(t)
 	leave := occupy(t, d)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -206,7 +206,7 @@ func TestARequestWhoseContextEndsWhileItWaitsDidNothingAndHoldsNobodyUp(t *testi
 	}
 }
 
-func TestInAGroupARequestWhoseContextEndsAfterItsWorkIsCarriedOut(t *testing.T) {
+func TestARequestWhoseContextEndsAfterItsWorkInAGroupIsCommitted(t *testing.T) {
 	d, _ := open(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	d.Hook(func(query string) error {
@@ -227,7 +227,7 @@ func TestInAGroupARequestWhoseContextEndsAfterItsWorkIsCarriedOut(t *testing.T) 
 	}
 }
 
-func TestTokensOfAGroupGrowInItsOrder(t *testing.T) {
+func TestTokensOfAGroupIncreaseInItsOrder(t *testing.T) {
 	d, _ := open(t)
 	const n = 20
 	acquired := make([]driver.Acquired, n)
@@ -255,7 +255,7 @@ func TestTokensOfAGroupGrowInItsOrder(t *testing.T) {
 	}
 }
 
-func TestCloseEndsThoseThatWaitAsAGroup(t *testing.T) {
+func TestCloseEndsWaitingRequestsAsAGroup(t *testing.T) {
 	_, url := open(t)
 	d := openAgain(t, url)
 	leave := occupy(t, d)

@@ -34,7 +34,7 @@ func said(t *testing.T, d *sqlite.Driver) string {
 }
 
 // Each statement writes in its own way to "a", which holds X since operation "one".
-func TestWhateverWritesTheTableIsRecordedWithWhatTheRowHeld(t *testing.T) {
+func TestEveryWriteOfTheTableIsRecordedWithTheOldValue(t *testing.T) {
 	const zeros = "0000000000000000000000000000000000000000"
 	for name, c := range map[string]struct {
 		write []string

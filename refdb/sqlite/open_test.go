@@ -23,7 +23,7 @@ func migrated(t testing.TB) string {
 	return path
 }
 
-func TestOpenFailsWithOneLineThatSaysWhatToDo(t *testing.T) {
+func TestOpenFailsWithOneLineThatNamesARemedy(t *testing.T) {
 	ctx := t.Context()
 	for _, e := range []struct {
 		name   string
@@ -64,12 +64,12 @@ func TestOpenFailsWithOneLineThatSaysWhatToDo(t *testing.T) {
 			query(t, path, `UPDATE refdb_schema SET version = 99, oldest = 98`)
 			return path
 		}, true, fmt.Sprintf("open: database schema does not fit: version 99 is newer than this program's %d: upgrade the program", migrations.Latest(migrations.SQLite))},
-		{"a migration under way", func(t *testing.T) string {
+		{"a migration in progress", func(t *testing.T) string {
 			path := migrated(t)
 			query(t, path, `UPDATE refdb_schema SET dirty = true`)
 			return path
 		}, true, "then run `refdbctl migrate up`"},
-		{"texts as UTF-16", func(t *testing.T) string {
+		{"strings in UTF-16", func(t *testing.T) string {
 			path := filepath.Join(t.TempDir(), "x.db")
 			query(t, path, `PRAGMA encoding = 'UTF-16le'`, `CREATE TABLE unrelated (x)`)
 			migrate(t, path, func(m migrator) error { return m.Up(ctx) })
@@ -126,7 +126,7 @@ func TestMigratorRefusesWhatCantBeADatabaseFile(t *testing.T) {
 	}
 }
 
-func TestOfManyWhoMigrateANewFileAtOnceAllSucceed(t *testing.T) {
+func TestConcurrentMigrationsOfANewFileSucceed(t *testing.T) {
 	for range 25 {
 		path := filepath.Join(t.TempDir(), "refdb.db")
 		var all sync.WaitGroup

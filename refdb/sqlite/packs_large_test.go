@@ -11,7 +11,7 @@ import (
 
 // A large pack is deleted in pieces. A pack whose deletion is interrupted can't be read, listed or
 // used, and is later deleted as abandoned.
-func TestALargePackWhoseDropIsInterrupted(t *testing.T) {
+func TestAnInterruptedDropOfALargePack(t *testing.T) {
 	db := local.SQLite(t)
 	d := db.Open(t).(*sqlite.Driver)
 	ctx := t.Context()

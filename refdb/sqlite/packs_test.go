@@ -20,7 +20,7 @@ func usingPack(id string) driver.PrepareRequest {
 
 // Packs and changes share the sequence of positions, and each request in a shared transaction has
 // its own position.
-func TestPositionsOfPacksAndOfChangesAreOneCount(t *testing.T) {
+func TestPacksAndChangesShareOneCounterOfPositions(t *testing.T) {
 	d, _ := open(t)
 	ctx := t.Context()
 	for _, id := range []string{"a", "b"} {

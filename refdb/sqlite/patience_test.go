@@ -12,7 +12,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-func TestAllThatWaitForAStuckWriterFailTogether(t *testing.T) {
+func TestAllRequestsThatWaitForABlockedWriterFailTogether(t *testing.T) {
 	t.Parallel()
 	path := migrated(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestAllThatWaitForAStuckWriterFailTogether(t *testing.T) {
 }
 
 // The library retries after ErrUnavailable.
-func TestTriesThatFollowDontWaitForAStuckWriterAllOver(t *testing.T) {
+func TestLaterRequestsDoNotWaitAgainForABlockedWriter(t *testing.T) {
 	t.Parallel()
 	path := migrated(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -165,7 +165,7 @@ func count(args []string) error {
 	return nil
 }
 
-func TestAProcessThatIsKilledLeavesAllOfATransactionOrNothing(t *testing.T) {
+func TestAKilledProcessLeavesAllOfATransactionOrNothing(t *testing.T) {
 	t.Parallel()
 	d, url := open(t)
 	for range 15 {
@@ -234,7 +234,7 @@ func pairs(args []string) error {
 	}
 }
 
-func TestAProcessInsideItsTransactionKeepsWritersOutUntilItDies(t *testing.T) {
+func TestAProcessInsideItsTransactionBlocksWritersUntilItDies(t *testing.T) {
 	t.Parallel()
 	d, url := open(t)
 	update(t, d, refA, "", v1)
@@ -278,7 +278,7 @@ func linger(args []string) error {
 	})
 }
 
-func TestProcessesThatAreNeverIdleLetEachOtherIn(t *testing.T) {
+func TestBusyProcessesAlternate(t *testing.T) {
 	t.Parallel()
 	d, url := open(t)
 	a, b := play(t, false, "busy", url), play(t, false, "busy", url)
@@ -322,7 +322,7 @@ func busy(args []string) error {
 	}
 }
 
-func TestADiskThatTakesNoMoreIsAClearErrorAndLeavesNothingHalfDone(t *testing.T) {
+func TestAFileSizeLimitIsAClearErrorAndLeavesNoPartialWrites(t *testing.T) {
 	t.Parallel()
 	_, url := open(t)
 	play(t, false, "limited", url).end(t)
@@ -378,7 +378,7 @@ func limited(args []string) error {
 	return nil
 }
 
-func TestAFileThatCantBeWrittenToIsRefused(t *testing.T) {
+func TestAReadOnlyFileIsRefused(t *testing.T) {
 	t.Parallel()
 	const access = "this process needs write access to the file, its directory and its file system"
 	for _, e := range []struct {

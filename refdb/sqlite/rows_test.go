@@ -8,7 +8,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-func TestMicrosecondsBecomeDurations(t *testing.T) {
+func TestMicrosecondsAreConvertedToDurations(t *testing.T) {
 	const most = 9223372036854775 * time.Microsecond
 	for micros, want := range map[int64]time.Duration{
 		0:             0,
@@ -24,7 +24,7 @@ func TestMicrosecondsBecomeDurations(t *testing.T) {
 	}
 }
 
-func TestALockIsNotStaleForOthersBeforeItIsForItsHolder(t *testing.T) {
+func TestALockIsNotStaleForOthersBeforeItsHolder(t *testing.T) {
 	for d, want := range map[time.Duration]int64{
 		time.Millisecond:     1000,
 		time.Millisecond + 1: 1001,
@@ -36,7 +36,7 @@ func TestALockIsNotStaleForOthersBeforeItIsForItsHolder(t *testing.T) {
 	}
 }
 
-func TestALockWithoutTimesReadsAsTheOldestThereCanBe(t *testing.T) {
+func TestALockWithoutTimesIsReadAsTheOldest(t *testing.T) {
 	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	got := lockOf(now.UnixMicro(), "p", "r", row{"owner", nil, nil, nil})
 	want := driver.LockInfo{

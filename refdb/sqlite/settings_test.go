@@ -9,7 +9,7 @@ import (
 
 // A PRAGMA and a temporary table belong to one connection, and the settings that the file stores
 // can't change while it is open.
-func TestWhatAnotherConnectionSetsChangesNothing(t *testing.T) {
+func TestSettingsOfAnotherConnectionHaveNoEffect(t *testing.T) {
 	path := migrated(t)
 	d := openAgain(t, "sqlite:"+path)
 	update(t, d, refA, "", v1)

@@ -36,7 +36,7 @@ func recordStatements(d *sqlite.Driver) (take func() []string) {
 
 // P8. A beat or release of any number of locks is one transaction, and so one write to the disk,
 // with a function call for each lock.
-func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBeatenOrReleased(t *testing.T) {
+func TestP8ACallIsOneTransactionOfABoundedNumberOfStatements(t *testing.T) {
 	d, _ := open(t)
 	statements := recordStatements(d)
 	ctx := t.Context()
@@ -96,7 +96,7 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 			{"Acquire, refused", 4, refused}, // BEGIN, read, COMMIT
 			{"Acquire, refused again", 1, refused},
 			{"Acquire, refused and given a place", 5 + n, wait}, // read, BEGIN, read, the places, COMMIT
-			{"Acquire, refused and in its place", 1, wait},
+			{"Acquire, refused with its place", 1, wait},
 			{"Abandon of a waiter", 5 + n, func() error { // BEGIN, delete, read, the places, COMMIT
 				return d.Abandon(ctx, driver.AbandonRequest{Project: project, Refs: refs, Owner: "waiter", Waiter: waiter.ID})
 			}},
@@ -209,7 +209,7 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 	}
 }
 
-func TestNoStatementReadsMoreOfATableThanItMust(t *testing.T) {
+func TestNoStatementScansMoreThanNecessary(t *testing.T) {
 	d, _ := open(t)
 	plans, err := d.Plans(t.Context())
 	if err != nil {

@@ -56,7 +56,7 @@ func TestSynchronousIsFullUnlessTheAddressSaysNormal(t *testing.T) {
 	}
 }
 
-func TestAnAddressThatIsNoneIsRefusedWithWhatToWriteInstead(t *testing.T) {
+func TestAnInvalidAddressIsRefusedWithARemedy(t *testing.T) {
 	const usage = "the only parameter is synchronous, full or normal, given once"
 	for in, want := range map[string]string{
 		"":                                    "want sqlite:FILE",
