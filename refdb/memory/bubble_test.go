@@ -27,7 +27,7 @@ func open(t *testing.T, db *memory.Database, site string) *refdb.DB {
 	return d
 }
 
-func TestInABubbleALockGoesStaleInNoTime(t *testing.T) {
+func TestALockGoesStaleAtOnceInASynctestBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := memory.New()
 		eu, us := open(t, db, "eu-1"), open(t, db, "us-1")
@@ -58,7 +58,7 @@ func TestInABubbleALockGoesStaleInNoTime(t *testing.T) {
 	})
 }
 
-func TestTokensGrowWhateverTheClockDoes(t *testing.T) {
+func TestTokensIncreaseWhateverTheClockDoes(t *testing.T) {
 	db := memory.New()
 	d := db.Open()
 	var last driver.Token

@@ -18,7 +18,7 @@ import (
 
 // PostgreSQL decides about queues in SQL, this package in Go, with package queue. The same random
 // requests must leave the same rows in both, and get the same answers.
-func TestPostgreSQLDecidesAboutQueuesAsThisPackageDoes(t *testing.T) {
+func TestPostgreSQLDecidesAboutQueuesLikePackageQueue(t *testing.T) {
 	const first, steps = 1, 150
 	sequences := 30
 	if testing.Short() {
