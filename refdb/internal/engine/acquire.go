@@ -8,8 +8,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// Acquire sends r, again if the reply is lost. If it fails although the database may have granted the
-// locks, it abandons them.
+// Acquire sends r, and repeats it if the reply is lost. If Acquire fails although the database may
+// have granted the locks, it abandons them.
 func (e *Engine) Acquire(ctx context.Context, r driver.AcquireRequest) (a driver.Acquired, abandoned bool, err error) {
 	if e.Closing.Err() != nil {
 		return driver.Acquired{}, false, driver.ErrClosed
@@ -22,14 +22,14 @@ func (e *Engine) Acquire(ctx context.Context, r driver.AcquireRequest) (a driver
 		a, err := d.Acquire(ctx, r)
 		unconfirmed = errors.Is(err, driver.ErrUnconfirmed)
 		if errors.Is(err, driver.ErrOutcomeUnknown) && !unconfirmed {
-			// Rows with our nonce are ours: the next request finds them.
+			// Rows with the request's nonce belong to it: the next attempt finds them.
 			mayHold = true
 			err = fmt.Errorf("%w: %v", driver.ErrUnavailable, err)
 		}
 		return a, err
 	})
 	if unconfirmed {
-		// Finding our rows would not confirm them.
+		// Finding the rows again would not confirm them.
 		mayHold = true
 		err = fmt.Errorf("%w: %v", driver.ErrUnavailable, err)
 	}
@@ -44,8 +44,8 @@ func (e *Engine) Acquire(ctx context.Context, r driver.AcquireRequest) (a driver
 	return a, mayHold && err != nil, err
 }
 
-// Abandon deletes the rows that an abandoned request may have acquired. If that
-// fails too, the rows go stale, as those of a crashed process do.
+// Abandon ends the locks that an abandoned request may have acquired. If that fails too, the locks
+// go stale, like those of a crashed process.
 func (e *Engine) Abandon(r driver.AcquireRequest) {
 	try := func() error {
 		ctx, cancel := e.AttemptContext(e.Lasting)

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// MaxReasonBytes is the length of the longest name of an operator, and of the longest reason.
+	// MaxReasonBytes is the maximum length of an operator's name, and of a reason.
 	MaxReasonBytes = 1000
 
 	maxByBytes    = 200
 	minStaleAfter = 100 * time.Millisecond
 )
 
-// SortedUpdates returns updates as drivers expect them, or an error if they can't be requested.
+// SortedUpdates returns updates in the order that drivers require, or an error if they are invalid.
 func SortedUpdates(project string, updates []driver.Update) ([]driver.Update, error) {
 	names := make([]string, len(updates))
 	for i, u := range updates {
@@ -48,7 +48,7 @@ func CheckNew(v driver.Value) error {
 	return driver.CheckValue(v)
 }
 
-// Tombstone returns what to store if v replaces old: v itself or, if v is a zero ID and old an
+// Tombstone returns the value to store if v replaces old: v itself or, if v is a zero ID and old an
 // object ID, the zero ID of old's length.
 func Tombstone(old, v driver.Value) driver.Value {
 	switch {
@@ -61,10 +61,10 @@ func Tombstone(old, v driver.Value) driver.Value {
 	}
 }
 
-// creates reports whether u creates its ref, if the ref holds what u expects.
+// creates reports whether u creates its ref, provided that the ref holds the value that u expects.
 func creates(u driver.Update) bool { return u.Old.IsAbsent() && !u.New.IsAbsent() }
 
-// CheckRefs returns refs sorted, or an error if they can't be requested.
+// CheckRefs returns refs sorted, or an error if they are invalid.
 func CheckRefs(project string, refs []string, most int) ([]string, error) {
 	if len(refs) == 0 {
 		return nil, fmt.Errorf("%w request: no refs given", driver.ErrInvalid)
@@ -84,10 +84,10 @@ func CheckRefs(project string, refs []string, most int) ([]string, error) {
 	return refs, nil
 }
 
-// CheckGitNames refuses names that git can't place, and sorted updates of which git could not hold
-// the results together.
+// CheckGitNames refuses names that git can't place, and sorted updates whose resulting refs git
+// can't store beside each other.
 func CheckGitNames(project string, updates []driver.Update) error {
-	isNew := make(map[string]bool, len(updates)) // refs that will hold a value: are they new?
+	isNew := make(map[string]bool, len(updates)) // for each ref that will hold a value, whether it is new
 	for _, u := range updates {
 		if u.New.IsAbsent() {
 			continue
@@ -146,7 +146,7 @@ func CheckNote(what, s string, most int) error {
 	return nil
 }
 
-// CheckLockFilter returns an error wrapping driver.ErrInvalid if no lock can be selected by f.
+// CheckLockFilter returns an error wrapping driver.ErrInvalid if f can't match any lock.
 func CheckLockFilter(f driver.LockFilter) error {
 	if f.Project != "" {
 		if err := driver.CheckProject(f.Project); err != nil {
@@ -187,7 +187,7 @@ func CheckStaleAfter(d time.Duration) error {
 	return nil
 }
 
-// CheckOwner returns an error wrapping ErrInvalid if no lock can be under that owner.
+// CheckOwner returns an error wrapping ErrInvalid if no lock can have the given owner.
 func CheckOwner(name string) error {
 	if fault := driver.TextFault(name); fault != "" {
 		return fmt.Errorf("%w owner %q of the lock: %s", driver.ErrInvalid, name, fault)

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// lookAtLeast is how many of the newest known changes are always looked up. A database goes
-	// back to a state that it had, so that if these are there those before are, too. It is more
-	// than the number of requests of a process that are under way at once. At another server than
-	// before, all changes made within lateCommits before the newest are looked up: changes of other
-	// processes are not in the order in which they were committed.
+	// lookAtLeast is the number of newest known changes that are always looked up. A database goes
+	// back to an earlier state, so if these changes are still there, all earlier ones are, too. It
+	// is larger than the number of concurrent requests of a process. At a new server, all changes
+	// made within lateCommits before the newest change are looked up, because changes of other
+	// processes are not in the order of their commits.
 	lookAtLeast = 500
-	// lookAtOnce is how many are looked up in a request.
+	// lookAtOnce is the number of changes that one request looks up.
 	lookAtOnce = 1000
-	// lateCommits is how long after its time a change may be committed.
+	// lateCommits is the maximum time between a change's timestamp and its commit.
 	lateCommits = time.Minute
 )
 
@@ -28,11 +28,11 @@ const (
 // write, for [Engine.NoteWritten].
 func (e *Engine) Sequence() uint64 { return e.comparisons.sequence.Load() }
 
-// comparisons are those of an Engine.
+// comparisons is the state of an Engine's comparisons.
 type comparisons struct {
-	turn     chan struct{} // has an item while there is one
+	turn     chan struct{} // has an item during a comparison
 	sequence atomic.Uint64 // as in a sequence lock: incremented when a comparison begins and when it ends, so odd during one
-	began    time.Time     // of the last one; whoever has the turn changes this and what follows
+	began    time.Time     // when the last comparison began; the holder of the turn changes this and the fields below
 	left     bool
 	outcome  driver.Admission
 	err      error
@@ -50,13 +50,14 @@ func (c *comparisons) enter(ctx context.Context) error {
 
 func (c *comparisons) leave() { <-c.turn }
 
-// Compare looks whether the database still has what this process knows, and reports that. If
-// something is missing, nobody can write until the database was recovered: [driver.Admission.Err].
-// Else, if the server is not admitted and no other witness is awaited, it admits it.
+// Compare checks whether the database still has the changes and intents that this process knows,
+// and reports the result. If any are missing, the database refuses all writes until it was
+// recovered: [driver.Admission.Err]. Otherwise, if the server is not admitted and no other witness
+// is awaited, Compare admits the server.
 //
-// Requests that write call it when they find that the server is not admitted. A witness calls it at
-// its start and once a minute, too: that finds what leaves the server as it is, such as a dump that
-// is restored.
+// Requests that write call Compare when they find that the server is not admitted. A witness also
+// calls it at its start and once a minute, to detect losses without a change of the server, such as
+// a restored dump.
 func (e *Engine) Compare(ctx context.Context) (driver.Admission, error) {
 	asked := time.Now()
 	if err := e.comparisons.enter(ctx); err != nil {
@@ -72,19 +73,19 @@ func (e *Engine) Compare(ctx context.Context) (driver.Admission, error) {
 	return e.compareNow(ctx, driver.Report{})
 }
 
-// Leave is the last [Engine.Compare] of a witness that ends: nobody waits for it any more. It must
-// have no pending intents, and do nothing afterwards.
+// Leave is the last [Engine.Compare] of a witness that ends: no server waits for the witness
+// afterwards. The witness must have no pending intents, and send no requests after Leave.
 func (e *Engine) Leave(ctx context.Context) error {
 	if err := e.comparisons.enter(ctx); err != nil {
 		return err
 	}
 	defer e.comparisons.leave()
-	e.comparisons.left = true // nothing else makes it a witness that is waited for
+	e.comparisons.left = true // only this keeps later reports from making it an awaited witness again
 	_, err := e.compareNow(ctx, driver.Report{Away: true})
 	return err
 }
 
-// compareAnd is [Engine.Compare] with a report that also has what r has.
+// compareAnd is [Engine.Compare] with a report that also contains the fields of r.
 func (e *Engine) compareAnd(ctx context.Context, r driver.Report) (driver.Admission, error) {
 	if err := e.comparisons.enter(ctx); err != nil {
 		return driver.Admission{}, err
@@ -125,7 +126,7 @@ func (e *Engine) compareNow(ctx context.Context, r driver.Report) (a driver.Admi
 // errOtherServer says that the server changed during a comparison.
 var errOtherServer = fmt.Errorf("%w: its server has just changed", driver.ErrUnavailable)
 
-// speakFor makes r a report of this process.
+// speakFor fills in the fields of r that identify this process.
 func (e *Engine) speakFor(r *driver.Report) {
 	r.Owner = e.Owner
 	if e.witness {
@@ -158,7 +159,7 @@ func (e *Engine) compareOnce(ctx context.Context, r driver.Report) (driver.Admis
 		return driver.Admission{}, err
 	}
 	if own > 0 && !a.Halted {
-		// It comes after a recovery that went without it.
+		// The report comes after a recovery that left this witness out.
 		e.Logger.ErrorContext(ctx, "the database was recovered without changes that this process knows: see `refdbctl recover --status`", "changes", own)
 	}
 	if a.Admitted {
@@ -167,8 +168,8 @@ func (e *Engine) compareOnce(ctx context.Context, r driver.Report) (driver.Admis
 	return a, err
 }
 
-// learn notes the marks, the policy and the testimonies of an admitted server where they differ from
-// those that r sent or the journal holds.
+// learn notes the marks, the policy and the testimonies of an admitted server in the journal if
+// they differ from those in r or in the journal.
 func (e *Engine) learn(a driver.Admission, r driver.Report, held []driver.Testimony) error {
 	if marks := a.Marks(); !slices.Equal(marks, r.Marks) {
 		if err := e.Journal.SetMarks(marks); err != nil {
@@ -194,7 +195,7 @@ func (e *Engine) Report(ctx context.Context, r driver.Report) (driver.Admission,
 	})
 }
 
-// look fills in what a report says about the database.
+// look fills in the fields of a report that result from the comparison with the database.
 func (e *Engine) look(ctx context.Context, r *driver.Report) error {
 	pending, err := e.Journal.Pending()
 	if err != nil {
@@ -235,8 +236,8 @@ func (e *Engine) look(ctx context.Context, r *driver.Report) error {
 	}
 }
 
-// stillPending returns those intents that have not ended since they were read from the journal.
-// Whoever ends one without a change notes that before the database does it.
+// stillPending returns the intents that have not ended since they were read from the journal. A
+// process that ends an intent without a change notes that before the database ends the intent.
 func (e *Engine) stillPending(intents []driver.Known) (some []driver.Known, err error) {
 	pending, err := e.Journal.Pending()
 	if err != nil {
@@ -249,8 +250,8 @@ func (e *Engine) stillPending(intents []driver.Known) (some []driver.Known, err 
 	return slices.DeleteFunc(intents, func(k driver.Known) bool { return !still[intentName{k.Project, k.Ref, k.Op}] }), nil
 }
 
-// missing returns those of known that the database does not have. All looks of a report are at
-// one server.
+// missing returns the known changes that the database does not have. All lookups of a report are
+// made at the same server.
 func (e *Engine) missing(ctx context.Context, r *driver.Report, known []driver.Known) (lost []driver.Known, err error) {
 	for first := true; first && r.Server == "" || len(known) > 0; first = false {
 		chunk := known[:min(len(known), lookAtOnce)]
@@ -270,7 +271,8 @@ func (e *Engine) missing(ctx context.Context, r *driver.Report, known []driver.K
 	return lost, nil
 }
 
-// Admission returns whether the database may be written, and who has compared its server.
+// Admission returns whether the database may be written, and which witnesses have compared its
+// server.
 func (e *Engine) Admission(ctx context.Context) (driver.Admission, error) {
 	a, err := Retry(ctx, e, func(d driver.Driver) (driver.Admission, error) { return d.Admission(ctx) })
 	if err != nil {
@@ -279,11 +281,11 @@ func (e *Engine) Admission(ctx context.Context) (driver.Admission, error) {
 	return a, nil
 }
 
-// noteAcknowledged notes what was acknowledged to a request. sequence was read before the request
-// was sent. A comparison that was running then, or began since, read the journal without this
-// entry: it may have admitted a server that lacks it. So it looks it up at that server, and
-// compares again only if it is not there: each comparison would make those who write meanwhile
-// compare, too.
+// noteAcknowledged notes the changes that were acknowledged to a request. sequence was read before
+// the request was sent. A comparison that was running then, or has begun since, read the journal
+// without these changes, and may have admitted a server that lacks them. So noteAcknowledged looks
+// the changes up at that server, and compares again only if they are missing: each comparison would
+// make concurrent writers compare, too.
 func (e *Engine) noteAcknowledged(ctx context.Context, sequence uint64, known []driver.Known) error {
 	if err := e.Journal.Note(known); err != nil {
 		return fmt.Errorf("recording acknowledged changes: %w", err)
@@ -303,8 +305,8 @@ func (e *Engine) noteAcknowledged(ctx context.Context, sequence uint64, known []
 	return err
 }
 
-// has reports whether the server that the last comparison admitted has what is known. It waits for
-// a comparison that is running.
+// has reports whether the server that the last comparison admitted has the known changes. It waits
+// for a running comparison.
 func (e *Engine) has(ctx context.Context, known []driver.Known) bool {
 	if e.comparisons.enter(ctx) != nil {
 		return false
@@ -314,18 +316,20 @@ func (e *Engine) has(ctx context.Context, known []driver.Known) bool {
 	if left || failed != nil || !last.Admitted {
 		return false
 	}
-	r := driver.Report{Server: last.Server} // another one that answers may have what this one lacks
+	r := driver.Report{Server: last.Server} // another server that answers may have changes that this one lacks
 	e.speakFor(&r)
 	lost, err := e.missing(ctx, &r, known)
 	return err == nil && len(lost) == 0
 }
 
-// UncomparedAge returns the age up to which some witness may not have compared a change: the longest
-// time since one reported, plus lateCommits. One that has left has compared all that it knows.
+// UncomparedAge returns the age up to which some witness may not have compared a change: the
+// longest time since a witness has reported, plus lateCommits. A witness that has left has compared
+// all changes that it knows.
 func (e *Engine) UncomparedAge(ctx context.Context, now time.Time) (age time.Duration, err error) {
 	a, err := e.Admission(ctx)
 	for _, w := range a.Witnesses {
-		// A witness that others have made away has not compared its latest changes either.
+		// A witness that became away by a testimony or a policy has not compared its latest changes
+		// either.
 		if !w.Without && (!w.Away || w.Server == "") {
 			age = max(age, now.Sub(w.Seen)+lateCommits)
 		}
@@ -342,7 +346,7 @@ func (e *Engine) NoteWritten(ctx context.Context, sequence uint64, known []drive
 	return nil
 }
 
-// KnownChanges are the changes of an operation.
+// KnownChanges returns the changes of an operation.
 func KnownChanges(project string, o driver.Origin, updates []driver.Update, at time.Time) []driver.Known {
 	known := make([]driver.Known, len(updates))
 	for i, u := range updates {

@@ -1,6 +1,7 @@
-// Package engine is what package refdb and its handles, such as package intents, share: a driver
-// that may not be open yet, requests that are retried, writes whose reply may be lost, listings in
-// pages, and the comparison of the database's server with what this process knows.
+// Package engine contains the code that package refdb shares with its handles, such as package
+// intents: a driver that may not be open yet, retries of requests, writes whose reply may be lost,
+// listings in pages, and the comparison of the database's server with the changes that this process
+// knows.
 package engine
 
 import (
@@ -15,17 +16,17 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// A Config says what an Engine works with. Its fields are valid, and not zero unless their comments
-// say so.
+// A Config contains the dependencies and settings of an Engine. The caller has validated its
+// fields; they are not zero unless their comments say so.
 type Config struct {
 	Site       string
 	Owner      string // the process, in the rows that it writes
-	By         string // "" for nobody
+	By         string // the requester, or ""
 	StaleAfter time.Duration
 	Logger     *slog.Logger
 	DigestKey  []byte
-	Journal    driver.Journal     // nil: one in memory, and no comparison waits for this process
-	Observe    func(driver.Event) // nil: nobody does
+	Journal    driver.Journal     // nil for a journal in memory; no server then waits for this process
+	Observe    func(driver.Event) // may be nil
 	// Changed is called after each request that may have changed a ref.
 	Changed func()
 }
@@ -37,10 +38,10 @@ type Engine struct {
 	Closing, Lasting context.Context
 
 	driver      *opening
-	witness     bool // the site is one: it has a journal of its own
+	witness     bool // the site is a witness: it has a journal of its own
 	comparisons comparisons
 	begun       begun
-	schemaErr   atomic.Pointer[error] // why the schema no longer fits; nil if it does
+	schemaErr   atomic.Pointer[error] // why the schema is no longer supported; nil if it is
 
 	close, cancel context.CancelFunc
 	closeOnce     sync.Once
@@ -75,8 +76,8 @@ func start(d *opening, c Config) *Engine {
 	return e
 }
 
-// Close waits for background work, and closes the driver. It calls stop once no background work can
-// start any more.
+// Close waits for background work, and closes the driver. It calls stop once no further background
+// work can start.
 func (e *Engine) Close(stop func()) error {
 	e.closeOnce.Do(func() {
 		e.mu.Lock()
@@ -129,22 +130,22 @@ func (e *Engine) InBackgroundOrNow(f func()) {
 	}
 }
 
-// Digest stands for a lock, or a set of refs, in logs.
+// Digest returns the digest that identifies a lock, or a set of refs, in logs.
 func (e *Engine) Digest(project string, refs []string) string {
 	return driver.Digest(e.DigestKey, project, refs[0])
 }
 
-// Origin returns that of a new operation of this process.
+// Origin returns the origin of a new operation of this process.
 func (e *Engine) Origin() driver.Origin {
 	return driver.Origin{ID: rand.Text(), Owner: e.Owner, By: e.By}
 }
 
-// SchemaPoll is how often an Engine checks whether the schema still fits.
+// SchemaPoll is the interval at which an Engine checks whether it still supports the schema.
 const SchemaPoll = 5 * time.Second
 
-// watchSchema checks the schema until the Engine is closed. While the schema does not fit, nothing
-// new is begun: rows that this program writes might lack what a newer schema requires, or be in no
-// history.
+// watchSchema checks the schema until the Engine is closed. While the schema is not supported, the
+// Engine begins no new requests: rows that this program writes might lack columns that a newer
+// schema requires, or not be recorded in the history.
 func (e *Engine) watchSchema() {
 	for Sleep(e.Closing, SchemaPoll); e.Closing.Err() == nil; Sleep(e.Closing, SchemaPoll) {
 		c, ok, err := RoleOf[driver.SchemaChecker](e)
@@ -166,7 +167,8 @@ func (e *Engine) watchSchema() {
 	}
 }
 
-// SchemaError returns nil while the schema fits, else an error that wraps ErrSchema.
+// SchemaError returns nil while the schema is supported, and otherwise an error that wraps
+// ErrSchema.
 func (e *Engine) SchemaError() error {
 	if err := e.schemaErr.Load(); err != nil {
 		return *err

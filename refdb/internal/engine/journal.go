@@ -8,8 +8,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// recentKnown is how many changes a journal in memory keeps. It also keeps all of the last
-// operation.
+// recentKnown is the number of changes that a journal in memory keeps. It always keeps all changes
+// of the last operation.
 const recentKnown = 10_000
 
 // recent is the journal in memory.
@@ -76,7 +76,8 @@ func (r *recent) Newest(skip, limit int) ([]driver.Known, error) {
 	return found, nil
 }
 
-// Settle can't say anything: what an intent announced is known to whoever prepared it.
+// Settle determines no outcome: only the process that prepared an intent knows the outcome of its
+// move.
 func (r *recent) Settle(_ context.Context, lost []driver.Known) ([]driver.Known, bool, error) {
 	return lost, false, nil
 }

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// firstAttempt is how long Open waits for a database that is probably up.
+	// firstAttempt is the maximum time that Open waits for the first attempt.
 	firstAttempt = time.Second
 
 	// The pauses between attempts grow from openPauseMin to openPauseMax.
@@ -27,7 +27,7 @@ type opening struct {
 
 	mu     sync.Mutex
 	driver driver.Driver // nil before it is open
-	err    error         // why it is not
+	err    error         // why it is not open
 }
 
 // start calls open until it succeeds. It returns after the first attempt, or after firstAttempt.

@@ -9,8 +9,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// PageSize is how many rows an iterator holds at a time, and how many a
-// removal deletes in one transaction.
+// PageSize is the number of rows that an iterator holds at a time, and that a removal deletes in
+// one transaction.
 const PageSize = 1000
 
 // Pages iterates over a listing, page by page. read returns the page after a cursor, and the

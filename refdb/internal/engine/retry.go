@@ -12,26 +12,25 @@ import (
 )
 
 const (
-	// RetryTries is how often a request is made.
+	// RetryTries is the maximum number of attempts of a request.
 	RetryTries = 4
 	// Cleaning up after a caller is retried after pauses that grow from
 	// cleanupPauseMin to cleanupPauseMax.
 	cleanupPauseMin = 100 * time.Millisecond
 	cleanupPauseMax = 2 * time.Second
-	// GracePeriod is how long work may go on after the caller's context ended, to
-	// find out what became of a request or to clean up after it.
+	// GracePeriod is how long work may continue after the caller's context has ended, to determine
+	// the outcome of a request or to clean up after it.
 	GracePeriod = 3 * time.Second
 )
 
-// Retry repeats op while it fails with ErrUnavailable, which says that it was
-// not carried out, a few times within a fraction of a second: enough for a
-// dropped connection or a deadlock, not for an outage. A driver that is not open yet counts as
-// a failure of op.
+// Retry repeats op while it fails with ErrUnavailable, which means that it was not carried out. It
+// makes a few attempts within a fraction of a second: enough for a dropped connection or a
+// deadlock, but not for an outage. A driver that is not open yet counts as a failure of op.
 //
-// If ctx ends in between, the error wraps ctx's error and op's last one. It never
-// wraps ctx's cause, which may be the loss of a lock that op has nothing to do with.
+// If ctx ends in between, the error wraps ctx's error and op's last one. It never wraps ctx's
+// cause, which may be the loss of a lock that op has nothing to do with.
 //
-// While the server is not admitted it compares what this process knows with what the server has.
+// While the server is not admitted, Retry compares it: see [Engine.Compare].
 func Retry[T any](ctx context.Context, e *Engine, op func(driver.Driver) (T, error)) (T, error) {
 	return RetryPlain(ctx, e, func(d driver.Driver) (T, error) {
 		v, err := op(d)
@@ -49,7 +48,7 @@ func Retry[T any](ctx context.Context, e *Engine, op func(driver.Driver) (T, err
 	})
 }
 
-// RetryPlain is Retry of what may be done at every server.
+// RetryPlain is Retry for an op that does not need an admitted server.
 func RetryPlain[T any](ctx context.Context, e *Engine, op func(driver.Driver) (T, error)) (v T, err error) {
 	again := false
 	_, _ = backoff.Retry(ctx, func() (struct{}, error) {
@@ -71,8 +70,8 @@ func RetryPlain[T any](ctx context.Context, e *Engine, op func(driver.Driver) (T
 	return v, err
 }
 
-// Repeatable returns the error of a request that may be made again, whatever became of it: if that
-// is unknown, it counts as not carried out.
+// Repeatable returns the error of a request that may be repeated whatever its outcome: an unknown
+// outcome counts as not carried out.
 func Repeatable(err error) error {
 	if errors.Is(err, driver.ErrOutcomeUnknown) {
 		return fmt.Errorf("%w: %v", driver.ErrUnavailable, err)
@@ -98,8 +97,8 @@ func withGrace(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), GracePeriod)
 }
 
-// WithReleaseGrace is withGrace. But if ctx ends later because a lock is released,
-// as that lock's own context does, the returned context lives for GracePeriod more.
+// WithReleaseGrace is withGrace, except that if ctx ends later because a lock is released, as the
+// lock's own context does, the returned context lives for another GracePeriod.
 func WithReleaseGrace(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx.Err() != nil {
 		return withGrace(ctx)
@@ -141,8 +140,8 @@ func (e *Engine) detach(ctx context.Context) (context.Context, context.CancelFun
 	}
 }
 
-// AttemptContext is detach for one of several attempts. Each may take a third of
-// stale-after, so that one that hangs does not use up the time for all.
+// AttemptContext is detach for one of several attempts. Each attempt may take a third of
+// stale-after, so that one hanging attempt does not use up the time of all.
 func (e *Engine) AttemptContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	detached, cancel := e.detach(ctx)
 	limited, stop := context.WithTimeout(detached, max(GracePeriod, e.StaleAfter/3))

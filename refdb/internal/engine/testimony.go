@@ -12,19 +12,19 @@ import (
 )
 
 // A testimony is given in two reports: the first one bars the silent site, and the second one makes
-// it away. In between, when the silent site can't come to know more, the testifier notes what that
-// site may know. rules.Report has all decisions of the database. A testimony is begun once: any
-// witness that sees its word may note for it, and give it.
+// it away. In between, while the silent site can't learn of further changes, the testifier notes
+// everything that the site may know. rules.Report contains all decisions of the database. A
+// testimony is begun once: any witness that sees its word may note the changes for it, and give it.
 
-// askAgain is how often a testifier asks whether transactions have ended.
+// askAgain is the interval at which a testifier checks whether transactions have ended.
 const askAgain = 100 * time.Millisecond
 
-// Testify makes this witness hold a testimony about a site, so that no server waits for that site
-// any more: it begins a testimony, or joins that of another witness. noted returns once the journal
-// has all changes up to a position. Testify returns false if the site is not live at this server, or
-// has come back.
+// Testify makes this witness hold a testimony about a site, so that no server waits for that site.
+// It begins a testimony, or joins that of another witness. noted returns once the journal has all
+// changes up to a position. Testify returns false if the site is not live at this server, or has
+// come back.
 //
-// Nothing depends on what became of the site. After an error any witness may call Testify again.
+// Testify is safe whatever the state of the site. After an error any witness may call it again.
 func (e *Engine) Testify(ctx context.Context, site string, noted func(context.Context, driver.Position) error) (testified bool, err error) {
 	a, err := e.Admission(ctx)
 	if err == nil && a.Witness(site).Word.IsZero() {
@@ -98,9 +98,9 @@ func (e *Engine) noteHistory(ctx context.Context, t driver.Testimony, server str
 	}
 }
 
-// begun has, by site, the transactions that had begun when this process first saw a testimony. It
-// outlasts a call of Testify: otherwise, where there is always some long transaction, each call
-// would wait for another one.
+// begun contains, by site, an upper bound of the transactions that had begun when this process
+// first saw a testimony. It outlives a call of Testify: otherwise, if some long transaction is
+// always running, each call would wait for another one.
 type begun struct {
 	mu    sync.Mutex
 	sites map[string]begunBy
@@ -153,8 +153,8 @@ func (e *Engine) hold(ctx context.Context, t driver.Testimony) (held bool, err e
 	return true, e.Journal.SetTestimonies(append(all, t))
 }
 
-// lookForOthers fills in what a report says on behalf of other sites: the testimonies that were
-// given, and those of their intents that the database lacks. Nobody knows whether the moves of these
+// lookForOthers fills in the fields of a report on behalf of other sites: the testimonies that were
+// given, and their intents that the database lacks. It is unknown whether the moves of these
 // intents were made.
 func (e *Engine) lookForOthers(ctx context.Context, r *driver.Report, held []driver.Testimony) error {
 	for _, t := range held {
@@ -192,7 +192,7 @@ func (e *Engine) learnTestimonies(a driver.Admission, held []driver.Testimony) e
 	return e.Journal.SetTestimonies(kept)
 }
 
-// Excuse makes awaited sites away, as the policy [driver.Synchronous] permits.
+// Excuse makes awaited sites away, which the policy [driver.Synchronous] permits.
 func (e *Engine) Excuse(ctx context.Context, sites []string) (driver.Admission, error) {
 	return e.compareAnd(ctx, driver.Report{Excused: sites})
 }

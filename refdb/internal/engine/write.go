@@ -13,16 +13,16 @@ type Write struct {
 	Project, ID string
 	Updates     []driver.Update
 	Send        func() error
-	// Repeatable reports whether sending the request twice is safe: compare-and-put
-	// then lets only one of the two through.
+	// Repeatable reports whether sending the request twice is safe: compare-and-put then accepts
+	// only one of the two.
 	Repeatable func() bool
 }
 
-// Write sends w and, if the reply is lost, finds out what became of it.
+// Write sends w and, if the reply is lost, determines its outcome.
 //
-// A row that carries w's ID proves that w happened: only w writes that ID, and it
-// writes all its rows or none. No such row proves nothing: w may have been
-// overwritten, or may be about to happen. If w is repeatable it is sent again.
+// A row that carries w's ID proves that w was carried out: only w writes that ID, and it writes all
+// its rows or none. The absence of such a row proves nothing: the rows of w may have been
+// overwritten, or w may still be carried out. If w is repeatable, it is sent again.
 func (e *Engine) Write(ctx context.Context, w Write) error {
 	if err := e.SchemaError(); err != nil {
 		return err
@@ -42,9 +42,9 @@ func (e *Engine) Write(ctx context.Context, w Write) error {
 	if err == nil || errors.Is(err, driver.ErrOutcomeUnknown) {
 		return err
 	}
-	// The first request may have been carried out meanwhile, and be the reason why the
-	// second was refused. Even if no row carries its ID it may have been: the lease may
-	// have ended since, and a writer that ignores locks may have overwritten the rows.
+	// The first request may have been carried out meanwhile, and be the reason why the second one
+	// was refused. This is possible even if no row carries its ID: the lease may have ended since,
+	// and a writer that ignores locks may have overwritten the rows.
 	if done, lookErr := e.carriedOut(ctx, w); done || lookErr != nil {
 		return joinUnknown(unknown, lookErr)
 	}
@@ -63,7 +63,7 @@ func (e *Engine) carriedOut(ctx context.Context, w Write) (bool, error) {
 	return slices.ContainsFunc(rows, func(r driver.Ref) bool { return r.Op == w.ID }), err
 }
 
-// joinUnknown returns nil if look is nil, else both errors.
+// joinUnknown returns nil if look is nil, and otherwise both errors.
 func joinUnknown(unknown, look error) error {
 	if look == nil {
 		return nil
