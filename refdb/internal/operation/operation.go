@@ -1,6 +1,6 @@
-// Package operation is the text by which a row of a ref names the operation that wrote it: its
-// ID and, after a tab each, the process that made it and who asked for it. Programs from before
-// the history write the ID alone.
+// Package operation encodes the operation that wrote a row of a ref as a string: its ID and, each
+// after a tab, the process that made it and its requester. Programs from before the history write
+// only the ID.
 package operation
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// Text returns the text of an operation.
+// Text returns the encoded form of an operation.
 func Text(o driver.Origin) string {
 	by := strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -21,8 +21,9 @@ func Text(o driver.Origin) string {
 	return o.ID + "\t" + o.Owner + "\t" + by
 }
 
-// OfIntent returns the text by which the intents of a preparation name it. It stands where the row
-// of a revocation has its nonce, and is never equal to one: a nonce has no tab.
+// OfIntent returns the string by which the intents of a preparation refer to it. It is stored in
+// the column that holds the nonce in the row of a revocation, and never equals a nonce, because a
+// nonce contains no tab.
 func OfIntent(r driver.PrepareRequest) string {
 	return Text(driver.Origin{ID: r.Nonce, Owner: r.Owner, By: r.By})
 }
@@ -33,7 +34,7 @@ func ID(text string) string {
 	return id
 }
 
-// Parse is the reverse of Text. An owner may hold tabs; nothing else does.
+// Parse is the inverse of Text. Only an owner may contain tabs.
 func Parse(text string) driver.Origin {
 	id, rest, _ := strings.Cut(text, "\t")
 	i := strings.LastIndexByte(rest, '\t')
