@@ -6,19 +6,19 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// Stands reports whether lock, which may be nil, is the one that id names, and of that kind.
-// It may be stale: as long as nobody else took it, its holder has it.
+// Stands reports whether lock, which may be nil, has the given ID and kind. The lock may be stale:
+// its holder has it until another process takes it over.
 func Stands(lock *driver.LockInfo, id driver.LockID, k Kind) bool {
 	return lock != nil && lock.ID() == id && KindOf(*lock) == k
 }
 
-// StandsAsListed reports whether lock, which may be nil, is a lease and the one that was listed.
+// StandsAsListed reports whether lock, which may be nil, is a lease and matches the listed lock.
 func StandsAsListed(lock *driver.LockInfo, listed driver.StandingLock) bool {
 	return Stands(lock, listed.LockID, Lease) &&
 		(listed.Heartbeat.IsZero() || listed.Heartbeat.UnixMicro() == lock.Heartbeat.UnixMicro())
 }
 
-// Missing returns those of f.Refs on which no lock of that kind stands under f's owner and token.
+// Missing returns those of f.Refs that have no lock of the given kind under f's owner and token.
 // lockOn returns the lock on a ref, or nil.
 func Missing(project string, f driver.Fence, k Kind, lockOn func(ref string) *driver.LockInfo) []string {
 	return slices.DeleteFunc(slices.Clone(f.Refs), func(ref string) bool {
@@ -26,7 +26,7 @@ func Missing(project string, f driver.Fence, k Kind, lockOn func(ref string) *dr
 	})
 }
 
-// lost returns a *driver.LostError if there are refs, on which a lock of that kind is lost.
+// lost returns a *driver.LostError if refs, whose locks of the given kind are lost, is not empty.
 func lost(project string, refs []string, k Kind) error {
 	if len(refs) == 0 {
 		return nil

@@ -8,8 +8,8 @@ import (
 
 func fresh(l driver.LockInfo) bool { return !l.Stale() }
 
-// Refuse returns a *driver.LockedError if one of locks is fresh. It names the stale ones too,
-// but no idle reservations.
+// Refuse returns a *driver.LockedError if one of locks is fresh. The error also names the stale
+// locks, but no idle reservations.
 func Refuse(locks []driver.LockInfo) error {
 	if !slices.ContainsFunc(locks, fresh) {
 		return nil
@@ -17,22 +17,22 @@ func Refuse(locks []driver.LockInfo) error {
 	return &driver.LockedError{Holders: slices.DeleteFunc(slices.Clone(locks), driver.LockInfo.Idle)}
 }
 
-// heeded returns those of locks that a request of that mode must not ignore.
+// heeded returns the locks that a request of the given mode must not ignore.
 func heeded(locks []driver.LockInfo, mode driver.LockMode) []driver.LockInfo {
 	return slices.DeleteFunc(slices.Clone(locks), func(l driver.LockInfo) bool { return ignores(mode, l) })
 }
 
-// ignores reports whether a request of that mode ignores l.
+// ignores reports whether a request of the given mode ignores l.
 func ignores(mode driver.LockMode, l driver.LockInfo) bool {
 	return mode == driver.AdvisoryLocks && KindOf(l) != Intent
 }
 
-// reclaimed returns those of the locks taken over that are locks, not reservations.
+// reclaimed returns the locks among the rows taken over, without the reservations.
 func reclaimed(locks []driver.LockInfo) []driver.LockInfo {
 	return slices.DeleteFunc(slices.Clone(locks), driver.LockInfo.Reserved)
 }
 
-// fences reports whether ref is one of those of f, which may be nil.
+// fences reports whether ref is a ref of f, which may be nil.
 func fences(f *driver.Fence, ref string) bool {
 	if f == nil {
 		return false

@@ -4,9 +4,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// Compare returns a *driver.MismatchError unless every ref holds what r.Updates expect of it. The
-// rows are those of the updates, in their order. Unknown and deleted refs, with zero IDs of either
-// length, are the same: absent. With r.Adopt any old value matches an unknown ref.
+// Compare returns a *driver.MismatchError unless every ref holds the value that r.Updates expect.
+// The rows are those of the updates, in their order. Unknown and deleted refs, with zero IDs of
+// either length, are equivalent: absent. With r.Adopt any old value matches an unknown ref.
 func Compare(r driver.UpdateRequest, rows []Row) error {
 	var all []driver.Mismatch
 	for i, u := range r.Updates {

@@ -7,7 +7,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// Created returns the refs that updates create, if they hold what is expected of them.
+// Created returns the refs that updates create, provided that the refs hold the expected values.
 func Created(updates []driver.Update) (refs []string) {
 	for _, u := range updates {
 		if u.Old.IsAbsent() && !u.New.IsAbsent() {
@@ -17,13 +17,14 @@ func Created(updates []driver.Update) (refs []string) {
 	return refs
 }
 
-// Above returns the names above any of refs that refs can have, sorted: see [driver.RefsAbove].
+// Above returns the valid ref names that are parent directories of any of refs, sorted: see
+// [driver.RefsAbove].
 func Above(refs []string) (above []string) {
 	seen := make(map[string]bool)
 	for _, ref := range refs {
 		for name := range driver.RefsAbove(ref) {
 			if seen[name] {
-				break // and those above it, too
+				break // and its parents, too
 			}
 			seen[name] = true
 			above = append(above, name)
@@ -38,11 +39,11 @@ func Below(ref string) (after, before string) {
 	return ref + "/", ref + "0" // the byte after the slash
 }
 
-// CheckNames decides about the names of refs that a request creates. Around are rows of refs that
-// exclude some of them and that the request itself does not move, in any order: for each created
-// ref at least the first that holds a value, and the first whose lock stands for an intent. It
-// returns these locks, which refuse the request before anything that refs hold does, and the
-// conflicts, nil if there are none.
+// CheckNames checks the names of refs that a request creates. The argument around contains, in any
+// order, rows of refs whose names exclude created ones and which the request itself does not move:
+// for each created ref at least the first ref that holds a value, and the first ref whose lock
+// belongs to an intent. CheckNames returns these locks, which take precedence over values, and the
+// conflicts, or nil if there are none.
 func CheckNames(project string, created []string, around []Row) (locks []driver.LockInfo, conflicts *driver.NameConflictError) {
 	if len(around) == 0 {
 		return nil, nil

@@ -8,23 +8,24 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// A PackRow is what the tables hold of a pack, as far as decisions need it.
+// A PackRow contains the fields of a pack's row that decisions depend on.
 type PackRow struct {
 	Project  string
 	Complete bool
 }
 
-// DropBytes is how much of the packs one transaction deletes: readers of changes wait for long
-// transactions, and on SQLite so do writers. A pack that is larger goes in pieces of DropParts
-// parts, from the first part on. The first piece makes it a pack that is not complete and was not
-// used. It never becomes complete again, because its first part is missing.
+// DropBytes is the maximum number of bytes of packs that one transaction deletes: readers of
+// changes wait for long transactions, and on SQLite so do writers. A larger pack is deleted in
+// steps of DropParts parts, from the first part on. The first step makes it an incomplete, unused
+// pack. It never becomes complete again, because its first part is missing.
 const (
 	DropBytes = 64 << 20
 	DropParts = DropBytes / driver.MaxPackPart
 )
 
 // StorePart decides whether p is written. row is nil if the pack was not begun; stored says whether
-// this part is there; below is how many earlier parts are there; it matters for the last part only.
+// this part is already stored; below is the number of earlier parts that are stored, which matters
+// only for the last part.
 func StorePart(p driver.PackPart, row *PackRow, stored bool, below int) (write bool, refused error) {
 	switch {
 	case stored:
@@ -39,9 +40,9 @@ func StorePart(p driver.PackPart, row *PackRow, stored bool, below int) (write b
 	return true, nil
 }
 
-// UsePacks returns those of r.Parts that are to be stored, or an error that wraps driver.ErrNoPack
-// unless r may then use its packs. pack returns the row of one, or nil; required has the rows of
-// r.RequiredValues, in any order.
+// UsePacks returns the parts of r.Parts that have to be stored. If r can't use its packs even then,
+// the error wraps driver.ErrNoPack. pack returns the row of a pack, or nil; required contains the
+// rows of r.RequiredValues, in any order.
 func UsePacks(r driver.PrepareRequest, pack func(id string) *PackRow, required []Row) (store []driver.PackPart, refused error) {
 	store = slices.DeleteFunc(slices.Clone(r.Parts), func(p driver.PackPart) bool { return pack(p.Pack.ID) != nil })
 	missing := slices.DeleteFunc(slices.Clone(r.Packs), func(id string) bool {
@@ -64,8 +65,8 @@ func UsePacks(r driver.PrepareRequest, pack func(id string) *PackRow, required [
 	return store, MissingPacks(missing)
 }
 
-// BaseMoved begins the text about a ref that does not hold the value that packs build on; the ref
-// follows.
+// BaseMoved is the beginning of the error text about a ref that does not hold the value on which
+// packs build; the ref follows.
 const BaseMoved = "a pack builds on another value of "
 
 // RequiredRefs returns the refs of values.
@@ -84,7 +85,8 @@ func MissingPacks(ids []string) error {
 	return fmt.Errorf("%s: %w", strings.Join(ids, ", "), driver.ErrNoPack)
 }
 
-// JoinIDs and SplitIDs are how a column holds object IDs: a line each.
+// JoinIDs and SplitIDs convert object IDs to and from the form in which a column stores them, one
+// per line.
 func JoinIDs(ids []string) string { return strings.Join(ids, "\n") }
 
 func SplitIDs(lines string) []string {
@@ -94,8 +96,8 @@ func SplitIDs(lines string) []string {
 	return strings.Split(lines, "\n")
 }
 
-// Inlined returns the indices of packs whose data a page has: those with a single part, from the
-// first one on, until one does not fit into what is left of the budget.
+// Inlined returns the indices of the packs whose data a page contains: packs with a single part,
+// beginning with the first one, until a pack exceeds the remaining budget.
 func Inlined(packs []driver.Pack, budget int) (indices []int) {
 	left := int64(budget)
 	for i, p := range packs {

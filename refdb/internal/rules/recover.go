@@ -7,7 +7,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// A LostRef is a ref with lost changes that nobody has decided about.
+// A LostRef is a ref with undecided lost changes.
 type LostRef struct {
 	Project, Ref string
 	Lost         []driver.LostChange // in the order of their operations
@@ -16,11 +16,11 @@ type LostRef struct {
 	Token        driver.Token        // of that intent
 }
 
-// LostRefs are such refs, in the order of their names.
+// LostRefs are refs with undecided lost changes, in the order of their names.
 type LostRefs []LostRef
 
-// Add adds an undecided lost change. They come in the order of their keys. now is what the tables
-// hold about the change's ref.
+// Add adds an undecided lost change. It has to be called in the order of the changes' keys. now is
+// the present state of the change's ref.
 func (refs *LostRefs) Add(l driver.LostChange, now LostRef) {
 	if n := len(*refs); n > 0 && (*refs)[n-1].Project == l.Project && (*refs)[n-1].Ref == l.Ref {
 		(*refs)[n-1].Lost = append((*refs)[n-1].Lost, l)
@@ -30,11 +30,11 @@ func (refs *LostRefs) Add(l driver.LostChange, now LostRef) {
 	*refs = append(*refs, now)
 }
 
-// A LostVerdict is what a step of a recovery writes about a ref.
+// A LostVerdict contains the writes of one step of a recovery for a ref.
 type LostVerdict struct {
 	Again     *driver.LostChange  // the change that is made again, or nil
 	EndIntent bool                // the intent on the ref ends, with its lock: its operation had ended
-	Decided   []driver.LostChange // with their fates; the others are for the next step
+	Decided   []driver.LostChange // with their fates; the other changes are left for the next step
 }
 
 // Origin is the origin of the change that is made again.
@@ -42,9 +42,9 @@ func (v LostVerdict) Origin() driver.Origin {
 	return driver.Origin{ID: v.Again.Op, Owner: v.Again.Owner, By: v.Again.By}
 }
 
-// Decide decides about the lost changes of r. If one of them can be made again, it decides only
-// about that one and others of the same operation: the next step continues from there. Otherwise it
-// decides about all.
+// Decide decides about the lost changes of r. If one of them can be made again, Decide decides only
+// about that change and others of the same operation: the next step continues from there. Otherwise
+// it decides about all changes.
 func (r LostRef) Decide() (v LostVerdict) {
 	again := nextLost(r.Lost, r.Value, r.Intent)
 	if again >= 0 {
@@ -61,7 +61,7 @@ func (r LostRef) Decide() (v LostVerdict) {
 		default:
 			continue
 		}
-		// It had ended: its repository may have moved on, and must not be asked.
+		// The intent had ended: its repository may have moved on, and must not be consulted.
 		v.EndIntent = v.EndIntent || again < 0 && l.Token == 0 && r.Intent != "" && driver.IntentOp(l.Op) == r.Intent
 		v.Decided = append(v.Decided, l)
 	}
@@ -69,9 +69,9 @@ func (r LostRef) Decide() (v LostVerdict) {
 }
 
 // nextLost returns the index of the lost change to write next, or -1. Times are not exact, and a
-// ref may hold a value twice. So it looks for an order of all changes in which each begins with the
-// value that the one before leaves. Without such an order, because a change is missing or two
-// contradict each other, it takes the earliest that fits.
+// ref may hold the same value twice. So nextLost searches for an order of all changes in which each
+// change begins with the value that the previous one leaves. If there is no such order, because a
+// change is missing or two contradict each other, it takes the earliest change that fits.
 func nextLost(lost []driver.LostChange, value driver.Value, intent string) int {
 	var made []int
 	for i, l := range lost {

@@ -8,21 +8,21 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
-// An Acquisition is what becomes of a request for locks.
+// An Acquisition is the result of a request for locks.
 type Acquisition struct {
-	// Acquired is the answer. It has a token if the locks were adopted; otherwise the driver makes
-	// one. Of a refused request it has the place alone.
+	// Acquired is the reply. It has a token if the locks were adopted; otherwise the driver creates
+	// one. For a refused request only its Place is set.
 	driver.Acquired
 	// Adopted says that an earlier request took the locks and its reply was lost. Nothing is
 	// written.
 	Adopted bool
-	// After are the rows as the request leaves them, in their order; see [queue.Verdict].
+	// After are the updates of the rows, in their order; see [queue.Verdict].
 	After []queue.RowUpdate
 }
 
-// Acquire decides about r. The rows are those of r.Refs, in their order, with ages up to now. If
-// it refuses with a *driver.LockedError, the driver writes After all the same: the waiter has its
-// place, and what is left of an earlier request with the same nonce ends.
+// Acquire decides about r. The rows are those of r.Refs, in their order, with ages up to now. If it
+// refuses with a *driver.LockedError, the driver writes After nevertheless: the waiter gets its
+// place, and the remaining locks of an earlier request with the same nonce end.
 func Acquire(r driver.AcquireRequest, rows []Row, now time.Time) (Acquisition, error) {
 	c := AcquireClaim(r)
 	if c.tookAll(rows) {
@@ -40,12 +40,12 @@ func Acquire(r driver.AcquireRequest, rows []Row, now time.Time) (Acquisition, e
 }
 
 // Prepare decides about r, unless that was revoked. Stored are the rules of r's project, for
-// [RefuseFrozen]. The rows are those of r.Updates, in their order; around are those that [CheckNames]
-// needs. If it refuses, with a *driver.FrozenError, a *driver.LockedError, a *driver.MismatchError or
-// a *driver.NameConflictError, nothing is written.
+// [RefuseFrozen]. The rows are those of r.Updates, in their order; around are those that
+// [CheckNames] needs. If it refuses, with a *driver.FrozenError, a *driver.LockedError, a
+// *driver.MismatchError or a *driver.NameConflictError, nothing is written.
 //
-// What is left of a part of an earlier preparation is its owner's to end: it counts as a lock of
-// somebody else.
+// If only a part of an earlier preparation of r is left, its owner has to end that part: it counts
+// as locks of another owner.
 func Prepare(r driver.PrepareRequest, stored string, rows, around []Row) (Acquisition, error) {
 	if PrepareClaim(r).tookAll(rows) {
 		return adopted(rows), nil
@@ -80,12 +80,12 @@ func RefusePreparation(r driver.PrepareRequest, stored string, rows, around []Ro
 	return Refuse(inOrder(Locks(rows), intents))
 }
 
-// adopted is the answer of an earlier request, which gave all rows the same token.
+// adopted returns the result of an earlier request, which gave all rows the same token.
 func adopted(rows []Row) Acquisition {
 	return Acquisition{Acquired: driver.Acquired{Token: rows[0].Lock.Token, Refs: Refs(rows)}, Adopted: true}
 }
 
-// Abandon says what becomes of a row when r gives up.
+// Abandon returns the update of a row when r gives up.
 func Abandon(r driver.AbandonRequest, row Row, now time.Time) queue.RowUpdate {
 	c := abandonClaim(r)
 	if c.Took(row) {
@@ -95,12 +95,12 @@ func Abandon(r driver.AbandonRequest, row Row, now time.Time) queue.RowUpdate {
 }
 
 // Update decides about r. Stored are the rules of r's project, for [RefuseFrozen]. missing are the
-// refs of its fence without its lock: see [Missing]. The rows are those of r.Updates, in their order;
-// around are those that [CheckNames] needs, if r.GitNames. If refs are missing, the rest is not
-// looked at.
+// refs of its fence without its lock: see [Missing]. The rows are those of r.Updates, in their
+// order; around are those that [CheckNames] needs, if r.GitNames. If refs are missing, the rest is
+// not looked at.
 //
-// It returns what becomes of the locks of the rows, in the same order: stale ones end, because
-// their holders have to learn of it. Or it refuses, with a *driver.LostError, a
+// It returns the updates of the rows' locks, in the same order: stale locks end, because their
+// holders have to learn of the update. Or it refuses, with a *driver.LostError, a
 // *driver.FrozenError, a *driver.LockedError, a *driver.MismatchError or a
 // *driver.NameConflictError.
 func Update(r driver.UpdateRequest, stored string, missing []string, rows, around []Row, now time.Time) (after []queue.RowUpdate, refused error) {
@@ -148,8 +148,8 @@ func Finish(r driver.FinishRequest, missing []string, rows []Row) error {
 	return Compare(driver.UpdateRequest{Project: r.Project, Updates: r.Done}, rows)
 }
 
-// Remove decides about r. The locks are all of its project's. The *driver.LockedError also
-// names locks that r's mode ignores.
+// Remove decides about r. The argument locks contains all locks of its project. The
+// *driver.LockedError also names locks that r's mode ignores.
 func Remove(r driver.RemoveRequest, locks []driver.LockInfo) error {
 	if Refuse(heeded(locks, r.Locks)) == nil {
 		return nil
@@ -157,16 +157,16 @@ func Remove(r driver.RemoveRequest, locks []driver.LockInfo) error {
 	return Refuse(locks)
 }
 
-// An IntentRow is what the tables hold about an intent.
+// An IntentRow is the row of an intent.
 type IntentRow struct {
 	New     driver.Value
 	Pending bool
-	Locked  bool // the lock that it was recorded with stands
+	Locked  bool // the lock that was taken with it still exists
 }
 
-// Resolvable reports whether d can end the intent in row, nil if there is none. Somebody who knows
-// of no intents may have deleted its lock and moved the ref since: then the ref can only keep
-// what it holds.
+// Resolvable reports whether d can end the intent in row, which is nil if there is none. A program
+// without support for intents may have deleted the intent's lock and moved the ref since: then the
+// ref can only keep its value.
 func Resolvable(row *IntentRow, d driver.Decision) bool {
 	return row != nil && row.Pending && (row.Locked || d == driver.KeepOld)
 }

@@ -1,18 +1,18 @@
-// Package rules holds the decisions of the protocol as pure functions: rows in, verdict out.
-// A driver reads rows in a transaction, asks this package, and writes what the verdict says.
-// The rules are those of docs/PROTOCOL.md.
+// Package rules holds the decisions of the protocol as pure functions: rows in, verdict out. A
+// driver reads rows in a transaction, calls this package, and writes the verdict. The rules are
+// those of docs/PROTOCOL.md.
 //
 //   - adopt.go: has this request been carried out already?
 //   - frozen.go: may any ref of the project be moved?
-//   - free.go: do the locks that stand allow it?
-//   - mismatch.go: do the refs hold what it expects?
-//   - names.go: can git hold the refs that it creates?
-//   - fence.go: does the lock that it needs still stand?
+//   - free.go: do the existing locks allow the request?
+//   - mismatch.go: do the refs hold the expected values?
+//   - names.go: can git store the refs that the request creates?
+//   - fence.go: is the lock that the request needs still held?
 //   - packs.go: may a part be stored, may packs be used?
-//   - recover.go: what becomes of lost changes, and which server is admitted?
+//   - recover.go: what is the outcome of lost changes, and which server is admitted?
 //   - requests.go: whole requests, which combine these.
 //
-// Package queue decides who gets a lock next.
+// Package queue decides which waiter gets a lock next.
 package rules
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
-// A Row is what the tables hold about one ref.
+// A Row contains the rows of one ref in all tables.
 type Row struct {
 	Name  string
 	Ref   *driver.Ref      // nil if the ref is unknown
@@ -29,7 +29,7 @@ type Row struct {
 	Queue queue.Queue      // of the waiters for the lock
 }
 
-// queueRow is r as package queue takes it.
+// queueRow converts r for package queue.
 func (r Row) queueRow(c Claim) queue.Row {
 	if r.Lock == nil {
 		return queue.Row{}
@@ -81,7 +81,7 @@ func States(rows []Row) (states []driver.State) {
 	return states
 }
 
-// A Kind says what a lock stands for.
+// A Kind is the purpose of a lock.
 type Kind int
 
 const (

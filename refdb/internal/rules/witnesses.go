@@ -9,10 +9,10 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// Reported is what a report writes.
+// Reported contains the writes of a report.
 type Reported struct {
 	Witnesses []driver.Witness // the rows that it changes, sorted by name
-	// Missing are those of the report's missing changes that become lost changes if Look still does not
+	// Missing are the missing changes of the report that become lost changes if Look still does not
 	// find them. Fate is their fate.
 	Missing []driver.Known
 	Fate    driver.Fate
@@ -65,9 +65,10 @@ type report struct {
 
 func live(w driver.Witness) bool { return w.Name != "" && !w.Away && !w.Without }
 
-// restoreMarks makes witnesses whose rows are older than their marks live again, and awaited: these
-// rows went back. A row gets the time of its mark, not a new time, so that a testimony of that time
-// can be given again. If its witness has reported to this server since, the row gets a new time.
+// restoreMarks makes witnesses live and awaited whose rows are older than their marks, because
+// these rows went back in time. A row gets the time of its mark, not a new time, so that a
+// testimony of that time can be given again. If the witness has reported to this server since, the
+// row gets a new time.
 func (p *report) restoreMarks() {
 	for _, mark := range p.r.Marks {
 		w, registered := p.rows[mark.Name]
@@ -85,8 +86,9 @@ func (p *report) restoreMarks() {
 	}
 }
 
-// testifyAgain makes witnesses away whose rows went back to a time before their testimonies, unless
-// they have reported since. A reporter that is not live itself decides about no other witness.
+// testifyAgain makes witnesses away whose rows went back to a time before the testimonies about
+// them, unless they have reported since. A reporter that is not live itself does not decide about
+// other witnesses.
 func (p *report) testifyAgain() {
 	if !live(p.rows[p.r.Witness]) {
 		return
@@ -102,23 +104,23 @@ func testified(w driver.Witness, word time.Time) driver.Witness {
 	return driver.Witness{Name: w.Name, Seen: w.Seen, Away: true, Since: word, Word: word}
 }
 
-// speaksForItself reports whether k is an intent that the reporter carries for another site, and that
-// site has come back since.
+// speaksForItself reports whether k is an intent from a testimony about another site, and that site
+// has come back since.
 func (p *report) speaksForItself(k driver.Known) bool {
 	site, _, _ := strings.Cut(k.Owner, "/")
 	return !k.Word.IsZero() && p.rows[site].Since.After(k.Word)
 }
 
-// speak records what the report says about the reporter's own row. In any case the reporter is alive,
-// so that the report ends a testimony about it.
+// speak updates the reporter's own row. The report proves that the reporter is alive, and so ends a
+// testimony about it.
 func (p *report) speak() {
 	if p.r.Witness == "" {
 		return
 	}
 	was, registered := p.rows[p.r.Witness]
 	if p.r.Open {
-		// The reporter is awaited, whatever other sites have reported about it. If a recovery went without
-		// it, that stays so.
+		// The reporter is awaited, whatever other sites have reported about it. If a recovery left
+		// it out, it stays left out.
 		if was.Away || was.Closing() {
 			w := driver.Witness{Name: was.Name, Seen: was.Seen, Since: Later(latest(was.Since, was.Word), p.now)}
 			if was.Closing() {
@@ -135,22 +137,22 @@ func (p *report) speak() {
 	p.rows[p.r.Witness] = w
 }
 
-// wasRestored reports whether another process has made the reporter's row w live, by a mark: then a
-// testimony of that time must not be given any more.
+// wasRestored reports whether another process has made the reporter's row w live because of a mark.
+// In that case a testimony of that time must no longer be given.
 func (p *report) wasRestored(w driver.Witness) bool {
 	i := slices.IndexFunc(p.r.Marks, func(m driver.WitnessMark) bool { return m.Name == w.Name })
 	return i < 0 || p.r.Marks[i].Since.Before(w.Since)
 }
 
-// mayAct reports whether the reporter is a witness that has compared this server completely, and goes
-// on.
+// mayAct reports whether the reporter is a witness that has compared this server completely, and
+// continues.
 func (p *report) mayAct() bool {
 	return p.r.Witness != "" && !p.r.Open && !p.r.Away
 }
 
-// excuse makes awaited witnesses away, as the policy permits: changes that they find missing when they
-// come back halt the database. If changes are lost, the policy's promise was broken: then nobody is
-// excused.
+// excuse makes awaited witnesses away, as the policy permits. Changes that they find missing when
+// they come back halt the database. If changes are lost, the policy's promise was broken, and no
+// witness is excused.
 func (p *report) excuse() {
 	if p.lost > 0 || len(p.r.Missing) > 0 {
 		return
@@ -162,8 +164,8 @@ func (p *report) excuse() {
 	}
 }
 
-// close begins testimonies. A testimony that was begun before keeps its word: any site that has noted
-// for this word may give it.
+// close begins testimonies. A testimony that was begun earlier keeps its word: any site that has
+// noted the changes for this word may give it.
 func (p *report) close() {
 	for _, name := range p.r.Closes {
 		if w := p.rows[name]; p.admitted && name != p.r.Witness && live(w) && w.Server == p.r.Server && w.Word.IsZero() {
@@ -173,7 +175,7 @@ func (p *report) close() {
 	}
 }
 
-// testify gives testimonies that were begun, unless the silent sites have come back.
+// testify gives testimonies that have begun, unless the silent sites have come back.
 func (p *report) testify() {
 	for _, t := range p.r.Testimonies {
 		if w := p.rows[t.Site]; p.admitted && w.Closing() && w.Word.Equal(t.Word) {
