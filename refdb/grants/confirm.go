@@ -12,18 +12,18 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/internal/engine"
 )
 
-// confirmFor bounds how long the lock of [Handle.Confirm] stands if its process ends.
+// confirmFor limits how long the lock of [Handle.Confirm] remains if its process ends.
 const confirmFor = 10 * time.Second
 
-// Confirm returns nil if an update that the database has shown, made at about that time by whichever
-// process, is as durable as an acknowledged one. Reading does not tell: a commit that no standby has
-// yet is visible ([driver.ErrUnconfirmed]). So Confirm makes a commit of its own, which comes after
-// the update: it locks for a moment a ref below lockPrefix that nobody else uses. Then it looks for
-// the update again, and notes it as acknowledged to this process. The server must be the same one
-// before the commit and afterwards, and admitted. After every error the outcome of the update is
-// unknown, and the error wraps [driver.ErrOutcomeUnknown].
+// Confirm returns nil if an update that the database has shown, made by any process at
+// approximately the given time, is as durable as an acknowledged update. Reading is not sufficient:
+// a commit that no standby has yet is visible ([driver.ErrUnconfirmed]). So Confirm makes a commit
+// of its own, which comes after the update: it briefly locks a ref below lockPrefix that no other
+// process uses. Then it looks up the update again, and notes it as acknowledged to this process.
+// The server must be the same one before the commit and afterwards, and admitted. After every error
+// the outcome of the update is unknown, and the error wraps [driver.ErrOutcomeUnknown].
 //
-// Of r only the project, the origin and the updates count.
+// Confirm uses only the project, the origin and the updates of r.
 func (h *Handle) Confirm(ctx context.Context, r driver.UpdateRequest, at time.Time, lockProject, lockPrefix string) error {
 	if err := h.confirm(ctx, r, at, lockProject, lockPrefix); err != nil {
 		return fmt.Errorf("confirming an update of refs of %s: %w", r.Project, asUnknown(err, true))
@@ -62,7 +62,7 @@ func (h *Handle) confirm(ctx context.Context, r driver.UpdateRequest, at time.Ti
 	case err != nil:
 		return err
 	case looked.Server != before.Server:
-		// The commit may be the other server's, which may lack the update.
+		// The commit may have been made at the other server, which may lack the update.
 		return fmt.Errorf("%w: the database has another server", driver.ErrOutcomeUnknown)
 	case len(looked.Missing) > 0:
 		return fmt.Errorf("%w: the database no longer has the update", driver.ErrOutcomeUnknown)
@@ -70,7 +70,7 @@ func (h *Handle) confirm(ctx context.Context, r driver.UpdateRequest, at time.Ti
 	return h.engine.NoteWritten(ctx, sequence, known)
 }
 
-// admission returns that of a server that is admitted.
+// admission returns the state of the admission, or an error if the server is not admitted.
 func (h *Handle) admission(ctx context.Context) (driver.Admission, error) {
 	a, err := h.engine.Admission(ctx)
 	if err == nil && !a.Admitted {
@@ -83,8 +83,8 @@ func (h *Handle) admission(ctx context.Context) (driver.Admission, error) {
 }
 
 // commit makes a commit, and returns nil if it is confirmed. A request whose reply is lost is not
-// made again: the database would find the rows of the first one, and not commit anything. For the same
-// reason each request names another ref.
+// repeated: the database would find the rows of the first request, and commit nothing. For the same
+// reason each request uses another ref.
 func (h *Handle) commit(ctx context.Context, project, prefix string) error {
 	if h.engine.Closing.Err() != nil {
 		return driver.ErrClosed

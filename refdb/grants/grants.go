@@ -1,10 +1,11 @@
-// Package grants is for programs that lock refs on behalf of others, and keep no state about it: a
-// service in front of the database, whose clients may send each request to another of its
-// processes. A grant is a lock that is named by its owner and its token alone. No process renews it
-// by itself: the client extends it, through any process of the service.
+// Package grants is for programs that lock refs on behalf of clients and keep no state: a service
+// in front of the database, whose clients may send each request to a different process of the
+// service. A grant is a lock that is identified only by its owner and its token. No process renews
+// a grant by itself: the client extends it, through any process of the service.
 //
-// A write under a grant is fenced as one under a lock: refdb.DB.Update with refdb.Under. A process
-// that holds locks for itself uses refdb.DB.Lock, which renews them and reports their loss in time.
+// A write under a grant is fenced like a write under a lock: refdb.DB.Update with refdb.Under. A
+// process that holds locks for itself uses refdb.DB.Lock, which renews them and reports their loss
+// in time.
 package grants
 
 import (
@@ -28,7 +29,7 @@ type Handle struct{ engine *engine.Engine }
 // New returns a Handle on e. Only package refdb calls it: programs get theirs from a refdb.DB.
 func New(e *engine.Engine) *Handle { return &Handle{engine: e} }
 
-// A Grant is the lock on refs of one project, as its owner names it.
+// A Grant identifies the lock of an owner on refs of one project.
 type Grant struct {
 	Project string
 	Refs    []string
@@ -39,19 +40,19 @@ type Grant struct {
 // Acquired is a new grant.
 type Acquired struct {
 	Grant
-	// Values are the rows of those refs that have one, as of the acquisition, in byte order.
+	// Values are the rows that exist for the refs, as of the acquisition, in byte order.
 	Values []driver.Ref
-	// Reclaimed is how many stale locks were taken over.
+	// Reclaimed is the number of stale locks that were taken over.
 	Reclaimed int
-	// Existing: an earlier call of [Handle.AcquireUnique] acquired the grant.
+	// Existing says that an earlier call of [Handle.AcquireUnique] acquired the grant.
 	Existing bool
 }
 
 // Acquire locks refs of a project, at most [driver.MaxLockRefs], all or none, for an owner, without
-// waiting. It takes stale locks over. While fresh locks stand on some of the refs, the error is a
-// [*driver.LockedError], even if they are the same owner's: each acquisition is another grant. After an
-// error that wraps [driver.ErrOutcomeUnknown] the locks may stand for a while: they are released in the
-// background.
+// waiting. It takes over stale locks. While some of the refs have fresh locks, the error is a
+// [*driver.LockedError], even if the locks belong to the same owner: each acquisition is a separate
+// grant. After an error that wraps [driver.ErrOutcomeUnknown] the locks may exist for a while: they
+// are released in the background.
 //
 // The grant lasts for staleAfter, counted from before the call, and again from before each
 // [Handle.Extend]. Later, other owners may take its locks. The client must stop its work by its own
@@ -91,23 +92,25 @@ func (h *Handle) AcquireUnique(ctx context.Context, owner string, staleAfter tim
 	return h.acquireUnique(ctx, driver.Waiter{}, owner, staleAfter, project, refs)
 }
 
-// keptFor is how long free locks are kept for a waiter of [Handle.AcquireInTurn].
+// keptFor is how long free locks are reserved for a waiter of [Handle.AcquireInTurn].
 const keptFor = 5 * time.Second
 
-// AcquireInTurn is [Handle.AcquireUnique] for a client that repeats the call until it gets the locks. If they
-// are refused, the client enters the queues of their rows, in which processes wait that use refdb.DB.Lock,
-// too. When its turn comes, the locks are kept for it for 5 seconds. The place is the waiter's: calls with
-// the same waiter and refs have the same place, whichever process makes them. A waiter is named by 1 to 32
-// ASCII letters and digits, which other clients must not be able to guess.
+// AcquireInTurn is [Handle.AcquireUnique] for a client that repeats the call until it gets the
+// locks. If the locks are refused, the client enters the queues of their rows, which also contain
+// the processes that wait in refdb.DB.Lock. When the client's turn comes, the locks are reserved
+// for it for 5 seconds. The place belongs to the waiter: calls with the same waiter and refs have
+// the same place, whichever process makes them. The name of a waiter consists of 1 to 32 ASCII
+// letters and digits, which other clients must not be able to guess.
 //
-// A client that gives up should call [Handle.Leave]: otherwise those behind it wait for its turn to end.
+// A client that gives up should call [Handle.Leave]: otherwise the waiters behind it have to wait
+// until its turn is over.
 func (h *Handle) AcquireInTurn(
 	ctx context.Context, waiter, owner string, staleAfter time.Duration, project string, refs ...string,
 ) (Acquired, error) {
 	return h.acquireUnique(ctx, driver.Waiter{ID: waiter, Channel: queue.Unheard, Turn: keptFor}, owner, staleAfter, project, refs)
 }
 
-// Leave takes a waiter of [Handle.AcquireInTurn] out of the queues of refs.
+// Leave removes a waiter of [Handle.AcquireInTurn] from the queues of refs.
 func (h *Handle) Leave(ctx context.Context, waiter, owner, project string, refs ...string) error {
 	refs, err := engine.CheckRefs(project, refs, driver.MaxLockRefs)
 	if err == nil {
@@ -147,7 +150,7 @@ func (h *Handle) acquireUnique(
 		got, err := d.Acquire(ctx, r)
 		lostReply = lostReply || errors.Is(err, driver.ErrOutcomeUnknown)
 		if errors.Is(err, driver.ErrUnconfirmed) {
-			return got, err // finding our rows would not confirm them
+			return got, err // finding the rows again would not confirm them
 		}
 		return got, engine.Repeatable(err)
 	})
@@ -162,8 +165,8 @@ func (h *Handle) acquireUnique(
 	case errors.As(err, &locked):
 		if g, ok := standing(locked, project, refs, owner); ok {
 			if waiter.ID != "" {
-				// The refusal has put the waiter into the queues of its own locks. If that can't be undone, their
-				// release keeps them for one turn.
+				// The refusal has put the waiter into the queues of its own locks. If Leave fails,
+				// the release of the locks reserves them for one turn.
 				_ = h.Leave(ctx, waiter.ID, owner, project, refs...)
 			}
 			return h.existing(ctx, g, err)
@@ -172,7 +175,8 @@ func (h *Handle) acquireUnique(
 	return Acquired{}, fmt.Errorf("acquiring a grant: %w", err)
 }
 
-// standing returns the owner's grant on refs, if all locks that are in the way belong to that grant.
+// standing returns the owner's grant on refs, if all locks that refused the request belong to that
+// grant.
 func standing(e *driver.LockedError, project string, refs []string, owner string) (Grant, bool) {
 	g := Grant{Project: project, Refs: refs, Owner: owner}
 	held := map[string]bool{}
@@ -207,10 +211,10 @@ func sortByName(refs []driver.Ref) {
 	slices.SortFunc(refs, func(a, b driver.Ref) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// Extend renews a grant. If some of its locks are gone or another owner's, the grant is lost, and
-// the error is a [*driver.LostError]; the others stand until they are released or stale. After any
-// other error the grant lasts at least as long as before; if it may have been renewed, the error wraps
-// [driver.ErrOutcomeUnknown].
+// Extend renews a grant. If some of its locks no longer exist or have another owner, the grant is
+// lost, and the error is a [*driver.LostError]; its other locks remain until they are released or
+// stale. After any other error the grant lasts at least as long as before; if it may have been
+// renewed, the error wraps [driver.ErrOutcomeUnknown].
 func (h *Handle) Extend(ctx context.Context, g Grant) (err error) {
 	refs, err := g.sortedRefs()
 	if err != nil {
@@ -251,10 +255,10 @@ func (h *Handle) Extend(ctx context.Context, g Grant) (err error) {
 	return nil
 }
 
-// Release ends a grant. If some of its locks are gone or another owner's, Release ends the others,
-// and the error is a [*driver.LostError]: the grant did not guard the work until now. If a reply
-// was lost, Release can't tell whether it ended the missing locks itself: then the error wraps
-// [driver.ErrOutcomeUnknown], even if the database refused the request that Release sent again.
+// Release ends a grant. If some of its locks no longer exist or have another owner, Release ends
+// the others, and the error is a [*driver.LostError]: the grant did not guard the work until now.
+// If a reply was lost, it is unknown whether Release itself ended the missing locks: then the error
+// wraps [driver.ErrOutcomeUnknown], even if the database refused the repeated request.
 func (h *Handle) Release(ctx context.Context, g Grant) (err error) {
 	refs, err := g.sortedRefs()
 	if err != nil {
@@ -288,7 +292,8 @@ func asUnknown(err error, possible bool) error {
 	return fmt.Errorf("%w: %w", driver.ErrOutcomeUnknown, err)
 }
 
-// sortedRefs returns the refs of g as drivers expect them, or an error if g can't be a grant.
+// sortedRefs returns the refs of g in the order that drivers require, or an error if g is not
+// valid.
 func (g Grant) sortedRefs() ([]string, error) {
 	if err := engine.CheckOwner(g.Owner); err != nil {
 		return nil, err
