@@ -1,5 +1,5 @@
-// Package followers registers readers of a database's history. What a registered reader has not
-// read is not pruned. Site daemons use it.
+// Package followers registers readers of a database's history. Changes that a registered reader has
+// not read are not pruned. Site daemons use this package.
 package followers
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/internal/engine"
 )
 
-// A Handle reaches the followers of a database: see refdb.DB.Followers. Its methods may be called
+// A Handle manages the followers of a database: see refdb.DB.Followers. Its methods may be called
 // concurrently.
 type Handle struct{ engine *engine.Engine }
 
@@ -26,9 +26,8 @@ func (h *Handle) All(ctx context.Context) ([]driver.Follower, error) {
 	return all, nil
 }
 
-// Put registers a reader of the history, or records how far it has come: all changes up to the
-// cursor were read. What comes after that is not pruned, unless operator.PruneOptions.EvenUnread
-// says so.
+// Put registers a reader of the history, or records its progress: it has read all changes up to the
+// cursor. Later changes are not pruned, except by operator.PruneOptions.EvenUnread.
 func (h *Handle) Put(ctx context.Context, name string, read driver.Cursor) error {
 	if err := driver.CheckFollower(name); err != nil {
 		return fmt.Errorf("recording a follower: %w", err)
@@ -40,8 +39,8 @@ func (h *Handle) Put(ctx context.Context, name string, read driver.Cursor) error
 	return nil
 }
 
-// Remove ends the registration of a follower, and reports whether there was one. What it has not
-// read may be pruned from then on.
+// Remove ends the registration of a follower, and reports whether it was registered. Changes that
+// the follower has not read may be pruned from then on.
 func (h *Handle) Remove(ctx context.Context, name string) (bool, error) {
 	if err := driver.CheckFollower(name); err != nil {
 		return false, fmt.Errorf("removing a follower: %w", err)
