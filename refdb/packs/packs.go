@@ -1,5 +1,5 @@
 // Package packs stores packs of Git objects in a database for the copies of a repository, and reads
-// them. A preparation of package intents uses them. Site daemons use it.
+// them. A preparation of package intents uses such packs. Site daemons use this package.
 package packs
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/internal/engine"
 )
 
-// A Handle reaches the packs of a database: see refdb.DB.Packs. Its methods may be called
+// A Handle stores and reads the packs of a database: see refdb.DB.Packs. Its methods may be called
 // concurrently.
 type Handle struct{ engine *engine.Engine }
 
@@ -25,7 +25,7 @@ func (h *Handle) Store(ctx context.Context, p driver.PackPart) error {
 	if err == nil {
 		store := func(s driver.PackStore) (struct{}, error) { return struct{}{}, s.StorePart(ctx, p) }
 		_, err = request(ctx, h, store)
-		// To store it again changes nothing.
+		// Storing the part again changes nothing.
 		for try := 1; try < engine.RetryTries && errors.Is(err, driver.ErrOutcomeUnknown) && ctx.Err() == nil; try++ {
 			_, err = request(ctx, h, store)
 		}
@@ -67,14 +67,14 @@ func (h *Handle) Drop(ctx context.Context, id string) error {
 	return nil
 }
 
-// DropAbandoned deletes packs that were not used and got no part for that long. It returns how
-// many.
+// DropAbandoned deletes packs that were not used and have received no part for olderThan. It
+// returns their number.
 func (h *Handle) DropAbandoned(ctx context.Context, olderThan time.Duration) (int, error) {
 	return h.drop(ctx, func(s driver.PackStore) (int, error) { return s.DropAbandonedPacks(ctx, olderThan, chunkSize) })
 }
 
-// DropSuperseded deletes the packs of a project that come before its latest base. It returns how
-// many.
+// DropSuperseded deletes the packs of a project that precede its latest base. It returns their
+// number.
 func (h *Handle) DropSuperseded(ctx context.Context, project string) (int, error) {
 	if err := driver.CheckProject(project); err != nil {
 		return 0, fmt.Errorf("dropping packs: %w", err)
@@ -82,7 +82,7 @@ func (h *Handle) DropSuperseded(ctx context.Context, project string) (int, error
 	return h.drop(ctx, func(s driver.PackStore) (int, error) { return s.DropSupersededPacks(ctx, project, chunkSize) })
 }
 
-// Remove deletes all packs of a project. It returns how many.
+// Remove deletes all packs of a project. It returns their number.
 func (h *Handle) Remove(ctx context.Context, project string) (int, error) {
 	if err := driver.CheckProject(project); err != nil {
 		return 0, fmt.Errorf("removing packs: %w", err)
@@ -90,7 +90,8 @@ func (h *Handle) Remove(ctx context.Context, project string) (int, error) {
 	return h.drop(ctx, func(s driver.PackStore) (int, error) { return s.RemovePacks(ctx, project, chunkSize) })
 }
 
-// Usage returns how much of the packs of a project, or of all for "", the database keeps.
+// Usage returns the number and size of the stored packs of a project, or of all projects if project
+// is "".
 func (h *Handle) Usage(ctx context.Context, project string) (driver.PackUsage, error) {
 	u, err := request(ctx, h, func(s driver.PackStore) (driver.PackUsage, error) { return s.PackUsage(ctx, project) })
 	if err != nil {
@@ -99,10 +100,10 @@ func (h *Handle) Usage(ctx context.Context, project string) (driver.PackUsage, e
 	return u, nil
 }
 
-// chunkSize is how many packs one transaction deletes at most.
+// chunkSize is the maximum number of packs that one transaction deletes.
 const chunkSize = 50
 
-// drop deletes chunk by chunk until there is nothing left.
+// drop deletes packs chunk by chunk until none are left.
 func (h *Handle) drop(ctx context.Context, chunk func(driver.PackStore) (int, error)) (total int, err error) {
 	for {
 		n, err := request(ctx, h, chunk)
