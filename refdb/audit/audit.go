@@ -1,5 +1,5 @@
-// Package audit records what operators do to a database, each action before it is done and with its
-// outcome afterwards. refdbctl uses it.
+// Package audit records the actions of operators on a database: each action before it is carried
+// out, and its outcome afterwards. refdbctl uses this package.
 package audit
 
 import (
@@ -13,15 +13,15 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/internal/engine"
 )
 
-// A Handle reaches the audit of a database: see refdb.DB.Audit. Its methods may be called
+// A Handle writes and reads the audit of a database: see refdb.DB.Audit. Its methods may be called
 // concurrently.
 type Handle struct{ engine *engine.Engine }
 
 // New returns a Handle on e. Only package refdb calls it: programs get theirs from a refdb.DB.
 func New(e *engine.Engine) *Handle { return &Handle{engine: e} }
 
-// Record writes an entry before its action, and returns it with its time and ID. The action
-// must not be done if there is an error. If the reply is lost, it is recorded again: then
+// Record writes an entry before its action, and returns the entry with its time and ID. After an
+// error the action must not be carried out. If the reply is lost, the entry is recorded again: then
 // there may be two entries, one of them without an outcome.
 func (h *Handle) Record(ctx context.Context, e driver.AuditEntry) (driver.AuditEntry, error) {
 	e.Outcome, e.Ended = "", time.Time{}
@@ -51,7 +51,7 @@ func (h *Handle) Conclude(ctx context.Context, e driver.AuditEntry, outcome stri
 // A Filter selects entries of the audit. Zero fields select all.
 type Filter struct {
 	Project string
-	Since   time.Time // of that time or later
+	Since   time.Time // only entries of this time or later
 }
 
 // All iterates over the entries that f selects, ordered by time.
