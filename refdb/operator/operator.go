@@ -1,6 +1,6 @@
-// Package operator has what only operators' commands do to a database: it diagnoses the database,
-// checks rights, and deletes stale locks, orphaned markers, tombstones and old history. refdbctl
-// uses it.
+// Package operator contains the operations that only operators' commands need: it diagnoses a
+// database, checks privileges, and deletes stale locks, orphaned markers, tombstones and old
+// history. refdbctl uses this package.
 package operator
 
 import (
@@ -17,15 +17,15 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/internal/engine"
 )
 
-// A Handle reaches a database for operators: see refdb.DB.Operator. Its methods may be called
+// A Handle operates on a database for operators: see refdb.DB.Operator. Its methods may be called
 // concurrently.
 type Handle struct{ engine *engine.Engine }
 
 // New returns a Handle on e. Only package refdb calls it: programs get theirs from a refdb.DB.
 func New(e *engine.Engine) *Handle { return &Handle{engine: e} }
 
-// Diagnose checks the settings of the database that this package's promises
-// rest on. It returns nothing for a driver that has none to check.
+// Diagnose checks the settings of the database on which the guarantees of package refdb depend. It
+// returns nothing for a driver without such settings.
 func (h *Handle) Diagnose(ctx context.Context) ([]driver.Diagnosis, error) {
 	d, ok, err := engine.RoleOf[driver.Diagnoser](h.engine)
 	if !ok {
@@ -34,8 +34,8 @@ func (h *Handle) Diagnose(ctx context.Context) ([]driver.Diagnosis, error) {
 	return d.Diagnose(ctx)
 }
 
-// CheckRights returns an error if the database is known to refuse this user a step of a command of
-// refdbctl. A command of several steps asks before its first one.
+// CheckRights returns an error if it is known that the user lacks the privileges for a step of a
+// command of refdbctl. A command of several steps calls it before the first step.
 func (h *Handle) CheckRights(ctx context.Context, command string) error {
 	c, ok, err := engine.RoleOf[driver.RightsChecker](h.engine)
 	if ok {
@@ -47,11 +47,10 @@ func (h *Handle) CheckRights(ctx context.Context, command string) error {
 	return nil
 }
 
-// Orphans iterates over the marker rows that a crashed reclaim, by this package on
-// Spanner or by Gerrit's plugin, left behind. A marker is a row of the table of
-// locks whose project is [driver.ReclaimPrefix], a project and a timestamp. It is an
-// orphan unless the lock on its ref still has that timestamp as its token.
-// Orphans do no harm. [Handle.Purge] removes them.
+// Orphans iterates over the marker rows that a crashed reclaim, by a driver on Spanner or by
+// Gerrit's plugin, has left. A marker is a row of the table of locks whose project consists of
+// [driver.ReclaimPrefix], a project and a timestamp. A marker is an orphan unless the lock on its
+// ref still has that timestamp as its token. Orphans are harmless. [Handle.Purge] removes them.
 func (h *Handle) Orphans(ctx context.Context) iter.Seq2[driver.LockInfo, error] {
 	return func(yield func(driver.LockInfo, error) bool) {
 		for marker, err := range h.engine.Locks(ctx, driver.LockQuery{Markers: true, Limit: engine.PageSize}) {
@@ -85,21 +84,20 @@ type PurgeOption func(*purge)
 
 type purge struct{ fresh bool }
 
-// PurgeFresh also removes fresh locks. Their holders learn of it with their next
-// beat, and their fenced writes are refused. Until that beat, what they do
-// elsewhere goes on unguarded.
+// PurgeFresh also removes fresh locks. Their holders learn of the loss with their next beat, and
+// their fenced writes are refused. Until that beat, their work outside the database is unguarded.
 func PurgeFresh() PurgeOption { return func(p *purge) { p.fresh = true } }
 
-// Purge removes locks, as listed by refdb.DB.Locks or [Handle.Orphans], and returns those
-// that it removed:
-//   - a lock that was listed as stale, or an orphan, only if it still has the listed
-//     owner, token and heartbeat: it stays if it was renewed or changed hands since;
-//   - a lock that was listed as fresh only with [PurgeFresh], and if it still has the
-//     listed owner and token.
+// Purge removes locks, as listed by refdb.DB.Locks or [Handle.Orphans], and returns those that it
+// removed:
+//   - a lock that was listed as stale, or an orphan, only if it still has the listed owner, token
+//     and heartbeat: it stays if it was renewed or changed hands since;
+//   - a lock that was listed as fresh only with [PurgeFresh], and if it still has the listed owner
+//     and token.
 //
-// If a fresh lock is given without PurgeFresh, or any lock that stands for a
-// [driver.Intent], nothing is removed and the error is a [*driver.LockedError]. Purge works in
-// chunks: after an error the returned locks are gone.
+// If a fresh lock is given without PurgeFresh, or any lock of a [driver.Intent], nothing is removed
+// and the error is a [*driver.LockedError]. Purge works in chunks: after an error the returned
+// locks have been removed.
 func (h *Handle) Purge(ctx context.Context, locks []driver.LockInfo, opts ...PurgeOption) (removed []driver.LockInfo, err error) {
 	var p purge
 	for _, o := range opts {
@@ -162,10 +160,9 @@ func parseMarker(name string) (project string, token driver.Token, ok bool) {
 // errIntent explains why a lock can't be purged.
 var errIntent = errors.New("the lock stands for an intent: the intent's site ends it, or `refdbctl locks resolve`")
 
-// PurgeTombstones removes the rows of refs that were deleted at least olderThan
-// ago, and returns how many. After that a site that missed the deletion, and still
-// has the ref, can bring it back: choose olderThan well above the longest time that
-// a site may lag behind.
+// PurgeTombstones removes the rows of refs that were deleted at least olderThan ago, and returns
+// their number. Afterwards a site that missed the deletion and still has the ref can restore it:
+// choose olderThan well above the longest time that a site may lag behind.
 func (h *Handle) PurgeTombstones(ctx context.Context, project string, olderThan time.Duration) (int, error) {
 	if olderThan < 0 {
 		return 0, fmt.Errorf("%w age %s: it can't be negative", driver.ErrInvalid, olderThan)
@@ -174,18 +171,19 @@ func (h *Handle) PurgeTombstones(ctx context.Context, project string, olderThan 
 	return h.engine.Remove(ctx, project, func(d driver.Driver) (int, error) { return d.PurgeTombstones(ctx, r) })
 }
 
-// A PruneOptions says what [Handle.PruneHistory] deletes.
+// PruneOptions selects the changes that [Handle.PruneHistory] deletes.
 type PruneOptions struct {
-	OlderThan time.Duration // only changes at least that old
-	Keep      int           // of each ref this many of its newest changes stay, however old
-	// EvenUnread, unless 0, deletes changes at least that old although a registered follower has
-	// not read them, or a witness has not compared since. That follower then fails with
-	// [driver.ErrPruned], and the witness takes them for lost.
+	OlderThan time.Duration // only changes of at least this age
+	Keep      int           // the number of newest changes to keep for each ref, however old
+	// EvenUnread, unless 0, is the age from which changes are deleted even if a registered follower
+	// has not read them, or a witness has not compared the database since. The follower then fails
+	// with [driver.ErrPruned], and the witness reports the changes as lost.
 	EvenUnread time.Duration
 }
 
-// PruneHistory deletes old changes and returns how many. It works in chunks, while the database
-// is in use: after an error some may be gone, and calling it again removes the rest.
+// PruneHistory deletes old changes and returns their number. It works in chunks, while the database
+// is in use: after an error some changes may have been deleted, and calling it again deletes the
+// rest.
 func (h *Handle) PruneHistory(ctx context.Context, o PruneOptions) (total int, err error) {
 	if o.OlderThan < 0 || o.EvenUnread < 0 || o.Keep < 0 {
 		return 0, fmt.Errorf("pruning the history: %w: ages and numbers can't be negative", driver.ErrInvalid)
