@@ -1,7 +1,6 @@
-// Package projects keeps the row of each project: which of its refs all sites guard, whether
-// refusals count, which objects the database stores, and whether the project is frozen. It also
-// counts and removes projects. Site
-// daemons and refdbctl use it.
+// Package projects manages the row of each project: which of its refs all sites guard, whether
+// refusals are enforced, which objects the database stores, and whether the project is frozen. It
+// also counts and removes projects. Site daemons and refdbctl use this package.
 package projects
 
 import (
@@ -17,7 +16,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/packs"
 )
 
-// A Handle reaches the projects of a database: see refdb.DB.Projects. Its methods may be called
+// A Handle manages the projects of a database: see refdb.DB.Projects. Its methods may be called
 // concurrently.
 type Handle struct{ engine *engine.Engine }
 
@@ -63,19 +62,19 @@ func (h *Handle) read(ctx context.Context, q driver.ProjectQuery) ([]driver.Proj
 	return rows, nil
 }
 
-// unpacked returns a driver's row with its freeze apart from the rules.
+// unpacked returns a driver's row with its freeze separated from the rules.
 func unpacked(row driver.Project) driver.Project {
 	row.Freeze, row.Rules, _ = driver.CutFreeze(row.Rules)
 	return row
 }
 
-// Put replaces the row whose revision is p.Revision, or creates it if that is 0, and
-// returns the new row. If the row has another revision, nothing is written and the error is a
+// Put replaces the row whose revision is p.Revision, or creates it if that is 0, and returns the
+// new row. If the row has another revision, nothing is written and the error is a
 // [*driver.ProjectChangedError]. Revision, Time, Age and Op of the new row are not taken from p.
 //
-// If p.Freeze is not zero, no ref of the project is moved after Put has returned, except by what ends
-// an intent: updates and preparations return a [*driver.FrozenError]. A row that was read frozen
-// stays so until it is written with a zero Freeze.
+// If p.Freeze is not zero, no ref of the project moves after Put has returned, except by the end of
+// an intent: updates and preparations return a [*driver.FrozenError]. A frozen project stays frozen
+// until its row is written with a zero Freeze.
 func (h *Handle) Put(ctx context.Context, p driver.Project) (driver.Project, error) {
 	if err := driver.CheckProject(p.Project); err != nil {
 		return driver.Project{}, err
@@ -111,7 +110,7 @@ func (h *Handle) Put(ctx context.Context, p driver.Project) (driver.Project, err
 		Mode: p.Mode, Store: p.Store, Revision: p.Revision, Op: op}
 	row, err := engine.Retry(ctx, h.engine, func(d driver.Driver) (driver.Project, error) {
 		row, err := d.PutProject(ctx, r)
-		// A second request finds by the row's Op whether the first one wrote it.
+		// A second request determines from the row's Op whether the first one wrote the row.
 		for tries := 1; errors.Is(err, driver.ErrOutcomeUnknown) && !errors.Is(err, driver.ErrUnconfirmed) && tries < engine.RetryTries && ctx.Err() == nil; tries++ {
 			row, err = d.PutProject(ctx, r)
 			if err != nil && !errors.Is(err, driver.ErrOutcomeUnknown) {
@@ -126,12 +125,12 @@ func (h *Handle) Put(ctx context.Context, p driver.Project) (driver.Project, err
 	return unpacked(row), nil
 }
 
-// summariesPage is how many projects one request counts. It reads all of their refs.
+// summariesPage is the number of projects that one request counts. It reads all of their refs.
 const summariesPage = 100
 
-// Summaries iterates over all projects that have a ref, even a deleted one, or a
-// lock, in byte order of their names. It reads page by page, each as of its own point
-// in time. To count, the database reads each ref once. An error ends it.
+// Summaries iterates over all projects that have a ref, even a deleted one, or a lock, in byte
+// order of their names. It reads page by page, each as of its own point in time. To count, the
+// database reads each ref once. An error ends the iteration.
 func (h *Handle) Summaries(ctx context.Context) iter.Seq2[driver.ProjectSummary, error] {
 	return engine.Pages(ctx, h.engine, "projects", func(d driver.Driver, after string) ([]driver.ProjectSummary, string, error) {
 		page, err := d.Summaries(ctx, driver.SummaryQuery{After: after, Limit: summariesPage})
@@ -145,10 +144,10 @@ type RemoveOption func(*driver.RemoveRequest)
 // Force removes a project in spite of fresh locks on it, and removes those too.
 func Force() RemoveOption { return func(r *driver.RemoveRequest) { r.Locks = driver.AdvisoryLocks } }
 
-// Remove removes all refs and locks of a project and of no other, and
-// returns how many refs it removed. It refuses with a [*driver.LockedError] while a
-// fresh lock stands on the project. After the refs it removes the project's packs. It works
-// in chunks: after an error some of them may be gone, and calling it again removes the rest.
+// Remove removes all refs and locks of a project and of no other, and returns the number of refs
+// that it removed. It refuses with a [*driver.LockedError] while a ref of the project has a fresh
+// lock. After the refs it removes the project's packs. It works in chunks: after an error some of
+// them may have been removed, and calling it again removes the rest.
 func (h *Handle) Remove(ctx context.Context, project string, opts ...RemoveOption) (int, error) {
 	r := driver.RemoveRequest{Origin: h.engine.Origin(), Project: project, Limit: engine.PageSize}
 	for _, o := range opts {
@@ -158,7 +157,7 @@ func (h *Handle) Remove(ctx context.Context, project string, opts ...RemoveOptio
 	if err != nil {
 		return n, err
 	}
-	// A driver may have no place for packs.
+	// The driver may keep no packs.
 	if _, err := packs.New(h.engine).Remove(ctx, project); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return n, err
 	}
