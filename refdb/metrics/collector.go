@@ -1,5 +1,5 @@
-// Package metrics exports what a [refdb.DB] does to Prometheus. No label holds a project, a ref, a
-// value or an owner, nor anything else that could have many values.
+// Package metrics exports the metrics of a [refdb.DB] to Prometheus. No label contains a project, a
+// ref, a value or an owner, nor anything else that could have many values.
 //
 //	m := metrics.New()
 //	db, err := refdb.New(driver, refdb.Options{Observe: m.Observe})
@@ -7,8 +7,8 @@
 //	m.Watch(db)
 //	prometheus.MustRegister(m)
 //
-// A process with several databases makes a Collector for each, and registers each with a label of
-// its own ([prometheus.WrapRegistererWith]).
+// A process with several databases creates a Collector for each, and registers each Collector with
+// a label of its own ([prometheus.WrapRegistererWith]).
 package metrics
 
 import (
@@ -55,7 +55,7 @@ var (
 	heldBuckets    = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200}
 )
 
-// New returns a Collector that has seen nothing yet.
+// New returns a Collector without any events.
 func New() *Collector {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
@@ -93,7 +93,7 @@ func New() *Collector {
 	return c
 }
 
-// Observe takes an event into account. It is for [refdb.Options].
+// Observe adds an event to the metrics. It is for [refdb.Options].
 func (c *Collector) Observe(e refdb.Event) {
 	if e.Op == driver.OpLost {
 		c.lost.Inc()

@@ -51,7 +51,7 @@ func collectState(s refdb.Stats, metrics chan<- prometheus.Metric) {
 	}
 }
 
-// batches returns a histogram of their sizes. Its buckets are cumulative.
+// batches returns a histogram of the sizes of b. Its buckets are cumulative.
 func batches(b driver.Batches) prometheus.Metric {
 	buckets := map[float64]uint64{}
 	var n uint64
