@@ -1,6 +1,7 @@
-// Package intents announces moves of refs that a program makes outside of the database, such as in
-// a Git repository: a move is recorded with a lock before it is made, and ended afterwards. A crash
-// in between leaves a record of what may have been done. Site daemons use it.
+// Package intents announces moves of refs that a program makes outside the database, such as in a
+// Git repository: a move is recorded as an intent, with a lock, before it is made, and the intent
+// is ended afterwards. A crash in between leaves a record of the move that may have been made. Site
+// daemons use this package.
 package intents
 
 import (
@@ -18,8 +19,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/internal/engine"
 )
 
-// A Handle reaches the intents of a database: see refdb.DB.Intents. Its methods may be called
-// concurrently.
+// A Handle records and ends the intents of a database: see refdb.DB.Intents. Its methods may be
+// called concurrently.
 type Handle struct{ engine *engine.Engine }
 
 // New returns a Handle on e. Only package refdb calls it: programs get theirs from a refdb.DB.
@@ -27,53 +28,52 @@ func New(e *engine.Engine) *Handle { return &Handle{engine: e} }
 
 const (
 	maxAgentBytes = 200
-	partBytes     = 8 // that tell the parts of a preparation apart
+	partBytes     = 8 // bytes that distinguish the parts of a preparation
 )
 
 // A Preparation is a set of intents that were recorded together.
 type Preparation struct {
 	Project string
-	Owner   string // that the intents were recorded under
+	Owner   string // the owner of the intents
 	Token   driver.Token
 	Time    time.Time       // when they were recorded, by the database's clock
 	Updates []driver.Update // in the order of their refs; New is never Unknown
-	By      string          // who asked for it: the history says so of the refs that are done
+	By      string          // the requester, recorded in the history for the refs that are done
 
-	// Op is the operation that recorded the intents, or "". What [Handle.Finish] writes is
-	// recorded under Op, a "-" and what makes that call unique: a preparation may be finished in
-	// parts, and the ID of a write must prove that all of that write was made.
+	// Op is the operation that recorded the intents, or "". The writes of [Handle.Finish] are
+	// recorded under Op, a "-" and a unique suffix: a preparation may be finished in parts, and the
+	// ID of a write must prove that the whole write was carried out.
 	Op string
 
-	request driver.PrepareRequest // that asked for it
+	request driver.PrepareRequest // the request that recorded the intents
 }
 
 // An Option changes what a preparation records.
 type Option func(*driver.PrepareRequest)
 
-// AskedBy records with each intent who asked for the move, at most 200 bytes, instead of
-// refdb.Options.By. [Handle.Finish] records it in the history.
+// AskedBy records the requester of the move with each intent, at most 200 bytes, instead of
+// refdb.Options.By. [Handle.Finish] records the requester in the history.
 func AskedBy(name string) Option { return func(r *driver.PrepareRequest) { r.By = name } }
 
-// Prepare locks the refs of updates, at most [driver.MaxLockRefs], and records the
-// updates as intents, all or none, in one transaction, if every ref holds its Old.
-// If not, the error is a [*driver.MismatchError]; while others hold fresh locks or
-// intents on some of the refs, a [*driver.LockedError]. Stale locks are taken over.
+// Prepare locks the refs of updates, at most [driver.MaxLockRefs], and records the updates as
+// intents, all or none, in one transaction, if every ref holds its Old. If not, the error is a
+// [*driver.MismatchError]; while others hold fresh locks or intents on some of the refs, a
+// [*driver.LockedError]. Stale locks are taken over.
 //
-// Refs are created only if git repositories can hold them beside what the project has: see
+// Refs are created only if git repositories can store them beside the project's other refs: see
 // refdb.GitNames.
 //
-// The caller then moves the refs outside the database, and calls [Handle.Finish]. The
-// locks neither need beats nor go stale: the caller must make sure that every
-// intent is ended, even after a crash. [Handle.All] lists the intents. agent is
-// recorded with them, at most 200 bytes; it should tell whether the process that
-// was to make the move may still make it.
+// The caller then moves the refs outside the database, and calls [Handle.Finish]. The locks neither
+// need beats nor go stale: the caller must make sure that every intent is ended, even after a
+// crash. [Handle.All] lists the intents. agent is recorded with them, at most 200 bytes; it should
+// allow to determine whether the process that was to make the move may still make it.
 //
-// A request whose reply is lost is revoked before it is made again, a few times.
-// After [driver.ErrOutcomeUnknown] the intents may have been recorded, or may be at any
-// later time. Before anybody moves those refs, by another preparation or by
-// replication, the caller must give the returned Preparation to [Handle.Revoke].
-// Otherwise an intent that is recorded late might find the ref back at the old
-// value, and be taken for done because the ref once had the new one.
+// A request whose reply is lost is revoked before it is repeated, a few times. After
+// [driver.ErrOutcomeUnknown] the intents may have been recorded, or may be recorded at any later
+// time. Before any process moves these refs, by another preparation or by replication, the caller
+// must pass the returned Preparation to [Handle.Revoke]. Otherwise an intent that is recorded late
+// might find the ref back at the old value, and be taken for done because the ref once had the new
+// value.
 func (h *Handle) Prepare(ctx context.Context, project string, updates []driver.Update, agent string, opts ...Option) (p Preparation, err error) {
 	sorted, err := engine.SortedUpdates(project, updates)
 	if err == nil && len(updates) > driver.MaxLockRefs {
@@ -147,12 +147,11 @@ func (h *Handle) Prepare(ctx context.Context, project string, updates []driver.U
 	return p, nil
 }
 
-// Revoke takes back a preparation that [Handle.Prepare] returned with
-// [driver.ErrOutcomeUnknown]. Once it succeeds, none of its intents exists or will ever
-// exist. It may be called again until it succeeds. [Handle.All] lists the record
-// that keeps a late request out, with the decision [driver.Revoked]. [Handle.Forget] may
-// remove that record when the request can't be under way any more, such as after
-// a day.
+// Revoke revokes a preparation that [Handle.Prepare] returned with [driver.ErrOutcomeUnknown]. Once
+// Revoke succeeds, none of the preparation's intents exists or will ever exist. It may be called
+// again until it succeeds. [Handle.All] lists the record that makes a late request fail, with the
+// decision [driver.Revoked]. [Handle.Forget] may remove that record when the request can no longer
+// be in flight, such as after a day.
 func (h *Handle) Revoke(ctx context.Context, p Preparation) error {
 	if p.request.Nonce == "" {
 		return fmt.Errorf("revoking: %w: this process did not request the preparation", driver.ErrInvalid)
@@ -171,17 +170,17 @@ func (h *Handle) Revoke(ctx context.Context, p Preparation) error {
 	return nil
 }
 
-// Finish ends intents of one preparation, in one transaction: the refs of done
-// take the new value, those of dropped keep the old one, and their locks are
-// released. Intents whose ref is in neither stay pending. Each ref is given once.
-// A process that finishes what an earlier one prepared makes p from the listed intents.
+// Finish ends intents of one preparation, in one transaction: the refs of done take the new value,
+// the refs of dropped keep the old one, and their locks are released. Intents whose ref is in
+// neither stay pending. Each ref may be given only once. A process that finishes the preparation of
+// an earlier process creates p from the listed intents.
 //
-// If an intent is no longer pending, because it was finished before or an operator
-// resolved it, no ref is changed and the error wraps [driver.ErrLockLost]; but if done is
-// empty, the intents that were pending have ended. A [*driver.MismatchError] says that a
-// writer that ignores locks moved a ref of done; nothing is changed then. If the
-// reply is lost the error wraps [driver.ErrOutcomeUnknown]: calling Finish again, or
-// [Handle.All], tells whether it was carried out.
+// If an intent is no longer pending, because it was finished before or an operator resolved it, no
+// ref is changed and the error wraps [driver.ErrLockLost]; but if done is empty, the intents that
+// were pending have ended. A [*driver.MismatchError] means that a writer that ignores locks moved a
+// ref of done; nothing is changed then. If the reply is lost, the error wraps
+// [driver.ErrOutcomeUnknown]: another call of Finish, or [Handle.All], shows whether the request
+// was carried out.
 func (h *Handle) Finish(ctx context.Context, p Preparation, done, dropped []string) (err error) {
 	r, err := p.finish(done, dropped)
 	if err != nil {
@@ -202,7 +201,7 @@ func (h *Handle) Finish(ctx context.Context, p Preparation, done, dropped []stri
 		_, err := engine.Retry(ctx, h.engine, func(d driver.Driver) (struct{}, error) { return struct{}{}, d.Finish(ctx, r) })
 		return err
 	}
-	// The first request to be carried out ends the intents: a second one does nothing.
+	// The first request that is carried out ends the intents, so a second one does nothing.
 	w.Repeatable = func() bool { return true }
 
 	sequence := h.engine.Sequence()
@@ -228,9 +227,9 @@ func (h *Handle) Finish(ctx context.Context, p Preparation, done, dropped []stri
 	return nil
 }
 
-// endInJournal removes intents of one operation from the journal before the database is asked to
-// end them without a change: a comparison would otherwise report them as lost. It returns what it
-// removed: see restoreIntents.
+// endInJournal removes intents of one operation from the journal before the database is requested
+// to end them without a change: a comparison would otherwise report them as lost. It returns the
+// removed intents: see restoreIntents.
 func (h *Handle) endInJournal(project string, refs []string, op string) (known []driver.Known, err error) {
 	if op == "" || len(refs) == 0 {
 		return nil, nil
@@ -238,8 +237,8 @@ func (h *Handle) endInJournal(project string, refs []string, op string) (known [
 	return h.engine.Journal.End(project, refs, op)
 }
 
-// restoreIntents notes intents again that a halted database refused to end: a recovery asks what
-// became of them. err is the outcome of the request, which it returns.
+// restoreIntents notes intents again that a halted database refused to end: a recovery needs the
+// outcome of their moves. err is the outcome of the request, which restoreIntents returns.
 func (h *Handle) restoreIntents(known []driver.Known, err error) error {
 	if len(known) > 0 && (errors.Is(err, driver.ErrNotAdmitted) || errors.Is(err, driver.ErrLostChanges)) {
 		return errors.Join(err, h.engine.Journal.Note(known))
@@ -247,8 +246,8 @@ func (h *Handle) restoreIntents(known []driver.Known, err error) error {
 	return err
 }
 
-// noteFinished notes what a request to finish p has ended, besides what it has dropped; err is its
-// outcome.
+// noteFinished notes the intents that a request to finish p has ended, in addition to the dropped
+// ones; err is the request's outcome.
 func (h *Handle) noteFinished(ctx context.Context, sequence uint64, p Preparation, r driver.FinishRequest, err error) error {
 	var lost *driver.LostError
 	switch {
@@ -293,8 +292,8 @@ func (p Preparation) finish(done, dropped []string) (driver.FinishRequest, error
 	return r, nil
 }
 
-// All iterates over the intents that f selects, in byte order of project
-// and ref. It reads page by page, each as of its own point in time. An error ends it.
+// All iterates over the intents that f selects, in byte order of project and ref. It reads page by
+// page, each as of its own point in time. An error ends the iteration.
 func (h *Handle) All(ctx context.Context, f driver.IntentFilter) iter.Seq2[driver.Intent, error] {
 	check := driver.LockFilter{Project: f.Project, Ref: f.Ref, Owner: f.Owner}
 	if err := engine.CheckLockFilter(check); err != nil {
@@ -306,15 +305,14 @@ func (h *Handle) All(ctx context.Context, f driver.IntentFilter) iter.Seq2[drive
 	})
 }
 
-// Resolve ends pending intents, as listed by [Handle.All], in their owner's
-// place: their refs take the new value, or keep the old one, and their locks end.
-// It returns those that it ended, without those that their owner finished
-// meanwhile. The decision, who made it and why stay recorded until the owner's
-// site has applied them and calls [Handle.Forget]. Resolve works in chunks: after an
-// error the returned intents have ended.
+// Resolve ends pending intents, as listed by [Handle.All], on behalf of their owner: their refs
+// take the new value, or keep the old one, and their locks end. It returns the intents that it
+// ended, without those that their owner finished meanwhile. The decision, its author and the reason
+// stay recorded until the owner's site has applied the decision and calls [Handle.Forget]. Resolve
+// works in chunks: after an error the returned intents have ended.
 //
-// It is for a site that won't come back, or not soon. Its decision may contradict
-// what that site has shown to its readers.
+// Resolve is for a site that won't come back, or not soon. The decision may contradict the values
+// that the site has shown to its readers.
 func (h *Handle) Resolve(ctx context.Context, intents []driver.Intent, d driver.Decision, by, reason string) (resolved []driver.Intent, err error) {
 	if d != driver.KeepOld && d != driver.TakeNew {
 		return nil, fmt.Errorf("resolving: %w decision %q: give %q or %q", driver.ErrInvalid, d, driver.KeepOld, driver.TakeNew)
@@ -348,8 +346,8 @@ func (h *Handle) Resolve(ctx context.Context, intents []driver.Intent, d driver.
 	return resolved, nil
 }
 
-// Forget removes the records of resolved intents, whose site has applied the
-// decision. Pending intents are left alone.
+// Forget removes the records of resolved intents whose site has applied the decision. It does not
+// change pending intents.
 func (h *Handle) Forget(ctx context.Context, intents []driver.Intent) error {
 	for chunk := range slices.Chunk(intents, engine.PageSize) {
 		var known []driver.Known
@@ -376,8 +374,8 @@ func intentIDs(intents []driver.Intent) []driver.LockID {
 }
 
 // States returns the values of refs and the locks on them, in the order of refs, as of one point in
-// time for every thousand refs. It is for those who move refs outside of the database by what it
-// says: at a server that is not admitted it fails with [driver.ErrNotAdmitted].
+// time for every thousand refs. It is for programs that move refs outside the database according to
+// the result: at a server that is not admitted it fails with [driver.ErrNotAdmitted].
 func (h *Handle) States(ctx context.Context, project string, refs []string) (states []driver.State, err error) {
 	start := time.Now()
 	defer func() { h.engine.Observed(driver.Event{Op: driver.OpGet, Refs: len(refs)}, start, err) }()
@@ -403,8 +401,8 @@ func (h *Handle) States(ctx context.Context, project string, refs []string) (sta
 	return states, nil
 }
 
-// WithPacks names packs that a preparation uses, as [driver.PackStore] says: the objects of the new
-// values. The error wraps [driver.ErrNoPack] if the database does not have them all.
+// WithPacks names the packs with the objects of the new values, which the preparation uses: see
+// [driver.PackStore]. The error wraps [driver.ErrNoPack] if the database does not have all of them.
 func WithPacks(ids ...string) Option {
 	return func(r *driver.PrepareRequest) { r.Packs = append(r.Packs, ids...) }
 }
@@ -414,8 +412,8 @@ func WithPacks(ids ...string) Option {
 // most [driver.MaxPackPart] bytes. If the preparation fails, the pack may be in the database,
 // unused.
 //
-// The pack builds on what refs hold: bases, at most [driver.MaxLockRefs] for a preparation. The
-// error wraps [driver.ErrNoPack] if one of them holds another value.
+// The pack builds on the values of refs: bases, at most [driver.MaxLockRefs] for a preparation. The
+// error wraps [driver.ErrNoPack] if one of these refs holds another value.
 func WithPack(p driver.PackPart, bases ...driver.RefValue) Option {
 	return func(r *driver.PrepareRequest) {
 		r.Packs = append(r.Packs, p.Pack.ID)
@@ -424,8 +422,8 @@ func WithPack(p driver.PackPart, bases ...driver.RefValue) Option {
 	}
 }
 
-// checkParts checks the packs that a preparation stores itself, and sorts them. It leaves out those
-// bases that are compared as old values anyway.
+// checkParts checks the packs that a preparation stores itself, and sorts them. It omits bases that
+// are compared as old values anyway.
 func checkParts(r *driver.PrepareRequest) error {
 	slices.SortFunc(r.Parts, func(a, b driver.PackPart) int { return strings.Compare(a.Pack.ID, b.Pack.ID) })
 	size := 0
