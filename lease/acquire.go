@@ -13,25 +13,26 @@ import (
 )
 
 const (
-	// A waiter's pauses between two looks are at most pauseStep for each row ahead of it, and pauseMax:
-	// the next in line looks often, those far behind seldom.
+	// A waiter polls at intervals of at most pauseStep for each row ahead of it, and at most
+	// pauseMax: the next waiter polls often, waiters far behind seldom.
 	pauseStep = 40 * time.Millisecond
 	pauseMax  = 250 * time.Millisecond
 
-	// TryAcquire gives up if it does not get the entry lock, which others hold for a round trip or two, within
-	// this time.
+	// tryEntryLimit is how long TryAcquire waits for the entry lock, which other requests hold for
+	// a round trip or two.
 	tryEntryLimit = 2 * time.Second
 )
 
 // Acquire acquires a lease of a project. It waits for all conflicting leases of that name that were
-// asked for before. The name is any text of 1 to [MaxNameBytes] bytes.
+// requested earlier. The name is any text of 1 to [MaxNameBytes] bytes.
 //
-// It gives up when ctx ends. Then, or if the database can't be reached, it leaves nothing behind that
-// others would wait for longer than until it is stale. The error wraps ctx's and, if leases or locks were
-// in the way, a [*refdb.LockedError] that names them. [refdb.Options].MaxWait limits only the
-// wait for the entry lock, not the wait for the lease.
+// Acquire gives up when ctx ends. Then, or if the database can't be reached, it leaves no row for
+// which others would wait longer than until the row is stale. The error wraps ctx's and, if leases
+// or locks refused the request, a [*refdb.LockedError] that names them. [refdb.Options].MaxWait
+// limits only the wait for the entry lock, not the wait for the lease.
 //
-// A process that loses its place while it waits, because it was frozen or cut off, begins again.
+// A process that loses its place while it waits, because it was frozen or disconnected, starts
+// over.
 func Acquire(ctx context.Context, db *refdb.DB, project, name string, mode Mode) (*Lease, error) {
 	r := request{db, project, name, mode}
 	l, err := r.acquire(ctx, func(l *Lease, entry string) error {
@@ -43,13 +44,14 @@ func Acquire(ctx context.Context, db *refdb.DB, project, name string, mode Mode)
 	return l, r.failed(err)
 }
 
-// TryAcquire is [Acquire] without the wait: if conflicting leases are held or waited for, the error is a
-// [*refdb.LockedError] that names them, and nobody waits for what it tried. It waits only for the entry
-// lock, two seconds at most.
+// TryAcquire is [Acquire] without the wait: if conflicting leases are held or awaited, the error is
+// a [*refdb.LockedError] that names them, and no other request waits because of the attempt.
+// TryAcquire waits only for the entry lock, at most two seconds.
 func TryAcquire(ctx context.Context, db *refdb.DB, project, name string, mode Mode) (*Lease, error) {
 	r := request{db, project, name, mode}
 	l, err := r.acquire(ctx, func(l *Lease, entry string) error {
-		// Nobody else asks before the entry lock is released, and so nobody sees a row that is taken back.
+		// No other request reads the rows before the entry lock is released, so none sees a row
+		// that is withdrawn.
 		ahead, err := r.look(ctx, l.place())
 		if err != nil {
 			return err
@@ -62,7 +64,7 @@ func TryAcquire(ctx context.Context, db *refdb.DB, project, name string, mode Mo
 	return l, r.failed(err)
 }
 
-// A request asks for a lease.
+// A request is a request for a lease.
 type request struct {
 	db            *refdb.DB
 	project, name string
@@ -76,11 +78,11 @@ func (r request) failed(err error) error {
 	return fmt.Errorf("acquiring the %s lease %q of %s: %w", r.mode, r.name, r.project, err)
 }
 
-// acquire takes the entry lock and a row of its own, in one transaction, and the lease if admit returns nil. It
-// begins again if the row or the entry lock is lost.
+// acquire takes the entry lock and a row of its own, in one transaction, and the lease if admit
+// returns nil. It starts over if the row or the entry lock is lost.
 //
-// The entry lock orders tickets: a row with a smaller ticket was written before that lock changed hands, so a
-// process that looks after it held the lock sees that row.
+// The entry lock orders tickets: a row with a smaller ticket was written before that lock changed
+// hands, so a process that has held the lock sees the row when it reads afterwards.
 func (r request) acquire(ctx context.Context, admit func(l *Lease, entry string) error, lock func(refs ...string) (*refdb.Lock, error)) (*Lease, error) {
 	if err := check(r.project, r.name, r.mode); err != nil {
 		return nil, err
@@ -99,7 +101,8 @@ func (r request) acquire(ctx context.Context, admit func(l *Lease, entry string)
 		if err == nil {
 			return l, nil
 		}
-		// It also takes what is left of a lock that is lost. If it fails, it goes on in the background.
+		// Release also ends the remaining rows of a lost lock. If it fails, it continues in the
+		// background.
 		_ = held.Release(ctx)
 		if !errors.Is(err, refdb.ErrLockLost) || ctx.Err() != nil {
 			return nil, err
@@ -107,7 +110,7 @@ func (r request) acquire(ctx context.Context, admit func(l *Lease, entry string)
 	}
 }
 
-// tryLock is Lock, which waits for a short time.
+// tryLock is Lock with a short wait limit.
 func (r request) tryLock(ctx context.Context, refs []string) (*refdb.Lock, error) {
 	limited, cancel := context.WithTimeout(ctx, tryEntryLimit)
 	defer cancel()
@@ -121,14 +124,14 @@ func (r request) tryLock(ctx context.Context, refs []string) (*refdb.Lock, error
 	return nil, fmt.Errorf("%w: no answer within %s", refdb.ErrUnavailable, tryEntryLimit)
 }
 
-// ahead is what a request finds ahead of it: the rows with smaller tickets.
+// ahead contains the rows with smaller tickets than that of a request.
 type ahead struct {
-	conflicting []refdb.LockInfo // those that it waits for
+	conflicting []refdb.LockInfo // the rows that the request waits for
 	rows        int              // of either mode
 }
 
-// await waits until nobody is ahead of l in a conflicting mode. A short outage does not end the wait: if
-// it lasts, l is lost.
+// await waits until no row ahead of l has a conflicting mode. A short outage does not end the wait;
+// in a longer one l is lost.
 func (r request) await(ctx context.Context, l *Lease) error {
 	var before ahead
 	for {
@@ -156,7 +159,7 @@ func (r request) await(ctx context.Context, l *Lease) error {
 	}
 }
 
-// gaveUp is the error of a waiter whose context ended.
+// gaveUp returns the error of a waiter whose context ended.
 func (r request) gaveUp(ctx context.Context, last ahead) error {
 	if len(last.conflicting) == 0 {
 		return ctx.Err()
@@ -164,7 +167,7 @@ func (r request) gaveUp(ctx context.Context, last ahead) error {
 	return fmt.Errorf("%w: %w", ctx.Err(), &refdb.LockedError{Holders: last.conflicting})
 }
 
-// pause is how long a waiter with that many rows ahead of it waits before it looks again.
+// pause returns the polling interval of a waiter with the given number of rows ahead of it.
 func pause(rows int) time.Duration {
 	longest := min(time.Duration(max(rows, 1))*pauseStep, pauseMax)
 	return longest/2 + mathrand.N(longest/2)
@@ -179,8 +182,8 @@ type place struct {
 // place returns the row of l.
 func (l *Lease) place() place { return place{l.ref, l.Owner(), l.Ticket()} }
 
-// look returns what is ahead of p. It removes the stale rows that it sees, of either mode: those of
-// processes that are gone. The error wraps refdb.ErrLockLost if the row of p is gone.
+// look returns the rows ahead of p. It removes stale rows of either mode, whose processes have
+// died. The error wraps refdb.ErrLockLost if the row of p no longer exists.
 func (r request) look(ctx context.Context, p place) (ahead, error) {
 	rows, foreign, err := read(ctx, r.db, r.project, r.name)
 	if err != nil {
@@ -203,7 +206,7 @@ func (r request) look(ctx context.Context, p place) (ahead, error) {
 	if len(stale) > 0 {
 		removed, err := r.db.Operator().Purge(ctx, stale)
 		if errors.Is(err, refdb.ErrOutcomeUnknown) && ctx.Err() == nil {
-			err = fmt.Errorf("%w: %v", refdb.ErrUnavailable, err) // the next look sees what became of it
+			err = fmt.Errorf("%w: %v", refdb.ErrUnavailable, err) // the next look shows the outcome
 		}
 		if err != nil {
 			return ahead{}, err

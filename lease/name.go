@@ -9,19 +9,19 @@ import (
 )
 
 const (
-	// MaxNameBytes is the length of the longest name of a lease. Escaped it may be three times as long,
-	// and with the project it must not be longer than [driver.MaxNameBytes].
+	// MaxNameBytes is the maximum length of a lease's name. The escaped name may be three times as
+	// long; together with the project it must not be longer than [driver.MaxNameBytes].
 	MaxNameBytes = 500
 
 	refPrefix = "refs/leases/"
 	entryLock = "turn" // the last part of the ref under whose lock tickets are taken
 )
 
-// prefixOf is what the refs of a lease start with.
+// prefixOf returns the prefix of a lease's refs.
 func prefixOf(name string) string { return RefOf(name) + "/" }
 
-// ParseRef returns the name and the mode of the lease whose row a ref is: that of a holder or of a
-// waiter.
+// ParseRef returns the name and the mode of the lease to which a ref belongs as the row of a holder
+// or waiter.
 func ParseRef(ref string) (name string, mode Mode, ok bool) {
 	rest, ok := strings.CutPrefix(ref, refPrefix)
 	escaped, row, found := strings.Cut(rest, "/")
@@ -37,11 +37,12 @@ func ParseRef(ref string) (name string, mode Mode, ok bool) {
 	return "", 0, false
 }
 
-// RefOf returns what the refs of a lease of that name begin with, before a slash. No lock or row is on this
-// ref itself: it stands for the lease where a ref is needed, such as in rules for who may acquire it.
+// RefOf returns the prefix of a lease's refs, without the final slash. No lock or row is on this
+// ref itself: it represents the lease where a ref is needed, such as in access rules.
 func RefOf(name string) string { return refPrefix + escape(name) }
 
-// check returns an error wrapping refdb.ErrInvalid if there can't be such a lease.
+// check returns an error wrapping refdb.ErrInvalid if the project, name or mode is not valid for a
+// lease.
 func check(project, name string, mode Mode) error {
 	switch {
 	case mode != Shared && mode != Exclusive:
@@ -54,8 +55,8 @@ func check(project, name string, mode Mode) error {
 
 const hexDigits = "0123456789ABCDEF"
 
-// escape makes one component of a ref of any text: all bytes but ASCII letters, digits, "-" and "_" are
-// written as "%" and two digits.
+// escape converts any string to one component of a ref: all bytes except ASCII letters, digits, "-"
+// and "_" are written as "%" and two digits.
 func escape(name string) string {
 	var b strings.Builder
 	for _, c := range []byte(name) {

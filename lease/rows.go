@@ -13,12 +13,12 @@ import (
 type Row struct {
 	refdb.LockInfo
 	Mode  Mode
-	Waits bool // for a row of a conflicting mode with a smaller ticket
+	Waits bool // it waits for a row of a conflicting mode with a smaller ticket
 }
 
 // Rows returns the rows of a lease, those of its holders and of its waiters, in the order of their
-// tickets. It only reads. A stale row is that of a process that is gone; the next request for the lease
-// removes it.
+// tickets. It only reads. A stale row belongs to a process that has died; the next request for the
+// lease removes the row.
 func Rows(ctx context.Context, db *refdb.DB, project, name string) ([]Row, error) {
 	err := check(project, name, Shared)
 	var rows []Row
@@ -31,8 +31,8 @@ func Rows(ctx context.Context, db *refdb.DB, project, name string) ([]Row, error
 	return rows, nil
 }
 
-// read returns the rows of a lease, and the fresh locks on refs among those of the lease that are no rows
-// of it.
+// read returns the rows of a lease, and the fresh locks on refs below the lease's prefix that are
+// not rows of the lease.
 func read(ctx context.Context, db *refdb.DB, project, name string) (rows []Row, foreign []refdb.LockInfo, err error) {
 	prefix := prefixOf(name)
 	for info, err := range db.Locks(ctx, refdb.LockFilter{Project: project, Prefix: prefix}) {
@@ -54,7 +54,7 @@ func read(ctx context.Context, db *refdb.DB, project, name string) (rows []Row, 
 	return rows, foreign, nil
 }
 
-// predecessors returns those of the earlier rows that a request of that mode waits for.
+// predecessors returns the earlier rows that a request of the given mode waits for.
 func predecessors(earlier []Row, mode Mode) (all []refdb.LockInfo) {
 	for _, r := range earlier {
 		if r.Mode.conflicts(mode) {
