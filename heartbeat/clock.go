@@ -4,8 +4,8 @@ package heartbeat
 
 import "golang.org/x/sys/unix"
 
-// systemClock returns a clock that also runs while the machine is suspended,
-// which Go's own does not. The error is that of a first reading.
+// systemClock returns a clock that also runs while the machine is suspended, which Go's own does
+// not. The error is that of the first reading.
 func systemClock() (func() Instant, error) {
 	_, err := readClock()
 	return func() Instant {
@@ -14,7 +14,8 @@ func systemClock() (func() Instant, error) {
 	}, err
 }
 
-// readClock returns never with an error, so that every lease expires.
+// readClock returns the clock's reading. With an error it returns never, so that every lease
+// expires.
 func readClock() (Instant, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(suspendClock, &ts); err != nil {

@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// A Config says how often a keeper beats, and how long a lease stands without a beat.
+// A Config contains the intervals of a keeper's beats and of the expiry of leases.
 type Config struct {
 	// Interval is the time between two ticks, at most a third of StaleAfter.
 	Interval time.Duration
-	// StaleAfter is the age of the last beat above which others may take the item.
+	// StaleAfter is the age of the last beat above which other holders may take the item.
 	StaleAfter time.Duration
-	// Margin is how much sooner the lease ends here. It makes up for clocks that
-	// run at different speeds, and leaves the holder time to stop. It is at least
-	// a fifth of StaleAfter, which is the default, and small enough that the lease
-	// stands for two intervals.
+	// Margin is how much earlier than StaleAfter the lease ends in this process. It compensates for
+	// clocks that run at different speeds, and leaves the holder time to stop. It is at least a
+	// fifth of StaleAfter, which is the default, and small enough that the lease lasts for two
+	// intervals.
 	Margin time.Duration
-	// Now is the clock, which must never step back. On Linux and macOS the default
-	// counts the time for which the machine was suspended. Elsewhere it is Go's
-	// monotonic clock, which may not.
+	// Now is the clock, which must never step back. On Linux and macOS the default counts the time
+	// for which the machine was suspended. Elsewhere it is Go's monotonic clock, which may not
+	// count it.
 	Now func() Instant
 }
 
-// complete returns c with its defaults filled in, or says what is wrong with it.
+// complete returns c with its defaults filled in, or an error if c is invalid.
 func (c Config) complete() (Config, error) {
 	if c.Margin == 0 {
 		c.Margin = c.StaleAfter / 5

@@ -1,8 +1,7 @@
-// Package heartbeat keeps leases fresh: every tick it calls a function of the
-// caller's once, to renew all the leases of a process together. A lease ends as
-// soon as a beat finds it lost. Even if beats fail or hang, it ends before
-// others could take it. A beat that failed proves nothing and is tried again.
-// The package does not know what an item is, nor how it is renewed.
+// Package heartbeat keeps leases fresh: at every tick it calls one function of the caller, which
+// renews all leases of a process together. A lease ends as soon as a beat finds it lost. Even if
+// beats fail or hang, a lease ends before others could take it. A failed beat proves nothing and is
+// retried. The package does not know what an item is, nor how it is renewed.
 package heartbeat
 
 import (
@@ -17,26 +16,26 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// An Instant is a reading of a clock that counts suspend: the time since an
-// arbitrary moment, the same for all readings of a keeper.
+// An Instant is a reading of a clock that also runs during suspend: the time since an arbitrary
+// moment, which is the same for all readings of a keeper.
 type Instant time.Duration
 
 // never is later than any reading. Adding an interval to it does not overflow.
 const never = Instant(math.MaxInt64 / 2)
 
-// A Result says what a beat did to one item.
+// A Result is the result of a beat for one item.
 type Result int
 
 const (
 	Unknown Result = iota // neither renewed nor known to be lost
 	Renewed
-	Lost // gone, or another's
+	Lost // deleted, or taken by another holder
 )
 
-// A Beat renews items and returns what became of each, in the same order. An
-// error means that nothing is known of any. The keeper makes one call at a
-// time, with at least one item, in no particular order. A Beat must return soon
-// after ctx ends: no other beat is sent before, though leases expire on time.
+// A Beat renews items and returns the result for each, in the same order. An error means that all
+// results are unknown. The keeper makes one call at a time, with at least one item, in no
+// particular order. A Beat must return soon after ctx ends: the keeper sends no other beat before
+// that, although leases expire on time.
 type Beat[T any] = func(ctx context.Context, items []T) ([]Result, error)
 
 // A Keeper renews the leases of one process. All methods may be called
@@ -46,29 +45,28 @@ type Keeper[T any] struct {
 	lost     func(item T, err error)
 	now      func() Instant
 	interval time.Duration
-	window   time.Duration   // how long a lease stands after a beat was sent
+	window   time.Duration   // how long a lease lasts after a beat was sent
 	wake     chan struct{}   // wakes the loop
 	ctx      context.Context // of the loop and of beats; ended by Close
 	cancel   context.CancelFunc
-	running  sync.WaitGroup // the loop, the beat under way and calls of lost
+	running  sync.WaitGroup // the loop, the beat in flight and calls of lost
 
 	mu        sync.Mutex
 	leases    leaseHeap[T]
 	nextTick  Instant       // when to beat all leases
 	nextEarly Instant       // when to beat the leases marked early, or never
 	wakeAt    Instant       // when the loop's timer fires, or never
-	beating   bool          // a beat is under way
-	beats     uint64        // how many were sent
-	late      time.Duration // how long after it was due the latest beat was sent
-	beatErr   error         // of the last beat that was answered
+	beating   bool          // a beat is in flight
+	beats     uint64        // the number of beats sent
+	late      time.Duration // how long the latest beat was overdue when it was sent
+	beatErr   error         // of the last completed beat
 	retry     *backoff.ExponentialBackOff
 	closed    bool
 }
 
-// New returns a keeper that renews its leases with beat, or an error that says
-// what is wrong with c. It runs until Close. lost, unless nil, is called once
-// for each lease that ended with ErrLost or ErrExpired, in a goroutine of its
-// own. Close waits for that goroutine.
+// New returns a keeper that renews its leases with beat, or an error if c is invalid. The keeper
+// runs until Close. lost, unless nil, is called once for each lease that ended with ErrLost or
+// ErrExpired, in a goroutine of its own. Close waits for that goroutine.
 func New[T any](c Config, beat Beat[T], lost func(item T, err error)) (*Keeper[T], error) {
 	c, err := c.complete()
 	if err != nil {
@@ -97,10 +95,9 @@ func New[T any](c Config, beat Beat[T], lost func(item T, err error)) (*Keeper[T
 // Now returns the clock's reading.
 func (k *Keeper[T]) Now() Instant { return k.now() }
 
-// Keep starts to beat item. sent is a reading of the clock from before the
-// first attempt to acquire it. The first beat follows within an interval, or
-// right after the beat under way. If the window since sent is over already, the
-// lease that Keep returns has expired.
+// Keep starts to beat item. sent is a reading of the clock from before the first attempt to acquire
+// the item. The first beat follows within an interval, or right after the beat in flight. If the
+// window since sent is already over, the returned lease has expired.
 func (k *Keeper[T]) Keep(item T, sent Instant) *Lease[T] {
 	l := &Lease[T]{keeper: k, item: item, done: make(chan struct{})}
 	k.mu.Lock()
@@ -124,8 +121,8 @@ func (k *Keeper[T]) Keep(item T, sent Instant) *Lease[T] {
 	return l
 }
 
-// Close ends the leases that still stand with ErrClosed, cancels the beat under
-// way and waits for it to return. Calling Close again is harmless.
+// Close ends all remaining leases with ErrClosed, cancels the beat in flight and waits until it has
+// returned. Close may be called more than once.
 func (k *Keeper[T]) Close() {
 	k.mu.Lock()
 	k.closed = true
@@ -140,15 +137,15 @@ func (k *Keeper[T]) Close() {
 	k.running.Wait()
 }
 
-// expire ends l if its deadline has passed. It is called before anything reads
-// or changes l, so that nothing revives an expired lease.
+// expire ends l if its deadline has passed. It is called before every read or change of l, so that
+// an expired lease is never revived.
 func (k *Keeper[T]) expire(l *Lease[T], now Instant) {
 	if now < l.deadline || l.err != nil {
 		return
 	}
 	err := ErrExpired
 	if k.beatErr != nil {
-		// Only its text: errors.Is must not find the beat's error in the lease's.
+		// Only the text is included: errors.Is must not find the beat's error in the lease's error.
 		err = fmt.Errorf("%w; the last beat failed: %v", ErrExpired, k.beatErr)
 	}
 	k.end(l, err)

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// run does what is due, whenever it is due. Soon after the last lease has ended
-// it sets no timer any more.
+// run does due work until Close. Soon after the last lease has ended it no longer sets a timer.
 func (k *Keeper[T]) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -25,8 +24,8 @@ func (k *Keeper[T]) run() {
 	}
 }
 
-// runDue does what is due. It returns how long nothing else will be due, or
-// false if there is no lease.
+// runDue does the work that is due. It returns the time until more work is due, or false if there
+// are no leases.
 func (k *Keeper[T]) runDue() (time.Duration, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -36,7 +35,7 @@ func (k *Keeper[T]) runDue() (time.Duration, bool) {
 	}
 	if len(k.leases) == 0 {
 		if now < k.wakeAt && k.wakeAt != never {
-			// The next lease often starts before that: then it need not wake the loop.
+			// The next lease often starts before that, and then does not need to wake the loop.
 			return time.Duration(k.wakeAt - now), true
 		}
 		k.wakeAt = never
@@ -45,8 +44,8 @@ func (k *Keeper[T]) runDue() (time.Duration, bool) {
 	if !k.beating && now >= min(k.nextTick, k.nextEarly) {
 		k.sendBeat(now)
 	}
-	// Timers don't count the time for which the machine was suspended. Looking at
-	// the clock once an interval shows soon after that a lease has expired.
+	// Timers don't count the time for which the machine was suspended. Reading the clock once per
+	// interval detects an expired lease soon after a suspend.
 	k.wakeAt = min(k.leases[0].deadline, now+Instant(k.interval))
 	if !k.beating {
 		k.wakeAt = min(k.wakeAt, k.nextTick, k.nextEarly)
@@ -54,8 +53,8 @@ func (k *Keeper[T]) runDue() (time.Duration, bool) {
 	return time.Duration(k.wakeAt - now), true
 }
 
-// wakeIfDue wakes the loop if a beat is due before its timer fires. No deadline
-// can come before that: a lease that has less than an interval left is early.
+// wakeIfDue wakes the loop if a beat is due before its timer fires. No deadline can precede the
+// timer: a lease that has less than an interval left is early.
 func (k *Keeper[T]) wakeIfDue() {
 	due := min(k.nextTick, k.nextEarly)
 	if due >= k.wakeAt {
@@ -80,7 +79,7 @@ func (k *Keeper[T]) sendBeat(now Instant) {
 	if all {
 		leases = make([]*Lease[T], 0, len(k.leases))
 		items = make([]T, 0, len(k.leases))
-		// Counting from tick to tick keeps delays from adding up. Missed ticks are skipped.
+		// Counting from tick to tick prevents that delays accumulate. Missed ticks are skipped.
 		if k.nextTick += Instant(k.interval); k.nextTick <= now {
 			k.nextTick = now + Instant(k.interval)
 		}
@@ -101,7 +100,7 @@ func (k *Keeper[T]) sendBeat(now Instant) {
 	k.beating = true
 	number := k.beats
 	k.running.Go(func() {
-		// A third of the window, so that one beat that hangs does not cost the lease.
+		// A third of the window, so that one hanging beat does not lose the lease.
 		ctx, cancel := context.WithTimeout(k.ctx, k.window/3)
 		defer cancel()
 		results, err := k.beat(ctx, items)
@@ -109,7 +108,7 @@ func (k *Keeper[T]) sendBeat(now Instant) {
 	})
 }
 
-// handleResults applies the results of the beat of that number, sent at sent.
+// handleResults applies the results of the beat with the given number, sent at sent.
 func (k *Keeper[T]) handleResults(leases []*Lease[T], number uint64, sent Instant, results []Result, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

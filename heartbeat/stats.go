@@ -4,12 +4,12 @@ import "time"
 
 // Stats are the state of a keeper at one moment.
 type Stats struct {
-	Leases int // that stand
-	// Left is the time until the first of them expires, unless a beat succeeds
-	// before; 0 if there are none.
+	Leases int // leases that have not ended
+	// Left is the time until the first of these leases expires unless a beat succeeds before; 0 if
+	// there are none.
 	Left time.Duration
-	// Late is how long after it was due the latest beat was sent. A beat is late if the
-	// process could not run, or if the beat before it took too long.
+	// Late is how long the latest beat was overdue when it was sent. A beat is late if the process
+	// could not run, or if the previous beat took too long.
 	Late time.Duration
 }
 
