@@ -2,12 +2,17 @@ package server_test
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"fmt"
 	"html"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -487,6 +492,35 @@ func TestAProxyNamesTheVisitor(t *testing.T) {
 	if status, text := do(t, q); status != http.StatusUnauthorized {
 		t.Errorf("a call: %d %s", status, text)
 	}
+}
+
+func TestAHeaderNamesVisitorsOnlyAtASocket(t *testing.T) {
+	t.Parallel()
+	r := inMemory(t)
+	populate(t, r)
+	r.allow(t, "@user:ada", access.Read, "red/app", "*")
+	r.userHeader = "X-Remote-User"
+	s, err := server.New(server.Options{DB: r.db, Rules: r.db, Logger: slog.New(slog.DiscardHandler), Limits: server.DefaultLimits, Page: r.page, UserHeader: r.userHeader})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Run(t.Context(), server.Listen{Address: "127.0.0.1:0"}, server.Stop{}, func(net.Addr) { t.Error("it listens") }); !errors.Is(err, refdb.ErrInvalid) {
+		t.Errorf("at an address: %v", err)
+	}
+	socket := filepath.Join(t.TempDir(), "socket")
+	r.run(t, server.Listen{Address: socket}, server.DefaultLimits, server.Stop{})
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	defer client.CloseIdleConnections()
+	eventually(t, "ada sees her locks", func() bool {
+		q := must(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://refdb/ui/locks", nil))
+		q.Header.Set("X-Remote-User", "ada")
+		answer := must(client.Do(q))
+		defer answer.Body.Close()
+		text := must(io.ReadAll(answer.Body))
+		return answer.StatusCode == http.StatusOK && strings.Contains(string(text), "red/app<")
+	})
 }
 
 func TestThePageIsWithinTheLimitsOfCalls(t *testing.T) {

@@ -37,7 +37,7 @@ type run struct {
 func (r *rig) run(t *testing.T, at server.Listen, limits server.Limits, stop server.Stop) *run {
 	t.Helper()
 	log := &bytes.Buffer{}
-	s, err := server.New(server.Options{DB: r.process(t, r.open(), "server"), Rules: r.process(t, r.open(), "server"), Logger: slog.New(slog.NewTextHandler(log, nil)), Limits: limits, Issuers: r.issuers})
+	s, err := server.New(server.Options{DB: r.process(t, r.open(), "server"), Rules: r.process(t, r.open(), "server"), Logger: slog.New(slog.NewTextHandler(log, nil)), Limits: limits, Issuers: r.issuers, Page: r.page, UserHeader: r.userHeader})
 	if err != nil {
 		t.Fatal(err)
 	}
