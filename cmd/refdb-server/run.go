@@ -48,6 +48,8 @@ func run(ctx context.Context, args []string, env func(string) string, input io.R
 		Long: `Serve a global ref database over HTTP, to programs that have a token, a JWT or a certificate: gRPC, and POST with JSON.
 docs/SERVICE.md shows each call. refdbctl token and refdbctl access manage who may do what.
 
+With --page it also serves a page for people, who see there what their rules let them read.
+
 The database's address, as for refdbctl, is in the file that --database-file names, or in REFDB_URL. The file is read
 again for new connections, so that the password may change.
 

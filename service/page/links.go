@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -84,8 +85,12 @@ func ownerText(owner string) string {
 }
 
 // command returns a command line with its arguments quoted for a shell. A name that people can't see as it
-// is, and might not be able to paste, is left to the command that lists such names.
+// is, and might not be able to paste, is left to the command that lists such names. A name is never an
+// option.
 func command(line string, arguments ...string) string {
+	if slices.ContainsFunc(arguments, func(a string) bool { return strings.HasPrefix(a, "-") }) {
+		line += " --"
+	}
 	for _, a := range arguments {
 		if wire.Printable(a) != a {
 			return "refdbctl top"

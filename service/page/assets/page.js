@@ -10,7 +10,7 @@ function printable(name) {
 
 function short(value) {
   if (!value) return "none";
-  if (/^0+$/.test(value)) return "deleted";
+  if (/^(0{40}|0{64})$/.test(value)) return "deleted";
   return /^([0-9a-f]{40}|[0-9a-f]{64})$/.test(value) ? value.slice(0, 12) : printable(value);
 }
 
