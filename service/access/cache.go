@@ -2,7 +2,6 @@ package access
 
 import (
 	"context"
-	"crypto/cipher"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -42,7 +41,7 @@ type snapshot struct {
 	key    refdb.StateKey
 	tokens map[string]Token  // by ID
 	rules  map[string][]Rule // by subject
-	seal   cipher.AEAD       // of sessions; nil if there is no key
+	seal   *seal             // of sessions; nil if there is no key
 }
 
 // NewCache returns a cache that is stale until Run has read the database.

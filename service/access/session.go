@@ -21,6 +21,7 @@ const (
 	sealVersion = "refdb-server session 1" // what a sealed text is for; no other text has it
 	maxSealed   = 512                      // bytes of a sealed text
 	sealAgain   = 3 * time.Second
+	endRounded  = time.Minute // for servers that have read the clock of the database at different times
 	sealBytes   = 32
 )
 
@@ -96,9 +97,12 @@ func (s Sessions) Resume(text string) (Identity, error) {
 	if err != nil || decode(string(plain), &held) != nil {
 		return Identity{}, ErrUnauthenticated
 	}
-	end, stands := time.Unix(held.End, 0), standing(held.Token)
+	end, stands, key := time.Unix(held.End, 0), standing(held.Token), now.seal.key
+	if end.After(now.time().Add(SessionLife + endRounded)) {
+		return Identity{}, ErrUnauthenticated // no server has made it
+	}
 	valid := func(s *snapshot) error {
-		if !s.time().Before(end) {
+		if !s.time().Before(end) || s.seal == nil || s.seal.key != key {
 			return ErrUnauthenticated
 		}
 		return stands(s)
@@ -109,9 +113,14 @@ func (s Sessions) Resume(text string) (Identity, error) {
 	return Identity{now.tokens[held.Token].Subject, valid, s.cache}, nil
 }
 
-// readSeal returns the cipher of the key that the database has; nil if there is none, or none that this
-// version can read.
-func readSeal(ctx context.Context, db *refdb.DB) (cipher.AEAD, error) {
+// A seal is a key of sessions, and its cipher.
+type seal struct {
+	cipher.AEAD
+	key [sealBytes]byte
+}
+
+// readSeal returns the key that the database has; nil if there is none, or none that this version can read.
+func readSeal(ctx context.Context, db *refdb.DB) (*seal, error) {
 	value, err := db.Get(ctx, project, sealRef)
 	if err != nil || value.IsAbsent() {
 		return nil, err
@@ -124,7 +133,11 @@ func readSeal(ctx context.Context, db *refdb.DB) (cipher.AEAD, error) {
 	if err != nil {
 		return nil, err
 	}
-	return cipher.NewGCMWithRandomNonce(block)
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		return nil, err
+	}
+	return &seal{aead, [sealBytes]byte(k.Key)}, nil
 }
 
 // keepKey creates the key of sessions when the database has none, and wakes Run.

@@ -1,6 +1,8 @@
 package access
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"slices"
@@ -92,7 +94,7 @@ func TestASessionEndsWithItsHourItsTokenAndItsKey(t *testing.T) {
 				if _, err := s.Resume(text); !errors.Is(err, ErrUnauthenticated) {
 					t.Errorf("the session goes on: %v", err)
 				}
-				if err := i.Err(); name != "key" && !errors.Is(err, ErrUnauthenticated) {
+				if err := i.Err(); !errors.Is(err, ErrUnauthenticated) {
 					t.Errorf("what the session has opened goes on: %v", err)
 				}
 				if name == "key" {
@@ -128,6 +130,25 @@ func TestAChangedSessionIsNone(t *testing.T) {
 		for _, other := range []string{"", "x", text + "A", text[1:], text[:len(text)-4], token, strings.Repeat("A", 1<<20)} {
 			if _, err := s.Resume(other); !errors.Is(err, ErrUnauthenticated) {
 				t.Errorf("%.50q: %v", other, err)
+			}
+		}
+	})
+}
+
+// Whoever has a copy of the key can seal what no server would.
+func TestASessionThatIsLongerThanAnyIsNone(t *testing.T) {
+	t.Parallel()
+	withSessions(t, func(t *testing.T, db *refdb.DB, s Sessions) {
+		allow(t, db, "ada", Read, All, All)
+		token, record := newToken(t, db, "ada", 24*time.Hour)
+		begin(t, s, token)
+		now := s.cache.current.Load()
+		for life, ok := range map[time.Duration]bool{SessionLife: true, 2 * SessionLife: false} {
+			plain, err := json.Marshal(session{record.ID, now.time().Add(life).Unix()})
+			must(t, err)
+			text := base64.RawURLEncoding.EncodeToString(now.seal.Seal(nil, nil, plain, []byte(sealVersion)))
+			if _, err := s.Resume(text); (err == nil) != ok || err != nil && !errors.Is(err, ErrUnauthenticated) {
+				t.Errorf("%s: %v", life, err)
 			}
 		}
 	})

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"html/template"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -42,6 +41,7 @@ var functions = template.FuncMap{
 	"seconds": func(s float64) string { return ago(time.Duration(s * float64(time.Second))) },
 	"time":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") },
 	"short":   short,
+	"brief":   brief,
 	"owner":   ownerText,
 	"alive":   func(s overview.Site) bool { return s.Alive != nil && *s.Alive },
 	"join":    func(names []string) string { return wire.Printable(strings.Join(names, ", ")) },
@@ -73,7 +73,21 @@ func short(value string) string {
 	case (len(value) == 40 || len(value) == 64) && strings.Trim(value, "0123456789abcdef") == "":
 		return value[:shownDigits]
 	}
-	return wire.Printable(value)
+	return brief(value)
+}
+
+// shownRunes is how much of a long text a view has.
+const shownRunes = 100
+
+// brief shows the beginning of a text.
+func brief(text string) string {
+	runes := 0
+	for i := range text {
+		if runes++; runes > shownRunes {
+			return wire.Printable(text[:i]) + "…"
+		}
+	}
+	return wire.Printable(text)
 }
 
 // ownerText names who holds a lock: a subject, or a site's process.
@@ -82,20 +96,4 @@ func ownerText(owner string) string {
 		return wire.Printable(subject)
 	}
 	return wire.Printable(owner)
-}
-
-// command returns a command line with its arguments quoted for a shell. A name that people can't see as it
-// is, and might not be able to paste, is left to the command that lists such names. A name is never an
-// option.
-func command(line string, arguments ...string) string {
-	if slices.ContainsFunc(arguments, func(a string) bool { return strings.HasPrefix(a, "-") }) {
-		line += " --"
-	}
-	for _, a := range arguments {
-		if wire.Printable(a) != a {
-			return "refdbctl top"
-		}
-		line += " " + wire.ShellWord(a)
-	}
-	return line
 }

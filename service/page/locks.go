@@ -14,6 +14,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/service/access"
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // A lockRow is a lock that the visitor may see.
@@ -51,7 +52,7 @@ func (l lockRow) Command() string {
 	if l.Held() && !l.Intended() && l.Waiters == 0 && !l.Stale() {
 		return ""
 	}
-	return command("refdbctl locks show", l.Project, l.Ref)
+	return wire.CommandLine("refdbctl locks show", l.Project, l.Ref)
 }
 
 // A lockQuery says which locks to list.

@@ -155,6 +155,8 @@ func (p *Page) fail(w http.ResponseWriter, r *http.Request, err error) {
 		status, text = http.StatusForbidden, err.Error()
 	case errors.Is(err, access.ErrStale):
 		status, text = http.StatusServiceUnavailable, access.ErrStale.Error()+": try again"
+	case errors.Is(err, errSlow):
+		status, text = http.StatusServiceUnavailable, err.Error()
 	case errors.Is(err, refdb.ErrInvalid):
 		status, text = http.StatusBadRequest, err.Error()
 	}

@@ -11,6 +11,7 @@ import (
 	refdbv1 "github.com/globalrefdb/globalrefdb/proto/refdb/v1"
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/service/access"
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // A refRow is a ref, and who moved it last, if that is among the changes that were read.
@@ -46,7 +47,9 @@ type projectView struct {
 }
 
 // Unfreeze is the command that ends a freeze.
-func (v projectView) Unfreeze() string { return command("refdbctl project unfreeze", v.Project) }
+func (v projectView) Unfreeze() string {
+	return wire.CommandLine("refdbctl project unfreeze", v.Project)
+}
 
 // showProject lists refs of a project by the calls List and Log, and what comes by Watch.
 func (p *Page) showProject(w http.ResponseWriter, r *http.Request, _ access.Identity) error {
@@ -152,7 +155,7 @@ func (c changes) Events() string {
 // Command shows the same with refdbctl.
 func (c changes) Command() string {
 	if c.Ref == "" {
-		return command("refdbctl refs log", c.Project)
+		return wire.CommandLine("refdbctl refs log", c.Project)
 	}
-	return command("refdbctl refs log", c.Project, c.Ref)
+	return wire.CommandLine("refdbctl refs log", c.Project, c.Ref)
 }

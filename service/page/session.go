@@ -2,7 +2,10 @@ package page
 
 import (
 	"errors"
+	"net"
 	"net/http"
+	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/service/access"
@@ -11,12 +14,10 @@ import (
 
 const (
 	cookieName = "refdb_session"
-	// A login has loginBytes at most, and loginLimit to arrive.
-	loginBytes = 4 << 10
-	loginLimit = 15 * time.Second
+	loginBytes = 4 << 10 // of a form
 )
 
-// ReadsBody reports whether the body of a request is read, with a time limit.
+// ReadsBody reports whether the body of a request may be read. The caller limits the time for that.
 func (p *Page) ReadsBody(r *http.Request) bool {
 	return r.Method == http.MethodPost && r.URL.Path == p.path("/login", nil)
 }
@@ -109,10 +110,6 @@ func (p *Page) logIn(w http.ResponseWriter, r *http.Request) {
 		p.render(w, r, http.StatusForbidden, "login", "Log in", "The form was sent by another site.")
 		return
 	}
-	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(loginLimit)); err != nil {
-		http.Error(w, "this connection can't be limited", http.StatusInternalServerError)
-		return
-	}
 	r.Body = http.MaxBytesReader(w, r.Body, loginBytes)
 	if err := r.ParseForm(); err != nil {
 		p.render(w, r, http.StatusBadRequest, "login", "Log in", "The form could not be read.")
@@ -144,11 +141,20 @@ func (p *Page) logOut(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, p.path("/login", nil), http.StatusSeeOther)
 }
 
-// cookie returns the cookie of a session. A proxy that ends TLS says so; whoever lies about it gets a cookie
-// that is not sent.
+// cookie returns the cookie of a session. It is Secure unless the browser has asked a server of its own
+// machine: a proxy that ends TLS need not say so.
 func (p *Page) cookie(r *http.Request, text string, seconds int) *http.Cookie {
 	return &http.Cookie{
 		Name: cookieName, Value: text, Path: p.o.Prefix, MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteStrictMode,
-		Secure: r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https",
+		Secure: r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" || !local(r.Host),
 	}
+}
+
+// local reports whether a host is the browser's own machine.
+func local(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	address, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return host == "localhost" || err == nil && address.IsLoopback()
 }

@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -19,13 +20,21 @@ type held[T any] struct {
 
 func newShared[T any]() shared[T] { return shared[T]{room: make(chan struct{}, 1), value: &held[T]{}} }
 
-// get returns the value, and calls read if it is not recent. An error is not shared.
+// roomLimit is how long a visitor waits for others who read.
+const roomLimit = 10 * time.Second
+
+var errSlow = errors.New("the database is slow, or other visitors wait for it: try again")
+
+// get returns the value, and calls read if it is not recent. An error is not shared. It is errSlow if others
+// read for longer than roomLimit.
 func (s shared[T]) get(ctx context.Context, read func() (T, error)) (T, error) {
+	var none T
 	select {
 	case s.room <- struct{}{}:
 	case <-ctx.Done():
-		var none T
 		return none, ctx.Err()
+	case <-time.After(roomLimit):
+		return none, errSlow
 	}
 	defer func() { <-s.room }()
 	if !s.value.read.IsZero() && time.Since(s.value.read) < sharedFor {

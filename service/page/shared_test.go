@@ -48,6 +48,10 @@ func TestAVisitorDoesNotWaitForeverForAnother(t *testing.T) {
 		if _, err := s.get(limited, func() (int, error) { return 1, nil }); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
+		began := time.Now()
+		if _, err := s.get(t.Context(), func() (int, error) { return 1, nil }); !errors.Is(err, errSlow) || time.Since(began) != roomLimit {
+			t.Errorf("without a limit of its own: %v, after %s", err, time.Since(began))
+		}
 		time.Sleep(time.Minute)
 		if got, err := s.get(t.Context(), func() (int, error) { return 1, nil }); got != 1 || err != nil {
 			t.Errorf("a failure is shared: %d, %v", got, err)

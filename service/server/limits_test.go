@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -333,6 +334,28 @@ func TestACallLastsLongerThanTheLimitForItsBody(t *testing.T) {
 	began := time.Now()
 	if got := r.acquire(t, s.plain("ci"), a); got.GetLocked() == nil || time.Since(began) < 16*time.Second {
 		t.Errorf("%v after %s", got, time.Since(began))
+	}
+}
+
+func TestTheServerDoesNotWaitLongForALoginThatDoesNotArrive(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: logins that do not arrive within 15 seconds; make test-all runs it")
+	}
+	for _, begin := range []string{
+		"POST /ui/login HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n",
+		"POST /ui/login HTTP/1.1\r\nHost: x\r\nSec-Fetch-Site: cross-site\r\nContent-Length: 10\r\n\r\n",
+		"POST /ui%2Flogin HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n",
+	} {
+		t.Run(begin[:strings.Index(begin, " HTTP")], func(t *testing.T) {
+			t.Parallel()
+			r := inMemory(t)
+			r.page = "/ui"
+			c := r.serve(t, server.DefaultLimits, nil).dial(t, begin)
+			c.SetReadDeadline(time.Now().Add(patience))
+			if _, err := io.ReadAll(c); errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Error("the connection stays")
+			}
+		})
 	}
 }
 

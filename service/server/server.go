@@ -125,7 +125,9 @@ func New(o Options) (*Server, error) {
 		case ok && !strings.Contains(method, "/"):
 			calls.ServeHTTP(w, r)
 		case s.page != nil && s.page.Serves(r.URL.Path):
-			if !s.page.ReadsBody(r) {
+			if s.page.ReadsBody(r) {
+				_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyLimit)) // whoever reads it, the page or net/http
+			} else {
 				closeUnread(w, r)
 			}
 			s.page.ServeHTTP(w, r)

@@ -124,13 +124,13 @@ func (v Overview) problems(a driver.Admission, sites []presence.Site, stuck []st
 	if v.Locks != nil {
 		for _, l := range v.Locks.Busiest {
 			if !l.Reserved && !l.Stale && l.Seconds > lockPatience.Seconds() {
-				add(LockAwaited, "", "refdbctl locks show "+wire.ShellWord(l.Project)+" "+wire.ShellWord(l.Ref), "%s waiting for the lock on %s %s, which %s has held for %s",
+				add(LockAwaited, "", wire.CommandLine("refdbctl locks show", l.Project, l.Ref), "%s waiting for the lock on %s %s, which %s has held for %s",
 					number(l.Waiters, "process is", "processes are"), l.Project, l.Ref, l.Owner, age(l.Seconds))
 			}
 		}
 	}
 	for _, p := range frozen {
-		add(Frozen, "", "refdbctl project unfreeze "+wire.ShellWord(p.Project), "all pushes to %s are refused, as it is frozen: %s", p.Project, p.Freeze)
+		add(Frozen, "", wire.CommandLine("refdbctl project unfreeze", p.Project), "all pushes to %s are refused, as it is frozen: %s", p.Project, p.Freeze)
 	}
 	return all
 }

@@ -25,7 +25,7 @@ func (a *Run) Report(err error) int {
 		}
 		var frozen *refdb.FrozenError
 		if errors.As(err, &frozen) {
-			message += ": to allow changes, run refdbctl project unfreeze " + wire.ShellWord(frozen.Project)
+			message += ": to allow changes, run " + wire.CommandLine("refdbctl project unfreeze", frozen.Project)
 		}
 		fmt.Fprintf(a.Messages, "refdbctl: %s\n", message)
 	}
