@@ -128,7 +128,7 @@ func TestASlowAcquisitionDoesNotWaitForTheRetryOfOthersEither(t *testing.T) {
 	})
 }
 
-func TestLosingOneLeaseEndsItAtOnceAndNoOther(t *testing.T) {
+func TestALostLeaseEndsAtOnceAndNoOtherDoes(t *testing.T) {
 	inBubble(t, item(2, heartbeat.Lost), func(t *testing.T, w *fixture) {
 		kept, lost := w.keep(1), w.keep(2)
 		w.at(interval - 1)
@@ -144,7 +144,7 @@ func TestLosingOneLeaseEndsItAtOnceAndNoOther(t *testing.T) {
 	})
 }
 
-func TestUnknownIsRetriedSoonerAndIsNoLoss(t *testing.T) {
+func TestUnknownIsRetriedSoonerAndIsNotALoss(t *testing.T) {
 	tests := []struct {
 		name  string
 		first answer // to the first beat; later ones succeed
@@ -287,7 +287,7 @@ func TestBeatsNeverOverlapNorDrift(t *testing.T) {
 	}
 }
 
-func TestABeatThatHangsIsGivenUpInTimeForTwoMore(t *testing.T) {
+func TestAHangingBeatIsCancelledInTimeForTwoMore(t *testing.T) {
 	inBubble(t, inTurn(hangs, hangs, all(heartbeat.Renewed)), func(t *testing.T, w *fixture) {
 		l := w.keep(1)
 		w.at(2 * window)
@@ -351,7 +351,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	})
 }
 
-func TestCloseWaitsForTheBeatUnderWay(t *testing.T) {
+func TestCloseWaitsForTheBeatInFlight(t *testing.T) {
 	inBubble(t, answer(all(heartbeat.Renewed)).after(interval/2), func(t *testing.T, w *fixture) {
 		w.keep(1)
 		w.at(interval + interval/4)

@@ -92,7 +92,7 @@ func TestALeaseExpiresOnTimeAmongManyThatDoNot(t *testing.T) {
 	})
 }
 
-func TestAnAcquisitionThatTookTooLongIsNoLease(t *testing.T) {
+func TestAnAcquisitionThatTookTooLongIsAnExpiredLease(t *testing.T) {
 	inBubble(t, all(heartbeat.Renewed), func(t *testing.T, w *fixture) {
 		w.wantEnded(w.Keep(1, w.Now()-heartbeat.Instant(window)), heartbeat.ErrExpired)
 	})

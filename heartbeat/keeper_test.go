@@ -13,7 +13,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/heartbeat"
 )
 
-func TestAConfigThatBreaksThePromisesIsRefused(t *testing.T) {
+func TestAConfigThatBreaksTheGuaranteesIsRefused(t *testing.T) {
 	const s = time.Second
 	tests := []struct {
 		name                         string

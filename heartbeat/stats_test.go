@@ -10,7 +10,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/heartbeat"
 )
 
-func TestStatsSayHowManyLeasesStandAndHowLong(t *testing.T) {
+func TestStatsCountLeasesAndTheTimeLeft(t *testing.T) {
 	var down atomic.Bool
 	inBubble(t, func(ctx context.Context, n int, items []int) ([]heartbeat.Result, error) {
 		if down.Load() {
@@ -41,7 +41,7 @@ func TestStatsSayHowManyLeasesStandAndHowLong(t *testing.T) {
 	})
 }
 
-func TestStatsSayHowLateABeatWas(t *testing.T) {
+func TestStatsReportHowLateABeatWas(t *testing.T) {
 	inBubble(t, func(ctx context.Context, n int, items []int) ([]heartbeat.Result, error) {
 		if n == 2 {
 			time.Sleep(interval + 300*time.Millisecond) // so the third is late

@@ -8,7 +8,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/heartbeat"
 )
 
-func TestLostMeansNothingWhileTheHolderIsReleasing(t *testing.T) {
+func TestLostIsIgnoredWhileSuspended(t *testing.T) {
 	type lease = *heartbeat.Lease[int]
 	type event struct {
 		at time.Duration
@@ -80,7 +80,7 @@ func TestASuspendedLeaseStillExpires(t *testing.T) {
 	}
 }
 
-func TestNoAnswerMattersToAStoppedLease(t *testing.T) {
+func TestNoResultChangesAStoppedLease(t *testing.T) {
 	tests := map[string]answer{"beaten": all(heartbeat.Renewed), "lost": all(heartbeat.Lost), "unknown": all(heartbeat.Unknown), "failure": fails}
 	for name, a := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-func TestALockOnTheRowOfALeaseIsRefusedAsAnyOther(t *testing.T) {
+func TestALockOnTheRowOfALeaseIsRefusedLikeAnyOther(t *testing.T) {
 	onEach(t, func(e *env) {
 		l := e.acquire(e.a, lease.Shared)
 		_, err := e.b.TryLock(e.Context(), project, l.Ref())
@@ -18,7 +18,7 @@ func TestALockOnTheRowOfALeaseIsRefusedAsAnyOther(t *testing.T) {
 	})
 }
 
-func TestALockOfSomebodyElseAmongTheRowsIsNamed(t *testing.T) {
+func TestAForeignLockAmongTheRowsIsNamed(t *testing.T) {
 	onEach(t, func(e *env) {
 		l := e.acquire(e.a, lease.Shared)
 		e.must(l.Release(e.Context()))

@@ -82,7 +82,7 @@ func TestWaitersAreServedInTheOrderOfTheirTickets(t *testing.T) {
 	})
 }
 
-func TestATryThatIsRefusedKeepsNobodyOut(t *testing.T) {
+func TestARefusedTryDelaysNoOtherRequest(t *testing.T) {
 	onEach(t, func(e *env) {
 		reader := e.acquire(e.a, lease.Shared)
 		_, err := tryAcquire(e.Context(), e.b, project, name, lease.Exclusive)
@@ -99,7 +99,7 @@ func TestATryThatIsRefusedKeepsNobodyOut(t *testing.T) {
 	})
 }
 
-func TestAWaiterThatGivesUpTakesItsRowAway(t *testing.T) {
+func TestAWaiterThatGivesUpRemovesItsRow(t *testing.T) {
 	onEach(t, func(e *env) {
 		holder := e.acquire(e.a, lease.Exclusive)
 		ctx, cancel := context.WithCancel(e.Context())
@@ -127,7 +127,7 @@ func TestAWaiterThatGivesUpTakesItsRowAway(t *testing.T) {
 	})
 }
 
-func TestAWaiterThatLosesItsRowBeginsAgain(t *testing.T) {
+func TestAWaiterThatLosesItsRowStartsOver(t *testing.T) {
 	onEach(t, func(e *env) {
 		holder := e.acquire(e.a, lease.Exclusive)
 		waiter := e.waiter(e.Context(), e.b, lease.Shared)
@@ -145,7 +145,7 @@ func TestAWaiterThatLosesItsRowBeginsAgain(t *testing.T) {
 }
 
 // A row of a dead reader keeps no reader out, and would stand until a writer comes.
-func TestWhoeverAsksRemovesTheRowsOfTheDeadOfBothModes(t *testing.T) {
+func TestEveryRequestRemovesStaleRowsOfBothModes(t *testing.T) {
 	onEach(t, func(e *env) {
 		dead := e.open()
 		l := e.acquire(dead, lease.Shared)
@@ -167,7 +167,7 @@ func TestWhoeverAsksRemovesTheRowsOfTheDeadOfBothModes(t *testing.T) {
 	})
 }
 
-func TestARowThatIsFreshStaysWhoeverAsks(t *testing.T) {
+func TestNoRequestRemovesAFreshRow(t *testing.T) {
 	onEach(t, func(e *env) {
 		dead := e.open()
 		held := e.acquire(dead, lease.Exclusive)
@@ -179,7 +179,7 @@ func TestARowThatIsFreshStaysWhoeverAsks(t *testing.T) {
 }
 
 // The process ended between the two requests by which one asks.
-func TestATurnWhoseOwnerIsGoneIsTakenOver(t *testing.T) {
+func TestAStaleEntryLockIsTakenOver(t *testing.T) {
 	onEach(t, func(e *env) {
 		l := e.acquire(e.a, lease.Exclusive)
 		entry, own := entryLockOf(l), l.Ref()+"x"
@@ -217,7 +217,7 @@ func TestAReleasedLeaseHasEnded(t *testing.T) {
 	})
 }
 
-func TestRowsTellWhoHoldsALeaseAndWhoWaits(t *testing.T) {
+func TestRowsListHoldersAndWaiters(t *testing.T) {
 	onEach(t, func(e *env) {
 		e.wantRows()
 		l := e.acquire(e.a, lease.Exclusive)

@@ -27,7 +27,7 @@ func (d *forgetful) Purge(ctx context.Context, locks []driver.StandingLock) ([]b
 	return removed, err
 }
 
-func TestAWaiterGoesOnAfterTheLostReplyToThePurgeOfADeadOnesRow(t *testing.T) {
+func TestAWaiterContinuesAfterALostReplyToThePurgeOfAStaleRow(t *testing.T) {
 	onEach(t, func(e *env) {
 		dead := e.open()
 		held := e.acquire(dead, lease.Exclusive)

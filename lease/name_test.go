@@ -21,7 +21,7 @@ func open(t *testing.T) *refdb.DB {
 	return db
 }
 
-func TestANameIsAnyText(t *testing.T) {
+func TestANameIsAnyString(t *testing.T) {
 	db := open(t)
 	names := []string{
 		"deploy", "a/b", "..", ".", "HEAD.lock", "@{", "o'brien", "%", "%41", "a b", " ", "\x00", "\xff\xfe", "größe", "日本", "-", "~^:?*[\\",
@@ -56,7 +56,7 @@ func TestANameIsAnyText(t *testing.T) {
 	}
 }
 
-func TestARefThatIsNoRowOfALeaseIsNotTakenForOne(t *testing.T) {
+func TestARefThatIsNotARowOfALeaseIsNotParsed(t *testing.T) {
 	for _, ref := range []string{
 		"", "refs/heads/main", "refs/leases/a", "refs/leases/a/turn", "refs/leases/a/shared-", "refs/leases/a/shared", "refs/leases/a/Shared-x",
 		"refs/leases/a/exclusive-x/y", "refs/leases//shared-x", "refs/leases/%/shared-x", "refs/leases/%4/shared-x", "refs/leases/%4g/shared-x",
@@ -68,7 +68,7 @@ func TestARefThatIsNoRowOfALeaseIsNotTakenForOne(t *testing.T) {
 	}
 }
 
-func TestWhatCanBeNoLeaseIsRefusedBeforeTheDatabaseIsAsked(t *testing.T) {
+func TestAnInvalidLeaseIsRefusedWithoutARequest(t *testing.T) {
 	db := open(t)
 	if err := db.Close(); err != nil { // any request would fail
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-func TestALeaseThatNobodyElseWantsTakesFourRoundTripsToHoldAndToRelease(t *testing.T) {
+func TestAnUncontendedLeaseTakesFourRoundTrips(t *testing.T) {
 	t.Parallel()
 	to, err := pgx.ParseConfig(dbtest.Postgres(t).URL())
 	if err != nil {

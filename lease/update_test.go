@@ -18,7 +18,7 @@ func (e *env) wantValue(want refdb.Value) {
 	}
 }
 
-func TestALeaseUpdatesAnyRefWhileItStands(t *testing.T) {
+func TestALeaseUpdatesAnyRefWhileItIsHeld(t *testing.T) {
 	onEach(t, func(e *env) {
 		l := e.acquire(e.a, lease.Shared)
 		create := []refdb.Update{{Ref: mainRef, New: value}, {Ref: "refs/heads/other", New: value}}
@@ -40,7 +40,7 @@ func TestALeaseUpdatesAnyRefWhileItStands(t *testing.T) {
 }
 
 // The process was frozen, and another has the lease.
-func TestALeaseThatAnotherTookOverWritesNothing(t *testing.T) {
+func TestALeaseThatWasTakenOverWritesNothing(t *testing.T) {
 	onEach(t, func(e *env) {
 		l := e.acquire(e.a, lease.Exclusive)
 		e.database.Age(e, project, l.Ref(), stale)

@@ -35,7 +35,7 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-func TestErrorsNameWhatIsInTheWay(t *testing.T) {
+func TestErrorsNameTheReasonsForARefusal(t *testing.T) {
 	locked := &LockedError{Holders: []LockInfo{
 		{Project: "p", Ref: "refs/heads/a", Owner: "eu/1", Age: time.Second, StaleAfter: time.Minute},
 		{Project: "p", Ref: "refs/heads/b", Owner: "us/1", Age: time.Hour, StaleAfter: time.Minute},

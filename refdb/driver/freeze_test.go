@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestAFreezeIsTheFirstLineOfTheRulesAndComesBackAsItWas(t *testing.T) {
+func TestAFreezeIsTheFirstLineOfTheRulesAndRoundTrips(t *testing.T) {
 	since := time.Date(2026, 11, 29, 19, 0, 0, 0, time.UTC)
 	for _, f := range []Freeze{
 		{Reason: "migration", By: "o'brien@host", Since: since},
@@ -31,7 +31,7 @@ func TestAFreezeIsTheFirstLineOfTheRulesAndComesBackAsItWas(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoFreezeIsLeftAlone(t *testing.T) {
+func TestRulesWithoutAFreezeAreNotChanged(t *testing.T) {
 	for _, stored := range []string{"", "ref *", "ref frozen x", "frozenRef x\nref *", "ref *\nfrozen {\"reason\":\"x\"}", " frozen x"} {
 		if f, rules, frozen := CutFreeze(stored); frozen || rules != stored || f != (Freeze{}) {
 			t.Errorf("%q: %+v, %q, %v", stored, f, rules, frozen)
@@ -39,7 +39,7 @@ func TestWhatIsNoFreezeIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestALineThatCantBeReadFreezesAndHasAReason(t *testing.T) {
+func TestAnInvalidFreezeLineFreezesAndHasAReason(t *testing.T) {
 	for line, reason := range map[string]string{
 		"frozen":                       "no reason is recorded",
 		"frozen ":                      "no reason is recorded",
@@ -74,7 +74,7 @@ func TestAReasonForAFreezeIsALineOfText(t *testing.T) {
 	}
 }
 
-func TestARefusalOfAFrozenProjectIsPermanentAndSaysWhoAndWhen(t *testing.T) {
+func TestTheRefusalOfAFrozenProjectIsPermanentAndNamesAuthorAndTime(t *testing.T) {
 	err := &FrozenError{Project: "p", Freeze: Freeze{Reason: "migration", By: "ann@host", Since: time.Date(2026, 11, 29, 19, 5, 0, 0, time.UTC)}}
 	if want := "the project p is frozen: migration (by ann@host since 2026-11-29 19:05 UTC)"; err.Error() != want {
 		t.Errorf("%q", err)

@@ -106,7 +106,7 @@ func (d *losing) Acquire(ctx context.Context, r driver.AcquireRequest) (driver.A
 }
 
 // The request that was carried out may lack a standby. Another one would find its rows, and commit nothing.
-func TestAnAcquisitionWhoseReplyIsLostConfirmsNothing(t *testing.T) {
+func TestAnAcquisitionWithALostReplyConfirmsNothing(t *testing.T) {
 	for _, test := range []struct {
 		err       error
 		requests  int
@@ -151,7 +151,7 @@ func (d *switching) Acquire(ctx context.Context, r driver.AcquireRequest) (drive
 	return a, err
 }
 
-func TestACommitConfirmsOnlyWhatItsServerHas(t *testing.T) {
+func TestACommitConfirmsOnlyUpdatesOfItsServer(t *testing.T) {
 	m := memory.New()
 	nothing := func() {}
 	once := func() func() { return sync.OnceFunc(m.Restart) }

@@ -112,7 +112,7 @@ func TestExtendingAGrantRenewsIt(t *testing.T) {
 	})
 }
 
-func TestAGrantThatIsGoneIsLost(t *testing.T) {
+func TestAGrantThatIsNotHeldIsLost(t *testing.T) {
 	onEach(t, func(t *testing.T, one, other *refdb.DB) {
 		ctx := t.Context()
 		got, err := one.Grants().Acquire(ctx, "client", time.Hour, "p", mainRef, nextRef)
@@ -147,7 +147,7 @@ func TestAGrantThatIsGoneIsLost(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeAGrantIsRefused(t *testing.T) {
+func TestAnInvalidGrantIsRefused(t *testing.T) {
 	onEach(t, func(t *testing.T, one, _ *refdb.DB) {
 		h := one.Grants()
 		acquire := func(owner string, staleAfter time.Duration, refs ...string) error {
@@ -191,7 +191,7 @@ func (d *flaky) Release(ctx context.Context, r driver.ReleaseRequest) (driver.Re
 	return released, err
 }
 
-func TestADatabaseThatDoesNotAnswerTakesNoGrantAway(t *testing.T) {
+func TestAnUnresponsiveDatabaseDoesNotEndAGrant(t *testing.T) {
 	d := &flaky{Driver: memory.New().Open()}
 	db, err := refdb.New(d, refdb.Options{Site: "service"})
 	if err != nil {

@@ -42,7 +42,7 @@ func (d *scripted) Release(ctx context.Context, r driver.ReleaseRequest) (driver
 }
 
 // After a failover the first reply is lost, and the server refuses the request that is sent again.
-func TestAnOutcomeStaysUnknownWhateverFollowsALostReply(t *testing.T) {
+func TestAnOutcomeStaysUnknownAfterALostReply(t *testing.T) {
 	for _, later := range []error{driver.ErrNotAdmitted, driver.ErrClosed, driver.ErrLostChanges, driver.ErrUnavailable} {
 		d := &scripted{Driver: memory.New().Open()}
 		db, err := refdb.New(d, refdb.Options{Site: "service"})

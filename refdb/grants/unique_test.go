@@ -62,7 +62,7 @@ func (d *lossy) Acquire(ctx context.Context, r driver.AcquireRequest) (driver.Ac
 	return driver.Acquired{}, driver.ErrOutcomeUnknown
 }
 
-func TestAUniqueAcquisitionWithALostReplyIsNotGivenBack(t *testing.T) {
+func TestAUniqueAcquisitionWithALostReplyIsNotReleased(t *testing.T) {
 	for _, arrive := range []bool{true, false} {
 		m := memory.New()
 		open := func(d driver.Driver) *refdb.DB {

@@ -73,7 +73,7 @@ func open(tb testing.TB, database *local.Database) (*refdb.DB, *metrics.Collecto
 
 func TestMain(m *testing.M) { local.Main(m) }
 
-func TestWhatADatabaseDoesIsExported(t *testing.T) {
+func TestOperationsAreExported(t *testing.T) {
 	for name, open := range map[string]func(testing.TB) (*refdb.DB, *metrics.Collector){
 		"PostgreSQL": func(tb testing.TB) (*refdb.DB, *metrics.Collector) { return open(tb, local.Postgres(tb)) },
 		"SQLite":     func(tb testing.TB) (*refdb.DB, *metrics.Collector) { return open(tb, local.SQLite(tb)) },

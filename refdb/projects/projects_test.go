@@ -67,7 +67,7 @@ func TestMoreRowsThanAPageAreReadToTheEnd(t *testing.T) {
 	}
 }
 
-func TestARowOfAnotherRevisionIsLeftAlone(t *testing.T) {
+func TestARowOfAnotherRevisionIsNotChanged(t *testing.T) {
 	h := handle(t, memory.New().Open())
 	row := put(t, h, driver.Project{Project: "p", ID: "1", Rules: "refs/*", Mode: "log"})
 	for name, revision := range map[string]int64{"none": 0, "an earlier one": row.Revision - 1} {
@@ -87,7 +87,7 @@ func TestARowOfAnotherRevisionIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeARowIsRefused(t *testing.T) {
+func TestAnInvalidRowIsRefused(t *testing.T) {
 	h := handle(t, memory.New().Open())
 	row := driver.Project{Project: "p", ID: "1", Rules: "refs/*", Mode: "log"}
 	for name, change := range map[string]func(*driver.Project){

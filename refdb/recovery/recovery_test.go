@@ -64,7 +64,7 @@ func away(t *testing.T, db *refdb.DB) map[string]bool {
 	return away
 }
 
-func TestNobodyWaitsForAWitnessThatIsGoneForGood(t *testing.T) {
+func TestAWitnessThatLeftForGoodIsNotAwaited(t *testing.T) {
 	d := memory.New().Open()
 	witnesses(t, d, "site-v", "site-w")
 	db := open(t, d)
