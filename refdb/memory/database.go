@@ -68,7 +68,7 @@ type tx struct {
 	changed bool // a ref
 }
 
-// transact runs do while nobody else reads or writes.
+// transact runs do while no other call reads or writes.
 func transact[T any](ctx context.Context, d *connection, doing string, do func(*tx) (T, error)) (none T, err error) {
 	d.db.mu.Lock()
 	defer d.db.mu.Unlock()

@@ -239,7 +239,7 @@ func (s *side) finish(ctx context.Context, t step) string {
 	return s.refusal(s.Finish(ctx, f))
 }
 
-// waiter returns the waiter of a number; 0 is nobody.
+// waiter returns the waiter with the given number; 0 stands for no waiter.
 func (s *side) waiter(n int, t step) driver.Waiter {
 	if n == 0 {
 		return driver.Waiter{}

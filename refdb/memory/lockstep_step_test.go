@@ -13,8 +13,8 @@ type step struct {
 	n      int // its number
 	does   string
 	refs   []string
-	of     int // the number of the step whose lock is meant; -1: whoever holds the first of refs
-	waiter int // who asks, from 1; 0: somebody who does not wait
+	of     int // the number of the step whose lock is meant; -1: the holder of the first of refs
+	waiter int // the number of the waiter, from 1; 0: a request that does not wait
 	next   int // likewise
 
 	turn           time.Duration // of the waiter
