@@ -184,7 +184,7 @@ type LockStore interface {
 	// every existing lock on these refs. A reservation for r.Waiter, or for a waiter with a later
 	// ticket, neither prevents the acquisition nor is returned.
 	//
-	// Acquire first passes each reservation whose turn is over to the first waiter in the row's
+	// Acquire first gives each reservation whose turn is over to the first waiter in the row's
 	// queue, if there is one.
 	//
 	// If Acquire takes the locks, r.Waiter leaves the rows' queues, and every waiter in these

@@ -56,8 +56,8 @@ type decision struct {
 	intended bool // an intent refuses the request
 }
 
-// endTurn passes a reservation whose turn is over to the next waiter, if there is one. Otherwise
-// any request could pass the waiters, once for each waiter that is dead or late.
+// endTurn gives a reservation whose turn is over to the next waiter, if there is one. Otherwise any
+// request could pass the waiters, once for each waiter that is dead or late.
 func (d *decision) endTurn(i int) {
 	r := &d.rows[i]
 	if p, reserved := r.reservedFor(); !reserved || p.ID == d.waiter.ID || !r.Lock.Stale() || len(r.Queue) == 0 {

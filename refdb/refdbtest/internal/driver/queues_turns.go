@@ -101,7 +101,7 @@ func keptRows() []row {
 			e.Release(e.A, first.acquire(refA)) // it came before the third
 			third.wantReserved(refA)
 		}},
-		{"an update that passes an expired reservation passes the lock to the next waiter", func(e *env) {
+		{"an update that passes an expired reservation gives the lock to the next waiter", func(e *env) {
 			for what, update := range passingUpdates(e) {
 				ref := "refs/heads/" + what
 				l := e.Acquire(e.A, ref)
