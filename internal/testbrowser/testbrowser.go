@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	patience = 2 * time.Minute // only a test that fails reaches it
-	width, height = 1200, 680 // of the tab, in pixels
+	patience      = 2 * time.Minute // only a test that fails reaches it
+	width, height = 1200, 680       // of the tab, in pixels
 )
 
 // programs are the names of the browser.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -97,7 +98,7 @@ func (w way) dial() (c refdbv1connect.RefdbServiceClient, hangUp func()) {
 // repeat makes a call at servers in turn, the same each time, until one answers.
 func repeat[T any](t *testing.T, ways []way, do func(refdbv1connect.RefdbServiceClient) (*connect.Response[T], error)) (answer *T, again bool) {
 	t.Helper()
-	for i := range 5 {
+	for i, began := 0, time.Now(); ; i++ {
 		c, hangUp := ways[i%len(ways)].dial()
 		response, err := do(c)
 		hangUp()
@@ -105,12 +106,12 @@ func repeat[T any](t *testing.T, ways []way, do func(refdbv1connect.RefdbService
 			return response.Msg, i > 0
 		}
 		var answered *connect.Error
-		if errors.As(err, &answered) && connect.IsWireError(answered) || errors.Is(err, context.DeadlineExceeded) {
+		wire := errors.As(err, &answered) && connect.IsWireError(answered)
+		// A database on a busy machine may be unavailable for a while; nothing was done then.
+		if wire && answered.Code() != connect.CodeUnavailable || errors.Is(err, context.DeadlineExceeded) || i >= 5 && time.Since(began) > patience {
 			t.Fatalf("attempt %d: %v", i+1, err)
 		}
 	}
-	t.Fatal("the call is not answered")
-	return nil, false
 }
 
 // TestAClientLosesNothingWhenItsConnectionIsCut cuts each call of a lock's life, in both directions, after

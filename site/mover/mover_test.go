@@ -2,15 +2,14 @@ package mover_test
 
 import (
 	"context"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/internal/testfifo"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/mover"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
@@ -40,20 +39,13 @@ func TestAGitThatOutlivesItsDaemonIsWaitedFor(t *testing.T) {
 	sitetest.GitIn(t, t.TempDir(), "init", "--quiet", "--bare", dir)
 	tree := strings.TrimSpace(sitetest.GitIn(t, dir, "hash-object", "-t", "tree", "-w", "/dev/null"))
 	id := strings.TrimSpace(sitetest.GitIn(t, dir, "-c", "user.name=n", "-c", "user.email=e", "commit-tree", "-m", "x", tree))
-	// Git stands still with the lock file of the ref, when it opens this.
-	reflog := filepath.Join(dir, "logs/refs/heads/x")
-	if err := errors.Join(os.MkdirAll(filepath.Dir(reflog), 0o755), syscall.Mkfifo(reflog, 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	stall := testfifo.New(t, dir, "refs/heads/x")
 	daemon := exec.Command("/proc/self/exe")
 	daemon.Env = append(os.Environ(), daemonVar+"="+dir+" "+id)
 	if err := daemon.Start(); err != nil {
 		t.Fatal(err)
 	}
-	sitetest.Eventually(t, "git moves the ref", func() bool {
-		_, err := os.Lstat(filepath.Join(dir, "refs/heads/x.lock"))
-		return err == nil
-	})
+	stall.Wait(t)
 	if err := daemon.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -65,15 +57,9 @@ func TestAGitThatOutlivesItsDaemonIsWaitedFor(t *testing.T) {
 	if err := next.AwaitEarlier(t.Context(), dir); refusal.ReasonOf(err) != refusal.Locked {
 		t.Errorf("while it runs: %v", err)
 	}
-	f, err := os.OpenFile(reflog, os.O_RDONLY|syscall.O_NONBLOCK, 0) // lets it go on
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
+	stall.Drain()
 	sitetest.Eventually(t, "it has ended", func() bool { return next.AwaitEarlier(t.Context(), dir) == nil })
-	if err := os.Remove(reflog); err != nil {
-		t.Fatal(err)
-	}
+	stall.Remove(t)
 	if got := strings.TrimSpace(sitetest.GitIn(t, dir, "rev-parse", "refs/heads/x")); got != id {
 		t.Errorf("it has ended, and the ref is %s", got)
 	}

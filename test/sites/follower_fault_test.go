@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/internal/testfifo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -46,44 +47,25 @@ var movedBy = []string{"goes on", "is killed, too", "goes on once the next daemo
 func (s *server) killWhileItFollows(git string, push, look func()) {
 	t := s.c
 	t.Helper()
-	// Git stands still when it opens this, with its lock files.
-	reflog := filepath.Join(s.repo(project), "logs/refs/heads/main")
-	if err := errors.Join(os.MkdirAll(filepath.Dir(reflog), 0o755), os.RemoveAll(reflog), syscall.Mkfifo(reflog, 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	stall := testfifo.New(t, s.repo(project), "refs/heads/main")
 	push()
-	eventually(t, "git moves main", func() error {
-		_, err := os.Lstat(filepath.Join(s.repo(project), "refs/heads/main.lock"))
-		return err
-	})
+	stall.Wait(t)
 	look()
 	s.kill()
 	pid := moverOf(t, s.repo(project))
-	goOn := func() {
-		f, err := os.OpenFile(reflog, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { f.Close() }) // git writes to it
-	}
-	remove := func() { // no other git is to stand still
-		if err := os.Remove(reflog); err != nil {
-			t.Fatal(err)
-		}
-	}
 	switch git {
 	case "goes on":
-		goOn()
-		remove()
+		stall.Drain()
+		stall.Remove(t)
 		s.start()
 	case "is killed, too": // as on a machine that is short of memory; its lock files stay
 		kill9(t, pid)
-		remove()
+		stall.Remove(t)
 		s.start()
 	default:
 		s.start()
-		goOn()
-		remove()
+		stall.Drain()
+		stall.Remove(t)
 	}
 }
 
