@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,7 +25,7 @@ func ShellWord(text string) string {
 		switch {
 		case r == utf8.RuneError && n == 1, !strconv.IsPrint(r):
 			for _, b := range []byte(text[:n]) {
-				word = fmt.Appendf(word, `\%03o`, b)
+				word = append(word, '\\', '0'+b>>6, '0'+b>>3&7, '0'+b&7)
 			}
 		case r == '\'', r == '\\':
 			word = append(word, '\\', byte(r))
