@@ -114,16 +114,8 @@ func TestTheDropInOfTheDocumentationListensOnASocketInTheUnitsDirectory(t *testi
 	if directory != valueOf(t, "RuntimeDirectory") || valueOf(t, "RuntimeDirectoryMode") != "0750" {
 		t.Errorf("the group can't enter the directory of %s, or there is none", socket)
 	}
-	dir := t.TempDir()
-	file, here := filepath.Join(dir, "database"), filepath.Join(dir, "socket")
-	if err := os.WriteFile(file, []byte("sqlite:"+filepath.Join(dir, "db")), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	input, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer input.Close()
+	dir, input := withAddress(t)
+	here := filepath.Join(dir, "socket")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	args = strings.ReplaceAll(args, socket, here) + " --stop-delay 0"
@@ -152,10 +144,10 @@ func TestTheContainerOfTheDocumentationRunsAServerWithACertificate(t *testing.T)
 	missesItsCertificate(t, string(shown[1]), "/etc/refdb", "tls.crt")
 }
 
-// missesItsCertificate runs a server with documented arguments. Of the files of its directory there is only the database's address.
-func missesItsCertificate(t *testing.T, args, directory, certificate string) {
+// withAddress returns a directory whose only file, database, has the address of a SQLite file, and that file.
+func withAddress(t *testing.T) (dir string, input *os.File) {
 	t.Helper()
-	dir := t.TempDir()
+	dir = t.TempDir()
 	file := filepath.Join(dir, "database")
 	if err := os.WriteFile(file, []byte("sqlite:"+filepath.Join(dir, "db")), 0o600); err != nil {
 		t.Fatal(err)
@@ -164,8 +156,15 @@ func missesItsCertificate(t *testing.T, args, directory, certificate string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer input.Close()
-	err = run(t.Context(), strings.Fields(strings.ReplaceAll(args, directory, dir)), noEnv, input, &output{},
+	t.Cleanup(func() { input.Close() })
+	return dir, input
+}
+
+// missesItsCertificate runs a server with documented arguments. Of the files of its directory there is only the database's address.
+func missesItsCertificate(t *testing.T, args, directory, certificate string) {
+	t.Helper()
+	dir, input := withAddress(t)
+	err := run(t.Context(), strings.Fields(strings.ReplaceAll(args, directory, dir)), noEnv, input, &output{},
 		func(net.Addr) { t.Error("it listens without a certificate") })
 	if err == nil || !strings.Contains(err.Error(), "the certificate "+filepath.Join(dir, certificate)) {
 		t.Errorf("without a certificate: %v", err)
