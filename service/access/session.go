@@ -99,7 +99,7 @@ func (s Sessions) Resume(text string) (Identity, error) {
 	}
 	end, stands, key := time.Unix(held.End, 0), standing(held.Token), now.seal.key
 	if end.After(now.time().Add(SessionLife + endRounded)) {
-		return Identity{}, ErrUnauthenticated // no server has made it
+		return Identity{}, ErrUnauthenticated // no server has created it
 	}
 	valid := func(s *snapshot) error {
 		if !s.time().Before(end) || s.seal == nil || s.seal.key != key {

@@ -135,8 +135,8 @@ func TestAChangedSessionIsNone(t *testing.T) {
 	})
 }
 
-// Whoever has a copy of the key can seal what no server would.
-func TestASessionThatIsLongerThanAnyIsNone(t *testing.T) {
+// The holder of a copy of the key can seal a session that no server would create.
+func TestAForgedSessionOfMoreThanAnHourIsRefused(t *testing.T) {
 	t.Parallel()
 	withSessions(t, func(t *testing.T, db *refdb.DB, s Sessions) {
 		allow(t, db, "ada", Read, All, All)

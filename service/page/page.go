@@ -96,7 +96,7 @@ func checkPrefix(prefix string) error {
 		ok = ok && part != "" && strings.Trim(part, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 	}
 	if !ok {
-		return fmt.Errorf("%w prefix %q of the page: give / and lower-case letters, digits and hyphens, such as /ui", refdb.ErrInvalid, prefix)
+		return fmt.Errorf("%w prefix %q of the page: give / and lower-case letters, digits and hyphens, such as /ui, and none of the server's own: /healthz, /readyz, /metrics, /v1", refdb.ErrInvalid, prefix)
 	}
 	return nil
 }

@@ -46,6 +46,40 @@ func TestTheRestOfABodyIsNoRequest(t *testing.T) {
 	}
 }
 
+// Bytes that arrive after the server has stopped waiting for the body are no request either.
+func TestALateBodyIsNoRequest(t *testing.T) {
+	t.Parallel()
+	s := serve(newRig(t))
+	conn := s.post("git-receive-pack", "", 100_000)
+	from := bufio.NewReader(conn)
+	response, err := http.ReadResponse(from, nil)
+	s.must(err)
+	if text, err := io.ReadAll(response.Body); response.StatusCode != http.StatusForbidden || err != nil {
+		t.Errorf("who may not push: %d, %q, %v", response.StatusCode, text, err)
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		if _, err := from.Peek(1); err == nil {
+			rest, _ := from.Peek(from.Buffered())
+			t.Errorf("then: %q", rest)
+		}
+	}()
+	for until := time.After(sitetest.Patience); ; {
+		io.WriteString(conn, "GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
+		select {
+		case <-closed:
+			if n := s.began.Load(); n != 1 {
+				t.Errorf("%d requests", n)
+			}
+			return
+		case <-until:
+			t.Fatal("the connection stays")
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
 // A proxy that has given a request up may still read: an empty answer would tell its client that there is nothing.
 func TestARequestThatWasGivenUpIsNotAnswered(t *testing.T) {
 	t.Parallel()
@@ -87,7 +121,7 @@ func TestARequestDoesNotEndTheNextOnItsConnection(t *testing.T) {
 	}
 }
 
-// A git that dies while its client still sends is a failure like any other.
+// If git dies while the client still sends its request, the client gets the response of any other failure.
 func TestAGitThatDiesDuringARequestIsAFailure(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

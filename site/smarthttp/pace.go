@@ -35,7 +35,7 @@ type body struct {
 func newBody(w http.ResponseWriter, r *http.Request, limit time.Duration) *body {
 	b := &body{from: r.Body, conn: http.NewResponseController(w), limit: limit}
 	if r.ContentLength == 0 {
-		b.err = io.EOF // net/http reads from the connection already
+		b.err = io.EOF // there is no body, and net/http reads from the connection already
 	}
 	return b
 }
@@ -126,7 +126,7 @@ func (b *body) reason(err error) error {
 	return err
 }
 
-// A paced is a response whose client takes it in time, or not at all. It is the last on its connection unless the request was read to its end.
+// A paced is a response with a time limit for each chunk. It is the last response on its connection unless the request was read to its end.
 type paced struct {
 	http.ResponseWriter
 	to    *body

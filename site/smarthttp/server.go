@@ -131,7 +131,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	sent := newBody(w, r, s.limits.chunk)
 	answer := &paced{w, sent, s.limits.chunk}
 	w = answer
-	// Then net/http reads what is left of the body, and writes the end of the answer.
+	// After this handler, net/http reads the rest of the body and writes the end of the response.
 	defer answer.renew()
 	defer sent.linger()
 	if !r.ProtoAtLeast(1, 1) {
@@ -349,8 +349,8 @@ func (s *Server) fail(w http.ResponseWriter, q request, project string, err erro
 	case errors.Is(err, errBroken):
 		http.Error(w, "refdb: "+err.Error(), http.StatusBadRequest)
 		return
-	case ctx.Err() != nil && !q.sent.interrupted(): // an interruption ends the context, too
-		panic(http.ErrAbortHandler) // nobody listens, and nothing must look like an answer
+	case ctx.Err() != nil && !q.sent.interrupted(): // interrupting the body ends the context, too
+		panic(http.ErrAbortHandler) // the client has gone, and an empty 200 would look like a response
 	case errors.Is(err, errUnknown):
 		s.refuse(w, http.StatusNotFound, err.Error())
 		return
