@@ -16,6 +16,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
@@ -287,15 +288,21 @@ func TestARepositoryThatVanishesIsAnAlarm(t *testing.T) {
 				if there(g.path("new/one")) || g.projectRow("new/one").Revision != row.Revision {
 					t.Error("it is there again, or the project was changed")
 				}
-				sitetest.GitIn(t, "/", "init", "--quiet", "--bare", g.path("new/one"))
-				back := filepath.Join(g.path("new/one"), "refdb")
-				if err := errors.Join(os.MkdirAll(back, 0o755), os.Symlink(filepath.Join(g.dir, "sock"), filepath.Join(back, "socket"))); err != nil {
+				// A copy that is complete when it appears: the follower looks at any time.
+				back := filepath.Join(t.TempDir(), "back")
+				sitetest.GitIn(t, "/", "init", "--quiet", "--bare", back)
+				sitetest.GitIn(t, back, "config", projects.IDKey, row.ID)
+				own := filepath.Join(back, "refdb")
+				if err := errors.Join(os.MkdirAll(own, 0o755), os.Symlink(filepath.Join(g.dir, "sock"), filepath.Join(own, "socket"))); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Rename(back, g.path("new/one")); err != nil {
 					t.Fatal(err)
 				}
 				if s := g.status(); len(s.Behind) != 0 {
 					t.Errorf("it was brought back, and the status says %+v", s.Behind)
 				}
-				if err := os.RemoveAll(g.path("new/one")); err != nil {
+				if err := os.Rename(g.path("new/one"), back); err != nil {
 					t.Fatal(err)
 				}
 				// The guard says so after all.
