@@ -47,6 +47,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
+	"github.com/globalrefdb/globalrefdb/site/pushmirror"
 	"github.com/globalrefdb/globalrefdb/site/readers"
 	"github.com/globalrefdb/globalrefdb/site/serving"
 	"github.com/globalrefdb/globalrefdb/site/sessions"
@@ -110,6 +111,7 @@ type Daemon struct {
 	lifecycle  *lifecycle.Lifecycle
 	storage    objects.Storage
 	witness    witness.Witness
+	mirrors    pushmirror.Mirrors
 	background background.Tasks
 
 	// removals are lock-file removals in progress, by resolved intent; only used by reconcile.
@@ -172,6 +174,9 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 		State: d.state, DB: db, Projects: &d.projects, Witness: &d.witness, Follower: d.follower, Guards: &d.guards, Maintainer: d.maintainer,
 		Pruning: &d.pruning, Moves: &d.list, Logger: o.Logger, Hook: o.Hook,
 	})
+	d.mirrors = pushmirror.Mirrors{
+		State: d.state, DB: db, Projects: &d.projects, Logger: o.Logger, Copy: d.follower.Copy, MayAct: d.witness.MayAct,
+	}
 	if o.Journal != nil {
 		o.Journal.SettleWith(func(ctx context.Context, lost []driver.Known) (settled []driver.Known, open bool, err error) {
 			return d.witness.SettleLost(ctx, lost, d.mayMove)

@@ -66,11 +66,14 @@ var (
 	movesUnread   = describe("moves_unread_bytes", "Size of the part of the list that the slowest guard has not read, in bytes.")
 	movesOldest   = describe("moves_unread_oldest_seconds", "Age of the oldest entry of the list that some guard has not read, in seconds; 0 if there is none. For a guard that has never read, "+
 		"time since its first session.")
+	mirrorPushed   = describe("push_mirror_pushes", "1 if this site pushes to the mirror; 0 if another site does, or none.", "mirror")
+	mirrorBehind   = describe("push_mirror_projects_behind", "Projects that could not be pushed to the mirror. Only at the site that pushes to it.", "mirror")
+	mirrorFor      = describe("push_mirror_behind_seconds", "Longest time that a project could not be pushed to the mirror, in seconds; 0 if there is none. Only at the site that pushes to it.", "mirror")
 	daemonMeasures = [...]*prometheus.Desc{
 		infoMetric, startedMetric, servingMetric, databaseMetric, rootMetric, unreachableMetric, stuckMetric, activeMetric, intentsMetric, oldestMetric, transactionsMetric, refsMetric,
 		wouldRefuseMetric, alarmsMetric, deathsMetric, heededMetric, failuresMetric, comparedMetric, behindMetric, refsBehind, lagMetric, unreadMetric, lookedMetric, followedMetric, unpackedMetric, followingMetric,
 		notFollowing, notFollowingFor, unplacedRefs, followFailures, unpackedBytes, sessionsMetric, sessionOpen, sessionOldest,
-		movesListed, movesWritable, movesReaders, movesUnread, movesOldest, gerritMetric, hooksMetric, hooksLost, packsHeld, malformedPacks, statesMetric, storedPacks, unusedPacks,
+		movesListed, movesWritable, movesReaders, movesUnread, movesOldest, gerritMetric, hooksMetric, hooksLost, packsHeld, malformedPacks, statesMetric, storedPacks, unusedPacks, mirrorPushed, mirrorBehind, mirrorFor,
 	}
 )
 
@@ -184,6 +187,17 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	}
 	gauge(unplacedRefs, float64(unplaced))
 	count(unpackedBytes, bytes)
+	for _, m := range s.PushMirrors {
+		gauge(mirrorPushed, oneIf(m.Pushes), m.Name)
+		if m.Pushes {
+			longest := 0.0
+			for _, b := range m.Behind {
+				longest = max(longest, b.Age)
+			}
+			gauge(mirrorBehind, float64(len(m.Behind)), m.Name)
+			gauge(mirrorFor, longest, m.Name)
+		}
+	}
 	repositories, stored := c.survey.results()
 	for state, n := range repositories {
 		gauge(statesMetric, float64(n), state)

@@ -63,6 +63,7 @@ func (d *Daemon) status() client.Status {
 	for _, m := range malformed {
 		s.Malformed = append(s.Malformed, client.Malformed{Project: m.Project, Pack: m.Pack.ID, Owner: m.Pack.Owner, Objection: m.Objection, Age: time.Since(m.At).Seconds()})
 	}
+	s.PushMirrors = d.mirrors.Status()
 	return s
 }
 

@@ -72,6 +72,7 @@ func (d *Daemon) table(l *launch) []task {
 		{"site-record", onceServing, untilStop, d.keepTelling},
 		{"gerrit", onceServing, untilStop, quietly(d.gerrit.Run)},
 		{"hooks", onceServing, untilStop, quietly(d.hookdir.Run)},
+		{"push-mirrors", onceServing, untilStop, quietly(d.mirrors.Run)},
 		{"hook-migration", onceServing, untilStop, quietly(d.finishHooks)},
 		{"reconciliation", onceServing, untilEnd, func(ctx context.Context, failed func(error)) { d.reconcileLoop(ctx, l.reconciled, failed) }},
 	}

@@ -69,7 +69,9 @@ type Status struct {
 	// Malformed are the projects into which another site accepted, within the last day, objects
 	// that git's fsck rejects. The objects are stored.
 	Malformed []Malformed `json:"malformed"`
-	Counters  Counters    `json:"counters"`
+	// PushMirrors are the mirrors that the site configures.
+	PushMirrors []PushMirror `json:"push_mirrors,omitempty"`
+	Counters    Counters     `json:"counters"`
 	// Tasks are the daemon's background tasks that were started.
 	Tasks []Task `json:"tasks"`
 }
@@ -179,6 +181,20 @@ type Behind struct {
 	Age     float64 `json:"age_seconds"` // since its first failure to catch up
 	// Pack is the ID of the pack that can't be unpacked, if that is the reason.
 	Pack string `json:"pack,omitempty"`
+}
+
+// A PushMirror is a server outside that projects are pushed to, by one site at a time.
+type PushMirror struct {
+	Name   string  `json:"name"`
+	Pushes bool    `json:"pushes"`         // this site does
+	Site   string  `json:"site,omitempty"` // the site that does; "" if none is known to
+	Age    float64 `json:"age_seconds"`    // since that has been so
+	// Error is why this site could not begin to push, or had to end; "" if it could.
+	Error string `json:"error,omitempty"`
+	// Waiting is how many projects are being pushed or compared, or wait for it, if this site pushes.
+	Waiting int `json:"waiting"`
+	// Behind are those of them that could not be pushed.
+	Behind []Behind `json:"behind"`
 }
 
 // Malformed describes an object that git's fsck rejects and that another site accepted.

@@ -74,6 +74,8 @@ type Config struct {
 	GitPrograms []string // names of programs that are git, beside git's own
 	PusherEnv   []string // environment variables in which a front end says who pushes, beside the known ones
 
+	PushMirrors []PushMirror // servers outside that projects are pushed to
+
 	Product   string            // the firmware's ID of the machine; "" if it can't be read
 	root      string            // Root without symbolic links
 	paths     map[string]string // of configured repositories, by project
@@ -155,8 +157,11 @@ func ReadFile(ctx context.Context, path string) ([]Entry, error) {
 }
 
 func (c *Config) set(e Entry) error {
-	if e.section == "repository" && e.key == "path" {
+	switch {
+	case e.section == "repository" && e.key == "path":
 		return c.addRepository(e.subsection, e.Value)
+	case e.section == "pushmirror":
+		return c.setPushMirror(e)
 	}
 	// Git prints keys in lower case.
 	switch e.Name() {
@@ -239,7 +244,7 @@ func (c *Config) set(e Entry) error {
 		}
 		c.NewProjectMode = e.Value
 	default:
-		return errors.New("there is no such key in this version: see docs/GIT.md for those there are")
+		return errUnknownKey
 	}
 	return nil
 }
@@ -329,6 +334,9 @@ func (c *Config) complete() error {
 		c.Hooks = filepath.Join(c.Root, HooksDir) // whoever reaches a repository reaches its hooks
 	default:
 		c.Hooks = c.State + "-hooks"
+	}
+	if err := c.completePushMirrors(); err != nil {
+		return err
 	}
 	return c.checkRemovedTo()
 }

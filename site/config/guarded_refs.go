@@ -82,7 +82,19 @@ func (p pattern) match(name string) bool {
 	return name == p.text
 }
 
+// isName reports whether the pattern matches one name only.
+func (p pattern) isName() bool { return p.regexp == nil && !strings.HasSuffix(p.text, "*") }
+
 type patterns []pattern
+
+// String returns the patterns, one per line.
+func (ps patterns) String() string {
+	var text strings.Builder
+	for _, p := range ps {
+		text.WriteString(p.text + "\n")
+	}
+	return text.String()
+}
 
 func (ps patterns) match(name string) bool {
 	for _, p := range ps {

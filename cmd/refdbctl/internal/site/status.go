@@ -129,6 +129,12 @@ func printStatus(w io.Writer, s client.Status) error {
 		}
 		lines = append(lines, [2]string{"not guarded", line})
 	}
+	for _, m := range s.PushMirrors {
+		lines = append(lines, [2]string{"mirror", mirrorLine(m)})
+		for _, b := range m.Behind {
+			lines = append(lines, [2]string{"mirror", fmt.Sprintf("%s lacks changes of %s for %s: %s", m.Name, b.Project, output.Ago(Seconds(b.Age)), b.Reason)})
+		}
+	}
 	n := s.Counters
 	lines = append(lines, [2]string{"since start", fmt.Sprintf("%d transactions accepted, %d refused; %d refs moved, %d kept; %d alarms; %d processes died; %d decisions applied; %d refs followed, %d packs unpacked; %d database failures",
 		n.Prepared, n.Refused, n.Updated, n.Dropped, n.Alarms, n.Deaths, n.Heeded, n.Followed, n.Unpacked, n.Failures)})
@@ -195,6 +201,20 @@ func readerLine(r client.Reader) string {
 		return line + fmt.Sprintf("%d bytes of moves unread, the oldest for %s", r.Unread, output.Ago(Seconds(r.Oldest)))
 	}
 	return line + "all moves read"
+}
+
+// mirrorLine says which site pushes to a mirror.
+func mirrorLine(m client.PushMirror) string {
+	since := output.Ago(Seconds(m.Age))
+	switch {
+	case m.Pushes:
+		return fmt.Sprintf("%s: this site has pushed to it for %s: %d projects are to be pushed, %d of them failed", m.Name, since, m.Waiting, len(m.Behind))
+	case m.Error != "":
+		return m.Name + ": this site can't push to it: " + m.Error
+	case m.Site != "":
+		return fmt.Sprintf("%s: site %s has pushed to it for %s", m.Name, m.Site, since)
+	}
+	return m.Name + ": no site has begun to push to it yet"
 }
 
 // gerritLine describes the site's Gerrit.
