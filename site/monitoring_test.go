@@ -222,15 +222,16 @@ func exported(t *testing.T) string {
 	t.Helper()
 	setting, at := exporting(t)
 	shared := local.Postgres(t)
-	g := newGuard(t, shared, "eu-1", setting)
+	g := newGuard(t, shared, "eu-1", setting, "[pushMirror \"backup\"]\n\turl = /nowhere/{project}.git")
 	g.git("update-ref", "refs/heads/x", g.commit[0])
 	client := g.client()
 	if said, ok := client.push("c1:refs/heads/x"); !ok {
 		t.Fatal(said)
 	}
-	sitetest.Eventually(t, "a heartbeat, a survey, and a comparison", func() bool {
+	sitetest.Eventually(t, "a heartbeat, a survey, a comparison, and a mirror", func() bool {
 		_, text := get(t, at, "/metrics")
-		return strings.Contains(text, `refdb_operation_duration_seconds_count{op="beat",outcome="ok"}`) && strings.Contains(text, "refdb_site_packs_unused_bytes ") && strings.Contains(text, "refdb_site_unreachable_sites ")
+		return strings.Contains(text, `refdb_operation_duration_seconds_count{op="beat",outcome="ok"}`) && strings.Contains(text, "refdb_site_packs_unused_bytes ") && strings.Contains(text, "refdb_site_unreachable_sites ") &&
+			strings.Contains(text, `refdb_site_push_mirror_behind_seconds{mirror="backup"}`)
 	})
 
 	library := metrics.New()

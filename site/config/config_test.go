@@ -67,6 +67,12 @@ func TestConfigErrorsNameWhatIsWrong(t *testing.T) {
 		{"a relative Gerrit", "[site]\ngerrit = gerrit", `site.gerrit: "gerrit" is not an absolute path`},
 		{"a relative root", "[site]\nroot = git", "site.root"},
 		{"a root that is not there", "[site]\nname = x\nroot = /nowhere/at/all", "site.root"},
+		{"a mirror without a name", "[site]\nname = x\n[pushMirror]\nurl = y", "can't be a mirror's name"},
+		{"a mirror with a path as its name", "[site]\nname = x\n[pushMirror \"a/b\"]\nurl = y", "can't be a mirror's name"},
+		{"a mirror without a place", "[site]\nname = x\n[pushMirror \"m\"]\nproject = y", "pushMirror.m.url is missing"},
+		{"a mirror with an option as its place", "[site]\nname = x\n[pushMirror \"m\"]\nurl = --x", "is not the URL of a repository"},
+		{"a mirror with one place for all projects", "[site]\nname = x\n[pushMirror \"m\"]\nurl = y", "pushMirror.m.url: several projects would have one repository"},
+		{"a mirror with an unknown key", "[site]\nname = x\n[pushMirror \"m\"]\nproject = y\nbranch = z", "pushmirror.m.branch: there is no such key"},
 		{"removed repositories without a root", "[site]\nname = x\nfollowRemoval = /srv", "site.followRemoval is for the repositories below site.root"},
 		{"removed repositories at the root", "[site]\nname = x\nroot = /usr\nfollowRemoval = /usr", "/usr and site.root are within one another"},
 		{"removed repositories above the root", "[site]\nname = x\nroot = /usr/lib\nfollowRemoval = /usr", "/usr and site.root are within one another"},
@@ -266,5 +272,39 @@ func check(tb testing.TB, what, got string, err error, want, says string) {
 	tb.Helper()
 	if says == "" && (err != nil || got != want) || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
 		tb.Errorf("%s: %q, %v, want %q or an error with %q", what, got, err, want, says)
+	}
+}
+
+func TestAPushMirror(t *testing.T) {
+	load := func(text string) config.PushMirror {
+		t.Helper()
+		file := filepath.Join(t.TempDir(), "site.config")
+		if err := os.WriteFile(file, []byte("[site]\nname = x\n[pushMirror \"m\"]\n"+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := config.Load(t.Context(), file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.PushMirrors[0]
+	}
+	m := load("url = git@host:{project}.git\nurl = git@host:mirrors/{dashed}.git\nproject = team/*\nref = refs/heads/*")
+	for what, c := range map[string][2]any{
+		"the address":           {m.Address("team/app"), "git@host:mirrors/team-app.git"},
+		"a project":             {m.Pushes("team/app"), true},
+		"another project":       {m.Pushes("other"), false},
+		"a ref":                 {m.PushesRef("refs/heads/x"), true},
+		"another ref":           {m.PushesRef("refs/tags/x"), false},
+		"it may share":          {m.MayShare(), true},
+		"it is like itself":     {m.IsLike(m), true},
+		"it is like another":    {m.IsLike(load("url = git@host:mirrors/{dashed}.git\nproject = team/*")), false},
+		"by default, a project": {load("url = {project}").Pushes("other"), true},
+		"by default, a tag":     {load("url = {project}").PushesRef("refs/tags/x"), true},
+		"by default, a note":    {load("url = {project}").PushesRef("refs/notes/x"), false},
+		"one project's address": {load("url = y\nproject = app").Address("app"), "y"},
+	} {
+		if c[0] != c[1] {
+			t.Errorf("%s: %v, want %v", what, c[0], c[1])
+		}
 	}
 }
