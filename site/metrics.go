@@ -66,14 +66,14 @@ var (
 	movesUnread   = describe("moves_unread_bytes", "Size of the part of the list that the slowest guard has not read, in bytes.")
 	movesOldest   = describe("moves_unread_oldest_seconds", "Age of the oldest entry of the list that some guard has not read, in seconds; 0 if there is none. For a guard that has never read, "+
 		"time since its first session.")
-	mirrorPushed   = describe("push_mirror_pushes", "1 if this site pushes to the mirror; 0 if another site does, or none.", "mirror")
-	mirrorBehind   = describe("push_mirror_projects_behind", "Projects that could not be pushed to the mirror. Only at the site that pushes to it.", "mirror")
-	mirrorFor      = describe("push_mirror_behind_seconds", "Longest time that a project could not be pushed to the mirror, in seconds; 0 if there is none. Only at the site that pushes to it.", "mirror")
+	mirrorActive   = describe("push_mirror_active", "1 if this site pushes to the mirror, or sees that another site does; 0 otherwise.", "mirror")
+	mirrorBehind   = describe("push_mirror_projects_behind", "Projects with changes that the mirror lacks. Only at the site that pushes to it.", "mirror")
+	mirrorFor      = describe("push_mirror_behind_seconds", "Longest time that the mirror has lacked a change, in seconds; 0 if it lacks none. Only at the site that pushes to it.", "mirror")
 	daemonMeasures = [...]*prometheus.Desc{
 		infoMetric, startedMetric, servingMetric, databaseMetric, rootMetric, unreachableMetric, stuckMetric, activeMetric, intentsMetric, oldestMetric, transactionsMetric, refsMetric,
 		wouldRefuseMetric, alarmsMetric, deathsMetric, heededMetric, failuresMetric, comparedMetric, behindMetric, refsBehind, lagMetric, unreadMetric, lookedMetric, followedMetric, unpackedMetric, followingMetric,
 		notFollowing, notFollowingFor, unplacedRefs, followFailures, unpackedBytes, sessionsMetric, sessionOpen, sessionOldest,
-		movesListed, movesWritable, movesReaders, movesUnread, movesOldest, gerritMetric, hooksMetric, hooksLost, packsHeld, malformedPacks, statesMetric, storedPacks, unusedPacks, mirrorPushed, mirrorBehind, mirrorFor,
+		movesListed, movesWritable, movesReaders, movesUnread, movesOldest, gerritMetric, hooksMetric, hooksLost, packsHeld, malformedPacks, statesMetric, storedPacks, unusedPacks, mirrorActive, mirrorBehind, mirrorFor,
 	}
 )
 
@@ -188,7 +188,7 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	gauge(unplacedRefs, float64(unplaced))
 	count(unpackedBytes, bytes)
 	for _, m := range s.PushMirrors {
-		gauge(mirrorPushed, oneIf(m.Pushes), m.Name)
+		gauge(mirrorActive, oneIf(m.Site != ""), m.Name)
 		if m.Pushes {
 			longest := 0.0
 			for _, b := range m.Behind {

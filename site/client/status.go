@@ -183,17 +183,18 @@ type Behind struct {
 	Pack string `json:"pack,omitempty"`
 }
 
-// A PushMirror is a server outside that projects are pushed to, by one site at a time.
+// A PushMirror is an external server that projects are pushed to, by one site at a time.
 type PushMirror struct {
 	Name   string  `json:"name"`
-	Pushes bool    `json:"pushes"`         // this site does
-	Site   string  `json:"site,omitempty"` // the site that does; "" if none is known to
+	Pushes bool    `json:"pushes"`         // whether this site pushes
+	Site   string  `json:"site,omitempty"` // the site that pushes; "" if this site knows of none
 	Age    float64 `json:"age_seconds"`    // since that has been so
-	// Error is why this site could not begin to push, or had to end; "" if it could.
+	// Error is the reason why this site could not begin to push, or had to end; "" if there is none.
 	Error string `json:"error,omitempty"`
-	// Waiting is how many projects are being pushed or compared, or wait for it, if this site pushes.
+	// Waiting is the number of projects that are being pushed or compared, or wait for it, if this
+	// site pushes.
 	Waiting int `json:"waiting"`
-	// Behind are those of them that could not be pushed.
+	// Behind are the projects with changes that the mirror lacks, if this site pushes.
 	Behind []Behind `json:"behind"`
 }
 

@@ -74,7 +74,7 @@ type Config struct {
 	GitPrograms []string // names of programs that are git, beside git's own
 	PusherEnv   []string // environment variables in which a front end says who pushes, beside the known ones
 
-	PushMirrors []PushMirror // servers outside that projects are pushed to
+	PushMirrors []PushMirror // external servers that projects are pushed to
 
 	Product   string            // the firmware's ID of the machine; "" if it can't be read
 	root      string            // Root without symbolic links

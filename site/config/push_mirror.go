@@ -3,15 +3,16 @@ package config
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// A PushMirror is a server outside to which the sites push what projects hold.
+// A PushMirror is an external server to which the sites push the refs of projects.
 type PushMirror struct {
-	Name string // the same at all sites: those that configure it take turns
+	Name string // the same at all sites, of which one at a time pushes
 
 	url            string
 	projects, refs patterns
@@ -31,11 +32,16 @@ func (m PushMirror) PushesRef(ref string) bool { return m.refs.match(ref) }
 
 // Address returns the URL of a project's repository at the mirror.
 func (m PushMirror) Address(project string) string {
-	return strings.NewReplacer(projectPlaceholder, project, dashedPlaceholder, strings.ReplaceAll(project, "/", "-")).Replace(m.url)
+	dashed := strings.ReplaceAll(project, "/", "-")
+	if strings.Contains(m.url, "://") {
+		parts := strings.Split(project, "/")
+		for i, part := range parts {
+			parts[i] = url.PathEscape(part)
+		}
+		project, dashed = strings.Join(parts, "/"), url.PathEscape(dashed)
+	}
+	return strings.NewReplacer(projectPlaceholder, project, dashedPlaceholder, dashed).Replace(m.url)
 }
-
-// MayShare reports whether two projects can have one address.
-func (m PushMirror) MayShare() bool { return !strings.Contains(m.url, projectPlaceholder) }
 
 // IsLike reports whether m and o push the same refs of the same projects to the same place.
 func (m PushMirror) IsLike(o PushMirror) bool {
@@ -56,6 +62,11 @@ func (c *Config) setPushMirror(e Entry) error {
 	case "url":
 		if e.Value == "" || strings.HasPrefix(e.Value, "-") {
 			return fmt.Errorf("%q is not the URL of a repository", e.Value)
+		}
+		scheme, rest, _ := strings.Cut(e.Value, "://")
+		authority, _, _ := strings.Cut(rest, "/")
+		if strings.HasPrefix(scheme, "http") && strings.Contains(authority, "@") {
+			return errors.New("the URL has a user or a password, which git would show to all users of this machine: remove it, and configure a credential helper (gitcredentials(7)) for the daemon's user")
 		}
 		m.url = e.Value
 		return nil

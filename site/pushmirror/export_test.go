@@ -14,12 +14,6 @@ const (
 	StaleAfter = staleAfter
 )
 
-// State is the state of a mirror in the database.
-type State = state
-
-// ValueOf returns the state as the database has it.
-func ValueOf(s State) refdb.Value { return s.value() }
-
 // A Term is a term that has not begun.
 type Term struct{ *term }
 
@@ -29,8 +23,8 @@ func NewTerm(m *Mirrors, db *refdb.DB, a grants.Acquired) Term {
 	return Term{newTerm(&mirror{Mirrors: own, config: m.State.Config().PushMirrors[0]}, a, time.Now())}
 }
 
-// Cursor returns where it continues, and which projects it compares.
-func (t Term) Cursor() (after refdb.Cursor, compared []string) { return t.cursor, t.queue.Keys() }
+// Cursor returns where it continues.
+func (t Term) Cursor() refdb.Cursor { return t.cursor }
 
 // Keep extends the grant.
 func (t Term) Keep(ctx context.Context) error { return t.keep(ctx) }
@@ -39,10 +33,10 @@ func (t Term) Keep(ctx context.Context) error { return t.keep(ctx) }
 type Move struct{ Ref, From, To string }
 
 // Push moves refs of the repository at url.
-func Push(ctx context.Context, repo *gitrepo.Repo, url string, moves ...Move) (map[string]bool, error) {
+func Push(ctx context.Context, repo *gitrepo.Repo, url string, moves ...Move) (failed []string, err error) {
 	all := []move{}
 	for _, m := range moves {
 		all = append(all, move{m.Ref, m.From, m.To})
 	}
-	return remote{repo, url}.push(ctx, all)
+	return remote{repo, url}.push(ctx, all, 0)
 }

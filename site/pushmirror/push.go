@@ -1,47 +1,30 @@
 package pushmirror
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"os/exec"
 	"slices"
-	"strings"
-	"syscall"
-	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
-	"github.com/globalrefdb/globalrefdb/internal/redact"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
-const (
-	// listLimit and pushLimit bound how long git may take to list a mirror's refs, and to push.
-	listLimit = 2 * time.Minute
-	pushLimit = time.Hour
-	// refsPerPush bounds the arguments of git.
-	refsPerPush = 500
-	// listedRefs is how many refs are listed by name.
-	listedRefs = 100
-)
-
-// A move is a move of a ref at the mirror, from the value that it was seen to have there; "" is none.
-type move struct{ ref, from, to string }
-
-// push pushes what is to be pushed of a project, and returns what is left.
-func (t *term) push(ctx context.Context, project string, w work) (left work, err error) {
-	if p, ok := t.Projects.Get(project); ok && !t.pushes(p) {
-		return work{}, nil
+// push makes the mirror hold what the database holds of a project. It returns the part that could
+// not be pushed, and the reason.
+func (t *term) push(ctx context.Context, project string, w work) (rest work, err error) {
+	if gone, err := t.isGone(ctx, project); gone || err != nil {
+		return w.unless(gone), err
 	}
-	if err := t.sharesAddress(project); err != nil {
-		return w, err
-	}
-	if err := t.MayAct(ctx); err != nil {
+	if err := t.checkAddress(project); err != nil {
 		return w, err
 	}
 	c, r, err := t.Copy(ctx, project)
+	if errors.Is(err, config.ErrNotConfigured) {
+		err = fmt.Errorf("%w: this site pushes to the mirror, but does not follow the project: run refdbctl site clone %s", err, project)
+	}
 	if err != nil {
 		return w, err
 	}
@@ -57,10 +40,13 @@ func (t *term) push(ctx context.Context, project string, w work) (left work, err
 			return work{}, nil
 		}
 	}
-	// The mirror first: if this process is stopped and goes on late, what it knows of the mirror is old, and
-	// nothing is moved.
+	// The mirror is read before the database. If this process is stopped in between and continues
+	// late, the values of the mirror are outdated, and the push moves nothing.
 	at := remote{repo, t.config.Address(project)}
-	there, err := at.list(ctx, names)
+	there, err := at.list(ctx, names, pushed)
+	if ctx.Err() == nil {
+		t.outage.record(err == nil)
+	}
 	if err != nil {
 		return w, err
 	}
@@ -72,53 +58,68 @@ func (t *term) push(ctx context.Context, project string, w work) (left work, err
 	if err != nil {
 		return w, err
 	}
-	left, deletions, others := work{refs: map[string]bool{}}, []move{}, []move{}
+	rest = work{refs: map[string]bool{}}
+	var deletions, others []move
 	for ref, value := range rows {
-		switch has := there[ref]; {
+		switch has := there.values[ref]; {
 		case value.IsDeleted() && has == "", string(value) == has:
-		case value.IsDeleted():
+		case there.shadows[ref] != "":
+			rest.refs[ref], err = true, fmt.Errorf("%s: the mirror has a ref %s, which git push takes for this one: delete it there", ref, there.shadows[ref])
+		case value.IsDeleted() && here[ref] == "":
 			deletions = append(deletions, move{ref, has, ""})
-		case here[ref] != string(value): // only what the copy's refs reach is sure to be whole
-			left.refs[ref], err = true, fmt.Errorf("%s: this site has not followed the database yet", ref)
-		default:
+		case !value.IsDeleted() && here[ref] == string(value): // the copy has all objects that its refs reach
 			others = append(others, move{ref, has, string(value)})
+		default:
+			rest.refs[ref], err = true, fmt.Errorf("%s: this site's copy has not followed the database yet", ref)
 		}
 	}
-	// A name may take the place of another one that excludes it.
-	for moves := range chunks(deletions, others) {
-		failed, failure := at.push(ctx, moves)
-		maps.Copy(left.refs, failed)
+	// A deletion may make room for a name that it excludes.
+	for _, moves := range [][]move{deletions, others} {
+		failed, failure := at.push(ctx, moves, there.size)
 		if failure != nil {
 			err = failure
+			t.mayBeOrphaned(project)
+		}
+		for _, ref := range failed {
+			rest.refs[ref] = true
 		}
 	}
-	if len(left.refs) == 0 {
-		return work{}, err
-	}
-	return left, err
+	return rest, err
 }
 
-// sharesAddress returns an error if another project has the same repository at the mirror.
-func (t *term) sharesAddress(project string) error {
-	if !t.config.MayShare() {
-		return nil
+// unless returns w, or no work.
+func (w work) unless(done bool) work {
+	if done {
+		return work{}
 	}
-	for _, p := range t.Projects.All() {
-		if other := p.Project.Project; other != project && t.pushes(p) && t.config.Address(other) == t.config.Address(project) {
-			return fmt.Errorf("%s has the same address at the mirror: nothing is pushed of either: use {project} in pushMirror.%s.url, or leave one out", other, t.config.Name)
-		}
-	}
-	return nil
+	return w
 }
 
-// rows returns what the database has for the refs, or for all, that are pushed. A ref that the database never had
-// is the mirror's own.
+// isGone reports whether a project is not pushed any more, by the row that the database has now.
+func (t *term) isGone(ctx context.Context, project string) (bool, error) {
+	if p, ok := t.Projects.Get(project); ok && t.pushes(p) {
+		return false, nil
+	}
+	if err := t.Projects.Refresh(ctx, t.DB); err != nil {
+		return false, err
+	}
+	p, ok := t.Projects.Get(project)
+	return !ok || !t.pushes(p), nil
+}
+
+// rows returns the values that the database has for the refs that are pushed; names is nil for all.
+// A ref without a row exists only at the mirror, or nowhere. The server of the database was admitted
+// before the rows were read and after that.
 func (t *term) rows(ctx context.Context, project string, names []string, pushed func(ref string) bool) (map[string]refdb.Value, error) {
 	rows := map[string]refdb.Value{}
 	add := func(row refdb.Ref) {
 		if pushed(row.Name) && (row.Value.IsDeleted() || row.Value.IsObjectID()) {
 			rows[row.Name] = row.Value
 		}
+	}
+	err := t.MayAct(ctx)
+	if err != nil {
+		return nil, err
 	}
 	if names == nil {
 		for row, err := range t.DB.Refs(ctx, project, "refs/", refdb.IncludeDeleted()) {
@@ -127,110 +128,14 @@ func (t *term) rows(ctx context.Context, project string, names []string, pushed 
 			}
 			add(row)
 		}
-		return rows, nil
-	}
-	all, err := t.DB.GetAll(ctx, project, names...)
-	for _, row := range all {
-		add(row)
-	}
-	return rows, err
-}
-
-// chunks iterates over the moves of several lists, each list after the other.
-func chunks(lists ...[]move) func(yield func([]move) bool) {
-	return func(yield func([]move) bool) {
-		for _, list := range lists {
-			slices.SortFunc(list, func(a, b move) int { return strings.Compare(a.ref, b.ref) })
-			for part := range slices.Chunk(list, refsPerPush) {
-				if !yield(part) {
-					return
-				}
-			}
+	} else {
+		var all []refdb.Ref
+		if all, err = t.DB.GetAll(ctx, project, names...); err != nil {
+			return nil, err
+		}
+		for _, row := range all {
+			add(row)
 		}
 	}
-}
-
-// A remote is a project's repository at a mirror.
-type remote struct {
-	repo *gitrepo.Repo
-	url  string
-}
-
-// list returns the values of the mirror's refs, at least of those that are named; nil names all.
-func (r remote) list(ctx context.Context, refs []string) (map[string]string, error) {
-	args := []string{"ls-remote", "--quiet", "--refs", "--", r.url}
-	if len(refs) <= listedRefs {
-		args = append(args, refs...)
-	}
-	out, err := r.git(ctx, listLimit, args...)
-	if err != nil {
-		return nil, fmt.Errorf("listing the mirror's refs: %w", err)
-	}
-	values := map[string]string{}
-	for line := range strings.Lines(out) {
-		if id, ref, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "\t"); ok {
-			values[ref] = id
-		}
-	}
-	return values, nil
-}
-
-// push moves refs of the mirror, each unless it has moved meanwhile. It returns the refs that were not
-// moved, and why one of them was not.
-func (r remote) push(ctx context.Context, moves []move) (failed map[string]bool, err error) {
-	args := []string{"push", "--porcelain", "--no-verify", "--no-follow-tags", "--no-signed", "--no-recurse-submodules"}
-	for _, m := range moves {
-		args = append(args, "--force-with-lease="+m.ref+":"+m.from)
-	}
-	args = append(args, "--", r.url)
-	failed = map[string]bool{}
-	for _, m := range moves {
-		args = append(args, m.to+":"+m.ref)
-		failed[m.ref] = true
-	}
-	out, err := r.git(ctx, pushLimit, args...)
-	refused := ""
-	for line := range strings.Lines(out) {
-		// See "OUTPUT" in git-push(1).
-		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), "\t", 3)
-		if len(fields) < 3 {
-			continue
-		}
-		ref := fields[1][strings.IndexByte(fields[1], ':')+1:]
-		if fields[0] != "!" {
-			delete(failed, ref)
-		} else if refused == "" {
-			refused = ref + ": " + fields[2]
-		}
-	}
-	switch {
-	case len(failed) == 0:
-		return nil, nil
-	case refused != "":
-		return failed, fmt.Errorf("%d refs were not moved: %s", len(failed), refused)
-	case err == nil:
-		err = errors.New("git has not said what it moved")
-	}
-	return failed, fmt.Errorf("pushing: %w", err)
-}
-
-// git runs a git that asks nobody for a password, and returns what it prints.
-func (r remote) git(ctx context.Context, limit time.Duration, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("git did not end within %s", limit))
-	defer cancel()
-	cmd := r.repo.Command(ctx, args...)
-	cmd.Env = append(cmd.Env, "GIT_TERMINAL_PROMPT=0")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // without a terminal ssh can't ask either
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second
-	var out, complaints bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaints
-	err := cmd.Run()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		exit.Stderr = complaints.Bytes()
-	}
-	if err != nil {
-		err = errors.New(redact.Text(gitrepo.Failure(ctx, err).Error(), r.url))
-	}
-	return out.String(), err
+	return rows, t.MayAct(ctx)
 }

@@ -1,4 +1,4 @@
-// Package pushmirror pushes what projects hold in the database to servers outside. Of the sites
+// Package pushmirror pushes what projects hold in the database to external servers. Of the sites
 // that configure a mirror one at a time pushes to it: the site that has its grant.
 //
 // A push names, for each ref, the value that the mirror was seen to have. So a push that is late, as
@@ -24,7 +24,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/serving"
 )
 
-// refPrefix begins the refs, in [presence.Project], that mirrors' grants are on. Their values are states.
+// refPrefix begins the refs, in [presence.Project], that mirrors' grants are on. The value of such a
+// ref is the cursor up to which changes have been queued.
 const refPrefix = "refs/push-mirrors/"
 
 const (
@@ -123,7 +124,7 @@ func (x *mirror) status() client.PushMirror {
 		s.Error = x.err.Error()
 	}
 	if x.term != nil {
-		s.Site, s.Pushes, s.Waiting, s.Behind = x.State.Config().Site, true, x.term.queue.Len(), x.term.behind()
+		s.Site, s.Pushes, s.Waiting, s.Behind = x.State.Config().Site, true, x.term.changed.Len()+x.term.swept.Len(), x.term.behind()
 	}
 	return s
 }

@@ -3,15 +3,21 @@ package pushmirror_test
 import (
 	"context"
 	"errors"
-	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
+	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/site/pushmirror"
@@ -55,10 +61,7 @@ func TestAValueThatHasNotArrivedHereIsNotPushed(t *testing.T) {
 	s.follow(app, x, a)
 	s.put(app, x, b)
 	s.start()
-	sitetest.Eventually(t, "the status says why", func() bool {
-		all := s.Status()
-		return len(all) == 1 && len(all[0].Behind) == 1 && strings.Contains(all[0].Behind[0].Reason, "has not followed")
-	})
+	s.says("has not followed")
 	if refs := w.refs(app); refs != "" {
 		t.Errorf("the mirror has %s", refs)
 	}
@@ -104,7 +107,7 @@ func TestALatePushMovesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	push := func(moves ...pushmirror.Move) map[string]bool {
+	push := func(moves ...pushmirror.Move) []string {
 		t.Helper()
 		failed, err := pushmirror.Push(t.Context(), repo, w.mirrored(app), moves...)
 		if (len(failed) > 0) != (err != nil) {
@@ -114,7 +117,7 @@ func TestALatePushMovesNothing(t *testing.T) {
 	}
 	push(pushmirror.Move{x, "", a}, pushmirror.Move{y, "", a})
 	push(pushmirror.Move{x, a, b})
-	if failed := push(pushmirror.Move{x, a, c}, pushmirror.Move{y, a, ""}, pushmirror.Move{"refs/heads/z", "", c}); !maps.Equal(failed, map[string]bool{x: true}) {
+	if failed := push(pushmirror.Move{x, a, c}, pushmirror.Move{y, a, ""}, pushmirror.Move{"refs/heads/z", "", c}); !slices.Equal(failed, []string{x}) {
 		t.Errorf("not moved: %v", failed)
 	}
 	if failed := push(pushmirror.Move{x, a, ""}, pushmirror.Move{"refs/heads/z", "", b}); len(failed) != 2 {
@@ -136,10 +139,7 @@ func TestARefusedRefHoldsUpNoOther(t *testing.T) {
 	}
 	s.start()
 	w.has(app, x, a)
-	sitetest.Eventually(t, "the status says why", func() bool {
-		all := s.Status()
-		return len(all[0].Behind) == 1 && strings.Contains(all[0].Behind[0].Reason, "refs/heads/hidden") && strings.Contains(all[0].Behind[0].Reason, "deny")
-	})
+	s.says("refs/heads/hidden: [remote rejected] (deny")
 	sitetest.GitIn(t, w.mirrored(app), "config", "--unset", "receive.hideRefs")
 	w.has(app, "refs/heads/hidden", a, x, a)
 }
@@ -176,7 +176,7 @@ func TestNothingIsPushedWhileTheDatabaseIsNotToBeActedOn(t *testing.T) {
 	s.follow(app, x, a)
 	s.put(app, x, a)
 	admitted := make(chan struct{})
-	s.MayAct = func(context.Context) error {
+	s.mayAct = func(context.Context) error {
 		select {
 		case <-admitted:
 			return nil
@@ -185,10 +185,7 @@ func TestNothingIsPushedWhileTheDatabaseIsNotToBeActedOn(t *testing.T) {
 		}
 	}
 	s.start()
-	sitetest.Eventually(t, "the status says why", func() bool {
-		all := s.Status()
-		return len(all) == 1 && len(all[0].Behind) == 1 && all[0].Behind[0].Reason == "the server is not admitted"
-	})
+	s.says("the server is not admitted")
 	if refs := w.refs(app); refs != "" {
 		t.Errorf("the mirror has %s", refs)
 	}
@@ -196,43 +193,170 @@ func TestNothingIsPushedWhileTheDatabaseIsNotToBeActedOn(t *testing.T) {
 	w.has(app, x, a)
 }
 
-// The next site continues where the last one was; what was not pushed is compared.
-func TestTheStateIsContinued(t *testing.T) {
+// The next site begins with what has changed since the recorded cursor.
+func TestTheCursorIsContinued(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		s      pushmirror.State
-		cursor bool
-	}{
-		"nothing is behind":  {pushmirror.State{Cursor: "c"}, true},
-		"projects are":       {pushmirror.State{Cursor: "c", Behind: []string{"a", "b"}}, true},
-		"too many are":       {pushmirror.State{Cursor: "c", Behind: []string{strings.Repeat("a", driver.MaxValueBytes)}}, false},
-		"nothing was pushed": {pushmirror.State{}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			s := w.site("eu")
-			s.project(app)
-			end, err := s.db.HistoryEnd(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if c.s.Cursor != "" {
-				c.s.Cursor = end.String()
-			}
-			s.put(presence.Project, pushmirror.RefPrefix+"out", string(pushmirror.ValueOf(c.s)))
-			got, err := s.db.Grants().Acquire(t.Context(), "eu/x", pushmirror.StaleAfter, presence.Project, pushmirror.RefPrefix+"out")
-			if err != nil {
-				t.Fatal(err)
-			}
-			after, compared := pushmirror.NewTerm(s.Mirrors, s.db, got).Cursor()
-			want := c.s.Behind
-			if !c.cursor {
-				want, end = nil, refdb.Cursor{}
-			}
-			if after != end || strings.Join(compared, " ") != strings.Join(want, " ") {
-				t.Errorf("it continues after %v with %d projects", after, len(compared))
-			}
-		})
+	w := newWorld(t)
+	s := w.site("eu")
+	s.project(app)
+	end, err := s.db.HistoryEnd(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for value, want := range map[string]refdb.Cursor{end.String(): end, "nonsense": {}} {
+		s.put(presence.Project, pushmirror.RefPrefix+"out", value)
+		got, err := s.db.Grants().Acquire(t.Context(), "eu/x", pushmirror.StaleAfter, presence.Project, pushmirror.RefPrefix+"out")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if after := pushmirror.NewTerm(s.mirrors(), s.db, got).Cursor(); after != want {
+			t.Errorf("it continues after %v, want %v", after, want)
+		}
+		if err := s.db.Grants().Release(t.Context(), got.Grant); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Each term compares everything: what an earlier term missed, or what somebody has moved at the mirror.
+func TestATermBeginsWithAComparison(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.site("eu")
+	s.project(app)
+	a, b := commit(app, s), commit(app, s)
+	s.follow(app, x, b)
+	s.put(app, x, b)
+	s.start()
+	w.has(app, x, b)
+	s.stop()
+	sitetest.GitIn(t, w.mirrored(app), "fetch", "--quiet", s.copy(app), a+":"+y)
+	sitetest.GitIn(t, w.mirrored(app), "update-ref", x, a)
+	s.start()
+	w.has(app, x, b, y, a)
+}
+
+func TestAProjectIsPushedOnceItsCopyIsHere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	eu, us := w.site("eu"), w.site("us")
+	w.init(w.mirrored("new"))
+	eu.init(eu.copy("new"))
+	us.start()
+	sitetest.Eventually(t, "us pushes", func() bool { all := us.Status(); return len(all) == 1 && all[0].Pushes })
+	eu.project("new")
+	id := commit("new", eu)
+	eu.follow("new", x, id)
+	eu.put("new", x, id)
+	us.says("refdbctl site clone new")
+	sitetest.GitIn(t, "/", "clone", "--quiet", "--mirror", eu.copy("new"), us.copy("new"))
+	w.has("new", x, id)
+}
+
+// The daemon may know the row of the removed project only.
+func TestAProjectThatIsMadeAnewIsPushed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.site("eu")
+	row, err := s.db.Projects().Put(t.Context(), driver.Project{Project: app, ID: "old", Rules: "ref refs/*", Mode: config.Removed, Store: config.StoreAll})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.start()
+	sitetest.Eventually(t, "it pushes", func() bool { all := s.Status(); return len(all) == 1 && all[0].Pushes && all[0].Waiting == 0 })
+	row.ID, row.Mode = "new", config.Enforce
+	if _, err := s.db.Projects().Put(t.Context(), row); err != nil {
+		t.Fatal(err)
+	}
+	a := commit(app, s)
+	s.follow(app, x, a)
+	s.put(app, x, a)
+	w.has(app, x, a)
+}
+
+func TestANewAddressGetsEverything(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.site("eu")
+	s.project(app)
+	a := commit(app, s)
+	s.follow(app, x, a)
+	s.put(app, x, a)
+	s.start()
+	w.has(app, x, a)
+	w.outside = t.TempDir()
+	w.init(w.mirrored(app))
+	s.state.SetConfig(s.configured())
+	w.has(app, x, a)
+}
+
+// Git would move the ref whose name ends in the name that is pushed.
+func TestAShadowedRefIsNotPushed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.site("eu")
+	s.project(app)
+	a, b := commit(app, s), commit(app, s)
+	sitetest.GitIn(t, w.mirrored(app), "fetch", "--quiet", s.copy(app), a+":refs/heads/"+x)
+	for _, ref := range []string{x, y} {
+		s.follow(app, ref, b)
+		s.put(app, ref, b)
+	}
+	s.start()
+	w.has(app, "refs/heads/"+x, a, y, b)
+	s.says("delete it there")
+	sitetest.GitIn(t, w.mirrored(app), "update-ref", "-d", "refs/heads/"+x)
+	w.has(app, x, b, y, b)
+}
+
+// Git gives up a push as a whole if it lacks an object.
+func TestARefThatGitCantPushHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.site("eu")
+	s.project(app)
+	a := commit(app, s)
+	lacks := strings.Repeat("1", len(a))
+	for _, ref := range []string{"refs/heads/a", x, y, "refs/heads/z"} {
+		s.follow(app, ref, a)
+		s.put(app, ref, a)
+	}
+	s.put(app, x, lacks)
+	if err := os.WriteFile(filepath.Join(s.copy(app), x), []byte(lacks+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.start()
+	w.has(app, "refs/heads/a", a, y, a, "refs/heads/z", a)
+	s.says("pushing " + x)
+}
+
+// Neither git nor what git has started outlives the term.
+func TestNoProcessIsLeft(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.site("eu", "url = ssh://nowhere/{project}.git")
+	s.project(app)
+	a := commit(app, s)
+	s.follow(app, x, a)
+	s.put(app, x, a)
+	pid := filepath.Join(t.TempDir(), "pid")
+	ssh := filepath.Join(t.TempDir(), "ssh")
+	if err := testprogram.Write(ssh, []byte("#!/bin/sh\ntrap '' TERM\necho $$ > "+pid+".new\nmv "+pid+".new "+pid+"\nexec sleep 1000000\n")); err != nil {
+		t.Fatal(err)
+	}
+	sitetest.GitIn(t, s.copy(app), "config", "core.sshCommand", ssh)
+	s.start()
+	var process int
+	sitetest.Eventually(t, "ssh runs", func() bool {
+		text, err := os.ReadFile(pid)
+		if err == nil {
+			process, err = strconv.Atoi(strings.TrimSpace(string(text)))
+		}
+		return err == nil
+	})
+	s.stop()
+	if err := syscall.Kill(process, 0); err == nil {
+		sitetest.Eventually(t, "ssh has ended", func() bool { return syscall.Kill(process, 0) != nil })
 	}
 }
 
@@ -251,7 +375,7 @@ func TestASiteThatLosesTheGrantPushesNoLonger(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		held := pushmirror.NewTerm(s.Mirrors, db, got)
+		held := pushmirror.NewTerm(s.mirrors(), db, got)
 		ended := make(chan error)
 		go func() { ended <- held.Keep(t.Context()) }()
 		time.Sleep(10 * pushmirror.StaleAfter)

@@ -47,9 +47,12 @@ func (w *world) init(dir string) {
 // A site has copies, and pushes to the mirror.
 type site struct {
 	*world
-	name string
-	root string
-	db   *refdb.DB
+	name   string
+	root   string
+	keys   string // of its configuration
+	db     *refdb.DB
+	state  *serving.State
+	mayAct func(context.Context) error
 	*pushmirror.Mirrors
 	stop func()
 }
@@ -62,34 +65,49 @@ func (w *world) site(name string, keys ...string) *site {
 		w.Fatal(err)
 	}
 	w.Cleanup(func() { db.Close() })
-	s := &site{world: w, name: name, root: filepath.Join(w.TempDir(), "git"), db: db}
+	s := &site{world: w, name: name, mayAct: func(context.Context) error { return nil }, root: filepath.Join(w.TempDir(), "git"), db: db}
 	s.init(s.copy(app))
-	file := filepath.Join(w.TempDir(), "site.config")
-	text := fmt.Sprintf("[site]\n\tname = %s\n\troot = %s\n[pushMirror \"out\"]\n\turl = %s/{project}.git\n\t%s\n", name, s.root, w.outside, strings.Join(keys, "\n\t"))
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		w.Fatal(err)
-	}
-	c, err := config.Load(w.Context(), file)
-	if err != nil {
-		w.Fatal(err)
-	}
-	log := slog.New(slog.DiscardHandler)
-	s.Mirrors = &pushmirror.Mirrors{
-		State: serving.New(c, presence.New(db, log)), DB: db, Projects: &projects.Cache{}, Logger: log,
-		Copy: func(_ context.Context, project string) (*config.Config, config.Repository, error) {
-			r, err := c.Repository(project)
-			return c, r, err
-		},
-		MayAct: func(context.Context) error { return nil },
-	}
+	s.keys = strings.Join(keys, "\n\t")
+	c := s.configured()
+	s.state = serving.New(c, presence.New(db, discard))
 	return s
+}
+
+// configured returns the site's configuration.
+func (s *site) configured() *config.Config {
+	s.Helper()
+	file := filepath.Join(s.TempDir(), "site.config")
+	text := fmt.Sprintf("[site]\n\tname = %s\n\troot = %s\n[pushMirror \"out\"]\n\turl = %s/{project}.git\n\t%s\n", s.name, s.root, s.outside, s.keys)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		s.Fatal(err)
+	}
+	c, err := config.Load(s.Context(), file)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return c
 }
 
 func (s *site) copy(project string) string { return filepath.Join(s.root, project+".git") }
 
+var discard = slog.New(slog.DiscardHandler)
+
+// mirrors returns the mirrors of a daemon that starts.
+func (s *site) mirrors() *pushmirror.Mirrors {
+	return &pushmirror.Mirrors{
+		State: s.state, DB: s.db, Projects: &projects.Cache{}, Logger: discard,
+		Copy: func(_ context.Context, project string) (*config.Config, config.Repository, error) {
+			r, err := s.state.Config().Repository(project)
+			return s.state.Config(), r, err
+		},
+		MayAct: s.mayAct,
+	}
+}
+
 // start begins to push, until the test ends or stop is called.
 func (s *site) start() {
 	s.Helper()
+	s.Mirrors = s.mirrors()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.Context()))
 	done := make(chan struct{})
 	go func() { defer close(done); s.Run(ctx) }()
@@ -142,4 +160,13 @@ func (w *world) has(project string, refs ...string) {
 func (w *world) refs(project string) string {
 	w.Helper()
 	return strings.Join(strings.Fields(sitetest.GitIn(w, w.mirrored(project), "for-each-ref", "--format=%(refname) %(objectname)")), " ")
+}
+
+// says waits until the status says of one project why the mirror is behind.
+func (s *site) says(reason string) {
+	s.Helper()
+	sitetest.Eventually(s, "the status says "+reason, func() bool {
+		all := s.Status()
+		return len(all) == 1 && len(all[0].Behind) == 1 && strings.Contains(all[0].Behind[0].Reason, reason)
+	})
 }

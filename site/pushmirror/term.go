@@ -3,7 +3,6 @@ package pushmirror
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -19,46 +18,31 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/failure"
 	"github.com/globalrefdb/globalrefdb/site/internal/pause"
 	"github.com/globalrefdb/globalrefdb/site/internal/workqueue"
+	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 )
 
 const (
-	// parallel is how many projects are pushed at once.
-	parallel = 4
-	// maxRefs bounds the refs of a project that are compared one by one. If more change, all are.
+	// pushers is how many changed projects are pushed at a time, beside one that the sweep compares.
+	pushers = 8
+	// maxRefs is the maximum number of refs of a project that are compared by name. If more refs
+	// change, all refs of the project are compared.
 	maxRefs = 1000
-	// retryFirst and retryLast are the pauses after a project could not be pushed.
+	// retryFirst and retryLast are the shortest and the longest pause before a failed project is
+	// pushed again.
 	retryFirst = time.Second
 	retryLast  = 30 * time.Second
-	// saveEvery is how often the state is written while there is something to push, and saveIdle how
-	// often while there is not: each of these writes is a change, too.
-	saveEvery = 5 * time.Second
-	saveIdle  = time.Hour
-	// earlierFor is how long a git that the site before had started may still push. What is pushed
-	// in this time is compared once more.
-	earlierFor = time.Minute
-	// compareEvery is how often all projects are compared with the mirror.
-	compareEvery = 24 * time.Hour
+	// saveEvery is the shortest time between two records of the cursor in the database.
+	saveEvery = time.Minute
+	// orphanedFor is how long a git process may still push after its daemon was killed or its
+	// connection broke. What such a process may have moved is compared again after that time.
+	orphanedFor = time.Minute
+	// sweepEvery is the time between two comparisons of all projects.
+	sweepEvery = 24 * time.Hour
 )
 
-// A state is the progress of a mirror, which the site that pushes next continues from: what changed
-// before the cursor was pushed, except in the projects that are behind.
-type state struct {
-	Cursor string   `json:"cursor,omitempty"` // "": all projects are to be compared
-	Behind []string `json:"behind,omitempty"`
-}
-
-// value returns the state as the database has it. If there is too much, all is to be compared.
-func (s state) value() refdb.Value {
-	text, err := json.Marshal(s)
-	if err != nil || len(text) > driver.MaxValueBytes {
-		return "{}"
-	}
-	return refdb.Value(text)
-}
-
-// A work is what is to be pushed of a project.
+// work is the part of a project that has to be compared with the mirror.
 type work struct {
 	all  bool
 	refs map[string]bool
@@ -76,39 +60,40 @@ func merge(a, b work) work {
 	return w
 }
 
-// A term is the time for which this site pushes to a mirror.
+// A term is the time during which this site holds a mirror's grant.
+//
+// A term begins with a sweep: it compares all projects with the mirror. So no change is missed,
+// whatever earlier terms did. The projects that have changed since the recorded cursor come first.
 type term struct {
 	*mirror
-	grant grants.Grant
-	asked time.Time // when the grant was last extended for sure, by this machine's clock
-	queue *workqueue.Queue[work]
-	began time.Time
+	grant   grants.Grant
+	asked   time.Time // when the last successful request to extend the grant was sent
+	changed *workqueue.Queue[work]
+	swept   *workqueue.Queue[work]
+	addresses
+	outage outage
 
-	mu     sync.Mutex
-	cursor refdb.Cursor // behind what the queue has got
-	saved  refdb.Value
-	failed map[string]client.Behind // by project; Age is not set
-	since  map[string]time.Time     // since when they fail
-	early  map[string]bool          // projects that were compared within earlierFor; nil after that
-	ended  error                    // why the term has ended
+	mu      sync.Mutex
+	cursor  refdb.Cursor // every change before it is in changed
+	saved   refdb.Value  // the recorded cursor
+	dirty   bool         // a change was queued since the cursor was recorded
+	failed  map[string]string
+	waiting map[string]time.Time // since when a project's change or failure waits
+	again   map[string]bool      // projects to be compared after orphanedFor
+	ended   error                // why the term has ended
 }
 
 func newTerm(x *mirror, a grants.Acquired, asked time.Time) *term {
 	t := &term{
-		mirror: x, grant: a.Grant, asked: asked, began: time.Now(), queue: workqueue.New(merge, retryFirst, retryFirst),
-		failed: map[string]client.Behind{}, since: map[string]time.Time{}, early: map[string]bool{},
+		mirror: x, grant: a.Grant, asked: asked,
+		changed: workqueue.New(merge, retryFirst, retryFirst), swept: workqueue.New(merge, retryFirst, retryFirst),
+		failed: map[string]string{}, waiting: map[string]time.Time{}, again: map[string]bool{},
 	}
 	for _, row := range a.Values {
 		t.saved = row.Value
 	}
-	var s state
-	if json.Unmarshal([]byte(t.saved), &s) == nil {
-		// A cursor that can't be read is the zero one: all is compared.
-		t.cursor, _ = refdb.ParseCursor(s.Cursor)
-		for _, project := range s.Behind {
-			t.queue.Put(project, work{all: true})
-		}
-	}
+	// Without a valid cursor only the sweep finds earlier changes.
+	t.cursor, _ = refdb.ParseCursor(string(t.saved))
 	return t
 }
 
@@ -116,11 +101,13 @@ func newTerm(x *mirror, a grants.Acquired, asked time.Time) *term {
 func (t *term) run(ctx context.Context) {
 	own, end := context.WithCancelCause(ctx)
 	var tasks sync.WaitGroup
-	for range parallel {
-		tasks.Go(func() { t.work(own) })
+	for range pushers {
+		tasks.Go(func() { t.work(own, t.changed) })
 	}
+	tasks.Go(func() { t.work(own, t.swept) })
 	tasks.Go(func() { t.read(own) })
-	tasks.Go(func() { t.keepComparing(own) })
+	tasks.Go(func() { t.sweep(own) })
+	tasks.Go(func() { t.compareOrphaned(own) })
 	tasks.Go(func() { t.keepSaving(own) })
 	end(t.keep(own))
 	tasks.Wait()
@@ -133,7 +120,7 @@ func (t *term) run(ctx context.Context) {
 	t.log(last, "a push mirror's grant can't be released", t.DB.Grants().Release(last, t.grant))
 }
 
-// failure returns why the term has ended, unless because this site no longer pushes.
+// failure returns why the term has ended; nil if this site has stopped.
 func (t *term) failure() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -143,7 +130,7 @@ func (t *term) failure() error {
 	return t.ended
 }
 
-// keep extends the grant until ctx ends, or the grant is lost: then it returns why.
+// keep extends the grant until ctx ends or the grant is lost, and returns the reason.
 func (t *term) keep(ctx context.Context) error {
 	for {
 		if !pause.For(ctx, min(extendEvery, time.Until(t.asked.Add(lastsFor)))) {
@@ -162,21 +149,20 @@ func (t *term) keep(ctx context.Context) error {
 	}
 }
 
-// read queues what changes, until ctx ends.
+// read queues the refs that change, until ctx ends.
 func (t *term) read(ctx context.Context) {
 	for ctx.Err() == nil {
-		err := t.readFrom(ctx)
+		err := t.readOn(ctx)
 		if errors.Is(err, refdb.ErrPruned) || errors.Is(err, refdb.ErrRewound) {
-			t.mu.Lock()
-			t.cursor = refdb.Cursor{}
-			t.mu.Unlock()
+			t.setCursor(refdb.Cursor{})
+			t.log(ctx, "the projects of a push mirror can't be queued; trying again", t.queueAll(ctx))
 		}
 		t.log(ctx, "changes for a push mirror can't be read; trying again", err)
 		pause.For(ctx, retryFirst)
 	}
 }
 
-func (t *term) readFrom(ctx context.Context) error {
+func (t *term) readOn(ctx context.Context) error {
 	t.mu.Lock()
 	cursor := t.cursor
 	t.mu.Unlock()
@@ -185,112 +171,142 @@ func (t *term) readFrom(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := t.queueAll(ctx); err != nil {
-			return err
-		}
 		cursor = end
 	}
-	for page, err := range t.DB.Changes(ctx, refdb.ChangeQuery{After: cursor}) {
+	for page, err := range t.DB.Changes(ctx, refdb.ChangeQuery{After: cursor, Group: "push-mirrors"}) {
 		if err != nil {
 			return err
 		}
 		for _, c := range page.Changes {
 			if t.config.Pushes(c.Project) && t.config.PushesRef(c.Ref) && c.Project != presence.Project {
-				t.queue.Put(c.Project, work{refs: map[string]bool{c.Ref: true}})
+				t.wait(c.Project)
+				t.changed.Put(c.Project, work{refs: map[string]bool{c.Ref: true}})
 			}
 		}
-		t.mu.Lock()
-		t.cursor = page.Cursor
-		t.mu.Unlock()
+		t.setCursor(page.Cursor)
 	}
 	return ctx.Err()
 }
 
-// queueAll queues all projects, as the database has them now.
+func (t *term) setCursor(c refdb.Cursor) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.cursor = c
+}
+
+// wait records that a change of a project is to be pushed.
+func (t *term) wait(project string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.dirty = true
+	if t.waiting[project].IsZero() {
+		t.waiting[project] = time.Now()
+	}
+}
+
+// sweep queues all projects at the beginning of the term and then every sweepEvery, until ctx ends.
+func (t *term) sweep(ctx context.Context) {
+	for {
+		err := t.queueAll(ctx)
+		t.log(ctx, "the projects of a push mirror can't be queued; trying again", err)
+		every := sweepEvery
+		if err != nil {
+			every = retryLast
+		}
+		if !pause.For(ctx, every) {
+			return
+		}
+	}
+}
+
+// queueAll queues all projects that the database has now.
 func (t *term) queueAll(ctx context.Context) error {
-	if err := t.Projects.Validate(ctx, t.DB); err != nil {
+	if err := t.Projects.Refresh(ctx, t.DB); err != nil {
 		return err
 	}
 	for _, p := range t.Projects.All() {
 		if t.pushes(p) {
-			t.queue.Put(p.Project.Project, work{all: true})
+			t.swept.Put(p.Project.Project, work{all: true})
 		}
 	}
 	return nil
 }
 
-// pushes reports whether a project is pushed to the mirror.
+// pushes reports whether a project is to be pushed to the mirror.
 func (t *term) pushes(p projects.Known) bool {
-	return p.Mode != config.Removed && t.config.Pushes(p.Project.Project)
+	return p.Mode != config.Removed && packs.Stored(p.Project) && t.config.Pushes(p.Project.Project)
 }
 
-// keepComparing compares all again, now and then, and first what a late git of the site before may
-// have moved.
-func (t *term) keepComparing(ctx context.Context) {
-	if !pause.For(ctx, earlierFor) {
-		return
+// compareOrphaned compares projects again that a git process may have moved without the knowledge
+// of this term: a process of the site before, or one whose connection broke.
+func (t *term) compareOrphaned(ctx context.Context) {
+	for pause.For(ctx, orphanedFor) {
+		t.mu.Lock()
+		again := t.again
+		t.again = map[string]bool{}
+		t.mu.Unlock()
+		for project := range again {
+			t.swept.Put(project, work{all: true})
+		}
 	}
+}
+
+// mayBeOrphaned records that a git process without an owner may move refs of the project.
+func (t *term) mayBeOrphaned(project string) {
 	t.mu.Lock()
-	early := t.early
-	t.early = nil
-	t.mu.Unlock()
-	for project := range early {
-		t.queue.Put(project, work{all: true})
-	}
-	for pause.For(ctx, compareEvery) {
-		t.log(ctx, "the projects of a push mirror can't be compared; trying again", t.queueAll(ctx))
-	}
+	defer t.mu.Unlock()
+	t.again[project] = true
 }
 
-// work pushes one project after the other.
-func (t *term) work(ctx context.Context) {
+// work pushes the projects of a queue, one at a time, until ctx ends.
+func (t *term) work(ctx context.Context, queue *workqueue.Queue[work]) {
+	began := time.Now()
 	for {
-		project, w, ok := t.queue.Next(ctx)
-		if !ok {
+		project, w, ok := queue.Next(ctx)
+		if !ok || !t.outage.await(ctx) {
 			return
 		}
-		left, err := t.push(ctx, project, w)
+		if time.Since(began) < orphanedFor && queue == t.changed {
+			t.mayBeOrphaned(project)
+		}
+		rest, err := t.push(ctx, project, w)
 		if ctx.Err() != nil {
-			t.queue.Again(project, w, retryLast)
 			return
 		}
-		if errors.Is(err, config.ErrNotConfigured) || err == nil && !left.all && len(left.refs) == 0 {
-			err = nil
-			t.queue.Done(project)
+		if rest.all || len(rest.refs) > 0 {
+			queue.Again(project, rest, retryLast)
 		} else {
-			t.queue.Again(project, left, retryLast)
+			queue.Done(project)
 		}
 		t.record(ctx, project, err)
 	}
 }
 
-// record records how pushing a project has ended.
+// record records the result of pushing a project.
 func (t *term) record(ctx context.Context, project string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.early != nil {
-		t.early[project] = true
-	}
 	if err == nil {
 		delete(t.failed, project)
-		delete(t.since, project)
+		delete(t.waiting, project)
 		return
 	}
-	t.failed[project] = client.Behind{Project: project, Reason: err.Error()}
-	if _, failing := t.since[project]; !failing {
-		t.since[project] = time.Now()
+	if t.failed[project] == "" {
 		t.Logger.WarnContext(ctx, "a project can't be pushed to a mirror; trying again: see `refdbctl site status`", "mirror", t.config.Name, "project", t.State.Digest(project, ""))
+	}
+	t.failed[project] = err.Error()
+	if t.waiting[project].IsZero() {
+		t.waiting[project] = time.Now()
 	}
 }
 
-// behind returns the projects that the mirror does not have as they are, the longest first.
+// behind returns the projects with changes that the mirror lacks, the one that waits longest first.
 func (t *term) behind() []client.Behind {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := []client.Behind{}
-	for project, b := range t.failed {
-		b.Age = time.Since(t.since[project]).Seconds()
-		all = append(all, b)
+	for project, since := range t.waiting {
+		all = append(all, client.Behind{Project: project, Reason: cmp.Or(t.failed[project], "it is being pushed, or waits for other projects"), Age: time.Since(since).Seconds()})
 	}
 	slices.SortFunc(all, func(a, b client.Behind) int {
 		return cmp.Or(cmp.Compare(b.Age, a.Age), strings.Compare(a.Project, b.Project))
@@ -298,44 +314,36 @@ func (t *term) behind() []client.Behind {
 	return all
 }
 
-// keepSaving writes the state while it changes, until ctx ends.
+// keepSaving records the cursor while there are changes, until ctx ends.
 func (t *term) keepSaving(ctx context.Context) {
-	var saved time.Time
-	busy := false
 	for pause.For(ctx, saveEvery) {
-		was := busy
-		busy = t.queue.Len() > 0
-		if was || busy || time.Since(saved) >= saveIdle {
-			t.save(ctx)
-			saved = time.Now()
-		}
+		t.save(ctx)
 	}
 }
 
-// save writes the state under the grant.
+// save records the cursor, if a change was queued since the last record. Recording it is a change,
+// too, but none that is pushed.
 func (t *term) save(ctx context.Context) {
 	t.mu.Lock()
-	s, before := state{}, t.saved
-	if t.cursor != (refdb.Cursor{}) {
-		s.Cursor = t.cursor.String()
-	}
+	before, value, dirty := t.saved, refdb.Value(t.cursor.String()), t.dirty
+	t.dirty = false
 	t.mu.Unlock()
-	s.Behind = t.queue.Keys() // after the cursor: what comes between is pushed twice
-	value := s.value()
-	if value == before {
+	if !dirty || value == "" || len(value) > driver.MaxValueBytes {
 		return
 	}
 	ref := t.grant.Refs[0]
 	err := t.DB.Update(ctx, t.grant.Project, []refdb.Update{{Ref: ref, Old: before, New: value}}, refdb.Under(t.grant.Owner, t.grant.Token, ref))
-	if errors.Is(err, refdb.ErrMismatch) { // the reply to an earlier write was lost
+	if errors.Is(err, refdb.ErrMismatch) { // the reply to an earlier update was lost
 		value, err = t.DB.Get(ctx, t.grant.Project, ref)
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if err == nil {
-		t.mu.Lock()
 		t.saved = value
-		t.mu.Unlock()
+	} else {
+		t.dirty = true
 	}
-	t.log(ctx, "how far a push mirror has come can't be recorded; trying again", err)
+	t.log(ctx, "the cursor of a push mirror can't be recorded; trying again", err)
 }
 
 func (t *term) log(ctx context.Context, what string, err error) {

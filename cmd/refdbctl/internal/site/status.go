@@ -208,7 +208,7 @@ func mirrorLine(m client.PushMirror) string {
 	since := output.Ago(Seconds(m.Age))
 	switch {
 	case m.Pushes:
-		return fmt.Sprintf("%s: this site has pushed to it for %s: %d projects are to be pushed, %d of them failed", m.Name, since, m.Waiting, len(m.Behind))
+		return fmt.Sprintf("%s: this site has pushed to it for %s; projects waiting: %d", m.Name, since, m.Waiting)
 	case m.Error != "":
 		return m.Name + ": this site can't push to it: " + m.Error
 	case m.Site != "":
