@@ -11,26 +11,30 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// KeptFor is for how long what no ref reaches any more is kept: a pack that is being made may build on it.
+// KeptFor is how long objects are kept after refs stopped reaching them: a pack that is being made
+// may build on them.
 const KeptFor = 14 * 24 * time.Hour
 
-// A Base says what [Source.StoreBase] stored.
+// A Base describes the base pack that [Source.StoreBase] has stored.
 type Base struct {
 	Pack    driver.Pack
-	Dropped int // packs that it took the place of
+	Dropped int // the number of packs that it replaced
 }
 
-// StoreBase stores a base of the project: a pack of all objects that its refs reach, as of a position, and of all
-// that packs which come later may build on. Then it drops the packs that come before. The repository must have
-// unpacked all packs: receive does that, and returns its mark. If the repository lacks something the error wraps
-// [ErrIncomplete], and nothing is stored.
+// StoreBase stores a base pack of the project: all objects that the project's refs reach at a
+// complete position, and all objects that later packs may build on. Then it drops the packs that
+// the base replaces. StoreBase calls receive, which must unpack all used packs into the repository
+// and return the repository's mark. If there is nothing to store, StoreBase returns the zero Base.
+// If the repository lacks objects, StoreBase stores nothing, and the error wraps [ErrIncomplete].
 //
-// A crash leaves a pack that is not complete, which is dropped as abandoned; or packs that the next base drops.
+// A crash leaves either an incomplete pack, which is dropped as abandoned, or replaced packs, which
+// the next base drops.
 func (s Source) StoreBase(ctx context.Context, receive func(ctx context.Context) (*Mark, error), l Limits) (b Base, err error) {
 	if s.Repo.IsShallow() {
 		return b, ErrShallow
 	}
-	// Intents are listed first: whatever is prepared later uses a pack that comes later, too, or one that is here.
+	// Intents are listed first: the pack of an intent that is prepared later either follows the
+	// base or is unpacked by receive.
 	pending, err := s.pending(ctx)
 	if err != nil {
 		return b, err
@@ -65,19 +69,21 @@ func (s Source) StoreBase(ctx context.Context, receive func(ctx context.Context)
 	return b, err
 }
 
-// What the IDs of bases begin with. Of one position a base stands for all packs, and one with objects for one without.
+// Prefixes of the IDs of bases. Of several bases at one position, the base with the greatest ID
+// replaces all packs of that position, and so a base with objects replaces one without.
 const (
-	withoutObjects = "~1" // it has no objects: see [Source.Trim]
+	withoutObjects = "~1" // see [Source.Trim]
 	withObjects    = "~2"
 )
 
-// baseID returns the ID of a new base. Of those of one position the latest stands for the others.
-func (s Source) baseID(ctx context.Context, kind string) (string, error) {
+// baseID returns the ID of a new base, which begins with prefix. IDs of the same prefix sort by the
+// database's clock, so the latest base of a position replaces the others.
+func (s Source) baseID(ctx context.Context, prefix string) (string, error) {
 	now, err := s.DB.Now(ctx)
-	return fmt.Sprintf("%s-%016x-%s", kind, now.UnixMicro(), rand.Text()), err
+	return fmt.Sprintf("%s-%016x-%s", prefix, now.UnixMicro(), rand.Text()), err
 }
 
-// pending returns the new values of the project's intents.
+// pending returns the object IDs that the project's intents would make refs hold.
 func (s Source) pending(ctx context.Context) (ids []string, err error) {
 	for i, err := range s.DB.Intents().All(ctx, driver.IntentFilter{Project: s.Project}) {
 		if err != nil {
@@ -90,7 +96,9 @@ func (s Source) pending(ctx context.Context) (ids []string, err error) {
 	return ids, nil
 }
 
-// roots returns the object IDs that a base at a position is made of.
+// roots returns the object IDs from which a base at a position is made: the values of refs and the
+// pending values, which must be connected here, and those objects of [Kept] that are connected
+// here.
 func (s Source) roots(ctx context.Context, at refdb.Position, pending []string) ([]string, error) {
 	needed, err := s.valuesAt(ctx, at)
 	if err != nil {
@@ -117,11 +125,11 @@ func (s Source) roots(ctx context.Context, at refdb.Position, pending []string) 
 	return sortedSet(all), nil
 }
 
-// Kept returns the objects that must be kept in every copy of a project though no ref may reach them: what refs
-// held in the last [KeptFor] and hold now, what pushes under way will make them hold, and what packs were made of or
-// build on. Some may not be here.
+// Kept returns the object IDs that every copy of a project must keep, even if no ref reaches them:
+// the values that refs hold now and held in the last [KeptFor], the values of intents, and the tips
+// and prerequisites of used packs. Some of these objects may not be here.
 //
-// Git's own grace counts the age of an object, not the time since it became unreachable.
+// Git's own grace period counts the age of an object, not the time since it became unreachable.
 func Kept(ctx context.Context, db *refdb.DB, project string) (ids []string, err error) {
 	if ids, err = KeptValues(ctx, db, project); err != nil {
 		return nil, err
@@ -135,7 +143,8 @@ func Kept(ctx context.Context, db *refdb.DB, project string) (ids []string, err 
 	return sortedSet(ids), nil
 }
 
-// KeptValues is [Kept] of a project whose objects the database does not keep.
+// KeptValues returns what [Kept] returns, without the tips and prerequisites of packs. It is for
+// projects whose objects the database does not keep.
 func KeptValues(ctx context.Context, db *refdb.DB, project string) (ids []string, err error) {
 	add := func(values ...refdb.Value) {
 		for _, v := range values {
@@ -158,7 +167,8 @@ func KeptValues(ctx context.Context, db *refdb.DB, project string) (ids []string
 		if err != nil {
 			return nil, err
 		}
-		if now.Sub(c.Time) > KeptFor+time.Hour { // times are not in the order of positions
+		// The additional hour allows for times that are not in the order of positions.
+		if now.Sub(c.Time) > KeptFor+time.Hour {
 			break
 		}
 		add(c.Old, c.New)

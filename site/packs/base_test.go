@@ -11,8 +11,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/packs"
 )
 
-// A site that seems to have all that is in a base unpacks it once something turns out to be missing.
-func TestWhatIsMissingIsInTheBase(t *testing.T) {
+// A site that has everything that refs hold does not unpack a base at first. It unpacks the base
+// once other objects turn out to be missing.
+func TestASiteUnpacksABaseOnceObjectsAreMissing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.site("a"), w.site("b")
@@ -23,7 +24,7 @@ func TestWhatIsMissingIsInTheBase(t *testing.T) {
 	a.push(move("main", "", first))
 	a.push(move("main", first, second))
 	topic := move("topic", "", a.commit("topic", second))
-	pack := a.store(topic) // it builds on second, which main is about to leave
+	pack := a.store(topic) // it builds on second, the value that main is about to lose
 	a.push(move("main", second, left))
 	if _, err := a.receive(); err != nil {
 		t.Fatal(err)
@@ -31,7 +32,7 @@ func TestWhatIsMissingIsInTheBase(t *testing.T) {
 	if _, err := a.source().StoreBase(t.Context(), func(context.Context) (*packs.Mark, error) { return a.mark, nil }, packs.Limits{}); err != nil {
 		t.Fatal(err)
 	}
-	b.git("fetch", "--quiet", a.Dir, left) // all that refs hold, and no more
+	b.git("fetch", "--quiet", a.Dir, left) // everything that refs hold, and no more
 	b.git("update-ref", "refs/heads/main", left)
 	b.received(0)
 	if _, err := a.db.Intents().Prepare(t.Context(), project, []refdb.Update{topic}, "test", intents.WithPacks(pack)); err != nil {
@@ -43,8 +44,9 @@ func TestWhatIsMissingIsInTheBase(t *testing.T) {
 	}
 }
 
-// A base that is stored because sites lack what no pack has stands before what they have listed meanwhile.
-func TestASiteBeginsAgainAtABaseThatCameSince(t *testing.T) {
+// A base that is stored because sites lack objects that are in no pack has a position that these
+// sites have already listed.
+func TestASiteStartsOverAtABaseThatWasStoredSince(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.site("a"), w.site("b")
@@ -79,7 +81,7 @@ func TestASiteBeginsAgainAtABaseThatCameSince(t *testing.T) {
 	}
 }
 
-func TestABaseStandsForWhatComesBefore(t *testing.T) {
+func TestABaseReplacesAllEarlierPacks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b, c := w.site("a"), w.site("b"), w.site("c")
@@ -88,7 +90,7 @@ func TestABaseStandsForWhatComesBefore(t *testing.T) {
 	a.push(move("main", "", first))
 	a.push(move("main", first, second))
 	left := a.commit("left", first)
-	a.push(move("main", second, left)) // second is reached by no ref any more
+	a.push(move("main", second, left)) // no ref reaches second any more
 	b.received(3)
 	pending := a.commit("pending", left)
 	intents := a.prepare(move("main", left, pending))
@@ -101,7 +103,7 @@ func TestABaseStandsForWhatComesBefore(t *testing.T) {
 		t.Fatalf("%+v, %v", base, err)
 	}
 	if got, err := b.receive(); err != nil || slices.Contains(got, base.Pack.ID) {
-		t.Errorf("it has what is in the base, and unpacked %v, %v", got, err)
+		t.Errorf("the site has the objects of the base, and unpacked %v, %v", got, err)
 	}
 	if _, err := c.receive(); err != nil {
 		t.Fatal(err)
@@ -111,7 +113,7 @@ func TestABaseStandsForWhatComesBefore(t *testing.T) {
 			t.Errorf("%s did not come with the base", id)
 		}
 	}
-	// A push may build on what a ref held a moment ago.
+	// A push may build on a value that a ref held a moment ago.
 	a.git("update-ref", "refs/heads/main", pending)
 	if err := a.db.Intents().Finish(t.Context(), intents, []string{"refs/heads/main"}, nil); err != nil {
 		t.Fatal(err)
@@ -119,7 +121,7 @@ func TestABaseStandsForWhatComesBefore(t *testing.T) {
 	a.push(move("old", "", a.commit("on second", second)))
 	c.received(1)
 
-	// Who lacks something can't make a base.
+	// A site that lacks objects can't make a base.
 	if _, err := w.site("d").source().StoreBase(t.Context(), func(context.Context) (*packs.Mark, error) { return a.mark, nil }, packs.Limits{}); !errors.Is(err, packs.ErrIncomplete) {
 		t.Errorf("a base of nothing: %v", err)
 	}

@@ -11,22 +11,24 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// largeStep is the number of objects above which all refs are looked at for what the database has already.
+// largeStep is the number of objects above which Store looks for bases among all refs of the
+// project.
 const largeStep = 1000
 
-// maxCarriedBases is how many bases a pack may have that its preparation carries, which compares them all.
+// maxCarriedBases is the maximum number of bases of a pack that a preparation carries. The
+// preparation compares each base with the database's value.
 const maxCarriedBases = 100
 
-// A Source is a repository that packs are made of.
+// A Source is a repository from which packs are made.
 type Source struct {
 	DB      *refdb.DB
 	Repo    *gitrepo.Repo
 	Project string
-	Recent  *Recent // nil: nothing is remembered
+	Recent  *Recent // nil: no base is remembered
 }
 
-// newsOf returns the object IDs that moves lead to, each once.
-func newsOf(moves []refdb.Update) (ids []string) {
+// newObjects returns the object IDs among the new values of moves, each once.
+func newObjects(moves []refdb.Update) (ids []string) {
 	for _, m := range moves {
 		if m.New.IsObjectID() && !m.New.IsDeleted() {
 			ids = append(ids, string(m.New))
@@ -35,8 +37,8 @@ func newsOf(moves []refdb.Update) (ids []string) {
 	return sortedSet(ids)
 }
 
-// left returns the values that moves leave, and the refs that hold them.
-func left(moves []refdb.Update) (bases []driver.RefValue) {
+// oldValues returns the object IDs among the old values of moves, with their refs.
+func oldValues(moves []refdb.Update) (bases []driver.RefValue) {
 	for _, m := range moves {
 		if m.Old.IsObjectID() && !m.Old.IsDeleted() {
 			bases = append(bases, driver.RefValue{Ref: m.Ref, Value: m.Old})
@@ -53,10 +55,11 @@ func valuesOf(bases []driver.RefValue) (ids []string) {
 	return sortedSet(ids)
 }
 
-// likelyBases returns bases that cost little to find: the values that the refs leave, which the preparation compares with the
-// database's, and then what HEAD points to if a ref is new.
+// likelyBases returns bases that are cheap to find: the old values of moves, which the preparation
+// compares with the database's values. If a move creates a ref, the value of HEAD's branch here
+// follows them, unless it is among them.
 func (s Source) likelyBases(ctx context.Context, moves []refdb.Update) (bases []driver.RefValue, err error) {
-	bases = left(moves)
+	bases = oldValues(moves)
 	if !slices.ContainsFunc(moves, func(m refdb.Update) bool { return m.Old.IsAbsent() }) {
 		return bases, nil
 	}
@@ -76,25 +79,26 @@ func (s Source) likelyBases(ctx context.Context, moves []refdb.Update) (bases []
 	return bases, err
 }
 
-// certify reads whether the database has a base. If not, the error is errUncertain.
+// certify returns nil if the database has the base now, and errUncertified if it does not.
 func (s Source) certify(ctx context.Context, base driver.RefValue) error {
 	began := time.Now()
 	certified, err := s.certified(ctx, []string{base.Ref})
 	if err == nil && !slices.Contains(certified, string(base.Value)) {
-		err = errUncertain
+		err = errUncertified
 	}
 	if err == nil {
-		s.Recent.note(s.Project, base, began)
+		s.Recent.record(s.Project, base, began)
 	}
 	return err
 }
 
-// allBases returns every value that the database has of a ref which is the same here.
+// allBases returns the old values of moves, and the value of each ref that has the same value in
+// the database and here.
 func (s Source) allBases(ctx context.Context, moves []refdb.Update) ([]string, error) {
-	bases := valuesOf(left(moves))
+	bases := valuesOf(oldValues(moves))
 	const page = 1000
 	var names []string
-	take := func() error {
+	flush := func() error {
 		certified, err := s.certified(ctx, names)
 		bases, names = append(bases, certified...), names[:0]
 		return err
@@ -104,18 +108,18 @@ func (s Source) allBases(ctx context.Context, moves []refdb.Update) ([]string, e
 			return nil, fmt.Errorf("%w: %w", ErrDatabase, err)
 		}
 		if names = append(names, ref.Name); len(names) == page {
-			if err := take(); err != nil {
+			if err := flush(); err != nil {
 				return nil, err
 			}
 		}
 	}
-	if err := take(); err != nil {
+	if err := flush(); err != nil {
 		return nil, err
 	}
 	return sortedSet(bases), nil
 }
 
-// certified returns the values of those refs that have the same value in the database and here.
+// certified returns the object IDs that the named refs hold both in the database and here.
 func (s Source) certified(ctx context.Context, refs []string) (ids []string, err error) {
 	if len(refs) == 0 {
 		return nil, nil

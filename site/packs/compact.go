@@ -12,16 +12,18 @@ import (
 )
 
 const (
-	// smallPacks are the bytes of packs that are never too many.
+	// smallPacks is the total size, in bytes, up to which packs after a base need no new base.
 	smallPacks = 16 << 20
-	// maxPacks is how many packs may come after a base: who clones unpacks one after the other.
+	// maxPacks is the maximum number of packs after a base. A clone unpacks them one by one.
 	maxPacks = 5000
 )
 
-// WhyCompact says why a new base of the project pays; "" if it does not: after the latest base come more bytes than it has itself, or very
-// many packs, or a ref holds what is in none of them. The repository has unpacked all packs.
+// WhyCompact returns the reason for which the project needs a new base, or "" if it needs none. A
+// new base pays if the packs after the latest base are larger than that base, if there are very
+// many of them, or if a ref reaches objects that are in no pack. The repository must have unpacked
+// all packs.
 func (s Source) WhyCompact(ctx context.Context) (string, error) {
-	// Values are read first: what they need is in a pack that is listed then.
+	// Refs are read before packs are listed, so that the list has the packs of these values.
 	var values []string
 	for ref, err := range s.DB.Refs(ctx, s.Project, "refs/") {
 		if err != nil {
@@ -57,7 +59,7 @@ func (s Source) WhyCompact(ctx context.Context) (string, error) {
 	if base.ID != "" {
 		held, err := s.valuesAt(ctx, base.Position)
 		if errors.Is(err, refdb.ErrPruned) || errors.Is(err, driver.ErrUnrecorded) {
-			return "", nil // a base that is as old has been looked at often
+			return "", nil // earlier calls have compared refs with a base of this age
 		}
 		if err != nil {
 			return "", err
@@ -66,17 +68,18 @@ func (s Source) WhyCompact(ctx context.Context) (string, error) {
 	}
 	values = sortedSet(values)
 	if here, err := s.Repo.Present(ctx, values); err != nil || len(here) < len(values) {
-		return "", err // another site can see to that
+		return "", err // a site that has the objects finds the reason
 	}
-	n, err := s.objectsBeside(ctx, values, sortedSet(known))
+	n, err := s.countObjects(ctx, values, sortedSet(known))
 	if err != nil || n == 0 {
 		return "", err
 	}
 	return fmt.Sprintf("refs reach %d objects that are in no pack", n), nil
 }
 
-// objectsBeside returns how many objects tips reach that known, as far as they are here, don't.
-func (s Source) objectsBeside(ctx context.Context, tips, known []string) (int, error) {
+// countObjects returns the number of objects that tips reach and known does not. It ignores those
+// of known that are not here.
+func (s Source) countObjects(ctx context.Context, tips, known []string) (int, error) {
 	here, err := s.Repo.Present(ctx, known)
 	if err != nil {
 		return 0, err

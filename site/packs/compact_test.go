@@ -31,8 +31,9 @@ func (s *site) compact() {
 	}
 }
 
-// A value that was written without a push has no pack, until somebody who has its objects stores a base.
-func TestABasePaysForWhatIsInNoPack(t *testing.T) {
+// A value that was written without a push is in no pack until a site that has its objects stores a
+// base.
+func TestABaseIsNeededForObjectsInNoPack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.site("a"), w.site("b")
@@ -46,7 +47,7 @@ func TestABasePaysForWhatIsInNoPack(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.whyCompact("objects that are in no pack")
-	b.whyCompact("") // it does not have them
+	b.whyCompact("") // b does not have the objects
 	a.compact()
 	a.whyCompact("")
 	third := a.commit("third", second)
@@ -57,15 +58,15 @@ func TestABasePaysForWhatIsInNoPack(t *testing.T) {
 	}
 }
 
-func TestABasePaysOnceMoreCameAfterItThanItHas(t *testing.T) {
+func TestABaseIsNeededOnceLaterPacksAreLargerThanTheLatestBase(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a := w.site("a")
-	a.git("config", "core.compression", "0") // it would only cost time
+	a.git("config", "core.compression", "0") // compression would only cost time
 	head := a.commit("first")
 	a.push(move("main", "", head))
 	a.compact()
-	random := func() string { // that git can't compress
+	random := func() string { // returns a commit of a file that git can't compress
 		text := make([]byte, 9<<20)
 		f := must(os.Open("/dev/urandom"))
 		defer f.Close()
@@ -89,7 +90,7 @@ func TestABasePaysOnceMoreCameAfterItThanItHas(t *testing.T) {
 	}
 }
 
-// treeOf makes a tree of one file.
+// treeOf returns the ID of a tree with one file.
 func treeOf(s *site, blob string) string {
 	s.Helper()
 	s.git("update-index", "--add", "--cacheinfo", "100644,"+blob+",file")

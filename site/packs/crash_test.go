@@ -11,7 +11,8 @@ import (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// A crash of PostgreSQL hands IDs out again that nobody waited for: packs then have positions that had ended before.
+// After a crash, PostgreSQL may reuse transaction IDs that were not durable. Then a pack gets a
+// position that had ended before the crash.
 func TestAFollowerMissesNoPackAfterACrashThatLostNothing(t *testing.T) {
 	t.Parallel()
 	s := dbtest.StartPostgres(t)
@@ -32,14 +33,15 @@ func TestAFollowerMissesNoPackAfterACrashThatLostNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		ended = state.Ended
-		olders.mark.Key = driver.PackKey{Position: ended + 1} // as a program of version 10 of the schema would have it
+		// Programs of schema version 10 recorded the mark like this.
+		olders.mark.Key = driver.PackKey{Position: ended + 1}
 	})
 	olders.received(0)
 	second := a.commit("second", first)
 	a.push(move("main", first, second))
 	page, err := a.db.Packs().Page(t.Context(), driver.PackQuery{Project: project, Limit: 10})
 	if err != nil || len(page.Packs) != 2 || page.Packs[1].Position > ended {
-		t.Fatalf("the second pack was to have a position up to %d, that had ended before the crash: %+v, %v", ended, page, err)
+		t.Fatalf("the second pack should have a position up to %d, which had ended before the crash: %+v, %v", ended, page, err)
 	}
 	for name, b := range map[string]*site{"our mark": ours, "an older program's mark": olders} {
 		b.received(1)

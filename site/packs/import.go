@@ -9,13 +9,16 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 )
 
-// importFile is in a repository's directory while the database may hold refs of it that were imported, and lacks their objects.
+// importFile returns the path of a file in a repository's directory. The file exists while the
+// database may hold imported refs of the repository and lack their objects.
 func importFile(dir string) string { return filepath.Join(dir, "refdb", "importing") }
 
-// BeginImport records that refs of the repository dir are about to be imported whose objects the database may lack.
+// BeginImport records that refs of the repository in dir are about to be imported, whose objects
+// the database may lack.
 func BeginImport(dir string) error { return durable.WriteFile(importFile(dir), nil, 0o644) }
 
-// ImportIsPending reports whether [EndImport] has not followed [BeginImport].
+// ImportIsPending reports whether an import into the database has begun and not ended:
+// [BeginImport] was called for dir, and [EndImport] was not.
 func ImportIsPending(dir string) bool {
 	_, err := os.Lstat(importFile(dir))
 	return err == nil

@@ -8,7 +8,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// List iterates over the used packs of a project, in their order. An error ends it.
+// List iterates over the used packs of a project, in their order. It stops after an error.
 func List(ctx context.Context, db *refdb.DB, project string) iter.Seq2[driver.Pack, error] {
 	return func(yield func(driver.Pack, error) bool) {
 		q := driver.PackQuery{Project: project, Limit: listLimit}

@@ -12,16 +12,17 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// Limits bound what [Source.Store] does.
+// Limits bound how a pack is made and stored.
 type Limits struct {
-	Bytes int64 // of a pack; more is ErrTooLarge
-	// Ask, unless nil, makes a request to the database, which may be made again: it bounds its
-	// time, and waits for a database that is away.
+	Bytes int64 // the maximum size of a pack, beyond which the error is ErrTooLarge; 0 for no limit
+	// Ask, unless nil, makes each request to the database. It may bound the request's time, and
+	// repeat the request while the database can't be reached.
 	Ask func(ctx context.Context, request func(context.Context) error) error
-	// Stored, unless nil, is called after each part, with the bytes that are in the database. An
-	// error ends it.
+	// Stored, unless nil, is called after each stored part with the number of bytes that are in the
+	// database. If Stored returns an error, no further part is stored.
 	Stored func(bytes int64) error
-	// Carried is up to how many bytes a pack is not stored, so that the preparation carries it.
+	// Carried is the maximum size, in bytes, of a pack that is not stored but returned, so that the
+	// preparation carries it.
 	Carried int
 }
 
@@ -32,50 +33,51 @@ func (l Limits) ask(ctx context.Context, request func(context.Context) error) er
 	return l.Ask(ctx, request)
 }
 
-// A Made pack is one that a preparation may use.
+// A Made describes a pack that was made for a preparation.
 type Made struct {
 	ID string // "" if the database has all objects
-	// Part is all of the pack if it was not stored, and Bases what it builds on, for
-	// [intents.WithPack].
+	// Part is the whole pack if it was not stored, and Bases are the values that it builds on. Both
+	// are for [intents.WithPack].
 	Part  *driver.PackPart
 	Bases []driver.RefValue
 }
 
-// Store makes a pack of all objects that the new values of moves reach and the database does not
-// have yet, and stores it, unless it is small, for a preparation of these moves or of some of them.
-// The caller drops a pack that is not used (Drop of refdb.DB.Packs), also if there is an error.
+// Store makes a pack for a preparation of some or all of the given moves. The pack contains all
+// objects that the new values of moves reach and that the database does not have yet. Store stores
+// the pack, unless it is no larger than l.Carried. If the preparation does not use the pack, the
+// caller drops it (Drop of refdb.DB.Packs), even if Store returned an error.
 //
-// The pack leaves out only what values reach that the database has. What else is in the repository,
-// such as what was fetched into it, other sites may never have.
+// The pack leaves out only objects that are reachable from values in the database. Other sites may
+// never get the other objects of this repository, such as those that were fetched into it.
 func (s Source) Store(ctx context.Context, moves []refdb.Update, l Limits) (Made, error) {
 	if s.Repo.IsShallow() {
 		return Made{}, ErrShallow
 	}
-	news := newsOf(moves)
+	objects := newObjects(moves)
 	bases, err := s.likelyBases(ctx, moves)
-	if err != nil || len(news) == 0 {
+	if err != nil || len(objects) == 0 {
 		return Made{}, err
 	}
-	certain := len(left(moves)) // of bases: the preparation compares them
+	certified := len(oldValues(moves)) // bases[:certified]: the preparation compares the old values
 	certify := func(ctx context.Context) (err error) {
-		if certain < len(bases) {
-			base := bases[certain]
-			certain = len(bases)
-			lacks := false
+		if certified < len(bases) {
+			base := bases[certified]
+			certified = len(bases)
+			missing := false
 			err = l.ask(ctx, func(ctx context.Context) error {
 				err := s.certify(ctx, base)
-				if lacks = errors.Is(err, errUncertain); lacks {
-					return nil // it has answered
+				if missing = errors.Is(err, errUncertified); missing {
+					return nil // the request has succeeded: Ask must not repeat it
 				}
 				return err
 			})
-			if lacks {
-				err = errUncertain
+			if missing {
+				err = errUncertified
 			}
 		}
 		return err
 	}
-	if certain < len(bases) && (l.Carried == 0 || !s.Recent.has(s.Project, bases[certain])) {
+	if certified < len(bases) && (l.Carried == 0 || !s.Recent.has(s.Project, bases[certified])) {
 		err = certify(ctx)
 	}
 	if len(bases) > maxCarriedBases {
@@ -83,32 +85,32 @@ func (s Source) Store(ctx context.Context, moves []refdb.Update, l Limits) (Made
 	}
 	var made Made
 	if err == nil {
-		made, err = s.store(ctx, news, valuesOf(bases), largeStep, l, certify)
+		made, err = s.store(ctx, objects, valuesOf(bases), largeStep, l, certify)
 	}
-	if errors.Is(err, errUncertain) {
-		bases = left(moves)
-		made, err = s.store(ctx, news, valuesOf(bases), largeStep, l, nil)
+	if errors.Is(err, errUncertified) {
+		bases = oldValues(moves)
+		made, err = s.store(ctx, objects, valuesOf(bases), largeStep, l, nil)
 	}
 	if made.Part != nil {
 		made.Bases = bases
 	}
-	if !errors.Is(err, errLarge) {
+	if !errors.Is(err, errManyObjects) {
 		return made, err
 	}
-	// Much comes out: perhaps because the database has it by other refs.
+	// The pack has many objects, perhaps because the database reaches them from other refs.
 	known, err := s.allBases(ctx, moves)
 	if err != nil {
 		return Made{}, err
 	}
-	boundary, err := s.Repo.Boundary(ctx, news, known)
+	boundary, err := s.Repo.Boundary(ctx, objects, known)
 	if err != nil {
 		return Made{}, err
 	}
 	l.Carried = 0
-	return s.store(ctx, news, boundary, 0, l, nil)
+	return s.store(ctx, objects, boundary, 0, l, nil)
 }
 
-// packed returns the bytes of a pack while git makes it.
+// packed returns a reader of a pack that git makes while it is read.
 func (s Source) packed(ctx context.Context, tips, bases []string) io.ReadCloser {
 	from, to := io.Pipe()
 	go func() { to.CloseWithError(s.Repo.Pack(ctx, to, tips, bases)) }()
@@ -116,17 +118,18 @@ func (s Source) packed(ctx context.Context, tips, bases []string) io.ReadCloser 
 }
 
 var (
-	// errLarge: more objects come out than were to be packed without a further look.
-	errLarge = errors.New("many objects")
-	// errUncertain: the database does not have a base.
-	errUncertain = errors.New("a base that the database does not have")
+	// errManyObjects means that the pack would have more objects than the given maximum.
+	errManyObjects = errors.New("many objects")
+	// errUncertified means that the database does not have a base.
+	errUncertified = errors.New("a base that the database does not have")
 )
 
-// store makes and stores one pack. If that would have more than atMost objects, which is not 0, it
-// stores none, and the error is errLarge. Certify, unless nil, is asked before anything is stored,
-// and if the database has all objects: a preparation that carries the pack compares its bases, but
-// no other does.
-func (s Source) store(ctx context.Context, tips, bases []string, atMost int, l Limits, certify func(context.Context) error) (Made, error) {
+// store makes one pack of the objects that tips reach and bases don't, and stores it unless it is
+// no larger than l.Carried. If maxObjects is not 0 and the pack would have more objects, store
+// stores nothing, and the error is errManyObjects. Unless certify is nil, store calls it before
+// storing the first part, and if no objects are left to pack: bases are compared with the
+// database's values only by a preparation that carries the pack.
+func (s Source) store(ctx context.Context, tips, bases []string, maxObjects int, l Limits, certify func(context.Context) error) (Made, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	from := s.packed(ctx, tips, bases)
@@ -143,9 +146,9 @@ func (s Source) store(ctx context.Context, tips, bases []string, atMost int, l L
 		return Made{}, certify(ctx)
 	case n == 0:
 		return Made{}, nil
-	case atMost > 0 && n > atMost:
-		cancel(errLarge)
-		return Made{}, errLarge
+	case maxObjects > 0 && n > maxObjects:
+		cancel(errManyObjects)
+		return Made{}, errManyObjects
 	}
 	w := &writer{db: s.DB, limits: l, certify: certify, pack: driver.Pack{ID: rand.Text(), Project: s.Project, Owner: s.DB.Owner(), Prerequisites: bases, Tips: tips}}
 	if err := w.copy(ctx, header[:], from); err != nil {

@@ -17,48 +17,51 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 )
 
-// A Mark says which packs of a project a repository has: all up to a place in their order.
+// A Mark records which packs of a project a repository has: all packs up to a key in their order.
 type Mark struct {
-	// ID tells the repository's mark from that of one that took its place.
+	// ID distinguishes the mark of this repository from the mark of one that replaced it.
 	ID string `json:"id"`
-	// Epoch is the one in which Key was read: after a database went back, positions are used again.
+	// Epoch is the epoch in which Key was read: a database that goes back uses its positions again.
 	Epoch string         `json:"epoch"`
 	Key   driver.PackKey `json:"key"`
 
 	mu   sync.Mutex
-	made map[string]bool // packs that were made here, and have not been listed yet
+	made map[string]bool // packs that were made here and have not been listed yet
 
-	// later are packs after Key that are here, too. They are not written: after a restart they are unpacked again.
+	// later holds packs after Key that are here, too. The mark's file does not contain them: after
+	// a restart they are unpacked again.
 	later map[string]driver.PackKey
-	// whole are object IDs of which all that they reach was found here, since then.
+	// whole holds object IDs of which everything that they reach was found here after since.
 	whole map[string]bool
 	since time.Time
 
-	// tooMuch are packs that exceeded a limit of git, and when. Each try may take git minutes.
-	tooMuch map[string]excess
+	// overLimit holds packs that exceeded a limit of git. Each attempt may take git minutes.
+	overLimit map[string]excess
 
-	restarted  time.Time // when it began again last
-	from       string    // the base at which it did, "" if there was none
-	baseNeeded bool      // since then: a base is unpacked even if all seems to be here
+	restarted  time.Time // when startOver last put the mark before all packs
+	from       string    // the latest base at that time, "" if there was none
+	baseNeeded bool      // the next base is unpacked even if its objects seem to be here
 }
 
 const (
-	// maxWhole bounds the object IDs that are known to be whole.
+	// maxWhole bounds the object IDs in whole, and the packs in overLimit.
 	maxWhole = 200
-	// wholeFor is how long object IDs found whole count as whole: nothing is pruned that refs reached as recently.
+	// wholeFor is how long the object IDs in whole count: a prune keeps everything that refs
+	// reached within this time.
 	wholeFor = time.Hour
-	// maxMade bounds the packs that were made here and not listed yet. What is forgotten is unpacked again.
+	// maxMade bounds the packs in made. Packs that the mark forgets are unpacked again.
 	maxMade = 10_000
-	// retryExcess is after how long a pack that exceeded a limit is tried again.
+	// retryExcess is the time after which a pack that exceeded a limit is tried again.
 	retryExcess = time.Hour
-	// restartEvery is how often a repository begins again at the same base, which may be large.
+	// restartEvery is the minimum time between two restarts at the same base, which may be large.
 	restartEvery = time.Hour
 )
 
-// MarkFile is the file in a repository's directory that holds its mark.
+// MarkFile returns the path of the file, in the repository's directory, that holds its mark.
 func MarkFile(dir string) string { return filepath.Join(dir, "refdb", "packs") }
 
-// ReadMark returns the mark of the repository in a directory. If there is none it makes one, without packs.
+// ReadMark returns the mark of the repository in dir. If the repository has no mark, ReadMark
+// writes one that records no packs.
 func ReadMark(dir string) (*Mark, error) {
 	m := &Mark{ID: rand.Text()}
 	text, err := os.ReadFile(MarkFile(dir))
@@ -74,7 +77,8 @@ func ReadMark(dir string) (*Mark, error) {
 	return m, nil
 }
 
-// Write records the mark. A crash of the machine may bring back an earlier one: packs are then unpacked again.
+// Write replaces the mark's file. After a crash of the machine the file may hold an earlier mark;
+// then packs are unpacked again.
 func (m *Mark) Write(dir string) error {
 	text, err := json.Marshal(struct {
 		ID    string         `json:"id"`
@@ -85,11 +89,11 @@ func (m *Mark) Write(dir string) error {
 		return err
 	}
 	path := MarkFile(dir)
-	// Not its parents: a repository that is gone must not seem to be there again.
+	// Parent directories are not created: a deleted repository must not seem to exist again.
 	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	// Its name is not used twice: the daemon and refdbctl may write at the same time.
+	// The name is unique, because the daemon and refdbctl may write at the same time.
 	next, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-*")
 	if err != nil {
 		return err
@@ -105,7 +109,7 @@ func (m *Mark) Write(dir string) error {
 	return err
 }
 
-// Sync makes what was last written survive a crash of the machine.
+// Sync makes the mark that was last written survive a crash of the machine.
 func (m *Mark) Sync(dir string) error {
 	f, err := os.Open(MarkFile(dir))
 	if err != nil {
@@ -118,12 +122,13 @@ func (m *Mark) Sync(dir string) error {
 	return durable.SyncDir(filepath.Dir(MarkFile(dir)))
 }
 
-// Pruned forgets what was found to be here: objects were pruned since. What the mark says stands: nothing was pruned that packs
-// which are still to come build on.
+// Pruned forgets which object IDs were found whole, because objects have been pruned since. Key
+// stays: a prune keeps all objects that later packs build on.
 func (m *Mark) Pruned() { m.whole = nil }
 
-// Enter makes the mark one of the present epoch, the last of these. What came after the beginning of an epoch since the mark's
-// own may have been gone since, and its positions used again.
+// Enter moves the mark to the present epoch, the last of epochs. If an epoch after the mark's own
+// began at a position before Key, the changes after that position may have been lost, and their
+// positions used again; then Enter moves Key back to that position.
 func (m *Mark) Enter(epochs []driver.Epoch) {
 	present := epochs[len(epochs)-1].ID
 	if m.Epoch == present {
@@ -131,7 +136,7 @@ func (m *Mark) Enter(epochs []driver.Epoch) {
 	}
 	i := slices.IndexFunc(epochs, func(e driver.Epoch) bool { return e.ID == m.Epoch })
 	if i < 0 {
-		m.Key = driver.PackKey{} // of another database, or new
+		m.Key = driver.PackKey{} // the mark is new, or of another database
 	}
 	for _, e := range epochs[i+1:] {
 		if m.Key.Position > e.First {
@@ -141,8 +146,9 @@ func (m *Mark) Enter(epochs []driver.Epoch) {
 	m.Epoch, m.later, m.whole = present, nil, nil
 }
 
-// lower moves Key back to what is complete, and reports whether it stood beyond that. An older program's mark may: other packs can have
-// got the positions in between, after a crash of the database.
+// lower moves Key back to the end of the complete positions, and reports whether Key was beyond it.
+// A mark of an older program may be: after a crash of the database, other packs may have got the
+// positions in between.
 func (m *Mark) lower(complete refdb.Position) bool {
 	end := driver.PackKey{Position: complete + 1}
 	if m.Key.Compare(end) <= 0 {
@@ -152,8 +158,9 @@ func (m *Mark) lower(complete refdb.Position) bool {
 	return true
 }
 
-// startOver puts the mark before all packs, so that base, the latest, is unpacked. It reports false if that was done with this base
-// within the last hour: it did not help.
+// startOver puts the mark before all packs, so that base, the latest one, is unpacked. It returns
+// false, and changes nothing, if it did so with the same base within restartEvery: then the base
+// did not help.
 func (m *Mark) startOver(base string) bool {
 	if !m.restarted.IsZero() && m.from == base && time.Since(m.restarted) < restartEvery {
 		return false
@@ -163,29 +170,30 @@ func (m *Mark) startOver(base string) bool {
 	return true
 }
 
-// An excess is why unpacking a pack was too much for git.
+// An excess is the error of a pack that exceeded a limit of git.
 type excess struct {
 	err error
 	at  time.Time
 }
 
-// exceeds records that unpacking a pack exceeded a limit.
-func (m *Mark) exceeds(id string, err error) {
-	if m.tooMuch == nil || len(m.tooMuch) >= maxWhole {
-		m.tooMuch = map[string]excess{}
+// recordExcess records that unpacking a pack exceeded a limit.
+func (m *Mark) recordExcess(id string, err error) {
+	if m.overLimit == nil || len(m.overLimit) >= maxWhole {
+		m.overLimit = map[string]excess{}
 	}
-	m.tooMuch[id] = excess{err, time.Now()}
+	m.overLimit[id] = excess{err, time.Now()}
 }
 
-// exceeded returns the limit that unpacking a pack exceeded within the last hour; nil if it exceeded none.
+// exceeded returns the recorded error if unpacking the pack exceeded a limit within retryExcess,
+// and nil otherwise.
 func (m *Mark) exceeded(id string) error {
-	if e := m.tooMuch[id]; time.Since(e.at) < retryExcess {
+	if e := m.overLimit[id]; time.Since(e.at) < retryExcess {
 		return e.err
 	}
 	return nil
 }
 
-// Made records that packs were made of this repository, and used.
+// Made records packs that were made of this repository and used by a preparation.
 func (m *Mark) Made(ids []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -197,7 +205,7 @@ func (m *Mark) Made(ids []string) {
 	}
 }
 
-// has reports whether the pack is here.
+// has reports whether the repository has the pack.
 func (m *Mark) has(p driver.Pack) bool {
 	m.mu.Lock()
 	made := m.made[p.ID]
@@ -210,16 +218,17 @@ func (m *Mark) has(p driver.Pack) bool {
 	return later || p.Key().Compare(m.Key) <= 0
 }
 
-// add records that the pack is here. It comes after all that were added before.
+// add records that the repository has the pack. Packs must be added in their order.
 func (m *Mark) add(p driver.Pack) {
 	if m.later == nil {
 		m.later = map[string]driver.PackKey{}
 	}
 	m.later[p.ID] = p.Key()
-	m.know(p.Tips)
+	m.addWhole(p.Tips)
 }
 
-func (m *Mark) know(ids []string) {
+// addWhole records that everything that ids reach is here.
+func (m *Mark) addWhole(ids []string) {
 	if m.whole == nil || len(m.whole)+len(ids) > maxWhole || time.Since(m.since) > wholeFor {
 		m.whole, m.since = make(map[string]bool, len(ids)), time.Now()
 	}
@@ -228,12 +237,12 @@ func (m *Mark) know(ids []string) {
 	}
 }
 
-// IsWhole reports whether all that an object ID reaches is known to be here.
+// IsWhole reports whether everything that an object ID reaches is known to be here.
 func (m *Mark) IsWhole(id string) bool { return m.whole[id] && time.Since(m.since) <= wholeFor }
 
-// listed moves Key on after all used packs up to last were seen, of which those up to complete are all there
-// will ever be. It reports whether Key has moved.
-func (m *Mark) listed(last driver.PackKey, complete refdb.Position) bool {
+// advance moves Key forward to last, but not beyond the complete positions. All used packs up to
+// last must have been listed. It reports whether Key has moved.
+func (m *Mark) advance(last driver.PackKey, complete refdb.Position) bool {
 	to := last
 	if end := (driver.PackKey{Position: complete + 1}); end.Compare(to) < 0 {
 		to = end

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The daemon and refdbctl may both find that a repository has no mark.
-func TestAMarkIsWrittenByManyAtTheSameTime(t *testing.T) {
+// The daemon and refdbctl may find at the same time that a repository has no mark.
+func TestManyWritersMayWriteAMarkAtTheSameTime(t *testing.T) {
 	dir := t.TempDir()
 	var writers sync.WaitGroup
 	for range 50 {
@@ -28,8 +28,8 @@ func TestAMarkIsWrittenByManyAtTheSameTime(t *testing.T) {
 	writers.Wait()
 }
 
-// A clone would find a repository in its way.
-func TestAMarkDoesNotBringARepositoryBackThatIsGone(t *testing.T) {
+// A recreated directory would be in the way of a clone.
+func TestWritingAMarkDoesNotRecreateADeletedRepository(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "gone.git")
 	if err := (&Mark{ID: "mark"}).Write(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("written: %v", err)

@@ -1,5 +1,5 @@
-// Package packs carries the objects of pushes through the database: it makes packs of what a push brings, stores
-// them in parts, and unpacks at a site what the others have stored.
+// Package packs carries the objects of pushes through the database. It makes packs of the objects
+// that a push brings, stores them in parts, and unpacks the packs of other sites.
 package packs
 
 import (
@@ -12,29 +12,29 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
-// Stored reports whether the database keeps the objects of a project, all of them or in transit.
+// Stored reports whether the database keeps the objects of a project, permanently or in transit.
 func Stored(p driver.Project) bool { return p.Store != "" }
 
-// InTransit reports whether it keeps them for [TransitFor] only.
+// InTransit reports whether the database keeps the objects of a project for [TransitFor] only.
 func InTransit(p driver.Project) bool { return p.Store == config.StoreTransit }
 
 var (
-	// ErrTooLarge: a pack would exceed the limit.
+	// ErrTooLarge means that a pack would exceed its size limit.
 	ErrTooLarge = errors.New("the pack is too large")
-	// ErrShallow: the repository's history is cut off, so that no pack can be made of it.
+	// ErrShallow means that no pack can be made because the repository's history is cut off.
 	ErrShallow = errors.New("the repository is shallow")
-	// ErrPartial: the repository is a partial clone, so that a pack that is made of it may lack objects.
+	// ErrPartial means that the repository is a partial clone: a pack of it might lack objects.
 	ErrPartial = errors.New("the repository is a partial clone")
-	// ErrIncomplete: a pack builds on objects, or lacks some, that are not here.
+	// ErrIncomplete means that the repository lacks objects that a pack contains or builds on.
 	ErrIncomplete = errors.New("objects are missing")
-	// ErrDatabase: the database did not take a part of a pack, or did not say what it has.
+	// ErrDatabase means that a request to the database failed while a pack was made or stored.
 	ErrDatabase = errors.New("the database failed")
-	// ErrDamaged: what the database has is not what was stored.
+	// ErrDamaged means that the bytes of a pack in the database are not those that were stored.
 	ErrDamaged = errors.New("the pack is damaged")
 )
 
-// CheckSource returns an error if no packs can be made of the repository at path, as git's settings and files say at once: one that wraps
-// [ErrShallow] or [ErrPartial], and says what to do.
+// CheckSource returns an error if the configuration and files of the repository at path show that
+// no packs can be made of it. This error wraps [ErrShallow] or [ErrPartial], and says what to do.
 func CheckSource(ctx context.Context, path string) error {
 	repo, err := gitrepo.Open(ctx, path)
 	if err != nil {

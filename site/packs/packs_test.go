@@ -20,7 +20,7 @@ import (
 
 const project = "team/app"
 
-// A site is a repository of a project, and what a daemon knows of it.
+// A site is a repository of a project with its mark.
 type site struct {
 	testing.TB
 	db *refdb.DB
@@ -29,7 +29,7 @@ type site struct {
 	mark *packs.Mark
 }
 
-// A world is a database and what its sites' clients push.
+// A world is a database that its sites share.
 type world struct {
 	testing.TB
 	driver refdb.Driver
@@ -96,7 +96,7 @@ func (s *site) store(moves ...refdb.Update) string {
 	return made.ID
 }
 
-// prepare stores what the moves need and prepares them.
+// prepare stores the objects of the moves and prepares the moves.
 func (s *site) prepare(moves ...refdb.Update) intents.Preparation {
 	s.Helper()
 	var ids []string
@@ -110,7 +110,7 @@ func (s *site) prepare(moves ...refdb.Update) intents.Preparation {
 	return p
 }
 
-// push moves refs here and in the database.
+// push moves refs in the site's repository and in the database.
 func (s *site) push(moves ...refdb.Update) {
 	s.Helper()
 	p := s.prepare(moves...)
@@ -159,7 +159,7 @@ func move(ref, old, new string) refdb.Update {
 	return refdb.Update{Ref: "refs/heads/" + ref, Old: refdb.Value(old), New: refdb.Value(new)}
 }
 
-func TestWhatIsPushedAtOneSiteIsWholeAtTheOther(t *testing.T) {
+func TestAnotherSiteReceivesAllObjectsOfAPush(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.site("a"), w.site("b")
@@ -173,9 +173,9 @@ func TestWhatIsPushedAtOneSiteIsWholeAtTheOther(t *testing.T) {
 		t.Error("not all objects came")
 	}
 	b.received(0)
-	a.push(move("side", first, second)) // what the old value does not reach
+	a.push(move("side", first, second)) // the old value does not reach second
 	b.received(1)
-	a.push(move("same", "", first)) // HEAD's branch reaches it
+	a.push(move("same", "", first)) // HEAD's branch reaches first
 	b.received(0)
 	a.push(move("side", second, string(refdb.Deleted)))
 	b.received(0)
@@ -189,11 +189,11 @@ func TestWhatIsPushedAtOneSiteIsWholeAtTheOther(t *testing.T) {
 	for _, p := range page.Packs[:len(page.Packs)-1] {
 		a.mark.Made([]string{p.ID})
 	}
-	a.received(1) // and none of its own
+	a.received(1) // only b's pack
 }
 
-// Other sites may never have what a repository got in another way than by guarded pushes.
-func TestAPackBuildsOnNothingButWhatTheDatabaseHas(t *testing.T) {
+// Other sites may never get objects that came into a repository without a guarded push.
+func TestAPackBuildsOnlyOnValuesThatTheDatabaseHas(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.site("a"), w.site("b")
@@ -205,15 +205,15 @@ func TestAPackBuildsOnNothingButWhatTheDatabaseHas(t *testing.T) {
 	a.push(move("topic", "", a.commit("topic", private)))
 	b.received(2)
 	if !b.whole(private) {
-		t.Error("the pack builds on what only this site has")
+		t.Error("the pack builds on a value that only this site has")
 	}
-	// A ref whose value the database does not have is no base, even if the database knows the ref.
+	// A value that the database does not have is no base, even if the database has its ref.
 	a.git("update-ref", "refs/heads/main", private)
 	topic := a.commit("another", private)
 	if id := a.store(move("new", "", topic)); id == "" {
 		t.Error("nothing was packed")
 	}
-	// Nor is a value that is not here.
+	// Nor is a value of the database that this repository does not have.
 	a.git("symbolic-ref", "HEAD", "refs/heads/main")
 	b.git("update-ref", "refs/heads/main", first)
 	b.push(move("main", first, b.commit("ahead", first)))
@@ -222,8 +222,8 @@ func TestAPackBuildsOnNothingButWhatTheDatabaseHas(t *testing.T) {
 	}
 }
 
-// A ref far from all that moves costs what it brings, not its whole history.
-func TestALargeStepBuildsOnAllThatTheDatabaseHas(t *testing.T) {
+// A ref far from HEAD's branch costs only its new objects, not its whole history.
+func TestALargePackBuildsOnAllRefsOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.site("a"), w.site("b")
@@ -253,7 +253,7 @@ func TestALargeStepBuildsOnAllThatTheDatabaseHas(t *testing.T) {
 	}
 }
 
-func TestALimitEndsALargePush(t *testing.T) {
+func TestALimitRefusesALargePack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a := w.site("a")

@@ -18,30 +18,30 @@ import (
 )
 
 const (
-	listLimit   = 100     // packs in a request
-	inlineLimit = 4 << 20 // bytes that come with the list
-	maxPasses   = 3       // that may begin again at the mark
+	listLimit   = 100     // packs in a page
+	inlineLimit = 4 << 20 // bytes of packs' data in a page
+	maxPasses   = 3       // passes that may begin again at the mark
 )
 
-// A Receiver brings the packs of a project from the database into a repository.
+// A Receiver unpacks the packs of a project from the database into a repository.
 type Receiver struct {
 	DB      *refdb.DB
 	Repo    *gitrepo.Repo
 	Project string
 	Mark    *Mark
 
-	// Refs are those whose values the packs are likely to build on.
+	// Refs are refs of the repository whose values the packs are likely to build on.
 	Refs []string
-	// Limits are those of git; the zero value stands for the default ones.
+	// Limits bound git's use of resources; the zero value stands for the default limits.
 	Limits gitrepo.UnpackLimits
 	// Each, unless nil, is called with each pack that was unpacked.
 	Each func(driver.Pack)
-	// Malformed, unless nil, is called with each pack in which git's fsck objects to the form of an object, and with its words. The pack is unpacked
-	// all the same.
+	// Malformed, unless nil, is called with each pack in which git's fsck objects to the format of
+	// an object, and with fsck's message. The pack is unpacked nevertheless.
 	Malformed func(p driver.Pack, objection string)
 }
 
-// A HeldError says that a pack can't be unpacked, and with it nothing that comes after it in its project.
+// A HeldError means that a pack can't be unpacked, which holds up all later packs of its project.
 type HeldError struct {
 	Pack driver.Pack
 	Err  error
@@ -53,7 +53,7 @@ func (e *HeldError) Error() string {
 
 func (e *HeldError) Unwrap() error { return e.Err }
 
-// HeldBy returns the ID of the pack that err says can't be unpacked; "" if it is about none.
+// HeldBy returns the ID of the pack of a [HeldError] that err wraps, or "" if there is none.
 func HeldBy(err error) string {
 	if held := (*HeldError)(nil); errors.As(err, &held) {
 		return held.Pack.ID
@@ -61,12 +61,15 @@ func HeldBy(err error) string {
 	return ""
 }
 
-// Receive unpacks, in their order, all used packs that are not here yet, and moves the mark on. After an error some
-// are here, and the mark says which. An error that wraps [ErrIncomplete] or [ErrDamaged] names who stored the pack.
+// Receive unpacks all used packs that are not here yet, in their order, and advances the mark.
+// After an error, some packs may be here, and the mark records which. An error that wraps
+// [ErrIncomplete] or [ErrDamaged] names the process that stored the pack.
 //
-// A pack is unpacked only if all is here that it builds on, and counts only if it then brings all that its tips reach:
-// git itself unpacks a pack without either. If something is missing, Receive begins again: first at the mark, since a pack may have
-// been used while later pages were read; then at the latest base, once an hour at the same one, which heals a repository that lost objects.
+// A pack is unpacked only if everything that it builds on is here, and counts only if everything
+// that its tips reach is here afterwards; git itself unpacks a pack without either. If objects are
+// missing, Receive begins again: first at the mark, since a pack may have been used while later
+// pages were read; then at the latest base, at most once an hour at the same base, which repairs a
+// repository that lost objects.
 func (r Receiver) Receive(ctx context.Context) error {
 	for tries := 0; ; tries++ {
 		paged, err := r.pass(ctx)
@@ -82,10 +85,12 @@ func (r Receiver) Receive(ctx context.Context) error {
 	}
 }
 
-// StartOver puts the mark before all packs, because objects are missing, so that the latest base is unpacked. It reports false if that
-// was done with this base within the last hour. A base that came since may have what is missing, and stand before the mark.
+// StartOver puts the mark before all packs because objects are missing, so that the latest base is
+// unpacked. It returns false if it did so with the same base within the last hour. A base that was
+// stored since may precede the mark and contain the missing objects.
 func (r Receiver) StartOver(ctx context.Context) (bool, error) {
-	page, err := r.DB.Packs().Page(ctx, driver.PackQuery{Project: r.Project, Limit: 1}) // it begins with the latest base
+	// The page begins with the latest base.
+	page, err := r.DB.Packs().Page(ctx, driver.PackQuery{Project: r.Project, Limit: 1})
 	if err != nil {
 		return false, err
 	}
@@ -96,10 +101,12 @@ func (r Receiver) StartOver(ctx context.Context) (bool, error) {
 	return r.Mark.startOver(base), nil
 }
 
-// pass lists what comes after the mark, page by page. It reports whether it has read more than one.
+// pass unpacks the packs after the mark, page by page. It reports whether it went beyond the first
+// page.
 func (r Receiver) pass(ctx context.Context) (paged bool, err error) {
 	after := r.Mark.Key
-	// What was complete when the pass began: a pack that is used while later pages are read may stand in an earlier one.
+	// complete is the complete position when the pass began: a pack that is used while later pages
+	// are read may belong to an earlier page.
 	var complete refdb.Position
 	for first := true; ; first = false {
 		page, err := r.DB.Packs().Page(ctx, driver.PackQuery{Project: r.Project, After: after, Limit: listLimit, Inline: inlineLimit})
@@ -113,18 +120,18 @@ func (r Receiver) pass(ctx context.Context) (paged bool, err error) {
 			}
 		}
 		for _, p := range page.Packs {
-			if err := r.take(ctx, p); err != nil {
+			if err := r.receivePack(ctx, p); err != nil {
 				return !first, err
 			}
 			after = p.Key()
 		}
 		if !page.More {
-			// There is none up to the complete position that was not listed.
+			// All packs up to the complete position have been listed.
 			if end := (driver.PackKey{Position: complete + 1}); end.Compare(after) > 0 {
 				after = end
 			}
 		}
-		if r.Mark.listed(after, complete) {
+		if r.Mark.advance(after, complete) {
 			if err := r.Mark.Write(r.Repo.Dir()); err != nil {
 				return !first, fmt.Errorf("recording which packs are here: %w", err)
 			}
@@ -135,13 +142,13 @@ func (r Receiver) pass(ctx context.Context) (paged bool, err error) {
 	}
 }
 
-// take unpacks one pack unless it is here.
-func (r Receiver) take(ctx context.Context, p driver.Pack) error {
+// receivePack unpacks one pack unless the repository has it.
+func (r Receiver) receivePack(ctx context.Context, p driver.Pack) error {
 	if r.Mark.has(p) {
 		return nil
 	}
 	if p.Full && !r.Mark.baseNeeded {
-		// A site that has followed has all that is in it.
+		// A site that has followed all changes has the base's objects already.
 		if whole, err := r.hasBase(ctx, p); err != nil || whole {
 			if whole {
 				r.Mark.add(p)
@@ -149,8 +156,9 @@ func (r Receiver) take(ctx context.Context, p driver.Pack) error {
 			return err
 		}
 	}
-	if err := r.bring(ctx, p); err != nil {
-		// As at the site that stored it, all that it was made for may be here. Then this site can store a base in its place.
+	if err := r.unpackWhole(ctx, p); err != nil {
+		// Everything that the tips reach may be here nevertheless, as at the site that stored the
+		// pack. Such a site can then store a base that replaces the pack.
 		here := false
 		if len(p.Tips) > 0 && ctx.Err() == nil {
 			here, _ = r.Repo.IsConnectedBesideRefs(ctx, p.Tips, nil)
@@ -167,26 +175,29 @@ func (r Receiver) take(ctx context.Context, p driver.Pack) error {
 	return nil
 }
 
-// bring unpacks a pack, and looks whether all that its tips reach is here then.
-func (r Receiver) bring(ctx context.Context, p driver.Pack) error {
-	if err := r.basesWhole(ctx, p); err != nil {
+// unpackWhole unpacks a pack, and checks before that everything that it builds on is here, and
+// afterwards that everything that its tips reach is here.
+func (r Receiver) unpackWhole(ctx context.Context, p driver.Pack) error {
+	if err := r.checkBases(ctx, p); err != nil {
 		return err
 	}
 	if err := r.unpack(ctx, p); err != nil {
-		return r.held(p, err)
+		return r.packError(p, err)
 	}
 	if p.Full {
 		return nil
 	}
 	whole, err := r.Repo.IsConnected(ctx, p.Tips, p.Prerequisites)
 	if err == nil && !whole {
-		err = r.held(p, fmt.Errorf("%w that its values need: neither this pack nor the objects that it builds on have them", ErrIncomplete))
+		err = r.packError(p, fmt.Errorf("%w that its values need: neither this pack nor the objects that it builds on have them", ErrIncomplete))
 	}
 	return err
 }
 
-// held returns the error of a pack that can't be unpacked, which says what to do. What is the fault of the database, the disk or a signal holds up no pack.
-func (r Receiver) held(p driver.Pack, err error) error {
+// packError returns the error of a pack that can't be unpacked. If the pack or missing objects are
+// the cause, it is a [HeldError] that says what to do. A failure of the database or the disk, or a
+// signal, holds up no pack.
+func (r Receiver) packError(p driver.Pack, err error) error {
 	switch {
 	case errors.Is(err, gitrepo.ErrUnpackLimit):
 		err = fmt.Errorf("%w: if the project should have the value, fetch its objects from a site that has them: `refdbctl site sync %s --from URL`", err, r.Project)
@@ -198,8 +209,9 @@ func (r Receiver) held(p driver.Pack, err error) error {
 	return &HeldError{p, err}
 }
 
-// hasBase reports whether all is here that refs held at the position of a base. What else is in the base may be needed by packs that
-// come later, or by pushes that were under way: if it then turns out to be missing, the base is unpacked ([Receiver.StartOver]).
+// hasBase reports whether everything is here that refs held at the position of a base. Later packs,
+// or pushes that were in progress, may need other objects of the base. If they turn out to be
+// missing, the base is unpacked: see [Receiver.StartOver].
 func (r Receiver) hasBase(ctx context.Context, p driver.Pack) (bool, error) {
 	var ids []string
 	for ref, err := range r.DB.RefsAt(ctx, r.Project, "refs/", p.Position) {
@@ -225,19 +237,20 @@ func (r Receiver) hasBase(ctx context.Context, p driver.Pack) (bool, error) {
 	return len(whole) == len(ids), err
 }
 
-// basesWhole returns nil if all that the pack builds on is here: what refs point to, and what was found to be whole.
-func (r Receiver) basesWhole(ctx context.Context, p driver.Pack) error {
-	unsure := slices.DeleteFunc(slices.Clone(p.Prerequisites), func(id string) bool { return r.Mark.IsWhole(id) })
-	if len(unsure) > 0 && len(r.Refs) > 0 {
+// checkBases returns nil if everything that the pack builds on is here. It does not check bases
+// that r.Refs hold or that were found whole before.
+func (r Receiver) checkBases(ctx context.Context, p driver.Pack) error {
+	unchecked := slices.DeleteFunc(slices.Clone(p.Prerequisites), func(id string) bool { return r.Mark.IsWhole(id) })
+	if len(unchecked) > 0 && len(r.Refs) > 0 {
 		values, err := r.Repo.Values(ctx, r.Refs)
 		if err != nil {
 			return err
 		}
 		for _, value := range values {
-			unsure = slices.DeleteFunc(unsure, func(id string) bool { return id == value })
+			unchecked = slices.DeleteFunc(unchecked, func(id string) bool { return id == value })
 		}
 	}
-	if len(unsure) == 0 {
+	if len(unchecked) == 0 {
 		return nil
 	}
 	var known []string
@@ -246,21 +259,22 @@ func (r Receiver) basesWhole(ctx context.Context, p driver.Pack) error {
 			known = append(known, id)
 		}
 	}
-	whole, err := r.Repo.IsConnectedBesideRefs(ctx, unsure, known)
+	whole, err := r.Repo.IsConnectedBesideRefs(ctx, unchecked, known)
 	if err != nil {
 		return err
 	}
 	switch {
 	case !whole && p.Full:
-		return r.held(p, fmt.Errorf("%w that the database kept in transit and has dropped", ErrIncomplete))
+		return r.packError(p, fmt.Errorf("%w that the database kept in transit and has dropped", ErrIncomplete))
 	case !whole:
-		return r.held(p, fmt.Errorf("%w that it builds on", ErrIncomplete))
+		return r.packError(p, fmt.Errorf("%w that it builds on", ErrIncomplete))
 	}
-	r.Mark.know(unsure)
+	r.Mark.addWhole(unchecked)
 	return nil
 }
 
-// unpack stores the pack's objects in the repository, while it reads them from the database. One that was too much for git is tried again after an hour.
+// unpack stores the pack's objects in the repository while it reads the pack from the database. A
+// pack that exceeded a limit of git is tried again after retryExcess.
 func (r Receiver) unpack(ctx context.Context, p driver.Pack) error {
 	if err := r.Mark.exceeded(p.ID); err != nil {
 		return err
@@ -275,7 +289,7 @@ func (r Receiver) unpack(ctx context.Context, p driver.Pack) error {
 	}
 	objection, err := r.Repo.Unpack(ctx, in, cmp.Or(r.Limits, gitrepo.DefaultUnpackLimits()))
 	if errors.Is(err, gitrepo.ErrUnpackLimit) {
-		r.Mark.exceeds(p.ID, err)
+		r.Mark.recordExcess(p.ID, err)
 	}
 	if err == nil && objection != "" && r.Malformed != nil {
 		r.Malformed(p, objection)
@@ -283,7 +297,8 @@ func (r Receiver) unpack(ctx context.Context, p driver.Pack) error {
 	return err
 }
 
-// NewReader returns a reader of a pack's bytes. At the end it is an error that wraps [ErrDamaged] if they are not those that were stored.
+// NewReader returns a reader of a pack's bytes. If these are not the bytes that were stored, the
+// reader ends with an error that wraps [ErrDamaged] instead of io.EOF.
 func NewReader(ctx context.Context, db *refdb.DB, p driver.Pack) io.Reader {
 	return &reader{ctx: ctx, db: db, pack: p}
 }
@@ -293,7 +308,7 @@ type reader struct {
 	db     *refdb.DB
 	pack   driver.Pack
 	number int
-	left   []byte
+	rest   []byte // unread bytes of the part that was read last
 	sum    hash.Hash
 }
 
@@ -301,7 +316,7 @@ func (r *reader) Read(b []byte) (int, error) {
 	if r.sum == nil {
 		r.sum = sha256.New()
 	}
-	if len(r.left) == 0 {
+	if len(r.rest) == 0 {
 		if r.number == r.pack.Parts {
 			if hex.EncodeToString(r.sum.Sum(nil)) != r.pack.Sum {
 				return 0, fmt.Errorf("%w: its checksum differs", ErrDamaged)
@@ -314,9 +329,9 @@ func (r *reader) Read(b []byte) (int, error) {
 		}
 		r.sum.Write(data)
 		r.number++
-		r.left = data
+		r.rest = data
 	}
-	n := copy(b, r.left)
-	r.left = r.left[n:]
+	n := copy(b, r.rest)
+	r.rest = r.rest[n:]
 	return n, nil
 }

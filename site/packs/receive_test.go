@@ -20,7 +20,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/packs"
 )
 
-// Git unpacks a pack without what it builds on, and one that lacks something.
+// Git itself unpacks a pack whose bases are missing, and a pack that lacks objects.
 func TestAPackCountsOnlyIfItIsWhole(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -67,8 +67,9 @@ func TestAPackCountsOnlyIfItIsWhole(t *testing.T) {
 	_ = b
 }
 
-// The site that stored a pack must be able to store a base in the place of one that has been damaged since.
-func TestADamagedPackCountsWhereAllItsObjectsAre(t *testing.T) {
+// The site that stored a pack must be able to store a base that replaces it after the pack was
+// damaged.
+func TestADamagedPackCountsAtASiteThatHasItsObjects(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.site("a"), w.site("b")
@@ -99,7 +100,7 @@ func TestADamagedPackCountsWhereAllItsObjectsAre(t *testing.T) {
 	}
 }
 
-// A base of which only the object itself is here would let the check of the tips pass.
+// If only the object of a base is here, and not its history, the check of the tips would pass.
 func TestAPackThatBuildsOnHalfAHistoryIsNotUnpacked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -114,7 +115,7 @@ func TestAPackThatBuildsOnHalfAHistoryIsNotUnpacked(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(b.Dir, object), must(os.ReadFile(filepath.Join(a.Dir, object))), 0o444); err != nil {
 		t.Fatal(err)
 	}
-	// The database has second without a pack, as by a program that moves refs only.
+	// The database has second without a pack, as after a program has moved only refs.
 	if err := a.db.Update(t.Context(), project, []refdb.Update{move("main", "", second)}); err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +128,7 @@ func TestAPackThatBuildsOnHalfAHistoryIsNotUnpacked(t *testing.T) {
 	}
 }
 
-func TestALargePackIsComparedWithItsChecksum(t *testing.T) {
+func TestAPackOfSeveralPartsIsComparedWithItsChecksum(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.site("a"), w.site("b")
@@ -159,7 +160,8 @@ func TestALargePackIsComparedWithItsChecksum(t *testing.T) {
 	}
 }
 
-// A pack that is used while a site reads page after page may stand before what was read already.
+// A pack that is used while a site reads page after page may precede the packs that the site has
+// read.
 func TestNoPackIsMissedBetweenPages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -173,7 +175,7 @@ func TestNoPackIsMissedBetweenPages(t *testing.T) {
 		a.push(move("main", last, next))
 		ids, last = append(ids, next), next
 	}
-	// As on PostgreSQL while a transaction is open: the third pack can't be seen yet.
+	// The third pack is not visible yet, as on PostgreSQL while a transaction is open.
 	late.hide = 3
 	if _, err := b.receive(); !errors.Is(err, packs.ErrIncomplete) {
 		t.Fatalf("the fourth builds on the third: %v", err)
@@ -185,7 +187,7 @@ func TestNoPackIsMissedBetweenPages(t *testing.T) {
 	}
 }
 
-func TestWhatIsCompleteWhenAPassBeginsCounts(t *testing.T) {
+func TestAMarkStaysWithinWhatWasCompleteWhenThePassBegan(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.site("a"), w.site("b")
@@ -197,7 +199,7 @@ func TestWhatIsCompleteWhenAPassBeginsCounts(t *testing.T) {
 		a.push(move(fmt.Sprint(i), "", id))
 		ids = append(ids, id)
 	}
-	// The second pack is hidden while the first page is read, and there when the next one is: after what was read.
+	// The second pack appears after the first page was read, before the last key of that page.
 	late.hide, late.showAfter = 2, 1
 	if _, err := b.receive(); err != nil {
 		t.Fatal(err)
@@ -228,13 +230,13 @@ func TestAMarkOfAnEarlierEpochGoesBack(t *testing.T) {
 	}
 }
 
-// lateDriver hides the pack of a number, counted from 1, as if its transaction had not ended.
+// A lateDriver hides one pack, as if its transaction had not ended.
 type lateDriver struct {
 	refdb.Driver
 	driver.PackStore
-	hide      int
-	showAfter int // so many lists; 0 for never
-	page      int // how many packs a list has at most; 0 for as many as asked for
+	hide      int // the number of the pack, from 1; 0 for none
+	showAfter int // the number of listings after which the pack appears; 0 for never
+	page      int // the maximum number of packs in a page; 0 for the query's limit
 }
 
 func (d *lateDriver) Packs(ctx context.Context, q driver.PackQuery) (driver.PackPage, error) {
@@ -268,8 +270,9 @@ func sum(data string) string {
 	return hex.EncodeToString(s[:])
 }
 
-// Each try may take git minutes: a pack that exceeded a limit is not tried again with each look, and counts once its objects are here in another way.
-func TestAPackThatExceedsALimitIsNotTriedAllTheTime(t *testing.T) {
+// Each attempt may take git minutes. So a pack that exceeded a limit is not retried every time, and
+// it counts once its objects have arrived in another way.
+func TestAPackThatExceedsALimitIsNotRetriedEveryTime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.site("a"), w.site("b")

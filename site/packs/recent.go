@@ -7,11 +7,13 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/driver"
 )
 
-// recentFor is how long a base need not be read again for a pack that its preparation carries. It is well within the hour for which
-// what the database held may be built on.
+// recentFor is how long a base that was read from the database need not be read again for a pack
+// that a preparation carries. It is well below the hour within which packs may build on a value
+// that the database held.
 const recentFor = 10 * time.Minute
 
-// Recent remembers which base the database had of each project when that was last read. Its zero value is ready to use.
+// Recent remembers which base was last read from the database, for each project. The zero value is
+// ready to use, and a nil *Recent remembers nothing.
 type Recent struct {
 	mu    sync.Mutex
 	bases map[string]recentBase // by project
@@ -32,7 +34,7 @@ func (r *Recent) has(project string, b driver.RefValue) bool {
 	return ok && have.RefValue == b && time.Since(have.read) < recentFor
 }
 
-func (r *Recent) note(project string, b driver.RefValue, read time.Time) {
+func (r *Recent) record(project string, b driver.RefValue, read time.Time) {
 	if r == nil {
 		return
 	}

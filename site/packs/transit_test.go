@@ -15,7 +15,7 @@ import (
 
 const projectID = "id"
 
-// maintained unpacks all packs, and records that.
+// maintained unpacks all packs and records the site's mark in the database, as maintenance does.
 func (s *site) maintained(name string) {
 	s.Helper()
 	_, err := s.receive()
@@ -27,7 +27,7 @@ func (s *site) maintained(name string) {
 	}
 }
 
-// trimmed returns how many packs a site drops when it is maintained.
+// trimmed maintains and trims a site, and returns the number of packs that it dropped.
 func (s *site) trimmed(name string) (dropped int) {
 	s.Helper()
 	s.maintained(name)
@@ -38,7 +38,7 @@ func (s *site) trimmed(name string) (dropped int) {
 	return dropped
 }
 
-func TestWhatIsInTransitGoesAfterAWeek(t *testing.T) {
+func TestPacksInTransitAreDroppedAfterAWeek(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		a, b := w.site("a"), w.site("b")
@@ -65,15 +65,15 @@ func TestWhatIsInTransitGoesAfterAWeek(t *testing.T) {
 	})
 }
 
-// The database may have the only copy beside this site's, which may be lost.
-func TestWhatNoOtherSiteHasUnpackedIsNotDropped(t *testing.T) {
+// The database may have the only copy besides this site's, which may be lost.
+func TestAPackThatNoOtherSiteHasUnpackedIsNotDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		a, b := w.site("a"), w.site("b")
 		first := a.commit("first")
 		a.push(move("main", "", first))
 		b.maintained("b")
-		// Its pack is used; it ends more than a week later.
+		// The preparation uses its pack now, and ends more than a week later.
 		long := a.prepare(move("long", "", a.commit("long", first)))
 		time.Sleep(packs.TransitFor + time.Hour)
 		if got := a.trimmed("a"); got != 1 {
@@ -100,8 +100,8 @@ func TestWhatNoOtherSiteHasUnpackedIsNotDropped(t *testing.T) {
 	})
 }
 
-// After the database went back the same positions are those of other packs.
-func TestWhatWasUnpackedInAnEarlierEpochDoesNotCount(t *testing.T) {
+// After the database went back, the same positions belong to other packs.
+func TestAMarkRecordedInAnEarlierEpochDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		a, b := w.site("a"), w.site("b")
@@ -118,8 +118,8 @@ func TestWhatWasUnpackedInAnEarlierEpochDoesNotCount(t *testing.T) {
 	})
 }
 
-// A site that was away for longer moves no ref, until somebody stores a base.
-func TestASiteThatWasAwayForLongerNeedsABase(t *testing.T) {
+// A site that was away for longer than a week moves no ref until a site stores a base.
+func TestASiteThatMissedDroppedPacksNeedsABase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		a, b, c, d := w.site("a"), w.site("b"), w.site("c"), w.site("d")
@@ -140,7 +140,7 @@ func TestASiteThatWasAwayForLongerNeedsABase(t *testing.T) {
 				t.Errorf("unpacked %v, %v", got, err)
 			}
 		}
-		// What it lacks may also come from another site.
+		// The missing objects may also come from another site.
 		b.git("fetch", "--quiet", a.Dir, second)
 		b.git("update-ref", "refs/heads/main", second)
 		if _, err := b.receive(); err != nil || !b.whole(third) {
@@ -157,8 +157,9 @@ func TestASiteThatWasAwayForLongerNeedsABase(t *testing.T) {
 	})
 }
 
-// Nothing need have changed since what was in transit was dropped, or since a base was stored that turned out to be damaged.
-func TestTheLatestBaseStandsForThoseOfItsPosition(t *testing.T) {
+// A base at the same position as an earlier one must replace it: nothing need have changed since
+// packs in transit were dropped, or since a base was stored that turned out to be damaged.
+func TestTheLatestBaseOfAPositionReplacesTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		a, b := w.site("a"), w.site("b")

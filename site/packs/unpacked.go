@@ -8,15 +8,17 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/presence"
 )
 
-// unpackedPrefix begins the refs, in [presence.Project], by which each site says which packs of a project in transit it has:
-// refs/unpacked/PROJECT-ID/SITE. The value is an epoch and a position in it: the site has all used packs up to that.
+// unpackedPrefix begins the names of the refs in [presence.Project] that record which packs of a
+// project in transit each site has: refs/unpacked/PROJECT-ID/SITE. The value is an epoch and a
+// position in it; the site has all used packs up to that position.
 const unpackedPrefix = "refs/unpacked/"
 
 func unpackedValue(epoch string, at refdb.Position) refdb.Value {
 	return refdb.Value(fmt.Sprintf("%s %d", epoch, at))
 }
 
-// RecordUnpacked tells the database which packs of the project a site has, by the mark of its repository. The mark is on the disk.
+// RecordUnpacked records in the database which packs of the project a site has, according to the
+// mark of the site's repository. The mark must be durable.
 func (s Source) RecordUnpacked(ctx context.Context, projectID, site string, m *Mark) error {
 	ref, value := unpackedPrefix+projectID+"/"+site, unpackedValue(m.Epoch, m.Key.Position-1)
 	before, err := s.DB.Get(ctx, presence.Project, ref)
@@ -29,8 +31,9 @@ func (s Source) RecordUnpacked(ctx context.Context, projectID, site string, m *M
 	return nil
 }
 
-// unpacked returns the position up to which the site, and at least one other, have all packs. What was recorded in an earlier epoch
-// counts for nothing: its positions may have been used again. Nor does what an older program recorded beyond the complete positions.
+// unpacked returns the position up to which the given site and at least one other site have all
+// packs. Records of earlier epochs do not count, because their positions may have been used again.
+// Neither do records beyond the complete positions, which older programs may have written.
 func (s Source) unpacked(ctx context.Context, projectID, site string) (refdb.Position, error) {
 	state, err := s.DB.HistoryState(ctx)
 	if err != nil {

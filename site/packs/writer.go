@@ -21,16 +21,17 @@ type writer struct {
 	sum    hash.Hash
 	parts  int
 
-	certify func(context.Context) error // unless nil, is called before the first part is stored
+	certify func(context.Context) error // unless nil, called before the first part is stored
 
-	carried *driver.PackPart // the only one, if it is not to be stored
+	carried *driver.PackPart // the only part, if the preparation is to carry it
 }
 
-// copy stores what comes from in, after head. It reads one part ahead, because the last part completes the pack.
+// copy stores the bytes of head and then those of in. It reads one part ahead, because the last
+// part completes the pack.
 func (w *writer) copy(ctx context.Context, head []byte, in io.Reader) error {
 	w.sum = sha256.New()
 	in = io.MultiReader(bytes.NewReader(head), in)
-	var waiting []byte
+	var next []byte
 	for {
 		part := make([]byte, driver.MaxPackPart)
 		n, err := io.ReadFull(in, part)
@@ -38,21 +39,21 @@ func (w *writer) copy(ctx context.Context, head []byte, in io.Reader) error {
 		if err != nil && !last {
 			return err
 		}
-		if waiting != nil {
-			if err := w.part(ctx, waiting, last && n == 0); err != nil {
+		if next != nil {
+			if err := w.storePart(ctx, next, last && n == 0); err != nil {
 				return err
 			}
 		}
 		if n == 0 {
 			return nil
 		}
-		if waiting = part[:n]; last {
-			return w.part(ctx, waiting, true)
+		if next = part[:n]; last {
+			return w.storePart(ctx, next, true)
 		}
 	}
 }
 
-func (w *writer) part(ctx context.Context, data []byte, last bool) error {
+func (w *writer) storePart(ctx context.Context, data []byte, last bool) error {
 	w.pack.Size += int64(len(data))
 	if w.limits.Bytes > 0 && w.pack.Size > w.limits.Bytes {
 		return fmt.Errorf("%w: more than %d MiB", ErrTooLarge, w.limits.Bytes>>20)
@@ -65,7 +66,7 @@ func (w *writer) part(ctx context.Context, data []byte, last bool) error {
 		p.Pack.Size = 0
 	}
 	if last && w.parts == 0 && len(data) <= w.limits.Carried {
-		p.Data = bytes.Clone(data) // which is a part of more
+		p.Data = bytes.Clone(data) // a copy without the unused capacity of the buffer
 		w.carried = &p
 		return nil
 	}
