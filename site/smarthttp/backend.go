@@ -34,25 +34,28 @@ func findBackend(ctx context.Context) (backend, error) {
 	return b, nil
 }
 
-// A request is what git is asked.
+// A request is a client's request, as it is passed on to git.
 type request struct {
-	dir      string // of the repository
+	dir      string // the repository's directory
 	http     *http.Request
 	service  service
-	user     string // "" for nobody
+	user     string // "" for an anonymous client
 	body     io.Reader
-	encoding string // of the body, as HTTP says it
-	sent     *body  // what the client sends: body reads from it. Or nil: all of it is there
+	encoding string // the Content-Encoding of body
+	incoming *body  // the client's body, from which body reads; nil if body is in memory
 }
 
-// waitDelay is how long what git has started may keep git's output open after git has ended.
+// waitDelay is how long programs that git has started may keep git's output open after git has
+// ended.
 const waitDelay = 5 * time.Second
 
-// start starts git. Only what is named here reaches it: no header of a client becomes a variable of its environment.
+// start starts git http-backend, and reads the header of its answer. Git gets only the environment
+// variables that are set here: no header of a client becomes a variable.
 //
-// CONTENT_LENGTH is left out. With it git http-backend copies the body of a push to git receive-pack, and loops for ever if the body ends early;
-// without it git receive-pack reads our pipe, and fails at its end.
-func (b backend) start(ctx context.Context, q request) (*running, error) {
+// CONTENT_LENGTH is not set. With it, git http-backend would copy the body of a push to git
+// receive-pack, and loop forever if the body ended early. Without it, git receive-pack reads the
+// pipe to this process, and fails at its end.
+func (b backend) start(ctx context.Context, q request) (*process, error) {
 	h := q.http.Header
 	cmd := exec.CommandContext(ctx, b.program)
 	cmd.Env = append(gitrepo.Environ(),
@@ -75,50 +78,52 @@ func (b backend) start(ctx context.Context, q request) (*running, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting git http-backend: %w", err)
 	}
-	r := &running{cmd: cmd, out: bufio.NewReaderSize(out, 64<<10), reads: q.service.reads(), sent: q.sent}
+	r := &process{cmd: cmd, out: bufio.NewReaderSize(out, 64<<10), reads: q.service.reads(), incoming: q.incoming}
 	if err := r.readHeader(); err != nil {
-		r.leave()
+		r.abandon()
 		return nil, errors.Join(err, r.end())
 	}
 	return r, nil
 }
 
-// kill ends git, with all that it started: nothing else would close its output. No git that moves refs may be among them.
+// kill kills git and all programs that it started, which would otherwise keep git's output open.
+// None of them may be a git that moves refs.
 func kill(cmd *exec.Cmd) error {
 	if err := cmd.Process.Signal(syscall.Signal(0)); err != nil {
-		return err // it has ended, and its number may be another's
+		return err // git has ended, and another process may have its ID
 	}
 	return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 }
 
-// A running backend has said what it answers, and goes on with the body.
-type running struct {
-	cmd    *exec.Cmd
-	out    *bufio.Reader
-	reads  bool // it moves no refs
-	sent   *body
-	status int
-	header http.Header
+// A process is a git http-backend that has sent the header of its answer.
+type process struct {
+	cmd      *exec.Cmd
+	out      *bufio.Reader
+	reads    bool // git moves no refs
+	incoming *body
+	status   int
+	header   http.Header
 }
 
-func (r *running) readHeader() error {
+func (r *process) readHeader() error {
 	header, err := textproto.NewReader(r.out).ReadMIMEHeader()
 	if err != nil {
 		return fmt.Errorf("git http-backend did not answer: %w", err)
 	}
 	r.status, r.header = http.StatusOK, http.Header(header)
-	if said := header.Get("Status"); said != "" {
-		number, _, _ := strings.Cut(said, " ")
+	if status := header.Get("Status"); status != "" {
+		number, _, _ := strings.Cut(status, " ")
 		if r.status, err = strconv.Atoi(number); err != nil || r.status < 200 || r.status > 599 {
-			return fmt.Errorf("git http-backend answered with status %.100q", said)
+			return fmt.Errorf("git http-backend answered with status %.100q", status)
 		}
 	}
 	header.Del("Status")
 	return nil
 }
 
-// leave is called if nobody reads what else git says. A git that moves refs ends by itself.
-func (r *running) leave() {
+// abandon is called if nobody reads the rest of git's output. A git that moves refs is not killed,
+// but runs to its end.
+func (r *process) abandon() {
 	if r.reads {
 		kill(r.cmd)
 	} else {
@@ -126,10 +131,10 @@ func (r *running) leave() {
 	}
 }
 
-// end waits until git has ended. What it has not said is lost, and so is what it has not read.
-func (r *running) end() error {
-	if r.sent != nil {
-		r.sent.abandon()
+// end waits until git has ended. It discards the rest of git's output, and of the client's body.
+func (r *process) end() error {
+	if r.incoming != nil {
+		r.incoming.abandon()
 	}
 	if err := r.cmd.Wait(); err != nil {
 		return fmt.Errorf("git http-backend: %w", err)
@@ -137,18 +142,19 @@ func (r *running) end() error {
 	return nil
 }
 
-// An answer is what git answered. Nobody changes it.
+// An answer is an answer of git. It is never changed.
 type answer struct {
 	status int
 	header http.Header
 	body   []byte
-	// endless: the body is larger than was to be kept, and left out.
-	endless bool
-	// cut: git failed after it had begun to answer, as it does when it can't make sense of the request.
-	cut bool
+	// tooLarge: the body exceeded the limit of its size, and was discarded.
+	tooLarge bool
+	// truncated: git failed after it had begun to answer, as it does if it can't parse the request.
+	truncated bool
 }
 
-// answer keeps the whole answer, up to limit bytes of it. An error says that git did not begin to answer, or that ctx has ended.
+// answer returns git's whole answer, without a body of more than limit bytes. If answer returns an
+// error, git did not begin to answer, or ctx has ended.
 func (b backend) answer(ctx context.Context, q request, limit int64) (*answer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -160,22 +166,23 @@ func (b backend) answer(ctx context.Context, q request, limit int64) (*answer, e
 	n, err := body.ReadFrom(io.LimitReader(r.out, limit+1))
 	if err == nil && n > limit {
 		cancel()
-		r.end() // it was killed
-		return &answer{status: r.status, header: r.header, endless: true}, nil
+		r.end() // the error only says that git was killed
+		return &answer{status: r.status, header: r.header, tooLarge: true}, nil
 	}
 	err = errors.Join(err, r.end())
-	if ctx.Err() != nil { // git may have ended well before that
+	if ctx.Err() != nil { // even if git has ended successfully
 		return nil, errors.Join(context.Cause(ctx), err)
 	}
-	return &answer{status: r.status, header: r.header, body: bytes.Clone(body.Bytes()), cut: err != nil}, nil
+	return &answer{status: r.status, header: r.header, body: bytes.Clone(body.Bytes()), truncated: err != nil}, nil
 }
 
-// write ends the connection behind an answer that was cut: the client must not take it for a whole one.
+// write writes the answer to a client. After a truncated answer it ends the connection, because the
+// client must not mistake the answer for a complete one.
 func (a *answer) write(w http.ResponseWriter) {
 	for name, values := range a.header {
 		w.Header()[name] = values
 	}
-	if a.cut {
+	if a.truncated {
 		w.Header().Set("Content-Length", strconv.Itoa(len(a.body)+1))
 		w.WriteHeader(a.status)
 		w.Write(a.body)
@@ -187,7 +194,7 @@ func (a *answer) write(w http.ResponseWriter) {
 	w.Write(a.body)
 }
 
-// pass passes the answer on while git makes it, and reports whether that has begun.
+// pass passes the answer on while git makes it, and reports whether the answer has begun.
 func (b backend) pass(ctx context.Context, q request, w http.ResponseWriter) (began bool, err error) {
 	r, err := b.start(ctx, q)
 	if err != nil {
@@ -197,25 +204,27 @@ func (b backend) pass(ctx context.Context, q request, w http.ResponseWriter) (be
 		w.Header()[name] = values
 	}
 	to := http.NewResponseController(w)
-	// Git may begin to answer before it has read all. From here on net/http would take what is left of the body for the next request,
-	// so the connection ends then. When git begins to speak, it has read most requests to their end.
+	// Git may begin to answer before it has read the whole request. From here on, net/http would
+	// take the rest of the body for the next request; so in this case pacedWriter closes the
+	// connection after the response. Peek waits for git's answer, because by then git has read most
+	// requests to their end.
 	to.EnableFullDuplex()
 	r.out.Peek(1)
 	w.WriteHeader(r.status)
 	to.Flush()
-	if _, err = io.Copy(flushing{w, to}, struct{ io.Reader }{r.out}); err != nil {
-		r.leave()
+	if _, err = io.Copy(flushWriter{w, to}, struct{ io.Reader }{r.out}); err != nil {
+		r.abandon()
 	}
 	return true, errors.Join(err, r.end())
 }
 
-// flushing writes through to the client, who is shown how far a push is.
-type flushing struct {
+// A flushWriter flushes each write, so that the client can show the progress of a push.
+type flushWriter struct {
 	w  io.Writer
 	to *http.ResponseController
 }
 
-func (f flushing) Write(p []byte) (int, error) {
+func (f flushWriter) Write(p []byte) (int, error) {
 	n, err := f.w.Write(p)
 	if err == nil {
 		err = f.to.Flush()

@@ -4,5 +4,6 @@ package smarthttp
 
 import "syscall"
 
-// attributes are those of git http-backend's process. It starts other programs, in a group of its own.
+// attributes returns the attributes of git http-backend's process, which gets a process group of
+// its own, together with the programs that it starts.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

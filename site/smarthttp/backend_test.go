@@ -16,10 +16,10 @@ import (
 	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 )
 
-// The last client that waits may leave when git has just ended well.
-func TestAnAnswerThatNobodyWaitsForIsAnError(t *testing.T) {
+// The last waiting client may give up when git has just ended successfully.
+func TestAnAnswerIsAnErrorOnceNoClientWaits(t *testing.T) {
 	t.Parallel()
-	left := errors.New("nobody waits")
+	gaveUp := errors.New("the last client has given up")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	dir := t.TempDir()
 	program, pid := filepath.Join(dir, "backend"), filepath.Join(dir, "pid")
@@ -29,14 +29,15 @@ func TestAnAnswerThatNobodyWaitsForIsAnError(t *testing.T) {
 	a, err := backend{program}.answer(ctx, request{
 		http:    httptest.NewRequest("GET", refsURL, nil),
 		service: advertiseRefs,
-		body:    endOf{pid, func() { cancel(left) }},
+		body:    endOf{pid, func() { cancel(gaveUp) }},
 	}, 1<<10)
-	if a != nil || !errors.Is(err, left) {
+	if a != nil || !errors.Is(err, gaveUp) {
 		t.Errorf("answered %+v, %v", a, err)
 	}
 }
 
-// An endOf is the body of a request. It ends after the process has ended whose number a file has, and then was called.
+// An endOf is the body of a request. It waits until the process whose ID is in the file pid has
+// ended, calls then, and ends.
 type endOf struct {
 	pid  string
 	then func()
@@ -49,6 +50,6 @@ func (e endOf) Read([]byte) (int, error) {
 			e.then()
 			return 0, io.EOF
 		}
-		time.Sleep(time.Millisecond) // nothing tells when a process is waited for
+		time.Sleep(time.Millisecond) // no event shows that a process has been reaped
 	}
 }

@@ -15,13 +15,13 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 )
 
-// A served is a rig behind a listener.
+// A served is a rig that listens for connections.
 type served struct {
 	*rig
 	url   string
-	began atomic.Int64  // requests
-	reads chan struct{} // gets a value when the rest of a body is waited for
-	ended chan struct{} // gets a value when a request has been served
+	began atomic.Int64  // the number of requests
+	reads chan struct{} // receives a value before each Read of the rest of a body
+	ended chan struct{} // receives a value when a request has been served
 }
 
 func serve(r *rig) *served {
@@ -30,7 +30,7 @@ func serve(r *rig) *served {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		s.began.Add(1)
 		defer func() { s.ended <- struct{}{} }()
-		q.Body = &told{ReadCloser: q.Body, more: s.reads}
+		q.Body = &signalingBody{ReadCloser: q.Body, more: s.reads}
 		r.ServeHTTP(w, q)
 	}))
 	r.Cleanup(server.Close)
@@ -38,14 +38,14 @@ func serve(r *rig) *served {
 	return s
 }
 
-// A told body says when it is read again after its first bytes.
-type told struct {
+// A signalingBody sends a value to more before each Read after its first bytes.
+type signalingBody struct {
 	io.ReadCloser
 	more chan struct{}
 	n    int
 }
 
-func (b *told) Read(p []byte) (int, error) {
+func (b *signalingBody) Read(p []byte) (int, error) {
 	if b.n > 0 {
 		b.more <- struct{}{}
 	}
@@ -54,7 +54,7 @@ func (b *told) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// post sends the header of a request, and the beginning of a body of that length.
+// post sends the header of a request with the given Content-Length, and the beginning of its body.
 func (s *served) post(service, body string, length int, header ...string) net.Conn {
 	s.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
@@ -81,7 +81,8 @@ func (s *served) event(what string, happens <-chan struct{}) {
 
 const fetchV0 = "0032want %s\n00000009done\n"
 
-// A client that breaks off, at any place, ends its request, and with it all processes: git http-backend waits for those that it started.
+// If a client breaks off at any place, its request ends, with all its processes: git http-backend
+// waits for the processes that it has started.
 func TestARequestWhoseClientBreaksOffEnds(t *testing.T) {
 	t.Parallel()
 	for _, service := range []string{"git-receive-pack", "git-upload-pack"} {
@@ -104,8 +105,8 @@ func TestARequestWhoseClientBreaksOffEnds(t *testing.T) {
 	}
 }
 
-// However many clients don't send what they want, others are served.
-func TestAReaderThatDoesNotSendItsRequestTakesNoSlot(t *testing.T) {
+// However many clients don't send their requests, others are served.
+func TestAReaderThatDoesNotSendItsRequestOccupiesNoProcess(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.readers = make(semaphore, 1)
@@ -124,8 +125,8 @@ func TestAReaderThatDoesNotSendItsRequestTakesNoSlot(t *testing.T) {
 	}
 }
 
-// Nobody waits for the request of a client that may not push.
-func TestWhoMayNotPushIsToldSoBeforeTheBodyIsThere(t *testing.T) {
+// The server does not wait for the body of a push that git refuses.
+func TestAnAnonymousPushIsRefusedBeforeItsBodyArrives(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	s := serve(r)

@@ -7,19 +7,20 @@ import (
 )
 
 const (
-	// maxBuffered is how much of a reader's body is held in memory before a process is started for it, and maxMemory how much of all bodies.
+	// maxBuffered is the maximum number of bytes of a reader's body that are held in memory before
+	// git is started for it, and maxMemory is the maximum for all bodies.
 	maxBuffered = 1 << 20
 	maxMemory   = 256 << 20
 	firstBuffer = 4 << 10
 )
 
-// A bodyMemory limits what the bodies of requests take together.
+// A bodyMemory bounds the memory that the bodies of all requests take.
 type bodyMemory struct {
 	limit int64
 	used  atomic.Int64
 }
 
-func (m *bodyMemory) take(n int64) bool {
+func (m *bodyMemory) reserve(n int64) bool {
 	if m.used.Add(n) > m.limit {
 		m.used.Add(-n)
 		return false
@@ -27,17 +28,19 @@ func (m *bodyMemory) take(n int64) bool {
 	return true
 }
 
-// A buffered body has come, or its beginning has. It gives its memory back once it was read.
+// A buffered is a body of which everything, or the beginning, is in memory. It releases its memory
+// once it has been read.
 type buffered struct {
 	*bodyMemory
-	head  []byte // until it is read to its end
-	read  int
-	whole bool
+	head  []byte // the bytes in memory; nil once they have been read
+	read  int    // how many bytes of head have been read
+	whole bool   // head is the whole body
 	rest  io.Reader
-	size  atomic.Int64 // of the memory
+	size  atomic.Int64 // bytes that were reserved for head
 }
 
-// buffer waits until a body is there, or maxBuffered of it. The caller releases it.
+// buffer reads a body to its end, or its first maxBuffered bytes. The caller releases it. If there
+// is not enough memory, the error is errBusy.
 func (m *bodyMemory) buffer(b io.Reader) (*buffered, error) {
 	held := &buffered{bodyMemory: m, rest: b}
 	for len(held.head) < maxBuffered {
@@ -61,7 +64,7 @@ func (m *bodyMemory) buffer(b io.Reader) (*buffered, error) {
 
 func (h *buffered) grow() bool {
 	size := max(firstBuffer, 2*cap(h.head))
-	if !h.take(int64(size - cap(h.head))) {
+	if !h.reserve(int64(size - cap(h.head))) {
 		return false
 	}
 	h.size.Store(int64(size))
@@ -84,5 +87,5 @@ func (h *buffered) Read(p []byte) (int, error) {
 	return h.rest.Read(p)
 }
 
-// release gives the memory back, also if nothing was read.
+// release releases the memory. It may be called more than once.
 func (h *buffered) release() { h.used.Add(-h.size.Swap(0)) }

@@ -5,42 +5,44 @@ import (
 	"sync"
 )
 
-// A slot is what a cache keeps one answer for: a request about a project, up to what has no effect on the answer.
-type slot struct{ project, request string }
+// A cacheKey identifies a request about a project, without the parts of the request that have no
+// effect on the answer.
+type cacheKey struct{ project, request string }
 
-// A cache keeps answers of git, each with the state that it was made from. It is bounded in bytes, and drops what was not asked
-// for the longest. An answer of an older state makes room for the one of a newer state.
+// A cache holds answers of git, each with the state from which it was made. The cache is bounded in
+// bytes, and evicts the answers that were least recently used. It holds one answer for a key: that
+// of the latest state.
 type cache struct {
 	limit int64
 
-	mu    sync.Mutex
-	bytes int64
-	used  *list.List // of *entry, the latest first
-	at    map[slot]*list.Element
+	mu      sync.Mutex
+	bytes   int64
+	used    *list.List // of *entry, the most recently used first
+	entries map[cacheKey]*list.Element
 }
 
 type entry struct {
-	slot   slot
+	key    cacheKey
 	state  state
 	answer *answer
 }
 
-// overhead is about what an entry takes beside its texts.
+// overhead is roughly the memory that an entry takes besides its strings and its body.
 const overhead = 1 << 10
 
 func (e *entry) size() int64 {
-	return int64(len(e.answer.body)+len(e.slot.project)+len(e.slot.request)) + overhead
+	return int64(len(e.answer.body)+len(e.key.project)+len(e.key.request)) + overhead
 }
 
 func newCache(limit int64) *cache {
-	return &cache{limit: limit, used: list.New(), at: map[slot]*list.Element{}}
+	return &cache{limit: limit, used: list.New(), entries: map[cacheKey]*list.Element{}}
 }
 
-// get returns the answer that was made from that very state, or nil.
-func (c *cache) get(s slot, from state) *answer {
+// get returns the answer for the key if it was made from the given state, and nil otherwise.
+func (c *cache) get(key cacheKey, from state) *answer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	found := c.at[s]
+	found := c.entries[key]
 	if found == nil || found.Value.(*entry).state != from {
 		return nil
 	}
@@ -48,18 +50,18 @@ func (c *cache) get(s slot, from state) *answer {
 	return found.Value.(*entry).answer
 }
 
-// put keeps an answer, which nobody may change any more.
-func (c *cache) put(s slot, from state, a *answer) {
-	e := &entry{s, from, a}
+// put caches an answer, which must not be changed any more.
+func (c *cache) put(key cacheKey, from state, a *answer) {
+	e := &entry{key, from, a}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if old := c.at[s]; old != nil {
+	if old := c.entries[key]; old != nil {
 		c.drop(old)
 	}
 	if e.size() > c.limit {
 		return
 	}
-	c.at[s] = c.used.PushFront(e)
+	c.entries[key] = c.used.PushFront(e)
 	c.bytes += e.size()
 	for c.bytes > c.limit {
 		c.drop(c.used.Back())
@@ -68,13 +70,13 @@ func (c *cache) put(s slot, from state, a *answer) {
 
 func (c *cache) drop(at *list.Element) {
 	e := c.used.Remove(at).(*entry)
-	delete(c.at, e.slot)
+	delete(c.entries, e.key)
 	c.bytes -= e.size()
 }
 
-// size returns how many bytes and answers there are.
+// size returns how many bytes and answers the cache holds.
 func (c *cache) size() (bytes int64, answers int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.bytes, len(c.at)
+	return c.bytes, len(c.entries)
 }

@@ -19,7 +19,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 )
 
-// A client must not be able to hide a request, with another's name, in a body that git does not read.
+// A client must not be able to hide a request, with another user's name, in a body that git does
+// not read.
 func TestTheRestOfABodyIsNoRequest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -34,7 +35,7 @@ func TestTheRestOfABodyIsNoRequest(t *testing.T) {
 		s.must(err)
 		text, err := io.ReadAll(response.Body)
 		if response.StatusCode != http.StatusForbidden || err != nil {
-			t.Errorf("who may not push: %d, %q, %v", response.StatusCode, text, err)
+			t.Errorf("an anonymous push: %d, %q, %v", response.StatusCode, text, err)
 		}
 		s.must(conn.SetReadDeadline(time.Now().Add(sitetest.Patience)))
 		if rest, err := io.ReadAll(from); len(rest) > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -55,7 +56,7 @@ func TestALateBodyIsNoRequest(t *testing.T) {
 	response, err := http.ReadResponse(from, nil)
 	s.must(err)
 	if text, err := io.ReadAll(response.Body); response.StatusCode != http.StatusForbidden || err != nil {
-		t.Errorf("who may not push: %d, %q, %v", response.StatusCode, text, err)
+		t.Errorf("an anonymous push: %d, %q, %v", response.StatusCode, text, err)
 	}
 	closed := make(chan struct{})
 	go func() {
@@ -74,14 +75,15 @@ func TestALateBodyIsNoRequest(t *testing.T) {
 			}
 			return
 		case <-until:
-			t.Fatal("the connection stays")
+			t.Fatal("the connection stays open")
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }
 
-// A proxy that has given a request up may still read: an empty answer would tell its client that there is nothing.
-func TestARequestThatWasGivenUpIsNotAnswered(t *testing.T) {
+// A proxy that has given up a request may still read the response. To the proxy's client, an empty
+// response would look like a repository without refs.
+func TestACancelledRequestGetsNoResponse(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -93,19 +95,19 @@ func TestARequestThatWasGivenUpIsNotAnswered(t *testing.T) {
 	}
 }
 
-// What a request has left on a connection does not end the next one.
+// The state in which a request leaves a connection does not end the next request.
 func TestARequestDoesNotEndTheNextOnItsConnection(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Context().Err() == nil {
 			fmt.Fprint(w, "served")
 		}
-		// Git may end before anybody has read that there is no body.
+		// Git may end before the server has read the end of the empty body.
 		b := newBody(w, r, time.Minute)
 		b.abandon()
 		select {
 		case <-r.Context().Done():
-		case <-time.After(100 * time.Millisecond): // a fault takes less, or is not seen this time
+		case <-time.After(100 * time.Millisecond): // the fault takes less time, or is missed in this run
 		}
 	}))
 	defer server.Close()
@@ -121,7 +123,8 @@ func TestARequestDoesNotEndTheNextOnItsConnection(t *testing.T) {
 	}
 }
 
-// If git dies while the client still sends its request, the client gets the response of any other failure.
+// If git dies while the client still sends its request, the client gets the same response as after
+// any other failure.
 func TestAGitThatDiesDuringARequestIsAFailure(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -140,14 +143,14 @@ func TestAGitThatDiesDuringARequestIsAFailure(t *testing.T) {
 	r.wantCount(r.counts.failed, 1)
 }
 
-// A refusal waits only so long for a body that nobody needs.
+// After a refusal, the server waits only briefly for a body that nobody needs.
 func TestARefusalDoesNotWaitForEverForTheBody(t *testing.T) {
 	t.Parallel()
 	s := serve(newRig(t))
 	for path, status := range map[string]int{"/nothing": http.StatusNotFound, "/other.git/git-receive-pack": http.StatusNotFound} {
 		response := s.send(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n", path))
 		if response.StatusCode != status || !response.Close {
-			t.Errorf("%s: %d, and the connection stays: %t", path, response.StatusCode, !response.Close)
+			t.Errorf("%s: %d, and the connection stays open: %t", path, response.StatusCode, !response.Close)
 		}
 	}
 }
@@ -161,7 +164,7 @@ func TestHTTP10IsRefused(t *testing.T) {
 	}
 }
 
-// send sends a text, and returns the header of the response.
+// send sends text on a new connection, and returns the response.
 func (s *served) send(text string) *http.Response {
 	s.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
@@ -175,7 +178,7 @@ func (s *served) send(text string) *http.Response {
 	return response
 }
 
-// A recorded response records when something is written, and when the time for that is set.
+// A recorded is a response recorder that records the order of writes and of new write deadlines.
 type recorded struct {
 	*httptest.ResponseRecorder
 	events []string
@@ -191,8 +194,9 @@ func (w *recorded) SetWriteDeadline(time.Time) error {
 	return nil
 }
 
-// The end of an answer is a chunk of its own, which net/http writes: git may have been silent for long before it.
-func TestTheEndOfAnAnswerHasTimeOfItsOwn(t *testing.T) {
+// net/http writes the end of an answer as a chunk of its own. Git may have been silent for long
+// before it.
+func TestTheEndOfAnAnswerHasItsOwnDeadline(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	w := &recorded{ResponseRecorder: httptest.NewRecorder()}

@@ -2,7 +2,7 @@ package smarthttp
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// counts are a server's metrics. They name nothing.
+// counts are a server's metrics. Their labels contain no names.
 type counts struct {
 	requests *prometheus.CounterVec
 	waits    prometheus.Counter

@@ -19,87 +19,93 @@ import (
 )
 
 const (
-	// settlePatience is how long to wait for a key that is settled. Most intents end sooner, and without such a key nothing is kept
-	// and each reader compares by itself.
+	// settlePatience is how long a request waits for a settled key. Most intents end sooner.
+	// Without a settled key nothing is cached, and each reader compares the repository by itself.
 	settlePatience = 50 * time.Millisecond
 	settlePause    = 5 * time.Millisecond
-	// fullEvery is after how long all refs are compared again, also if nothing shows that any moved past the hooks.
+	// fullEvery is the interval at which all refs are compared again, even if nothing shows that a
+	// ref has moved past the hooks.
 	fullEvery = 5 * time.Minute
 )
 
-// known is what the server knows of a project.
-type known struct {
+// A knownProject is what the server remembers of a project and its repository.
+type knownProject struct {
 	repository config.Repository
-	row        driver.Project // of the database
-	ruled      *config.Config // with the rules of row
-	file       fs.FileInfo    // of the repository's configuration: that of another repository in its place is another one
+	row        driver.Project // the project's row in the database
+	config     *config.Config // the site's configuration with the rules of row
+	file       fs.FileInfo    // the repository's config file, which differs if the repository was replaced
 	applied    applied
-	complete   time.Time // when the repository was last known to have all acknowledged pushes; zero: never, or it lacks some
+	// complete is when the repository was last known to have all acknowledged pushes. It is zero if
+	// the repository never was, or lacks some pushes.
+	complete time.Time
 }
 
-// An applied is what a repository was found to have: all that the key stands for.
+// An applied records that a repository was found to have everything that a key stands for.
 type applied struct {
-	key  refdb.StateKey
-	past string    // as it was before
-	full time.Time // when all refs were compared last
+	key         refdb.StateKey
+	fingerprint string    // the fingerprint before the comparison
+	full        time.Time // when all refs were last compared
 }
 
-// holds reports whether the refs that have not changed in the database since need not be looked at again.
+// holds reports whether only refs that have changed in the database since need to be compared
+// again.
 func (a applied) holds(now state) bool {
-	return now.own != own{} && a.past == now.own.past && time.Since(a.full) < fullEvery
+	return now.local != localState{} && a.fingerprint == now.local.fingerprint && time.Since(a.full) < fullEvery
 }
 
-// find returns the guarded repository of a project, and its state. The error is errUnknown for whatever else has that name.
-func (s *Server) find(ctx context.Context, project string) (known, state, error) {
+// find returns the guarded repository of a project, and its state. If this site guards no
+// repository of that name, the error is errUnknown.
+func (s *Server) find(ctx context.Context, project string) (knownProject, state, error) {
 	r, err := s.o.Config.Repository(project)
 	if err != nil || r.Project != project || !s.guards(r) {
-		return known{}, state{}, errUnknown
+		return knownProject{}, state{}, errUnknown
 	}
 	now, err := s.state(ctx, r)
 	if err != nil {
-		return known{}, state{}, err
+		return knownProject{}, state{}, err
 	}
-	p, err := s.ruled(ctx, r, now.key)
+	p, err := s.current(ctx, r, now.key)
 	return p, now, err
 }
 
-// ruled returns what is known of a guarded repository, with the rules of a key or later ones.
-func (s *Server) ruled(ctx context.Context, r config.Repository, now refdb.StateKey) (known, error) {
+// current returns what is known of a guarded repository, with the rules of the given key or later
+// ones.
+func (s *Server) current(ctx context.Context, r config.Repository, now refdb.StateKey) (knownProject, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.o.Config.Timeout)
 	defer cancel()
 	p := s.known(r.Project)
-	if p.row.Revision != now.Revision() { // it may be another project's name by now
+	if p.row.Revision != now.Revision() { // the name may belong to another project by now
 		s.forget(r.Project)
 	}
 	if now.Revision() == 0 {
-		return known{}, errUnknown
+		return knownProject{}, errUnknown
 	}
 	file, err := os.Stat(filepath.Join(r.Path, "config"))
 	if err != nil {
-		return known{}, err
+		return knownProject{}, err
 	}
 	if p.row.Revision != now.Revision() || !unchanged(p.file, file) {
-		if p, err = s.learn(ctx, r, file); err != nil {
-			return known{}, err
+		if p, err = s.load(ctx, r, file); err != nil {
+			return knownProject{}, err
 		}
 	}
 	id, err := s.ids.Of(ctx, r)
 	switch {
 	case err != nil:
-		return known{}, err
+		return knownProject{}, err
 	case id != p.row.ID: // a copy of another project's repository
-		return known{}, errUnknown
+		return knownProject{}, errUnknown
 	}
 	return p, nil
 }
 
-// guards reports whether the hooks of a repository ask this site's daemon.
+// guards reports whether the hooks of a repository connect to this site's daemon.
 func (s *Server) guards(r config.Repository) bool {
 	target, err := os.Readlink(filepath.Join(r.Path, "refdb", "socket"))
 	return err == nil && target == s.o.Config.Socket
 }
 
-func (s *Server) known(project string) known {
+func (s *Server) known(project string) knownProject {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.projects[project]
@@ -115,45 +121,47 @@ func unchanged(before, now fs.FileInfo) bool {
 	return before != nil && os.SameFile(before, now) && before.ModTime().Equal(now.ModTime()) && before.Size() == now.Size()
 }
 
-// learn reads the row of a project. Nothing is known of its repository's refs any more.
-func (s *Server) learn(ctx context.Context, r config.Repository, file fs.FileInfo) (known, error) {
+// load reads the row of a project. It forgets what was known of the refs of the project's
+// repository.
+func (s *Server) load(ctx context.Context, r config.Repository, file fs.FileInfo) (knownProject, error) {
 	row, ok, err := s.o.DB.Projects().Get(ctx, r.Project)
 	if err != nil {
-		return known{}, err
+		return knownProject{}, err
 	}
 	if !ok {
-		return known{}, errUnknown
+		return knownProject{}, errUnknown
 	}
-	ruled, err := projects.WithRulesOf(s.o.Config, row)
+	withRules, err := projects.WithRulesOf(s.o.Config, row)
 	if err != nil {
-		return known{}, err
+		return knownProject{}, err
 	}
-	p := known{repository: r, row: row, ruled: ruled, file: file}
+	p := knownProject{repository: r, row: row, config: withRules, file: file}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.projects[r.Project] = p
 	return p, nil
 }
 
-// state reads a repository's state. If the daemon does not answer it is one from which nothing is kept.
+// state reads a repository's state. If the daemon does not answer, the state is not cacheable.
 func (s *Server) state(ctx context.Context, r config.Repository) (now state, err error) {
 	asking, cancel := context.WithTimeout(ctx, s.o.Config.Timeout)
 	defer cancel()
 	if now.key, err = s.o.DB.StateKey(asking, r.Project); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-			err = fmt.Errorf("%w: %w", errSilent, err)
+			err = fmt.Errorf("%w: %w", errTimeout, err)
 		}
 		return state{}, err
 	}
-	if now.own, err = ownState(ctx, s.o.Config.Socket, r.Path, s.limits.daemon); err != nil {
-		now.own = own{}
+	if now.local, err = readLocalState(ctx, s.o.Config.Socket, r.Path, s.limits.daemon); err != nil {
+		now.local = localState{}
 	}
 	return now, ctx.Err()
 }
 
-// fresh waits until the repository has all that was acknowledged before the call, and returns a state that was read before that was found.
-// Now is the last one that was read.
-func (s *Server) fresh(ctx context.Context, p known, now state) (state, error) {
+// fresh waits until the repository has everything that was acknowledged before the call, and
+// returns a state that was read before the repository was found to have it. now is the latest state
+// that the caller has read.
+func (s *Server) fresh(ctx context.Context, p knownProject, now state) (state, error) {
 	until := time.Now().Add(s.limits.settle)
 	for !now.key.Settled() && time.Now().Before(until) {
 		select {
@@ -166,9 +174,10 @@ func (s *Server) fresh(ctx context.Context, p known, now state) (state, error) {
 			return now, err
 		}
 	}
-	if p.row.Revision != now.key.Revision() { // what is found under older rules proves nothing about this key
+	// A comparison under older rules proves nothing about this key.
+	if p.row.Revision != now.key.Revision() {
 		var err error
-		if p, err = s.ruled(ctx, p.repository, now.key); err != nil {
+		if p, err = s.current(ctx, p.repository, now.key); err != nil {
 			return now, err
 		}
 	}
@@ -181,7 +190,7 @@ func (s *Server) fresh(ctx context.Context, p known, now state) (state, error) {
 			return now, nil
 		}
 	}
-	_, err := s.waits.do(ctx, waitKey{now.key, now.own.past}, func(ctx context.Context) (none struct{}, err error) {
+	_, err := s.waits.do(ctx, waitKey{now.key, now.local.fingerprint}, func(ctx context.Context) (none struct{}, err error) {
 		found, err := s.await(ctx, p, now)
 		if err == nil {
 			s.mu.Lock()
@@ -196,17 +205,18 @@ func (s *Server) fresh(ctx context.Context, p known, now state) (state, error) {
 	return now, err
 }
 
-// await waits until the repository has all that was acknowledged before the call, and returns what it was found to have. Of a settled
-// key only what has changed since the last one is looked at, if that is known, and if nothing else may have moved.
-func (s *Server) await(ctx context.Context, p known, now state) (found applied, err error) {
+// await waits until the repository has everything that was acknowledged before the call, and
+// returns what the repository was found to have. If no other refs may have moved, and the refs are
+// known that have changed in the database since the last comparison, await compares only these.
+func (s *Server) await(ctx context.Context, p knownProject, now state) (found applied, err error) {
 	s.counts.waits.Inc()
-	ctx, cancel := context.WithTimeout(ctx, s.limits.ask)
+	ctx, cancel := context.WithTimeout(ctx, s.limits.compare)
 	defer cancel()
 	repo, err := gitrepo.OpenDir(p.repository.Path)
 	if err != nil {
 		return applied{}, err
 	}
-	found = applied{now.key, now.own.past, p.applied.full}
+	found = applied{now.key, now.local.fingerprint, p.applied.full}
 	var changed []string
 	known := false
 	if p.applied.holds(now) {
@@ -216,10 +226,10 @@ func (s *Server) await(ctx context.Context, p known, now state) (found applied, 
 	}
 	var behind []string
 	if known {
-		behind, err = compare.WaitFor(ctx, p.ruled, s.o.DB, repo, p.repository.Project, changed, s.limits.wait)
+		behind, err = compare.WaitFor(ctx, p.config, s.o.DB, repo, p.repository.Project, changed, s.limits.wait)
 	} else {
 		found.full = time.Now()
-		behind, err = compare.Wait(ctx, p.ruled, s.o.DB, repo, p.repository.Project, s.limits.wait)
+		behind, err = compare.Wait(ctx, p.config, s.o.DB, repo, p.repository.Project, s.limits.wait)
 	}
 	switch {
 	case err != nil:

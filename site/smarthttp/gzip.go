@@ -5,22 +5,22 @@ import (
 	"io"
 )
 
-// packed reports whether a body has an encoding that git uses.
-func packed(encoding string) bool { return encoding == "gzip" || encoding == "x-gzip" }
+// isGzip reports whether an encoding is the one that git uses.
+func isGzip(encoding string) bool { return encoding == "gzip" || encoding == "x-gzip" }
 
-// An unpacked is what is packed in from. Nothing is read of that before the first Read.
-type unpacked struct {
+// A gzipBody is a reader that unpacks from. It does not read from before the first Read.
+type gzipBody struct {
 	from io.Reader
 	zip  *gzip.Reader
 }
 
-func (u *unpacked) Read(p []byte) (int, error) {
+func (u *gzipBody) Read(p []byte) (int, error) {
 	if u.zip == nil {
 		zip, err := gzip.NewReader(u.from)
 		if err != nil {
 			return 0, err
 		}
-		zip.Multistream(false) // as git reads it
+		zip.Multistream(false) // as in git
 		u.zip = zip
 	}
 	return u.zip.Read(p)

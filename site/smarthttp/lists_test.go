@@ -25,7 +25,7 @@ func TestAHitAsksTheDatabaseOnceAndRunsNoGit(t *testing.T) {
 	}
 }
 
-func TestEachChangeOfWhatIsListedMakesAnotherList(t *testing.T) {
+func TestEachChangeThatAffectsAListMakesANewList(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.want("the first", r.a, false)
@@ -54,8 +54,8 @@ func TestEachChangeOfWhatIsListedMakesAnotherList(t *testing.T) {
 	r.want("at last", r.b, true)
 }
 
-// After a push only what has changed is compared, in a repository that had everything before.
-func TestOnlyWhatHasChangedIsComparedAgain(t *testing.T) {
+// After a push, only the changed refs of a repository are compared if it had everything before.
+func TestOnlyChangedRefsAreComparedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	lists := func() int64 { return r.driver.lists.Load() }
@@ -70,9 +70,9 @@ func TestOnlyWhatHasChangedIsComparedAgain(t *testing.T) {
 	if n := lists() - before; n != 0 {
 		t.Errorf("after a push all refs were listed %d times", n)
 	}
-	// What is not here yet is waited for.
+	// A reader waits for a change that has not arrived yet.
 	r.must(r.db.Update(t.Context(), project, []refdb.Update{{Ref: main, Old: refdb.Value(r.b), New: refdb.Value(r.a)}}))
-	r.behind("what has not come")
+	r.behind("the change has not arrived")
 	waits := valueOf(r.counts.waits)
 	got := make(chan *httptest.ResponseRecorder, 1)
 	go func() { got <- r.get(t.Context(), refsURL) }()
@@ -80,19 +80,20 @@ func TestOnlyWhatHasChangedIsComparedAgain(t *testing.T) {
 	r.git(r.dir, "update-ref", main, r.a)
 	r.daemon.count.Add(1)
 	if w := <-got; w.Code != 200 || !strings.Contains(w.Body.String(), r.a+" "+main) {
-		t.Errorf("once it has come: %d: %s", w.Code, w.Body)
+		t.Errorf("once the change has arrived: %d: %s", w.Code, w.Body)
 	}
 	if n := lists() - before; n != 0 {
 		t.Errorf("all refs were listed %d times", n)
 	}
-	// Another repository in the place of this one may have anything.
+	// A repository that has replaced this one may have any refs.
 	r.git(r.dir, "config", "other.setting", "x")
 	r.git(r.dir, "-c", "core.hooksPath=/dev/null", "update-ref", main, r.b)
 	r.behind("in a repository that was replaced")
 }
 
-// What moves refs past the hooks shows in most cases, or after a while: then all refs are compared again.
-func TestWhatMovedPastTheHooksIsNotTakenForFresh(t *testing.T) {
+// A move past the hooks is noticed in most cases, or after a while. Then all refs are compared
+// again.
+func TestRefsMovedPastTheHooksAreNotTakenForFresh(t *testing.T) {
 	t.Parallel()
 	for name, shows := range map[string]func(*rig){
 		"the refs are packed":     func(r *rig) { r.git(r.dir, "pack-refs", "--all") },
@@ -119,7 +120,7 @@ func TestWhatMovedPastTheHooksIsNotTakenForFresh(t *testing.T) {
 	}
 }
 
-// The rules may change while a reader waits for a key that is settled.
+// The rules may change while a reader waits for a settled key.
 func TestAListIsMadeUnderTheRulesOfItsKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -140,7 +141,7 @@ func TestAListIsMadeUnderTheRulesOfItsKey(t *testing.T) {
 	asked := r.driver.tips.Load()
 	var each func()
 	each = func() {
-		if r.driver.tips.Load() == asked+2 { // the reader was told of the intent
+		if r.driver.tips.Load() == asked+2 { // the reader has seen the intent
 			r.must(r.db.Intents().Finish(t.Context(), l, []string{tag}, nil))
 			put("ref *")
 		}
@@ -152,7 +153,7 @@ func TestAListIsMadeUnderTheRulesOfItsKey(t *testing.T) {
 	}
 }
 
-// A daemon that hangs holds nobody up for long.
+// A daemon that hangs delays a request only briefly.
 func TestADaemonThatHangsIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -167,8 +168,9 @@ func TestADaemonThatHangsIsNotWaitedFor(t *testing.T) {
 	r.want("after that", r.a, true)
 }
 
-// While a push may be acknowledged that is not recorded yet, nothing is kept, and nothing that was kept is used.
-func TestNothingIsKeptWhileAnIntentIsPending(t *testing.T) {
+// While a push may have been acknowledged without being recorded, no answer is cached, and no
+// cached answer is used.
+func TestTheCacheIsNotUsedWhileAnIntentIsPending(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.want("before", r.a, false)
@@ -182,12 +184,12 @@ func TestNothingIsKeptWhileAnIntentIsPending(t *testing.T) {
 	r.want("after the push, again", r.b, true)
 }
 
-func TestAListThatWasMadeDuringAChangeIsNotKept(t *testing.T) {
+func TestAListThatWasMadeDuringAChangeIsNotCached(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	asked := r.driver.tips.Load()
 	change := func() {
-		if r.driver.tips.Load() == asked+2 { // the look after git has answered
+		if r.driver.tips.Load() == asked+2 { // the request after git has answered
 			r.must(r.db.Update(t.Context(), project, []refdb.Update{{Ref: "refs/heads/other", New: refdb.Value(r.a)}}))
 			r.git(r.dir, "update-ref", "refs/heads/other", r.a)
 		}
@@ -197,13 +199,13 @@ func TestAListThatWasMadeDuringAChangeIsNotKept(t *testing.T) {
 	r.driver.onTip.Store(&each)
 	r.want("the first", r.a, false)
 	if _, answers := r.cache.size(); answers != 0 {
-		t.Errorf("%d lists were kept", answers)
+		t.Errorf("%d lists were cached", answers)
 	}
 	r.want("the second", r.a, false)
 	r.want("the third", r.a, true)
 }
 
-func TestAListIsMadeOnceForAllWhoAskAtTheSameTime(t *testing.T) {
+func TestConcurrentReadersShareOneList(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	var asking sync.WaitGroup
@@ -218,7 +220,7 @@ func TestAListIsMadeOnceForAllWhoAskAtTheSameTime(t *testing.T) {
 	r.wantCount(r.counts.made, 1)
 }
 
-func TestProtocolsAndRequestsHaveListsOfTheirOwn(t *testing.T) {
+func TestProtocolsAndRequestsHaveSeparateLists(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	post := func(body, encoding string) *httptest.ResponseRecorder {
@@ -252,7 +254,7 @@ func TestProtocolsAndRequestsHaveListsOfTheirOwn(t *testing.T) {
 			}
 		}
 	}
-	// The packed request is the same as the one that is not.
+	// The compressed request has the same list as the uncompressed one.
 	r.wantCount(r.counts.made, 5)
 	r.wantCount(r.counts.hits, 7)
 	fetch := pkt("command=fetch", "object-format=sha1", "|", "want "+r.a+"\n", "done\n", "")
@@ -266,7 +268,7 @@ func TestProtocolsAndRequestsHaveListsOfTheirOwn(t *testing.T) {
 	r.wantCount(r.counts.passed, 2)
 }
 
-func TestWhatIsTooLargeToKeepIsPassedOn(t *testing.T) {
+func TestAnAnswerThatIsTooLargeForTheCacheIsPassedOn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.o.CacheBytes, r.cache = 200, newCache(200+overhead)

@@ -9,15 +9,17 @@ import (
 	"strings"
 )
 
-// maxLook is how much of a request's body is looked at: a list of refs is not asked for with more.
-const maxLook = 64 << 10
+// maxListRequest is the size, in bytes, beyond which a request is not taken for one of a list of
+// refs.
+const maxListRequest = 64 << 10
 
-// listing returns a name for what a request of protocol version 2 asks for if that is a list of refs (ls-refs). Requests with the same
-// name get the same answer. encoding is that of the body, as HTTP says it.
-func listing(body []byte, encoding string) (name string, ok bool) {
-	if packed(encoding) {
+// lsRefsName returns a name for the list of refs that a request of protocol version 2 asks for
+// (ls-refs). It returns false for any other request. Requests with the same name get the same
+// answer. encoding is the Content-Encoding of body.
+func lsRefsName(body []byte, encoding string) (name string, ok bool) {
+	if isGzip(encoding) {
 		var err error
-		if body, err = io.ReadAll(io.LimitReader(&unpacked{from: bytes.NewReader(body)}, maxLook+1)); err != nil || len(body) > maxLook {
+		if body, err = io.ReadAll(io.LimitReader(&gzipBody{from: bytes.NewReader(body)}, maxListRequest+1)); err != nil || len(body) > maxListRequest {
 			return "", false
 		}
 	} else if encoding != "" {
@@ -43,7 +45,7 @@ func listing(body []byte, encoding string) (name string, ok bool) {
 		case line == delimiter:
 			arguments = true
 		case !arguments && (strings.HasPrefix(line, "agent=") || strings.HasPrefix(line, "session-id=")):
-			continue // who asks has no effect
+			continue // the client's identity has no effect on the answer
 		}
 		first = false
 		io.WriteString(sum, strconv.Itoa(len(line))+" "+line)
@@ -51,13 +53,13 @@ func listing(body []byte, encoding string) (name string, ok bool) {
 	return "", false
 }
 
-// What packet returns for packets without a text. No text has a NUL.
+// The lines that packet returns for packets without a text. No text contains a NUL.
 const (
 	flush     = "\x000"
 	delimiter = "\x001"
 )
 
-// packet cuts the first packet of git's protocol off.
+// packet cuts the first packet of git's protocol off b.
 func packet(b []byte) (line string, rest []byte, ok bool) {
 	if len(b) < 4 {
 		return "", nil, false

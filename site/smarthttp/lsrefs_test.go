@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// pkt is a request: "" is a flush packet, "|" a delimiter.
+// pkt returns the packets of a request: "" is a flush packet, "|" a delimiter packet.
 func pkt(lines ...string) string {
 	var b strings.Builder
 	for _, line := range lines {
@@ -33,7 +33,7 @@ func gzipped(text string) string {
 	return b.String()
 }
 
-func TestOnlyListsOfRefsAreTakenForOnes(t *testing.T) {
+func TestOnlyRequestsForListsOfRefsHaveNames(t *testing.T) {
 	t.Parallel()
 	list := pkt("command=ls-refs\n", "agent=git/2", "object-format=sha1", "|", "peel\n", "ref-prefix refs/heads/", "")
 	for name, row := range map[string]struct {
@@ -55,23 +55,23 @@ func TestOnlyListsOfRefsAreTakenForOnes(t *testing.T) {
 		"packed, and called plain":       {gzipped(list), "", false},
 		"plain, and called packed":       {list, "gzip", false},
 		"packed in another way":          {list, "br", false},
-		"large when unpacked":            {gzipped(list + strings.Repeat(" ", maxLook)), "gzip", false},
+		"large when unpacked":            {gzipped(list + strings.Repeat(" ", maxListRequest)), "gzip", false},
 		"a packet that is no text":       {"0003", "", false},
 		"a response end in the request":  {pkt("command=ls-refs") + "0002", "", false},
 		"a length with a sign":           {"+00fcommand=ls-refs0000", "", false},
 		"the command is not what begins": {pkt("agent=git/2", "command=ls-refs", ""), "", false},
 	} {
-		if _, got := listing([]byte(row.body), row.encoding); got != row.want {
+		if _, got := lsRefsName([]byte(row.body), row.encoding); got != row.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
 }
 
-func TestRequestsWithOneNameGetOneAnswer(t *testing.T) {
+func TestRequestsThatGetDifferentAnswersHaveDifferentNames(t *testing.T) {
 	t.Parallel()
 	name := func(lines ...string) string {
 		t.Helper()
-		n, ok := listing([]byte(pkt(append(append([]string{"command=ls-refs"}, lines...), "")...)), "")
+		n, ok := lsRefsName([]byte(pkt(append(append([]string{"command=ls-refs"}, lines...), "")...)), "")
 		if !ok {
 			t.Fatal(lines)
 		}
@@ -79,7 +79,7 @@ func TestRequestsWithOneNameGetOneAnswer(t *testing.T) {
 	}
 	base := name("agent=git/2.1", "object-format=sha1", "|", "peel", "ref-prefix refs/heads/")
 	if name("agent=git/2.2", "session-id=x", "object-format=sha1", "|", "peel", "ref-prefix refs/heads/") != base {
-		t.Error("who asks makes another answer")
+		t.Error("the client's identity changes the name")
 	}
 	for _, other := range [][]string{
 		{"object-format=sha256", "|", "peel", "ref-prefix refs/heads/"},

@@ -17,28 +17,28 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 )
 
-// A line is a connection to a client of the test's.
-type line struct {
+// A clientConn is a connection to a client of the test, and its response writer.
+type clientConn struct {
 	*httptest.ResponseRecorder
 	net.Conn
 }
 
-func (l line) Write(p []byte) (int, error)        { return l.Conn.Write(p) }
-func (l line) SetReadDeadline(t time.Time) error  { return l.Conn.SetReadDeadline(t) }
-func (l line) SetWriteDeadline(t time.Time) error { return l.Conn.SetWriteDeadline(t) }
+func (c clientConn) Write(p []byte) (int, error)        { return c.Conn.Write(p) }
+func (c clientConn) SetReadDeadline(t time.Time) error  { return c.Conn.SetReadDeadline(t) }
+func (c clientConn) SetWriteDeadline(t time.Time) error { return c.Conn.SetWriteDeadline(t) }
 
-// What a client sends: so many bytes, each time after a pause.
+// A sends is a number of bytes that a client sends after a pause.
 type sends struct {
 	bytes int
 	after time.Duration
 }
 
-func TestABodyHasToComeInTime(t *testing.T) {
+func TestABodyMustArriveInTime(t *testing.T) {
 	t.Parallel()
 	const most = chunkLimit - time.Second
 	for name, row := range map[string]struct {
 		sends []sends
-		slow  time.Duration // git takes that long between two reads
+		slow  time.Duration // how long git takes between two reads
 		ok    bool
 	}{
 		"at once":                             {[]sends{{10, 0}}, 0, true},
@@ -65,7 +65,7 @@ func TestABodyHasToComeInTime(t *testing.T) {
 						}
 					}
 				})
-				b := &body{from: here, conn: http.NewResponseController(line{httptest.NewRecorder(), here}), limit: chunkLimit}
+				b := &body{from: here, conn: http.NewResponseController(clientConn{httptest.NewRecorder(), here}), limit: chunkLimit}
 				var err error
 				for p := make([]byte, 32<<10); err == nil; {
 					_, err = b.Read(p)
@@ -79,7 +79,7 @@ func TestABodyHasToComeInTime(t *testing.T) {
 	}
 }
 
-func TestAnAnswerHasToBeTakenInTime(t *testing.T) {
+func TestAnAnswerMustBeReadInTime(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		pause time.Duration // between two reads of a chunk
@@ -103,7 +103,7 @@ func TestAnAnswerHasToBeTakenInTime(t *testing.T) {
 						}
 					}
 				})
-				w := &paced{line{httptest.NewRecorder(), here}, &body{err: io.EOF}, chunkLimit}
+				w := &pacedWriter{clientConn{httptest.NewRecorder(), here}, &body{err: io.EOF}, chunkLimit}
 				n, err := w.Write(make([]byte, 4*chunkBytes))
 				if row.ok != (err == nil && n == 4*chunkBytes) || !row.ok && !errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Errorf("%d bytes were written: %v", n, err)
@@ -113,13 +113,13 @@ func TestAnAnswerHasToBeTakenInTime(t *testing.T) {
 	}
 }
 
-// An abandoned body ends at once, and is none that a client broke off.
+// An abandoned body ends at once, and does not count as broken off by the client.
 func TestAnAbandonedBodyEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
 		defer there.Close()
-		b := &body{from: here, conn: http.NewResponseController(line{httptest.NewRecorder(), here}), limit: chunkLimit}
+		b := &body{from: here, conn: http.NewResponseController(clientConn{httptest.NewRecorder(), here}), limit: chunkLimit}
 		ended := make(chan error)
 		go func() {
 			_, err := b.Read(make([]byte, 1))
@@ -167,7 +167,7 @@ func TestBodiesShareTheirMemory(t *testing.T) {
 	if n := m.used.Load(); n != 0 {
 		t.Errorf("%d bytes are still counted", n)
 	}
-	// Of a large one the beginning is held, until it has been read.
+	// The beginning of a large body is held in memory until it has been read.
 	m = &bodyMemory{limit: maxBuffered}
 	huge := strings.Repeat("h", maxBuffered+10)
 	third, err := m.buffer(strings.NewReader(huge))
@@ -184,8 +184,9 @@ type iotestErr struct{}
 
 func (iotestErr) Read([]byte) (int, error) { return 0, errBroken }
 
-// git receive-pack gets what was packed unpacked: git http-backend would end it if it could not read the end.
-func TestAPushIsUnpackedForGit(t *testing.T) {
+// git receive-pack gets a compressed body uncompressed: git http-backend would kill it if it could
+// not read the end of the body.
+func TestACompressedPushIsUncompressedForGit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.fake("printf 'Content-Type: x\\r\\n\\r\\n'\nenv | grep -c HTTP_CONTENT_ENCODING\ncat\n")
@@ -204,7 +205,7 @@ func TestAPushIsUnpackedForGit(t *testing.T) {
 	}
 }
 
-// A client that stalls is told so, or cut off, and its process ends.
+// A client that stalls gets an error or is disconnected, and its process ends.
 func TestAClientThatStallsIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	for service, status := range map[string]string{"git-upload-pack": "408", "git-receive-pack": ""} {
@@ -218,7 +219,7 @@ func TestAClientThatStallsIsNotWaitedFor(t *testing.T) {
 			answer, _ = io.ReadAll(conn)
 			s.event(service, s.ended)
 			r.wantCount(r.counts.broken, 1)
-			// The limit is that of the answer, too, which a busy machine may exceed.
+			// The limit applies to the answer, too, and a busy machine may exceed it.
 			if status == "" || len(answer) > 0 || time.Now().After(deadline) {
 				break
 			}
@@ -227,7 +228,7 @@ func TestAClientThatStallsIsNotWaitedFor(t *testing.T) {
 			t.Errorf("%s: %q", service, answer)
 		}
 	}
-	// It does not take its answer.
+	// This client does not read its answer.
 	r := newRig(t)
 	r.fake("printf 'Content-Type: x\\r\\n\\r\\n'\nexec cat /dev/zero\n")
 	r.limits.chunk = 100 * time.Millisecond

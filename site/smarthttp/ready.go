@@ -10,20 +10,22 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// answerValid is how long what the database has answered says whether this server is ready.
+// answerValid is how long an answer of the database decides whether this server is ready.
 const answerValid = 5 * time.Second
 
-// readiness is what the database has answered last. The zero value is nothing.
+// A readiness is the result of the latest request for the database's admission. The zero value
+// means that there was no request.
 type readiness struct {
-	mu       sync.Mutex // held while the database is asked, so that it is asked once for many probes
-	at       time.Time
+	mu       sync.Mutex // held during a request, so that concurrent probes share it
+	at       time.Time  // when the latest request ended
 	err      error
-	answered time.Time // when the database was asked that last answered that it may be read
+	answered time.Time // when the latest request began after which the database could be read
 }
 
-// ready returns nil if reads are served: the database answered within the last seconds that it may
-// be read, or it does not answer, but did so recently enough for stale reads: no local copy is known to
-// have been complete after its last answer, or before this process began. The text of its error is public.
+// ready returns nil if reads are served: the database answered within answerValid that it may be
+// read; or the database is unavailable, but answered so recently that stale reads are allowed. No
+// local copy is known to have been complete after the database's last answer, or before this
+// process began. The text of the error is public.
 func (s *Server) ready(ctx context.Context) error {
 	if err := stopped(ctx); err != nil {
 		return err
@@ -33,7 +35,7 @@ func (s *Server) ready(ctx context.Context) error {
 	defer r.mu.Unlock()
 	if r.at.IsZero() || time.Since(r.at) >= answerValid {
 		before, asked := r.err, time.Now()
-		r.err, r.at = s.ask(ctx), time.Now()
+		r.err, r.at = s.checkDatabase(ctx), time.Now()
 		if r.err == nil {
 			r.answered = asked
 		}
@@ -52,8 +54,8 @@ func (s *Server) ready(ctx context.Context) error {
 	return errors.New("reads are refused, as the database refuses requests: see the log, and run `refdbctl doctor`")
 }
 
-// ask returns nil if the database answers, and is what the sites have compared.
-func (s *Server) ask(ctx context.Context) error {
+// checkDatabase returns nil if the database answers and is admitted.
+func (s *Server) checkDatabase(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, s.o.Config.Timeout)
 	defer cancel()
 	a, err := s.o.DB.Recovery().Admission(limited)
@@ -61,7 +63,7 @@ func (s *Server) ask(ctx context.Context) error {
 	case err == nil:
 		return a.Err()
 	case limited.Err() != nil:
-		return fmt.Errorf("%w: %w", errSilent, err)
+		return fmt.Errorf("%w: %w", errTimeout, err)
 	}
 	return err
 }

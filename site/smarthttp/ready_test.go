@@ -17,7 +17,7 @@ func TestTheServerIsReadyWhileReadsAreServed(t *testing.T) {
 		away, silent bool
 		fails        error
 		stale        time.Duration
-		answered     time.Duration // how long ago the database answered last; 0: never
+		answered     time.Duration // how long ago the database last answered; 0: never
 		says         string        // "" if it is ready
 	}{
 		"the database answers":                               {},
@@ -67,10 +67,10 @@ func TestManyProbesAskTheDatabaseOnce(t *testing.T) {
 		t.Errorf("%d requests", n)
 	}
 	r.outage(true)
-	r.must(r.ready(t.Context())) // it answered lately
+	r.must(r.ready(t.Context())) // it answered recently
 	r.readiness.at = r.readiness.at.Add(-answerValid)
 	if err := r.ready(t.Context()); err == nil {
-		t.Error("it is ready although the database has not answered lately")
+		t.Error("it is ready although the database has not answered recently")
 	}
 	r.outage(false)
 	r.readiness.at = r.readiness.at.Add(-answerValid)

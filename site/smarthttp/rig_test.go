@@ -33,22 +33,22 @@ const (
 	refsURL = "/" + project + ".git/info/refs?service=git-upload-pack"
 )
 
-// A rig is a server with one guarded repository, a database in memory, and a daemon of the test's.
+// A rig is a server with one guarded repository, a database in memory, and a fake daemon.
 type rig struct {
 	*testing.T
 	*Server
 	db     *refdb.DB
-	driver *counting
+	driver *countingDriver
 	dir    string // of the repository
 	config *config.Config
-	daemon moves
+	daemon fakeDaemon
 	a, b   string // commits
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	root := t.TempDir()
-	r := &rig{T: t, dir: filepath.Join(root, project+".git"), config: sitetest.SiteConfig(t, root, ""), driver: &counting{Driver: memory.New().Open()}}
+	r := &rig{T: t, dir: filepath.Join(root, project+".git"), config: sitetest.SiteConfig(t, root, ""), driver: &countingDriver{Driver: memory.New().Open()}}
 	r.git("/", "init", "--quiet", "--bare", "--initial-branch=main", r.dir)
 	tree := r.git(r.dir, "hash-object", "-t", "tree", "-w", "/dev/null")
 	r.a = r.git(r.dir, "commit-tree", "-m", "a", tree)
@@ -60,14 +60,14 @@ func newRig(t *testing.T) *rig {
 	p, err := db.Projects().Put(t.Context(), driver.Project{Project: project, ID: "id", Rules: r.config.Rules().String(), Mode: config.Enforce})
 	r.must(err)
 	r.git(r.dir, "config", "refdb.projectid", p.ID)
-	old := time.Now().Add(-time.Hour) // what has just changed may change again
+	old := time.Now().Add(-time.Hour) // IDs in a file that has just changed are not cached
 	r.must(os.Chtimes(filepath.Join(r.dir, "config"), old, old))
 	r.must(os.MkdirAll(filepath.Join(r.dir, "refdb"), 0o755))
 	r.must(os.Symlink(r.config.Socket, filepath.Join(r.dir, "refdb", "socket")))
 	r.daemon.serve(t, r.config.Socket)
 	r.Server, err = New(t.Context(), Options{Config: r.config, DB: db})
 	r.must(err)
-	r.limits.wait, r.limits.ask, r.limits.daemon = sitetest.Patience, sitetest.Patience, sitetest.Patience
+	r.limits.wait, r.limits.compare, r.limits.daemon = sitetest.Patience, sitetest.Patience, sitetest.Patience
 	t.Cleanup(r.Wait)
 	r.push(main, "", r.a)
 	return r
@@ -85,7 +85,7 @@ func (r *rig) git(dir string, args ...string) string {
 	return strings.TrimSpace(sitetest.GitIn(r, dir, args...))
 }
 
-// push moves a ref here and in the database.
+// push moves a ref in the repository and in the database.
 func (r *rig) push(ref, from, to string) {
 	r.Helper()
 	r.git(r.dir, "update-ref", ref, to)
@@ -93,7 +93,7 @@ func (r *rig) push(ref, from, to string) {
 	r.daemon.count.Add(1)
 }
 
-// cutOff is the status of a request whose connection was ended without an answer.
+// cutOff is the status of a request whose connection was ended without a response.
 const cutOff = -1
 
 func (r *rig) get(ctx context.Context, url string, header ...string) (w *httptest.ResponseRecorder) {
@@ -113,7 +113,8 @@ func (r *rig) get(ctx context.Context, url string, header ...string) (w *httptes
 	return w
 }
 
-// want gets the list of refs, which must show a commit, and be a hit or not.
+// want gets the list of refs, which must contain the commit as main, and come from the cache or
+// not.
 func (r *rig) want(what, commit string, hit bool) {
 	r.Helper()
 	before := valueOf(r.counts.hits)
@@ -125,7 +126,7 @@ func (r *rig) want(what, commit string, hit bool) {
 	}
 }
 
-// behind gets the list of refs, which is refused because one has not come.
+// behind gets the list of refs, which must be refused because one ref is behind.
 func (r *rig) behind(what string) {
 	r.Helper()
 	r.limits.wait = time.Millisecond
@@ -149,13 +150,13 @@ func (r *rig) wantCount(c prometheus.Counter, want float64) {
 	}
 }
 
-// A moves is a daemon that answers with how often the test says that refs have moved.
-type moves struct {
+// A fakeDaemon answers with a mark: its start and the number of moves, both set by the test.
+type fakeDaemon struct {
 	count, starts atomic.Int64
 	hangs         atomic.Bool
 }
 
-func (d *moves) serve(t *testing.T, path string) {
+func (d *fakeDaemon) serve(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.Listen("unix", path)
 	if err != nil {
@@ -179,29 +180,29 @@ func (d *moves) serve(t *testing.T, path string) {
 	}()
 }
 
-// counting counts the requests that lists of refs make of the database.
-type counting struct {
+// A countingDriver counts the requests that lists of refs make, and injects failures.
+type countingDriver struct {
 	refdb.Driver
 	tips, others, lists atomic.Int64
-	admissions          atomic.Int64 // these are no requests of lists
+	admissions          atomic.Int64 // which lists of refs do not request
 	// onTip, unless nil, runs before the next tip is read, once.
 	onTip atomic.Pointer[func()]
 	// onList, unless nil, runs before refs are listed.
 	onList func()
-	// away: requests fail; noRows: those for projects do. silent: requests for tips and for the admission are not answered. fails,
-	// unless nil, is the error of each of these.
+	// If away is set, requests fail; if noRows is set, those for projects do. If silent is set,
+	// requests for tips and for the admission get no answer; fails, unless nil, is their error.
 	away, noRows, silent atomic.Bool
 	fails                atomic.Pointer[error]
 }
 
-func (c *counting) answers() error {
+func (c *countingDriver) answers() error {
 	if c.away.Load() {
 		return refdb.ErrUnavailable
 	}
 	return nil
 }
 
-func (c *counting) Tip(ctx context.Context, project string) (driver.Tip, error) {
+func (c *countingDriver) Tip(ctx context.Context, project string) (driver.Tip, error) {
 	c.tips.Add(1)
 	if do := c.onTip.Swap(nil); do != nil {
 		(*do)()
@@ -212,8 +213,8 @@ func (c *counting) Tip(ctx context.Context, project string) (driver.Tip, error) 
 	return c.Driver.Tip(ctx, project)
 }
 
-// fault returns the error of a request for a tip or for the admission.
-func (c *counting) fault(ctx context.Context) error {
+// fault returns the error that a request for a tip or for the admission is to have.
+func (c *countingDriver) fault(ctx context.Context) error {
 	if c.silent.Load() {
 		<-ctx.Done()
 		return ctx.Err()
@@ -224,7 +225,7 @@ func (c *counting) fault(ctx context.Context) error {
 	return c.answers()
 }
 
-func (c *counting) Admission(ctx context.Context) (driver.Admission, error) {
+func (c *countingDriver) Admission(ctx context.Context) (driver.Admission, error) {
 	c.admissions.Add(1)
 	if err := c.fault(ctx); err != nil {
 		return driver.Admission{}, err
@@ -232,7 +233,7 @@ func (c *counting) Admission(ctx context.Context) (driver.Admission, error) {
 	return c.Driver.Admission(ctx)
 }
 
-func (c *counting) List(ctx context.Context, q driver.RefQuery) (driver.RefPage, error) {
+func (c *countingDriver) List(ctx context.Context, q driver.RefQuery) (driver.RefPage, error) {
 	c.others.Add(1)
 	c.lists.Add(1)
 	if c.onList != nil {
@@ -244,12 +245,12 @@ func (c *counting) List(ctx context.Context, q driver.RefQuery) (driver.RefPage,
 	return c.Driver.List(ctx, q)
 }
 
-func (c *counting) Intents(ctx context.Context, q driver.IntentQuery) (driver.IntentPage, error) {
+func (c *countingDriver) Intents(ctx context.Context, q driver.IntentQuery) (driver.IntentPage, error) {
 	c.others.Add(1)
 	return c.Driver.Intents(ctx, q)
 }
 
-func (c *counting) Projects(ctx context.Context, q driver.ProjectQuery) ([]driver.Project, error) {
+func (c *countingDriver) Projects(ctx context.Context, q driver.ProjectQuery) ([]driver.Project, error) {
 	c.others.Add(1)
 	if c.noRows.Load() {
 		return nil, refdb.ErrUnavailable

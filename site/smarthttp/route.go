@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// A service is one of the requests of git's smart HTTP protocol.
+// A service is a kind of request in git's smart HTTP protocol.
 type service int
 
 const (
-	advertiseRefs service = iota // what there is to fetch, or in protocol version 2 what can be asked
-	advertisePush                // what there is to push to
-	uploadPack                   // a fetch or, in version 2, a list of refs
+	advertiseRefs service = iota // the refs to fetch or, in version 2, capabilities
+	advertisePush                // the refs to push to
+	uploadPack                   // a fetch or, in protocol version 2, a list of refs
 	receivePack                  // a push
 )
 
-// path is what follows the repository in the URL.
+// path returns the part of the URL's path that follows the repository.
 func (s service) path() string {
 	switch s {
 	case uploadPack:
@@ -26,11 +26,11 @@ func (s service) path() string {
 	return "info/refs"
 }
 
-// reads reports whether the service reads what was pushed elsewhere.
+// reads reports whether the service is a read, which must see the pushes to other sites.
 func (s service) reads() bool { return s == advertiseRefs || s == uploadPack }
 
-// route returns the project that a request is about, and what it asks. Status is 0, or that with which the request is refused: all
-// but the smart protocol is.
+// route returns the project and the service of a request. If the request is not one of the smart
+// protocol, status is the HTTP status with which it is refused; otherwise status is 0.
 func route(r *http.Request) (project string, s service, status int) {
 	method := http.MethodPost
 	path := strings.TrimPrefix(r.URL.Path, "/")

@@ -19,18 +19,19 @@ import (
 )
 
 const (
-	headerLimit = 10 * time.Second // for the header of a request; its body may take as long as a push
+	headerLimit = 10 * time.Second // for the header of a request; its body may take much longer
 	idleLimit   = 2 * time.Minute
 	headerBytes = 64 << 10
 )
 
-// Listen says where a server is to be found.
+// Listen says where a server listens.
 type Listen struct {
-	Address string // a host and a port, or the absolute path of a socket, which the group may use
-	Metrics string // in the same way; "" for none
+	Address string // a host and a port, or the absolute path of a socket, open to the group
+	Metrics string // of the metrics, in the same form; "" for none
 }
 
-// Run serves until ctx ends. Then it takes no more requests, waits for those under way, at most stopLimit, and returns nil.
+// Run serves requests until ctx ends. Then it accepts no more requests, waits at most stopLimit for
+// those in progress, and returns nil.
 func (s *Server) Run(ctx context.Context, at Listen, stopLimit time.Duration) error {
 	l, err := listen(at.Address)
 	if err != nil {
@@ -84,7 +85,7 @@ func stopped(ctx context.Context) error {
 type listener struct {
 	net.Listener
 	path string // of a socket, or ""
-	made fs.FileInfo
+	info fs.FileInfo
 }
 
 func listen(address string) (*listener, error) {
@@ -99,19 +100,19 @@ func listen(address string) (*listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	made, err := os.Lstat(address)
+	info, err := os.Lstat(address)
 	if err == nil {
 		err = os.Chmod(address, 0o660) // for the web server in front
 	}
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	return &listener{l, address, made}, nil
+	return &listener{l, address, info}, nil
 }
 
 func (l *listener) close() {
 	if u, ok := l.Listener.(*net.UnixListener); ok {
-		socket.Unbind(u, l.path, l.made)
+		socket.Unbind(u, l.path, l.info)
 	}
 	l.Listener.Close()
 }

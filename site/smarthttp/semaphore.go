@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// A semaphore lets as many in at a time as it has room for.
+// A semaphore bounds the number of its holders by its capacity.
 type semaphore chan struct{}
 
-// enter waits for room, until ctx ends; after that limit it returns errBusy. Who was let in calls leave.
-func (s semaphore) enter(ctx context.Context, limit time.Duration) (leave func(), err error) {
+// acquire waits for capacity until ctx ends, and for at most limit; after that the error is
+// errBusy. The holder calls release.
+func (s semaphore) acquire(ctx context.Context, limit time.Duration) (release func(), err error) {
 	select {
 	case s <- struct{}{}:
 		return func() { <-s }, nil

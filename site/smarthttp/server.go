@@ -1,6 +1,7 @@
-// Package smarthttp serves a site's guarded repositories over Git's smart HTTP, in front of git http-backend. Whoever reads gets what was
-// acknowledged at any site before, unless [Options].StaleReads allows less while the database is unavailable. Lists of refs come from a
-// cache that one request to the database proves right.
+// Package smarthttp serves a site's guarded repositories over Git's smart HTTP protocol, in front
+// of git http-backend. A read returns everything that was acknowledged at any site before the read
+// began, unless [Options].StaleReads allows older responses while the database is unavailable.
+// Lists of refs come from a cache; one request to the database shows that a cached list is current.
 package smarthttp
 
 import (
@@ -23,22 +24,23 @@ import (
 )
 
 const (
-	// waitLimit is how long a reader waits for what was pushed elsewhere to come here.
+	// waitLimit is how long a reader waits for changes of other sites to arrive in the repository.
 	waitLimit = time.Second
-	// askLimit is how long the database and the repository may take to be compared.
-	askLimit = 30 * time.Second
-	// roomLimit is how long a client waits for others to end.
-	roomLimit = 30 * time.Second
-	// retryAfter is when a client that was told to come again should do so, in seconds.
+	// compareLimit bounds a comparison of the repository with the database.
+	compareLimit = 30 * time.Second
+	// queueLimit is how long a request waits while the server serves as many requests as it can.
+	queueLimit = 30 * time.Second
+	// retryAfter is the Retry-After header, in seconds, of requests that are refused for now.
 	retryAfter = "1"
-	// maxReaders is how many processes of git http-backend may run for readers at a time, maxLarge how many of them may wait for the rest of
-	// a request that is not held in memory, and maxMakers how many of them may run for the cache. The latter's answers are held in
-	// memory: each has at most a maxShare of the cache's size.
+	// maxReaders is the maximum number of concurrent git http-backend processes for readers. Of
+	// these, at most maxLarge have a request that is not wholly in memory, and may wait for their
+	// client to send the rest; and at most maxMakers make answers for the cache. Such an answer is
+	// held in memory, and has at most 1/maxShare of the cache's size.
 	maxReaders = 256
 	maxLarge   = 16
 	maxMakers  = 4
 	maxShare   = 8
-	// maxPushes is how many processes of git http-backend may run for pushes at a time.
+	// maxPushes is the maximum number of concurrent git http-backend processes for pushes.
 	maxPushes = 64
 )
 
@@ -46,12 +48,14 @@ const (
 type Options struct {
 	Config *config.Config
 	DB     *refdb.DB
-	// Logger gets what an operator should know, with digests of names only. Default: nothing is logged.
+	// Logger receives messages for operators, which contain digests of names only. Default: nothing
+	// is logged.
 	Logger    *slog.Logger
 	DigestKey []byte
-	// UserHeader is the header in which the web server in front says who asks. Without it everybody is nobody, who may not push.
+	// UserHeader is the header in which the web server in front names the authenticated user. If
+	// UserHeader is "", all clients are anonymous, and git refuses their pushes by default.
 	UserHeader string
-	// CacheBytes limits the cache. Default: 256 MiB.
+	// CacheBytes is the maximum size of the cache. Default: 256 MiB.
 	CacheBytes int64
 	// StaleReads bounds the age of stale responses: while the database is unavailable, reads are
 	// served from a local copy that was complete less than this long ago, with a [StaleHeader].
@@ -59,19 +63,19 @@ type Options struct {
 	StaleReads time.Duration
 }
 
-// A Server is an [http.Handler].
+// A Server is an [http.Handler] that serves the guarded repositories of a site.
 type Server struct {
 	o       Options
 	backend backend
 	cache   *cache
 	counts  counts
-	answers flights[flightKey, *answer]
-	waits   flights[waitKey, struct{}]
+	answers callGroup[answerKey, *answer]
+	waits   callGroup[waitKey, struct{}]
 	readers semaphore
 	large   semaphore
 	makers  semaphore
 	pushes  semaphore
-	memory  bodyMemory // of readers
+	memory  bodyMemory // of readers' requests
 
 	ids      projects.RepositoryIDs
 	staleLog staleLog
@@ -79,27 +83,28 @@ type Server struct {
 	readiness readiness
 
 	mu       sync.Mutex
-	projects map[string]known
+	projects map[string]knownProject
 
 	limits limits
 }
 
-// limits are how long a request waits for what. Tests have others.
-type limits struct{ wait, ask, daemon, settle, room, chunk time.Duration }
+// limits are the time limits of a request. Tests set their own.
+type limits struct{ wait, compare, daemon, settle, queue, chunk time.Duration }
 
-// A flightKey is a slot whose answer is being made from a state.
-type flightKey struct {
-	slot slot
+// An answerKey identifies an answer that is being made from a state.
+type answerKey struct {
+	key  cacheKey
 	from state
 }
 
-// A waitKey is what a repository is compared with, and what shows that it may have changed meanwhile.
+// A waitKey identifies a comparison of a repository with the database. Its fingerprint differs if
+// refs of the repository may have moved past the hooks meanwhile.
 type waitKey struct {
-	key  refdb.StateKey
-	past string
+	key         refdb.StateKey
+	fingerprint string
 }
 
-// New returns a server. It looks for git http-backend.
+// New returns a server. It fails if git http-backend is not installed.
 func New(ctx context.Context, o Options) (*Server, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -115,12 +120,13 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		o: o, backend: b, cache: newCache(o.CacheBytes), counts: newCounts(),
 		readers: make(semaphore, maxReaders), large: make(semaphore, maxLarge), makers: make(semaphore, maxMakers), pushes: make(semaphore, maxPushes),
 		memory:   bodyMemory{limit: maxMemory},
-		projects: map[string]known{},
-		limits:   limits{waitLimit, askLimit, daemonLimit, settlePatience, roomLimit, chunkLimit},
+		projects: map[string]knownProject{},
+		limits:   limits{waitLimit, compareLimit, daemonLimit, settlePatience, queueLimit, chunkLimit},
 	}, nil
 }
 
-// Wait waits until no git runs for anybody. It is called after the last request.
+// Wait waits for work that requests have shared and no request waits for any more. Call it after
+// the last request.
 func (s *Server) Wait() {
 	s.answers.wait()
 	s.waits.wait()
@@ -128,12 +134,13 @@ func (s *Server) Wait() {
 
 // ServeHTTP serves one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	sent := newBody(w, r, s.limits.chunk)
-	answer := &paced{w, sent, s.limits.chunk}
+	incoming := newBody(w, r, s.limits.chunk)
+	answer := &pacedWriter{w, incoming, s.limits.chunk}
 	w = answer
-	// After this handler, net/http reads the rest of the body and writes the end of the response.
+	// After this handler has returned, net/http reads the rest of the body and writes the end of
+	// the response.
 	defer answer.renew()
-	defer sent.linger()
+	defer incoming.linger()
 	if !r.ProtoAtLeast(1, 1) {
 		s.refuse(w, http.StatusHTTPVersionNotSupported, "HTTP/1.0 does not show when an answer breaks off: the web server in front must use HTTP/1.1 (nginx: proxy_http_version 1.1)")
 		return
@@ -148,9 +155,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	q := request{http: r, service: service, user: user, body: sent, encoding: r.Header.Get("Content-Encoding"), sent: sent}
+	q := request{http: r, service: service, user: user, body: incoming, encoding: r.Header.Get("Content-Encoding"), incoming: incoming}
 	defer func() {
-		if sent.broken() {
+		if incoming.broken() {
 			s.counts.broken.Inc()
 		}
 	}()
@@ -164,7 +171,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// user returns who asks.
+// user returns the name of the authenticated user, or "" if the client is anonymous.
 func (s *Server) user(r *http.Request) (string, error) {
 	if s.o.UserHeader == "" {
 		return "", nil
@@ -185,31 +192,34 @@ var (
 	errBroken  = errors.New("the request ended early")
 )
 
-// push has git answer a request of somebody who pushes.
+// push passes a request of a push on to git.
 func (s *Server) push(w http.ResponseWriter, name string, q request) error {
 	p, _, err := s.find(q.http.Context(), name)
 	if err != nil {
 		return err
 	}
-	leave, err := s.pushes.enter(q.http.Context(), s.limits.room)
+	release, err := s.pushes.acquire(q.http.Context(), s.limits.queue)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer release()
 	s.counts.pushes.Inc()
 	q.dir = p.repository.Path
-	// git http-backend would end git receive-pack, whatever it does, if it could not unpack the end of the request.
-	if packed(q.encoding) {
-		q.body, q.encoding = &unpacked{from: q.body}, ""
+	// The server unpacks the request itself: git http-backend would kill git receive-pack, whatever
+	// it is doing, if the end of the request could not be unpacked.
+	if isGzip(q.encoding) {
+		q.body, q.encoding = &gzipBody{from: q.body}, ""
 	}
-	return s.pass(context.WithoutCancel(q.http.Context()), q, w) // a git that is moving refs is not killed
+	// A git that moves refs must not be killed.
+	return s.pass(context.WithoutCancel(q.http.Context()), q, w)
 }
 
-// read answers a request that reads, from the cache if that can be. A client that is slow to ask takes no process from the others.
+// read answers a read, from the cache if possible. It buffers the request before it starts git, so
+// that a client that sends slowly does not occupy a process.
 func (s *Server) read(w http.ResponseWriter, project string, q request) error {
 	request, err := s.memory.buffer(q.body)
 	if err != nil {
-		return q.sent.reason(err)
+		return q.incoming.reason(err)
 	}
 	defer request.release()
 	asked := time.Now()
@@ -218,11 +228,11 @@ func (s *Server) read(w http.ResponseWriter, project string, q request) error {
 		return s.readStale(w, project, q, request, err)
 	}
 	head := request.head
-	name := listed(q, request)
+	name := listName(q, request)
 	q.dir, q.body = p.repository.Path, request
-	at := slot{p.repository.Project, name}
+	key := cacheKey{p.repository.Project, name}
 	if name != "" && now.cacheable() {
-		if a := s.cache.get(at, now); a != nil && !a.endless {
+		if a := s.cache.get(key, now); a != nil && !a.tooLarge {
 			s.counts.hits.Inc()
 			s.setComplete(p, asked)
 			a.write(w)
@@ -241,105 +251,108 @@ func (s *Server) read(w http.ResponseWriter, project string, q request) error {
 	}
 	s.setComplete(p, asked)
 	if name == "" || !now.cacheable() {
-		return s.passRead(q, request.whole, w, s.limits.room, s.counts.passed)
+		return s.passRead(q, request.whole, w, s.limits.queue, s.counts.passed)
 	}
-	a, err := s.answers.do(q.http.Context(), flightKey{at, now}, func(ctx context.Context) (*answer, error) {
-		return s.make(ctx, p, at, now, q, head)
+	a, err := s.answers.do(q.http.Context(), answerKey{key, now}, func(ctx context.Context) (*answer, error) {
+		return s.make(ctx, p, key, now, q, head)
 	})
 	if err != nil {
 		return err
 	}
-	if a.endless {
-		return s.passRead(q, request.whole, w, s.limits.room, s.counts.passed)
+	if a.tooLarge {
+		return s.passRead(q, request.whole, w, s.limits.queue, s.counts.passed)
 	}
 	a.write(w)
 	return nil
 }
 
-// listed names what q asks for, if that is a list of refs; the name is "" for anything else.
-func listed(q request, body *buffered) (name string) {
+// listName returns a name for the list of refs that q requests, or "" if q requests anything else.
+// Together with the project, the name is a key of the cache.
+func listName(q request, body *buffered) (name string) {
 	protocol := q.http.Header.Get("Git-Protocol")
 	switch protocol {
 	case "", "version=1", "version=2":
 	default:
-		return "" // clients may say anything
+		return "" // clients may send anything, and must not fill the cache with it
 	}
 	if q.service == advertiseRefs {
 		return "advertisement " + protocol
 	}
-	if protocol != "version=2" || !body.whole || len(body.head) > maxLook || q.http.Header.Get("Content-Type") != "application/x-git-upload-pack-request" {
+	if protocol != "version=2" || !body.whole || len(body.head) > maxListRequest || q.http.Header.Get("Content-Type") != "application/x-git-upload-pack-request" {
 		return ""
 	}
-	if list, ok := listing(body.head, q.encoding); ok {
+	if list, ok := lsRefsName(body.head, q.encoding); ok {
 		return "list " + list
 	}
 	return ""
 }
 
-// make has git make an answer, and keeps it if nothing has changed meanwhile.
-func (s *Server) make(ctx context.Context, p known, at slot, from state, q request, head []byte) (*answer, error) {
-	if a := s.cache.get(at, from); a != nil {
-		return a, nil // it was made since this request looked
+// make has git make an answer, and caches the answer if the state has not changed meanwhile.
+func (s *Server) make(ctx context.Context, p knownProject, key cacheKey, from state, q request, head []byte) (*answer, error) {
+	if a := s.cache.get(key, from); a != nil {
+		return a, nil // another request has made it meanwhile
 	}
-	leave, err := s.makers.enter(ctx, s.limits.room)
+	release, err := s.makers.acquire(ctx, s.limits.queue)
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
-	end, err := s.readers.enter(ctx, s.limits.room)
+	defer release()
+	releaseReader, err := s.readers.acquire(ctx, s.limits.queue)
 	if err != nil {
 		return nil, err
 	}
-	defer end()
+	defer releaseReader()
 	s.counts.made.Inc()
-	q.http = q.http.Clone(ctx) // the request that asked may be over first
-	q.body, q.sent = bytes.NewReader(head), nil
+	q.http = q.http.Clone(ctx) // q's own context may end while other requests wait for the answer
+	q.body, q.incoming = bytes.NewReader(head), nil
 	a, err := s.backend.answer(ctx, q, s.o.CacheBytes/maxShare)
-	if err != nil || a.status != http.StatusOK || a.cut {
+	if err != nil || a.status != http.StatusOK || a.truncated {
 		return a, err
 	}
 	if after, err := s.state(ctx, p.repository); err == nil && after == from {
-		s.cache.put(at, from, a)
+		s.cache.put(key, from, a)
 	}
 	return a, nil
 }
 
-// passRead passes a read on to git, and counts it. The whole request is there, or only its
-// beginning. It waits for room, up to a limit.
+// passRead passes a read on to git, and increments count. It waits for capacity for at most limit.
+// whole says whether the whole request is in memory, or only its beginning.
 func (s *Server) passRead(q request, whole bool, w http.ResponseWriter, limit time.Duration, count prometheus.Counter) error {
 	if !whole {
-		leave, err := s.large.enter(q.http.Context(), limit)
+		release, err := s.large.acquire(q.http.Context(), limit)
 		if err != nil {
 			return err
 		}
-		defer leave()
+		defer release()
 	}
-	leave, err := s.readers.enter(q.http.Context(), limit)
+	release, err := s.readers.acquire(q.http.Context(), limit)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer release()
 	count.Inc()
 	return s.pass(q.http.Context(), q, w)
 }
 
-// pass has git answer. An error says that the answer has not begun. One that is cut off ends the connection.
+// pass passes a request on to git, and git's answer on to the client. If pass returns an error, the
+// answer has not begun. An answer that breaks off ends the connection.
 func (s *Server) pass(ctx context.Context, q request, w http.ResponseWriter) error {
 	began, err := s.backend.pass(ctx, q, w)
 	if began && err != nil {
-		s.o.Logger.DebugContext(ctx, "git http-backend failed, or the client did not read its answer", "class", refdb.ClassOf(err).String())
-		panic(http.ErrAbortHandler) // the client must not take it for a whole one
+		s.o.Logger.DebugContext(ctx, "git http-backend failed, or the client did not read the answer", "class", refdb.ClassOf(err).String())
+		panic(http.ErrAbortHandler) // the client must not mistake the answer for a complete one
 	}
 	return err
 }
 
-// refuse answers with a line of text, which git shows.
+// refuse answers a request with a line of text, which git shows to its user.
 func (s *Server) refuse(w http.ResponseWriter, status int, text string) {
 	s.counts.refused.Inc()
 	http.Error(w, "refdb: "+text, status)
 }
 
-// fail says why a request was not served.
+// fail answers a request that could not be served, and logs the reason if an operator should know
+// it.
 func (s *Server) fail(w http.ResponseWriter, q request, project string, err error) {
 	ctx := q.http.Context()
 	switch {
@@ -349,7 +362,7 @@ func (s *Server) fail(w http.ResponseWriter, q request, project string, err erro
 	case errors.Is(err, errBroken):
 		http.Error(w, "refdb: "+err.Error(), http.StatusBadRequest)
 		return
-	case ctx.Err() != nil && !q.sent.interrupted(): // interrupting the body ends the context, too
+	case ctx.Err() != nil && !q.incoming.interrupted(): // interrupting the body ends the context, too
 		panic(http.ErrAbortHandler) // the client has gone, and an empty 200 would look like a response
 	case errors.Is(err, errUnknown):
 		s.refuse(w, http.StatusNotFound, err.Error())
@@ -370,7 +383,8 @@ func (s *Server) fail(w http.ResponseWriter, q request, project string, err erro
 	http.Error(w, "refdb: "+explain(err), http.StatusServiceUnavailable)
 }
 
-// explain returns a line for a client. What the database or git says may have addresses and paths in it.
+// explain returns a line for the client. It does not quote the errors of the database and of git,
+// which may contain addresses and paths.
 func explain(err error) string {
 	switch {
 	case errors.Is(err, errBehind):

@@ -19,7 +19,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 )
 
-func TestAFailureOfGitIsNotKept(t *testing.T) {
+func TestAFailureOfGitIsNotCached(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	program := r.backend.program
@@ -37,15 +37,16 @@ func TestAFailureOfGitIsNotKept(t *testing.T) {
 	r.wantCount(r.counts.hits, 0)
 }
 
-// fake has another program in the place of git.
+// fake replaces git http-backend by a script.
 func (r *rig) fake(script string) {
 	r.Helper()
 	r.backend.program = filepath.Join(r.TempDir(), "backend")
 	r.must(testprogram.Write(r.backend.program, []byte("#!/bin/sh\n"+script)))
 }
 
-// What git said before it failed is passed on, and the connection ends, so that nobody takes it for all.
-func TestAnAnswerThatIsCutOffIsNotTakenForAWholeOne(t *testing.T) {
+// If git fails after it has begun to answer, the client gets that part of the answer, and the
+// connection ends: the client must not mistake the answer for a complete one.
+func TestATruncatedAnswerIsNotTakenForACompleteOne(t *testing.T) {
 	t.Parallel()
 	for name, url := range map[string]string{"a list": refsURL, "a push": "/" + project + ".git/info/refs?service=git-receive-pack"} {
 		r := newRig(t)
@@ -65,7 +66,7 @@ func TestAnAnswerThatIsCutOffIsNotTakenForAWholeOne(t *testing.T) {
 	}
 }
 
-func TestAGitWhoseAnswerMakesNoSenseIsEnded(t *testing.T) {
+func TestAGitWithAMalformedAnswerIsKilled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.fake("printf 'no header\\n\\n'\nsleep 600\n")
@@ -74,8 +75,8 @@ func TestAGitWhoseAnswerMakesNoSenseIsEnded(t *testing.T) {
 	}
 }
 
-// Clients may say that they speak any protocol: what they say is no name for what is kept.
-func TestOnlyKnownProtocolsAreKept(t *testing.T) {
+// Clients may claim any protocol, so an unknown protocol is not part of a cache key.
+func TestOnlyAnswersOfKnownProtocolsAreCached(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, protocol := range []string{"version=20", "version=2:x", "x"} {
@@ -87,22 +88,22 @@ func TestOnlyKnownProtocolsAreKept(t *testing.T) {
 	r.wantCount(r.counts.passed, 3)
 }
 
-// A semaphore without room lets nobody in.
-func TestReadersAndPushesHaveRoomOfTheirOwn(t *testing.T) {
+// A semaphore without capacity admits no request.
+func TestReadersAndPushesHaveSeparateLimits(t *testing.T) {
 	t.Parallel()
 	const pushURL = "/" + project + ".git/info/refs?service=git-receive-pack"
 	for name, row := range map[string]struct {
 		shut     func(*rig)
-		in, out  string // who is served, and who is not
+		in, out  string // the URL that is served, and the one that is not
 		inStatus int
 	}{
-		"readers": {func(r *rig) { r.readers = make(semaphore) }, pushURL, refsURL, http.StatusForbidden}, // by git: nobody asks
+		"readers": {func(r *rig) { r.readers = make(semaphore) }, pushURL, refsURL, http.StatusForbidden}, // by git: the client is anonymous
 		"makers":  {func(r *rig) { r.makers = make(semaphore) }, pushURL, refsURL, http.StatusForbidden},
 		"pushes":  {func(r *rig) { r.pushes = make(semaphore) }, refsURL, pushURL, http.StatusOK},
 	} {
 		r := newRig(t)
 		row.shut(r)
-		// Nothing shows that it waits: if the machine is slow its client goes away before.
+		// No event shows that the request waits: on a slow machine its client may disconnect before.
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		if w := r.get(ctx, row.out); w.Body.Len() > 0 {
 			t.Errorf("%s: %d: %s", name, w.Code, w.Body)
@@ -114,8 +115,8 @@ func TestReadersAndPushesHaveRoomOfTheirOwn(t *testing.T) {
 	}
 }
 
-// Who finds no room for long is told to come again.
-func TestWhoFindsNoRoomIsToldSo(t *testing.T) {
+// A request that waits for too long is refused, and its client is asked to retry.
+func TestARequestThatWaitsForTooLongIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		shut func(*rig)
@@ -126,7 +127,7 @@ func TestWhoFindsNoRoomIsToldSo(t *testing.T) {
 		"memory":  {func(r *rig) { r.memory.limit = 1 }, refsURL},
 	} {
 		r := newRig(t)
-		r.limits.room = time.Millisecond
+		r.limits.queue = time.Millisecond
 		row.shut(r)
 		if w := r.get(t.Context(), row.url); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "as many clients as it can") || w.Header().Get("Retry-After") == "" {
 			t.Errorf("%s: %d: %s", name, w.Code, w.Body)
@@ -135,10 +136,10 @@ func TestWhoFindsNoRoomIsToldSo(t *testing.T) {
 	}
 }
 
-// The fake git starts another program, as git does.
+// fakeGit starts another program, as git does.
 const fakeGit = "#!/bin/sh\nsleep 600 &\necho $! >%s\nprintf 'Content-Type: x\\r\\n\\r\\nx'\nwait\n"
 
-func TestAClientThatGoesAwayEndsAReadAndNoPush(t *testing.T) {
+func TestADisconnectingClientEndsAReadButNoPush(t *testing.T) {
 	t.Parallel()
 	for service, ends := range map[string]bool{"git-upload-pack": true, "git-receive-pack": false} {
 		r := newRig(t)
@@ -166,7 +167,8 @@ func TestAClientThatGoesAwayEndsAReadAndNoPush(t *testing.T) {
 			select {
 			case <-served:
 				t.Errorf("%s ended with its client", service)
-			case <-time.After(200 * time.Millisecond): // nothing can be waited for: if the machine is slow it might end later
+			case <-time.After(200 * time.Millisecond):
+				// There is no event to wait for: on a slow machine the push might end later.
 			}
 			r.must(syscall.Kill(pid, syscall.SIGKILL))
 		}
@@ -184,11 +186,11 @@ func TestNoHeaderOfAClientReachesGit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.o.UserHeader = "X-User"
-	said := filepath.Join(t.TempDir(), "said")
+	environment := filepath.Join(t.TempDir(), "environment")
 	r.backend.program = filepath.Join(t.TempDir(), "backend")
-	r.must(testprogram.Write(r.backend.program, []byte("#!/bin/sh\nenv >"+said+"\nprintf 'Content-Type: x\\r\\n\\r\\n'\n")))
+	r.must(testprogram.Write(r.backend.program, []byte("#!/bin/sh\nenv >"+environment+"\nprintf 'Content-Type: x\\r\\n\\r\\n'\n")))
 	r.get(t.Context(), "/"+project+".git/info/refs?service=git-receive-pack", "X-User", "alice", "Proxy", "evil", "X-Evil", "evil", "Git-Protocol", "version=1", "Remote-User", "evil")
-	text, err := os.ReadFile(said)
+	text, err := os.ReadFile(environment)
 	r.must(err)
 	for _, want := range []string{"REMOTE_USER=alice", "GIT_PROTOCOL=version=1", "GIT_PROJECT_ROOT=" + r.dir, "PATH_INFO=/info/refs"} {
 		if !strings.Contains(string(text), want+"\n") {

@@ -19,11 +19,11 @@ import (
 // pushes.
 const StaleHeader = "Refdb-Stale"
 
-// staleLogEvery is how often the log has a line while stale responses are served.
+// staleLogEvery is the minimum interval between log lines about stale responses.
 const staleLogEvery = time.Minute
 
-// errSilent: the database did not answer within the time that a request waits for it.
-var errSilent = errors.New("the database does not answer in time")
+// errTimeout means that the database did not answer within the time that a request waits for it.
+var errTimeout = errors.New("the database does not answer in time")
 
 // unavailable reports whether err says that the database did not answer. A database that answers
 // that it is not admitted, or that it has lost changes, is there.
@@ -31,12 +31,12 @@ func unavailable(err error) bool {
 	if errors.Is(err, refdb.ErrNotAdmitted) || errors.Is(err, refdb.ErrLostChanges) {
 		return false
 	}
-	return errors.Is(err, errSilent) || errors.Is(err, refdb.ErrUnavailable)
+	return errors.Is(err, errTimeout) || errors.Is(err, refdb.ErrUnavailable)
 }
 
 // readStale serves a read from the local copy if the database was unavailable, stale reads are
-// allowed, and the copy was complete recently enough. Otherwise it returns err, which says why the
-// read was not confirmed. It does not wait for room: the database may be back by then.
+// allowed, and the copy was complete recently enough. Otherwise it returns err, the reason why the
+// read was not confirmed. It does not wait for capacity: by then the database may be back.
 func (s *Server) readStale(w http.ResponseWriter, project string, q request, body *buffered, err error) error {
 	ctx := q.http.Context()
 	if s.o.StaleReads == 0 || !unavailable(err) || ctx.Err() != nil {
@@ -54,8 +54,8 @@ func (s *Server) readStale(w http.ResponseWriter, project string, q request, bod
 	return s.passRead(q, body.whole, w, 0, s.counts.stale)
 }
 
-// remembered returns the repository of a project, and the time since it was last known to be
-// complete. It returns false if it never was, or if another repository has taken its place.
+// remembered returns the repository of a project, and the time since the repository was last known
+// to be complete. It returns false if the repository never was, or may have been replaced.
 func (s *Server) remembered(ctx context.Context, project string) (r config.Repository, age time.Duration, ok bool) {
 	r, err := s.o.Config.Repository(project)
 	if err != nil || r.Project != project || !s.guards(r) {
@@ -76,9 +76,9 @@ func since(t time.Time) time.Duration {
 	return max(now.Sub(t), now.Round(0).Sub(t.Round(0)))
 }
 
-// setComplete records that the repository of p had, at that time, all acknowledged pushes; the
-// zero time says that it lacks some.
-func (s *Server) setComplete(p known, at time.Time) {
+// setComplete records that the repository of p had all acknowledged pushes at the given time. The
+// zero time means that it lacks some.
+func (s *Server) setComplete(p knownProject, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	have, ok := s.projects[p.repository.Project]
@@ -93,10 +93,11 @@ func (s *Server) setComplete(p known, at time.Time) {
 type staleLog struct {
 	mu     sync.Mutex
 	logged time.Time
-	served int // since then
+	served int // stale responses since logged
 }
 
-// add counts a stale response. If a line is due it returns the number of responses since the last.
+// add counts a stale response. If a log line is due, add returns the number of responses since the
+// last line.
 func (l *staleLog) add() (served int, due bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

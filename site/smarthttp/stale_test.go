@@ -18,10 +18,11 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 )
 
-// outage makes the database answer nothing, or answer again.
+// outage makes the database unavailable, or available again.
 func (r *rig) outage(begins bool) { r.driver.away.Store(begins) }
 
-// stale gets the list of refs of a server whose database is unavailable. The response must be the stale list, or a refusal.
+// stale gets the list of refs from a server whose database is unavailable. The response must be a
+// stale list or a refusal.
 func (r *rig) stale(what string, served bool) {
 	r.Helper()
 	w := r.get(r.Context(), refsURL)
@@ -34,8 +35,8 @@ func (r *rig) stale(what string, served bool) {
 	}
 }
 
-// lenient returns a rig that allows stale reads, and whose copy is known to be complete.
-func lenient(t *testing.T) *rig {
+// newStaleRig returns a rig that allows stale reads, and whose copy is known to be complete.
+func newStaleRig(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t)
 	r.o.StaleReads = time.Hour
@@ -70,7 +71,7 @@ func TestDuringAnOutageReadsAreServedFromTheCopyIfThatIsAllowed(t *testing.T) {
 	r.stale("the copy was complete too long ago", false)
 	r.o.StaleReads = time.Hour
 
-	// Other sites go on before this one: its copy is behind.
+	// Another site accepts a push, so this site's copy is behind.
 	r.outage(false)
 	r.must(r.db.Update(t.Context(), project, []refdb.Update{{Ref: main, Old: refdb.Value(r.a), New: refdb.Value(r.b)}}))
 	r.behind("the database is back, and the copy behind")
@@ -89,11 +90,11 @@ func TestDuringAnOutageReadsAreServedFromTheCopyIfThatIsAllowed(t *testing.T) {
 	}
 }
 
-// The database may go between the question for the key and the comparison.
+// The database may become unavailable between the request for the key and the comparison.
 func TestAnOutageMayBeginDuringARequest(t *testing.T) {
 	t.Parallel()
-	r := lenient(t)
-	r.daemon.starts.Add(1) // what was found of the refs no longer counts
+	r := newStaleRig(t)
+	r.daemon.starts.Add(1) // earlier comparisons no longer count
 	r.driver.onList = func() { r.outage(true) }
 	r.stale("it begins", true)
 }
@@ -113,22 +114,22 @@ func TestOnlyAnUnavailableDatabaseAllowsStaleReads(t *testing.T) {
 		"it says late that it lost changes":    {late(refdb.ErrLostChanges), false},
 		"it refuses":                           {errors.New("no privilege"), false},
 	} {
-		r := lenient(t)
+		r := newStaleRig(t)
 		r.driver.fails.Store(&row.err)
 		r.stale(name, row.served)
 	}
 }
 
-// A request ends with its context, whatever a driver returns then.
-func TestADatabaseThatIsSilentIsUnavailable(t *testing.T) {
+// A request ends with its context, whatever error the driver then returns.
+func TestADatabaseThatDoesNotAnswerIsUnavailable(t *testing.T) {
 	t.Parallel()
-	r := lenient(t)
+	r := newStaleRig(t)
 	r.config.Timeout = 10 * time.Millisecond
 	r.driver.silent.Store(true)
 	r.stale("silent", true)
 }
 
-// Another repository in the place of the one that was there may be another project's, or an older copy.
+// A repository that has replaced the complete one may be another project's, or an older copy.
 func TestOnlyTheRepositoryThatWasCompleteIsServedStale(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(r *rig){
@@ -142,7 +143,7 @@ func TestOnlyTheRepositoryThatWasCompleteIsServedStale(t *testing.T) {
 		},
 		"no longer guarded": func(r *rig) { r.must(os.Remove(filepath.Join(r.dir, "refdb", "socket"))) },
 	} {
-		r := lenient(t)
+		r := newStaleRig(t)
 		r.outage(true)
 		change(r)
 		if _, _, ok := r.remembered(t.Context(), project); ok {
@@ -151,10 +152,10 @@ func TestOnlyTheRepositoryThatWasCompleteIsServedStale(t *testing.T) {
 	}
 }
 
-// After that the name may be another project's.
+// After a change of the row, the name may belong to another project.
 func TestAProjectWhoseRowHasChangedIsForgotten(t *testing.T) {
 	t.Parallel()
-	r := lenient(t)
+	r := newStaleRig(t)
 	p, _, err := r.db.Projects().Get(t.Context(), project)
 	r.must(err)
 	p.Mode = "log"
@@ -166,11 +167,11 @@ func TestAProjectWhoseRowHasChangedIsForgotten(t *testing.T) {
 	r.stale("its row could not be read", false)
 }
 
-// The database may be back by the time that there is room.
-func TestAStaleReadDoesNotWaitForRoom(t *testing.T) {
+// By the time the server has capacity, the database may be back.
+func TestAStaleReadDoesNotWaitForCapacity(t *testing.T) {
 	t.Parallel()
-	r := lenient(t)
-	r.limits.room = sitetest.Patience
+	r := newStaleRig(t)
+	r.limits.queue = sitetest.Patience
 	r.readers = make(semaphore)
 	r.outage(true)
 	ctx, cancel := context.WithTimeout(t.Context(), sitetest.Patience/5)
