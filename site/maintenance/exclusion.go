@@ -15,32 +15,37 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 )
 
-// PruneWait is how long a prune waits for those that share the repository. New pushes wait meanwhile.
+// PruneWait is how long a prune waits for exclusive access to a repository. New pushes wait
+// meanwhile.
 const PruneWait = 30 * time.Second
 
-// Pruning keeps maintenance, which prunes objects that no ref reaches, apart from what brings such objects and is about to
-// make refs reach them: pushes and the follower share a repository, maintenance has it alone.
+// A Pruning keeps two kinds of work on a repository apart: prunes, which remove objects that no ref
+// reaches, and processes that bring such objects and are about to make refs reach them. Pushes and
+// the follower share a repository; a prune has it exclusively.
 //
-// It is in memory: a hook pays nothing, and a daemon that died keeps nobody out. See [Pruning.AwaitInherited] for a prune that outlives
-// its daemon, and [Share] and [Exclusive] for other processes.
+// The state is in memory: it costs a hook nothing, and the state of a daemon that died excludes no
+// process. See [Pruning.AwaitInherited] for a prune that outlives its daemon, and [Share] and
+// [Exclusive] for other processes.
 type Pruning struct {
 	mu    sync.Mutex
 	repos map[string]*sharedRepo
-	ended map[string]time.Duration // how long the machine was up when the last prune ended
+	ended map[string]time.Duration // the machine's uptime when the last prune ended, by path
 
-	noInheritedPrune sync.Map // the repositories that no prune of an earlier daemon works on any more
+	// noInheritedPrune has the paths of repositories in which no prune of an earlier daemon runs any
+	// more.
+	noInheritedPrune sync.Map
 }
 
-// A sharedRepo is a repository that somebody shares, has alone, or waits for.
+// A sharedRepo is the state of a repository that is shared, used exclusively, or waited for.
 type sharedRepo struct {
-	sharers int
-	alone   bool
-	waiting int                 // for it alone: new sharers wait, too
-	freed   broadcast.Broadcast // when one of these changes
+	sharers   int
+	exclusive bool
+	waiting   int                 // callers of Exclusive that wait; new callers of Share wait for them
+	changed   broadcast.Broadcast // sent when one of the other fields changes
 }
 
-// Protect keeps the repository at path from being pruned until release is called. It waits for a prune
-// that an earlier daemon began, too.
+// Protect keeps the repository at path from being pruned until release is called. It first waits
+// for the end of a prune, even of one that an earlier daemon began.
 func (p *Pruning) Protect(ctx context.Context, path string) (release func(), err error) {
 	path = filepath.Clean(path)
 	if err := p.AwaitInherited(ctx, path); err != nil {
@@ -49,10 +54,11 @@ func (p *Pruning) Protect(ctx context.Context, path string) (release func(), err
 	return p.Share(ctx, path)
 }
 
-// Share waits until nobody has the repository alone, or waits for it.
+// Share waits until no caller uses the repository exclusively, or waits to do so. The repository is
+// then shared until release is called.
 func (p *Pruning) Share(ctx context.Context, path string) (release func(), err error) {
 	err = p.wait(ctx, path, func(r *sharedRepo) bool {
-		if r.alone || r.waiting > 0 {
+		if r.exclusive || r.waiting > 0 {
 			return false
 		}
 		r.sharers++
@@ -64,28 +70,29 @@ func (p *Pruning) Share(ctx context.Context, path string) (release func(), err e
 	return sync.OnceFunc(func() { p.change(path, func(r *sharedRepo) { r.sharers-- }) }), nil
 }
 
-// Exclusive waits until nobody else shares the repository.
+// Exclusive waits until no other caller shares the repository or uses it exclusively. New callers
+// of [Pruning.Share] wait meanwhile, and until release is called.
 func (p *Pruning) Exclusive(ctx context.Context, path string) (release func(), err error) {
 	p.change(path, func(r *sharedRepo) { r.waiting++ })
 	err = p.wait(ctx, path, func(r *sharedRepo) bool {
-		if r.alone || r.sharers > 0 {
+		if r.exclusive || r.sharers > 0 {
 			return false
 		}
-		r.alone = true
+		r.exclusive = true
 		return true
 	})
 	p.change(path, func(r *sharedRepo) { r.waiting-- })
 	if err != nil {
 		return nil, err
 	}
-	return sync.OnceFunc(func() { p.change(path, func(r *sharedRepo) { r.alone = false }) }), nil
+	return sync.OnceFunc(func() { p.change(path, func(r *sharedRepo) { r.exclusive = false }) }), nil
 }
 
-// Pruned records that a prune has ended. It is called before the repository is released.
+// Pruned records that a prune has ended. It must be called before the repository is released.
 func (p *Pruning) Pruned(path string) {
 	now, err := projects.Uptime()
 	if err != nil {
-		now = math.MaxInt64 // nobody is known to have started later
+		now = math.MaxInt64 // no process is known to have started later
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,7 +102,8 @@ func (p *Pruning) Pruned(path string) {
 	p.ended[path] = now
 }
 
-// LastPruned returns how long the machine was up when the last prune of this daemon ended, and false if there was none.
+// LastPruned returns the machine's uptime when this daemon's last prune of the repository ended,
+// and false if there was none.
 func (p *Pruning) LastPruned(path string) (time.Duration, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +111,7 @@ func (p *Pruning) LastPruned(path string) (time.Duration, bool) {
 	return at, ok
 }
 
-// wait waits until take has succeeded.
+// wait waits until take returns true.
 func (p *Pruning) wait(ctx context.Context, path string, take func(*sharedRepo) bool) error {
 	for {
 		p.mu.Lock()
@@ -112,10 +120,10 @@ func (p *Pruning) wait(ctx context.Context, path string, take func(*sharedRepo) 
 			p.mu.Unlock()
 			return nil
 		}
-		freed := r.freed.Wait()
+		changed := r.changed.Wait()
 		p.mu.Unlock()
 		select {
-		case <-freed:
+		case <-changed:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -127,7 +135,7 @@ func (p *Pruning) change(path string, change func(*sharedRepo)) {
 	defer p.mu.Unlock()
 	r := p.of(path)
 	change(r)
-	r.freed.Send()
+	r.changed.Send()
 	if *r == (sharedRepo{}) {
 		delete(p.repos, path)
 	}
@@ -145,8 +153,8 @@ func (p *Pruning) of(path string) *sharedRepo {
 	return r
 }
 
-// MayHave reports whether the repository at path may have been pruned, by this daemon or an earlier one, since the guard began. The
-// guard may rely on objects that it found before.
+// MayHave reports whether the repository at path may have been pruned since the guard began, by
+// this daemon or an earlier one. Then objects that the guard has found there may be gone.
 func (p *Pruning) MayHave(path string, guard pusher.Guard) bool {
 	if pruned, ever := p.LastPruned(path); ever && !guard.StartedAfter(pruned) {
 		return true
@@ -160,7 +168,7 @@ func (p *Pruning) MayHave(path string, guard pusher.Guard) bool {
 	return err != nil || !ok || !maintained.ModTime().Before(time.Now().Add(started-up-time.Second))
 }
 
-// AwaitInherited waits for a prune that an earlier daemon began and did not live to see the end of.
+// AwaitInherited waits for the end of a prune that has outlived the daemon that began it.
 func (p *Pruning) AwaitInherited(ctx context.Context, path string) error {
 	if _, none := p.noInheritedPrune.Load(path); none {
 		return nil
@@ -174,7 +182,7 @@ func (p *Pruning) AwaitInherited(ctx context.Context, path string) error {
 	return nil
 }
 
-// Awaited reports whether somebody waits to have the repository alone.
+// Awaited reports whether a caller of [Pruning.Exclusive] waits for the repository.
 func (p *Pruning) Awaited(path string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestAPruneHasARepositoryAlone(t *testing.T) {
+func TestAPruneExcludesAllOtherUsesOfARepository(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p Pruning
 		try := func(enter func(context.Context, string) (func(), error), path string) (func(), error) {
@@ -25,11 +25,11 @@ func TestAPruneHasARepositoryAlone(t *testing.T) {
 		}
 		first, second := must(try(p.Share, "a")), must(try(p.Share, "a"))
 		first()
-		first() // twice is once
+		first() // a second call does nothing
 		if _, err := try(p.Exclusive, "a"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("alone beside a push: %v", err)
+			t.Errorf("exclusive beside a push: %v", err)
 		}
-		must(try(p.Share, "a"))() // nobody waits any more
+		must(try(p.Share, "a"))() // no caller of Exclusive waits any more
 
 		var release func()
 		done := make(chan struct{})

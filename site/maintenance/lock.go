@@ -1,6 +1,6 @@
-// Package maintenance does in a guarded repository what `git gc` would do: it packs refs and objects, and prunes
-// objects that nobody needs any more. Git's own rules for pruning are too weak if other sites' objects build on what
-// is here: see PROTOCOL.md, K8.
+// Package maintenance does in a guarded repository what `git gc` would do: it packs refs and
+// objects, and prunes objects that are no longer needed. Git's own rules for pruning are too weak
+// if objects of other sites build on objects that are here: see PROTOCOL.md, K8.
 package maintenance
 
 import (
@@ -12,12 +12,12 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/filelock"
 )
 
-// pruningFile is locked by a prune that runs. The child has inherited the lock, which so outlives the daemon as long as
-// the child does.
+// pruningFile returns the path of the file that is locked by a running prune. The prune's git
+// inherits the lock, so that the lock is held as long as git runs, even if the daemon has ended.
 func pruningFile(dir string) string { return filepath.Join(dir, "refdb", "pruning") }
 
-// Share keeps the repository whose Git directory is dir from being pruned until the function is called. It is for
-// processes other than the daemon. It waits while the repository is pruned.
+// Share keeps the repository whose Git directory is dir from being pruned until release is called.
+// It is for processes other than the daemon. It waits while the repository is being pruned.
 func Share(ctx context.Context, dir string) (release func(), err error) {
 	f, err := filelock.Shared(ctx, pruningFile(dir))
 	if err != nil && ctx.Err() != nil {
@@ -29,8 +29,8 @@ func Share(ctx context.Context, dir string) (release func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// Exclusive waits until no process shares the repository, or prunes it. A prune inherits the file that it returns, whose closing
-// ends the lock.
+// Exclusive waits until no process shares the repository or prunes it. It returns the locked file,
+// which [Prune] passes on to git. The lock ends when all of these processes have closed the file.
 func Exclusive(ctx context.Context, dir string) (*os.File, error) {
 	return filelock.Exclusive(ctx, pruningFile(dir))
 }

@@ -13,34 +13,39 @@ import (
 )
 
 const (
-	// maxPacks is the number of packs above which all objects are packed anew, as gc.autoPackLimit has it.
+	// maxPacks is the number of packs above which all objects are repacked: the default of git's
+	// gc.autoPackLimit.
 	maxPacks = 50
 	// maxLoose is the number of loose objects above which those that refs reach are packed.
 	maxLoose = 1000
-	// grace is the age of objects that are not pruned, whoever needs them: a git may have written them for a ref that it
-	// is about to move. It has to be no less than that of git's own gc.
+	// grace keeps objects that are younger than two weeks from being pruned: a git may have written
+	// them for a ref that it is about to move. It must not be shorter than the grace period of
+	// git's own gc.
 	grace = "--expire=2.weeks.ago"
 )
 
-// File is a file of a repository whose time says when it was maintained last.
+// File returns the path of the repository's file whose modification time is the time of the last
+// maintenance.
 func File(dir string) string { return filepath.Join(dir, "refdb", "maintained") }
 
-// Packed says what [Pack] did with the objects.
+// Packed says which objects [Pack] has packed.
 type Packed string
 
 const (
 	PackedNothing Packed = "nothing"
-	PackedLoose   Packed = "loose" // those that were loose
+	PackedLoose   Packed = "loose" // the loose objects
 	PackedAll     Packed = "all"
 )
 
-// Pack expires reflogs as git's settings say, packs all refs, and packs objects once that pays. It loses no object: those that no
-// ref reaches any more become loose, with the age of their pack. Objects of a repository from which git removes nothing stay as they are.
+// Pack expires reflogs according to git's configuration, packs all refs, and packs objects if that
+// pays. No object is lost: objects that no ref reaches any more become loose, with the age of their
+// pack. With extensions.preciousObjects, the repository's objects stay as they are.
 //
-// A geometric repack would cost less where there are many packs. But it packs unreachable objects, too, which then
-// seem to be new each time, so that none is ever pruned.
+// A geometric repack would cost less where there are many packs. But it packs unreachable objects,
+// too, which would then seem to be new each time, so that they would never be pruned.
 func Pack(ctx context.Context, repo *gitrepo.Repo) (Packed, error) {
-	// It fails if a push has one of the refs locked, or deletes it: there is another time.
+	// Expiring fails if a push has one of the refs locked, or deletes it. The next maintenance
+	// tries again.
 	_, err := repo.Maintain(ctx, true, nil, "reflog", "expire", "--all")
 	if err == nil || ctx.Err() == nil {
 		_, err = repo.Maintain(ctx, true, nil, "pack-refs", "--all")
@@ -66,11 +71,11 @@ func Pack(ctx context.Context, repo *gitrepo.Repo) (Packed, error) {
 	return did, nil
 }
 
-// Pins count the refs that keep objects.
+// Pins counts the refs that keep objects.
 type Pins struct{ All, Added, Removed int }
 
-// Pin lets refs below [config.KeptPrefix] keep what ids reach, as far as it is here, whole, and no other ref reaches it. It
-// removes those that keep anything else, unless onlyAdd is set.
+// Pin creates a ref below [config.KeptPrefix] for each of ids whose objects are all here and that
+// no other ref reaches. Unless onlyAdd is set, it removes all other refs below that prefix.
 func Pin(ctx context.Context, repo *gitrepo.Repo, ids []string, onlyAdd bool) (p Pins, err error) {
 	whole, err := repo.Connected(ctx, ids)
 	if err != nil {
@@ -116,7 +121,7 @@ func Pin(ctx context.Context, repo *gitrepo.Repo, ids []string, onlyAdd bool) (p
 	return p, nil
 }
 
-// pinned returns the object IDs that have a ref of [Pin].
+// pinned returns the object IDs that have a ref below [config.KeptPrefix].
 func pinned(ctx context.Context, repo *gitrepo.Repo) (map[string]bool, error) {
 	out, err := repo.Maintain(ctx, false, nil, "for-each-ref", "--format=%(refname)", config.KeptPrefix)
 	if err != nil {
@@ -129,14 +134,15 @@ func pinned(ctx context.Context, repo *gitrepo.Repo) (map[string]bool, error) {
 	return ids, nil
 }
 
-// Prunable returns how many files [Prune] would remove now: objects, and what gits that were killed have left.
+// Prunable returns the number of files that [Prune] would remove now: objects, and files that gits
+// have left when they were killed.
 func Prunable(ctx context.Context, repo *gitrepo.Repo) (int, error) {
 	out, err := repo.Maintain(ctx, true, nil, "prune", "-n", grace)
 	return strings.Count(out, "\n"), err
 }
 
-// Prune removes the objects that no ref reaches, and that are older than two weeks. It returns how many. Lock is the one
-// of [Exclusive].
+// Prune removes the objects that no ref reaches and that are older than two weeks. It returns their
+// number. lock is the file from [Exclusive].
 func Prune(ctx context.Context, repo *gitrepo.Repo, lock *os.File) (int, error) {
 	out, err := repo.Maintain(ctx, false, []*os.File{lock}, "prune", "-v", grace)
 	return objects(out), err

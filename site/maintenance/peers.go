@@ -15,13 +15,14 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
-// PeerFor is how long the refs of a peer are kept that nothing was fetched from.
+// PeerFor is how long the refs of a peer are kept after the last fetch from this peer.
 const PeerFor = 14 * 24 * time.Hour
 
-// peerFile is a file of a repository whose time says when something was fetched from a peer last.
+// peerFile returns the path of the repository's file whose modification time is the time of the
+// last fetch from a peer.
 func peerFile(dir, peer string) string { return filepath.Join(dir, "refdb", "peers", peer) }
 
-// NotePeer records that a peer's refs were fetched, or seen, at that time.
+// NotePeer records at as the time when a peer's refs were last fetched or first seen.
 func NotePeer(dir, peer string, at time.Time) error {
 	path := peerFile(dir, peer)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -34,8 +35,9 @@ func NotePeer(dir, peer string, at time.Time) error {
 	return errors.Join(f.Close(), os.Chtimes(path, at, at))
 }
 
-// DropPeers removes the refs below [config.PeerPrefix] of peers from which nothing was fetched for [PeerFor], and returns how many. The
-// time of a peer that is not known yet begins now.
+// DropPeers removes the refs below [config.PeerPrefix] of peers from which nothing was fetched for
+// [PeerFor]. It returns the number of removed refs. If the last fetch from a peer is not known, its
+// time counts from now.
 func DropPeers(ctx context.Context, repo *gitrepo.Repo) (int, error) {
 	out, err := repo.Maintain(ctx, false, nil, "for-each-ref", "--format=%(refname)", config.PeerPrefix)
 	if err != nil {
@@ -71,6 +73,7 @@ func DropPeers(ctx context.Context, repo *gitrepo.Repo) (int, error) {
 	return n, err
 }
 
+// isUnused reports whether nothing was fetched from a peer for [PeerFor].
 func isUnused(dir, peer string) (bool, error) {
 	info, err := os.Stat(peerFile(dir, peer))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -79,7 +82,7 @@ func isUnused(dir, peer string) (bool, error) {
 	return err == nil && time.Since(info.ModTime()) > PeerFor, err
 }
 
-// update moves refs that are not guarded.
+// update runs commands of git update-ref for refs that are not guarded, without hooks.
 func update(ctx context.Context, repo *gitrepo.Repo, in *bytes.Buffer) error {
 	cmd := repo.Command(context.WithoutCancel(ctx), "-c", "core.hooksPath=/dev/null", "-c", "core.logAllRefUpdates=false", "update-ref", "--no-deref", "--stdin", "-z")
 	cmd.Stdin = in

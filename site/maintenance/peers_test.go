@@ -12,7 +12,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
 )
 
-func TestRefsOfPeersThatNothingIsFetchedFromAreRemoved(t *testing.T) {
+func TestRefsOfPeersWithoutRecentFetchesAreRemoved(t *testing.T) {
 	t.Parallel()
 	repo, dir := sitetest.EmptyRepo(t)
 	tree := sitetest.GitIn(t, dir, "mktree")
@@ -21,7 +21,7 @@ func TestRefsOfPeersThatNothingIsFetchedFromAreRemoved(t *testing.T) {
 	for _, ref := range []string{"refs/heads/main", "refs/peer/new/heads/main", "refs/peer/old/heads/main", "refs/peer/old/tags/v1", "refs/peer/unknown/heads/main"} {
 		sitetest.GitIn(t, dir, "update-ref", ref, commit)
 	}
-	// A removal is none of the guard's business.
+	// A removal does not run the guard's hook.
 	hook := filepath.Join(dir, "hooks", "reference-transaction")
 	if err := os.MkdirAll(filepath.Dir(hook), 0o755); err != nil {
 		t.Fatal(err)
@@ -46,9 +46,9 @@ func TestRefsOfPeersThatNothingIsFetchedFromAreRemoved(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, "refdb", "peers", "old")); !os.IsNotExist(err) {
-		t.Errorf("what was known of it is left: %v", err)
+		t.Errorf("the record of the peer is left: %v", err)
 	}
-	// Its time began when it was seen.
+	// The time of the unknown peer began when it was first seen.
 	ago("unknown", maintenance.PeerFor+time.Hour)
 	if n, err := maintenance.DropPeers(t.Context(), repo); err != nil || n != 1 {
 		t.Errorf("%d removed, %v", n, err)

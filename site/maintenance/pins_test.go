@@ -10,8 +10,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
 )
 
-// While git can't tell what is here, nothing is let go of that other sites may build on.
-func TestARefThatIsBrokenLetsGoOfNothing(t *testing.T) {
+// While git can't determine which objects are here, no pin is removed: other sites may build on its
+// objects.
+func TestABrokenRefRemovesNoPins(t *testing.T) {
 	t.Parallel()
 	repo, dir := sitetest.EmptyRepo(t)
 	tree := sitetest.GitIn(t, dir, "mktree")
@@ -31,6 +32,6 @@ func TestARefThatIsBrokenLetsGoOfNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if p, err := maintenance.Pin(t.Context(), repo, []string{commit}, false); err != nil || p != (maintenance.Pins{All: 1}) {
-		t.Errorf("once it is mended: %+v, %v", p, err)
+		t.Errorf("once the ref is repaired: %+v, %v", p, err)
 	}
 }

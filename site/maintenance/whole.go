@@ -10,7 +10,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// WholeNew returns a refusal unless all that the new values of lines reach is in the repository at path.
+// WholeNew returns a refusal unless everything that the new values of lines reach is in the
+// repository at path.
 func WholeNew(ctx context.Context, path string, lines []wire.Line) error {
 	var ids []string
 	for _, l := range lines {
