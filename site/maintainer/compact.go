@@ -16,19 +16,19 @@ import (
 )
 
 const (
-	// compactionRef is a name of the project on which the site that stores a base has a lock: the
-	// others need not do it, too.
+	// compactionRef is the ref of a project that a site locks while it stores a base, so that no
+	// other site duplicates the work.
 	compactionRef = config.OwnPrefix + "base"
-	// partTimeout is how long the database may take for a part of a base.
+	// partTimeout bounds the request that stores a part of a base.
 	partTimeout = time.Minute
-	// leftEvery is how often a daemon looks for the locks of bases that earlier ones have left,
-	// while there are such locks.
-	leftEvery = 10 * time.Second
+	// leftLocksEvery is the interval at which a daemon looks for locks that earlier daemons have
+	// left, as long as there are such locks.
+	leftLocksEvery = 10 * time.Second
 )
 
-// compact keeps what the database has of a project's objects in bounds, once that pays: it drops
-// what was in transit, and stores a base in the place of many packs. This site has just unpacked
-// all packs. The errors of the database end neither packing nor pruning.
+// compact bounds what the database keeps of a project's objects, if that pays: it drops packs in
+// transit, or stores a base that replaces many packs. This site must have just unpacked all packs.
+// An error of compact prevents neither packing nor pruning.
 func (m *Maintainer) compact(ctx context.Context, r config.Repository, repo *gitrepo.Repo, say func(string)) (did client.Compacted, err error) {
 	did = client.CompactedNothing
 	p, ok := m.Projects.Get(r.Project)
@@ -56,7 +56,8 @@ func (m *Maintainer) compact(ctx context.Context, r config.Repository, repo *git
 		return did, err
 	}
 	if why == "" {
-		// Who stored the latest base may have ended before this.
+		// The site that stored the latest base may have failed before it dropped the replaced
+		// packs.
 		dropped, err := m.DB.Packs().DropSuperseded(ctx, r.Project)
 		if dropped > 0 {
 			did = client.CompactedDropped
@@ -65,13 +66,13 @@ func (m *Maintainer) compact(ctx context.Context, r config.Repository, repo *git
 	}
 	lock, err := m.DB.TryLock(ctx, r.Project, compactionRef)
 	if errors.Is(err, refdb.ErrLocked) {
-		return did, nil // another site does it
+		return did, nil // another site is storing a base
 	}
 	if err != nil {
 		return did, err
 	}
 	defer func() { err = errors.Join(err, lock.Release(context.WithoutCancel(ctx))) }()
-	// Another site may have stored one meanwhile.
+	// Another site may have stored a base meanwhile.
 	if why, err = from.WhyCompact(ctx); err != nil || why == "" {
 		return did, err
 	}
@@ -90,7 +91,7 @@ func (m *Maintainer) compact(ctx context.Context, r config.Repository, repo *git
 	base, err := from.StoreBase(ctx, receive, packs.Limits{Ask: withinPartTimeout})
 	switch {
 	case errors.Is(err, packs.ErrIncomplete):
-		return did, nil // another site can
+		return did, nil // a site that has the objects can store a base
 	case err == nil && base.Pack.ID != "":
 		did = client.CompactedBase
 	}
@@ -103,19 +104,21 @@ func withinPartTimeout(ctx context.Context, request func(context.Context) error)
 	return request(ctx)
 }
 
-// RunLeftLocks ends the locks of bases that earlier daemons of the site were storing when they were
-// killed, once they are stale. Nobody else would before the next base.
+// RunLeftLocks purges the locks of earlier daemons of this site that were killed while they stored
+// a base, once these locks are stale. Otherwise the locks would remain until the next base is
+// stored.
 func (m *Maintainer) RunLeftLocks(ctx context.Context) {
 	for {
 		left, err := m.endLeftLocks(ctx)
 		failure.Log(ctx, m.Logger, "locks left by an earlier daemon could not be ended yet", err)
-		if !left && err == nil || !pause.For(ctx, leftEvery) {
+		if !left && err == nil || !pause.For(ctx, leftLocksEvery) {
 			return
 		}
 	}
 }
 
-// endLeftLocks reports whether there are locks that are not stale yet.
+// endLeftLocks purges the stale locks, and reports whether earlier daemons have left locks that are
+// not stale yet.
 func (m *Maintainer) endLeftLocks(ctx context.Context) (left bool, err error) {
 	if err := m.State.AwaitServing(ctx); err != nil {
 		return true, nil

@@ -1,5 +1,5 @@
-// Package maintainer maintains the guarded repositories of a site, one at a time: on request, and
-// each once a day. What is done in a repository is in package maintenance.
+// Package maintainer maintains the guarded repositories of a site, one at a time: each repository
+// once a day, and on request. Package maintenance does the work in a repository.
 package maintainer
 
 import (
@@ -29,11 +29,11 @@ import (
 )
 
 const (
-	// keptWait bounds what the database is asked for before.
+	// keptWait bounds the time for finding the objects that must be kept.
 	keptWait = 10 * time.Minute
 	// maintainEvery is how often each repository is maintained, if the configuration says so.
 	maintainEvery = 24 * time.Hour
-	// lookForDue is how often repositories are looked for whose time has come.
+	// lookForDue is the interval at which the daemon looks for repositories that are due.
 	lookForDue = 5 * time.Minute
 )
 
@@ -52,13 +52,13 @@ type Deps struct {
 // A Maintainer maintains one repository at a time.
 type Maintainer struct {
 	Deps
-	turn chan struct{}
+	turn chan struct{} // has a value while a repository is maintained
 }
 
 // New returns a maintainer.
 func New(deps Deps) *Maintainer { return &Maintainer{Deps: deps, turn: make(chan struct{}, 1)} }
 
-// Enter waits for the turn, until ctx ends. Waiting is called before it waits.
+// Enter waits for its turn until ctx ends. It calls waiting before it waits.
 func (m *Maintainer) Enter(ctx context.Context, waiting func()) error {
 	select {
 	case m.turn <- struct{}{}:
@@ -74,16 +74,18 @@ func (m *Maintainer) Enter(ctx context.Context, waiting func()) error {
 	}
 }
 
-// Leave lets another have the turn.
+// Leave ends the turn.
 func (m *Maintainer) Leave() { <-m.turn }
 
-// errBusy says that a repository can't be pruned now.
+// errBusy means that a repository can't be pruned now.
 var errBusy = errors.New("busy")
 
-// leftPrecious says why a repository is neither packed nor pruned whose owner wants that.
+// leftPrecious is the reason why objects of a repository are neither packed nor pruned: its owner
+// has forbidden that.
 const leftPrecious = "extensions.preciousObjects: git removes no objects and packs of it"
 
-// Maintain packs and prunes a repository. Say is called with what it does next.
+// Maintain packs and prunes a repository. It calls say before each step, with a description of the
+// step.
 func (m *Maintainer) Maintain(ctx context.Context, r config.Repository, say func(string)) (did client.Maintained, err error) {
 	did.Project, did.Compacted = r.Project, client.CompactedNothing
 	if err := m.Enter(ctx, func() { say("waiting for the maintenance of another repository") }); err != nil {
@@ -99,7 +101,7 @@ func (m *Maintainer) Maintain(ctx context.Context, r config.Repository, say func
 	if err != nil {
 		return did, err
 	}
-	// It is tried again tomorrow, whatever comes of it.
+	// The next attempt is tomorrow, even after an error.
 	defer func() { err = errors.Join(err, noteMaintained(repo.Dir(), time.Now())) }()
 	say("finding objects that other sites may build on")
 	kept, why := m.kept(ctx, r)
@@ -145,13 +147,13 @@ func (m *Maintainer) Maintain(ctx context.Context, r config.Repository, say func
 	return did, err
 }
 
-// kept returns what must be kept in a repository beside what its refs reach. The error says why
-// that is not known: then nothing may be pruned.
+// kept returns the object IDs that must be kept in a repository, besides everything that its refs
+// reach. An error says why they are not known; then nothing may be pruned.
 //
-// What comes to be needed later is here, too. A value that the database gets from now on comes with
-// a pack, which is unpacked after the prune or is too new to be pruned. What that pack builds on
-// the database held within the hour before it was made: now, or within the last hour, or from now
-// on.
+// Objects that become necessary later are here, too. A value that the database gets from now on
+// comes with a pack, which is unpacked after the prune or is too new to be pruned. The bases of
+// that pack are values that the database held at some time in the hour before the pack was made. So
+// the database holds them now, held them within the last hour, or gets them from now on.
 func (m *Maintainer) kept(ctx context.Context, r config.Repository) ([]string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, keptWait, errors.New("the database takes too long"))
 	defer cancel()
@@ -179,10 +181,10 @@ func (m *Maintainer) kept(ctx context.Context, r config.Repository) ([]string, e
 	return packs.Kept(ctx, m.DB, r.Project)
 }
 
-// prune removes what no ref reaches, while nothing else works on the repository. The error wraps
-// errBusy if others did for too long.
+// prune removes objects that no ref reaches while it has the repository exclusively. The error
+// wraps errBusy if other processes used the repository for too long.
 func (m *Maintainer) prune(ctx context.Context, r config.Repository, repo *gitrepo.Repo, kept []string) (int, error) {
-	// A git that an earlier daemon let through may rely on what no ref reaches.
+	// A git that started under an earlier daemon may rely on objects that no ref reaches.
 	if pusher.RunsSince(m.State.Locked, repo.Dir(), m.State.Config().GitPrograms) {
 		return 0, fmt.Errorf("%w: a git process from before the daemon's start is running there", errBusy)
 	}
@@ -194,7 +196,8 @@ func (m *Maintainer) prune(ctx context.Context, r config.Repository, repo *gitre
 	if err := m.Pruning.AwaitInherited(patience, r.Path); err != nil {
 		return 0, err
 	}
-	// The processes that share the lock may wait for an answer of the daemon: so it comes first.
+	// Processes that share the lock may wait for a response of the daemon, so the lock is acquired
+	// first.
 	lock, err := maintenance.Exclusive(patience, repo.Dir())
 	if err != nil {
 		return 0, err
@@ -208,7 +211,7 @@ func (m *Maintainer) prune(ctx context.Context, r config.Repository, repo *gitre
 	if err := m.mayBePruned(r); err != nil {
 		return 0, err
 	}
-	// What was kept by a ref may be left by it since.
+	// A ref that reached a kept object may have moved since.
 	if _, err := maintenance.Pin(ctx, repo, kept, true); err != nil {
 		return 0, err
 	}
@@ -219,8 +222,8 @@ func (m *Maintainer) prune(ctx context.Context, r config.Repository, repo *gitre
 	return maintenance.Prune(ctx, repo, lock)
 }
 
-// mayBePruned returns an error while a guard may move refs there that an earlier daemon has let
-// through, to what no ref reaches.
+// mayBePruned returns an error while a guard that an earlier daemon has allowed to move refs may
+// still do so: no ref may reach the new values yet.
 func (m *Maintainer) mayBePruned(r config.Repository) error {
 	if m.Guards.UnsharedIn(r.Path) {
 		return fmt.Errorf("%w: a guard from before the daemon's start may be moving refs there", errBusy)
@@ -244,13 +247,13 @@ func (m *Maintainer) Run(ctx context.Context) {
 	}
 }
 
-// MaintainDue maintains the repositories whose time has come, if the configuration says so.
+// MaintainDue maintains the repositories that are due, if the configuration says so.
 func (m *Maintainer) MaintainDue(ctx context.Context) {
 	c := m.State.Config()
 	if !c.Maintain {
 		return
 	}
-	guarded, _ := install.GuardedBy(c) // those that can't be listed have their time later
+	guarded, _ := install.GuardedBy(c) // repositories that can't be listed now are due later
 	for _, r := range guarded {
 		if !isDue(r.Path) || ctx.Err() != nil {
 			continue
@@ -267,8 +270,8 @@ func (m *Maintainer) MaintainDue(ctx context.Context) {
 	}
 }
 
-// isDue reports whether a repository is to be maintained now. One that never was gets its time of
-// day at random.
+// isDue reports whether a repository is to be maintained now. A repository that was never
+// maintained gets a random time of the day.
 func isDue(dir string) bool {
 	info, err := os.Stat(maintenance.File(dir))
 	if err != nil {
