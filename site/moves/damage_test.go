@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A list has no checksums. If a byte of it has changed, it is read as it was but for one line, or two if the byte was
-// between them, or a new epoch begins.
+// A list has no checksums. If a byte has changed, either a new epoch begins, or only one line is
+// read differently, or two lines if the byte was between them.
 func TestAByteThatHasChanged(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 100)
@@ -66,7 +66,7 @@ func TestAByteThatHasChanged(t *testing.T) {
 	}
 }
 
-// lost counts the elements that a list should have and has not.
+// lost counts the elements of want that are not in got.
 func lost(got, want []string) (n int) {
 	for _, one := range want {
 		if !slices.Contains(got, one) {
@@ -76,7 +76,7 @@ func lost(got, want []string) (n int) {
 	return n
 }
 
-// restoreFiles makes the list what it was.
+// restoreFiles restores the list's files.
 func (r *rig) restoreFiles(files map[string][]byte) {
 	r.t.Helper()
 	for _, path := range r.files() {

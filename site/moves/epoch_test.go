@@ -50,7 +50,7 @@ func TestAProcessThatWasKilledAtAnyByte(t *testing.T) {
 		r.has(at, "later")
 		left := 0
 		if strings.Contains(string(whole[:n]), "begun /a\n") {
-			left++ // it never ended
+			left++ // these moves never ended
 		}
 		if last := string(whole[:n]); strings.Contains(last, "four /a\n") && !strings.HasSuffix(last, "ended 2\n") {
 			left++
@@ -113,7 +113,8 @@ func TestANewEpoch(t *testing.T) {
 	}
 }
 
-// Nobody is told that all is well while the list can't be written, nor, by this process or the next, that nothing has moved meanwhile.
+// While the list can't be written, no reader gets a page. Neither this process nor the next one
+// tells readers that nothing has moved meanwhile.
 func TestAListThatCanNotBeWritten(t *testing.T) {
 	t.Parallel()
 	for name, next := range map[string]bool{"and then by the same process": false, "and then by the next one": true} {
@@ -140,7 +141,7 @@ func TestAListThatCanNotBeWritten(t *testing.T) {
 			if _, err := r.log.Begin(entry("3")); !errors.Is(err, moves.ErrUnwritable) {
 				t.Errorf("what is about to move: %v", err)
 			}
-			// Now something else is in the way.
+			// Now a file is in the way of the directory.
 			if err := os.WriteFile(r.dir, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -164,7 +165,7 @@ func TestAListThatCanNotBeWritten(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.has(at, "begun")
-			if r.open(); len(r.left) != 1 { // the other one that was begun
+			if r.open(); len(r.left) != 1 { // the other moves that were begun
 				t.Errorf("%d are left", len(r.left))
 			}
 			r.has(at, "begun")
@@ -172,16 +173,17 @@ func TestAListThatCanNotBeWritten(t *testing.T) {
 	}
 }
 
-// An epoch may end although its files can neither be written nor taken away. A process that finds them later, when that is mended, does not go on
-// with it.
-func TestAnEpochWhoseFilesStayIsOver(t *testing.T) {
+// An epoch may end although its files can be neither written nor removed. A process that finds
+// these files later, once they can be removed, must not continue the epoch.
+func TestAnEpochWhoseFilesCanNotBeRemovedHasEnded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, large)
 	r.append("1")
 	r.log.Close()
-	mended := r.dir
-	r.dir = filepath.Join(t.TempDir(), strings.Repeat("x", 252)) // no file beside it can have a longer name
-	if err := os.Rename(mended, r.dir); err != nil {
+	renamed := r.dir
+	// The name is so long that no file beside the directory can have a longer one.
+	r.dir = filepath.Join(t.TempDir(), strings.Repeat("x", 252))
+	if err := os.Rename(renamed, r.dir); err != nil {
 		t.Fatal(err)
 	}
 	r.open()
@@ -198,16 +200,16 @@ func TestAnEpochWhoseFilesStayIsOver(t *testing.T) {
 	r.log.Close()
 	between, _, err := moves.OpenSmall(r.dir, r.boot, r.note, r.limit)
 	if between.Close(); !errors.Is(err, moves.ErrUnwritable) {
-		t.Errorf("a process that can't take them away either: %v", err)
+		t.Errorf("a process that can't remove them either: %v", err)
 	}
-	if err := os.Rename(r.dir, mended); err != nil {
+	if err := os.Rename(r.dir, renamed); err != nil {
 		t.Fatal(err)
 	}
-	r.dir = mended
+	r.dir = renamed
 	r.open()
 	r.resets("the place before", at)
 	if _, err := os.Stat(r.note); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the note that it is over: %v", err)
+		t.Errorf("the note that the epoch has ended: %v", err)
 	}
 	at = r.end()
 	r.append("3")
@@ -215,7 +217,7 @@ func TestAnEpochWhoseFilesStayIsOver(t *testing.T) {
 	r.has(at, "3")
 }
 
-// A list that can't be opened for writing is one that can't be written.
+// A list that can't be opened for writing counts as one that can't be written.
 func TestAListThatCanNotBeMade(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "file", "moves")

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenSmall is Open with another size of segments.
+// OpenSmall is Open with another maximum size of segments.
 func OpenSmall(dir, boot, note string, limit int64) (*Log, []*Begun, error) {
 	return open(dir, boot, note, limit)
 }
@@ -41,7 +41,7 @@ func (l *Log) Writes() (count func() int, err error) {
 	}, err
 }
 
-// divert lets the list write to another file, by its descriptor.
+// divert makes the list write to another file, given by its descriptor.
 func (l *Log) divert(to int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

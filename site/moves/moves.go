@@ -18,29 +18,32 @@ import (
 )
 
 var (
-	// ErrReset: the moves after a place are no longer on the list, or never were.
+	// ErrReset means that the moves after a place are no longer on the list, or never were.
 	ErrReset = errors.New("the list of moves no longer has all moves since then")
-	// ErrUnwritable: the list can't be written. [Log.Restore] tries to begin a new epoch.
+	// ErrUnwritable means that the list can't be written. [Log.Restore] tries to begin a new epoch.
 	ErrUnwritable = errors.New("the list of moves can't be written")
 )
 
-// segmentSize bounds a segment. The list has the last two.
+// segmentSize is the maximum size of a segment, in bytes. The list consists of the last two
+// segments.
 const segmentSize = 32 << 20
 
 // An Entry says that a ref may have moved.
 type Entry struct {
-	Who string // the guard that moved the ref and reported that; "" for any other process, or if it is not known
+	// Who is the guard that moved the ref and reported that, or "" if another or an unknown process
+	// moved it.
+	Who string
 	Ref string // "" if the repository is new, has been removed, or has replaced another one
 	Dir string // the repository's real path
 }
 
-// A Log is the list's files. One process has it open at a time.
+// A Log is the list's files. Only one process at a time may have them open.
 type Log struct {
 	layout segments.Numbered
 	boot   string
-	note   string // a file
-	limit  int64  // segmentSize
-	fresh  bool
+	note   string // the path of a file: see [Open]
+	limit  int64  // segmentSize, except in tests
+	fresh  bool   // a new epoch began when the list was opened
 
 	mu       sync.Mutex
 	epoch    string
@@ -73,8 +76,8 @@ func (b *Begun) Refs() map[string][]string {
 // Dir returns the directory of the list in a daemon's state directory.
 func Dir(state string) string { return filepath.Join(state, "moves") }
 
-// Open opens the list in a directory, which it creates if necessary. It returns in left the moves
-// that earlier processes have begun and not ended.
+// Open opens the list in a directory, which it creates if necessary. It also returns the moves that
+// earlier processes have begun and not ended.
 //
 // Note is the path of a file, preferably on another file system, which need not outlive a boot. The
 // file records that an epoch has ended whose own files could be neither written nor removed at that
@@ -82,7 +85,7 @@ func Dir(state string) string { return filepath.Join(state, "moves") }
 //
 // If the list can't be read, or is of another boot of the machine, a new epoch begins. If the list
 // can't be written, the error says so; the Log can still be used, as after a failed append.
-func Open(dir, boot, note string) (log *Log, left []*Begun, err error) {
+func Open(dir, boot, note string) (log *Log, inherited []*Begun, err error) {
 	return open(dir, boot, note, segmentSize)
 }
 
@@ -95,11 +98,11 @@ func open(dir, boot, note string, limit int64) (*Log, []*Begun, error) {
 		l.fail(err)
 		l.fresh, err = true, l.restore()
 	}
-	var left []*Begun
+	var inherited []*Begun
 	for _, b := range l.begun {
-		left = append(left, b)
+		inherited = append(inherited, b)
 	}
-	return l, left, err
+	return l, inherited, err
 }
 
 // IsNew reports whether an epoch began when the list was opened: there was no list, or it could not
@@ -129,7 +132,7 @@ func (l *Log) Append(entries ...Entry) error {
 	if err := l.write(appendMoved(nil, time.Now(), entries)); err != nil {
 		return err
 	}
-	l.tell(len(entries))
+	l.added(len(entries))
 	return nil
 }
 
@@ -168,13 +171,13 @@ func (b *Begun) end(made []Entry) error {
 		return err
 	}
 	if len(made) > 0 {
-		l.tell(len(made))
+		l.added(len(made))
 	}
 	return nil
 }
 
-// tell counts new entries and wakes the readers that wait for them. l.mu is held.
-func (l *Log) tell(n int) {
+// added counts new entries and wakes the readers that wait for them. l.mu is held.
+func (l *Log) added(n int) {
 	l.count += uint64(n)
 	l.wake()
 }

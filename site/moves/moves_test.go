@@ -20,7 +20,7 @@ const (
 	who  = "0123456789abcdef0123456789abcdef"
 )
 
-// A rig is a directory with a list, and the list that is open.
+// A rig is a directory with a list, which is open.
 type rig struct {
 	t     *testing.T
 	dir   string
@@ -40,7 +40,7 @@ func newRig(t *testing.T, limit int64) *rig {
 
 const large = 1 << 20
 
-// open opens the list as the next process does, after the one before was killed.
+// open opens the list as the next process would after the previous one was killed.
 func (r *rig) open() {
 	r.t.Helper()
 	var err error
@@ -51,7 +51,7 @@ func (r *rig) open() {
 	r.t.Cleanup(log.Close)
 }
 
-// entry is one about a ref of repository /a.
+// entry returns an entry about a ref of repository /a.
 func entry(ref string) moves.Entry { return moves.Entry{Ref: ref, Dir: "/a"} }
 
 func (r *rig) append(refs ...string) {
@@ -74,7 +74,7 @@ func (r *rig) end() moves.Place {
 	return at
 }
 
-// after reads the refs of all that follows a place.
+// after returns the refs of all entries after a place.
 func (r *rig) after(at moves.Place) (refs []string) {
 	r.t.Helper()
 	for {
@@ -99,7 +99,7 @@ func (r *rig) has(at moves.Place, want ...string) {
 	}
 }
 
-// resets checks that what follows a place is not known.
+// resets checks that a place is no longer valid.
 func (r *rig) resets(what string, at moves.Place) {
 	r.t.Helper()
 	if p, err := r.log.Read(at); !errors.Is(err, moves.ErrReset) {
@@ -247,15 +247,16 @@ func TestAnAppendIsOneWrite(t *testing.T) {
 	}
 }
 
-// What is about to move is on the disk, is given out when it has ended, and is left to the next process until then.
-func TestWhatIsBegunIsGivenOutWhenItHasEnded(t *testing.T) {
+// Begun moves are in the list's files at once, but readers get them only when they have ended.
+// Until then the next process inherits them.
+func TestBegunMovesAreListedWhenTheyHaveEnded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, large)
 	at := r.end()
 	first, second := r.begin("1", "2"), r.begin("3")
 	r.append("5")
 	r.has(at, "5")
-	for range 2 { // the second time it is nothing
+	for range 2 { // the second call does nothing
 		if err := first.End(); err != nil {
 			t.Fatal(err)
 		}
@@ -281,7 +282,7 @@ func TestDroppedMovesAreNeitherListedNorLeft(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, large)
 	at, count := r.end(), r.log.Count()
-	for range 2 { // the second time it is nothing
+	for range 2 { // the second call does nothing
 		if err := r.begin("1").Drop(); err != nil {
 			t.Fatal(err)
 		}
@@ -315,7 +316,7 @@ func (r *rig) text() string {
 	return string(text)
 }
 
-// replace changes the first segment.
+// replace replaces the text of the first segment.
 func (r *rig) replace(change func(string) string) {
 	r.t.Helper()
 	path := r.files()[0]
@@ -328,10 +329,10 @@ func (r *rig) replace(change func(string) string) {
 	}
 }
 
-func TestAPlaceThatIsNone(t *testing.T) {
+func TestAnInvalidPlaceResetsItsReader(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, large)
-	// Within a directory's name there is what looks like an entry.
+	// The directory's name contains text that looks like an entry.
 	if err := r.log.Append(moves.Entry{Ref: "0", Dir: "/a moved 1 - x /b"}); err != nil {
 		t.Fatal(err)
 	}
@@ -345,7 +346,7 @@ func TestAPlaceThatIsNone(t *testing.T) {
 	r.has(moves.Place(epoch+"-1-0"), "0", "1", "2")
 }
 
-func TestWhatIsOlderThanTwoSegmentsIsGone(t *testing.T) {
+func TestEntriesOlderThanTwoSegmentsAreRemoved(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 500)
 	places := []moves.Place{r.end()}
@@ -384,9 +385,10 @@ func TestWhatIsOlderThanTwoSegmentsIsGone(t *testing.T) {
 	r.has(at, "begun")
 }
 
-// What is under way is repeated at the beginning of a segment. However much that is, a few lines more don't begin the next one: places would be
-// gone at once, and each line would cost all that is under way.
-func TestMoreIsUnderWayThanASegmentHas(t *testing.T) {
+// Moves in progress are repeated at the beginning of a segment. However many they are, a few more
+// lines must not begin another segment: places would expire at once, and each line would cost as
+// much as all moves in progress.
+func TestMovesInProgressMayExceedASegment(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 500)
 	var refs []string
@@ -414,7 +416,7 @@ func TestMoreIsUnderWayThanASegmentHas(t *testing.T) {
 	r.has(at, append([]string{"second", "third"}, refs...)...)
 }
 
-func TestAReaderWaitsForWhatIsNew(t *testing.T) {
+func TestAReaderWaitsForNewEntries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, large)
@@ -425,7 +427,7 @@ func TestAReaderWaitsForWhatIsNew(t *testing.T) {
 			returned := false
 			go func() { r.log.Wait(context.Background(), at); returned = true }()
 			if synctest.Wait(); returned {
-				t.Error("it has not waited")
+				t.Error("the reader has not waited")
 			}
 			if err := happens(); err != nil {
 				t.Fatal(err)
@@ -448,12 +450,12 @@ func TestAReaderWaitsForWhatIsNew(t *testing.T) {
 		r.open()
 		r.log.Wait(ctx, r.end())
 		if ctx.Err() == nil {
-			t.Error("it has not waited as long as it may")
+			t.Error("the reader has not waited until its context ended")
 		}
 	})
 }
 
-func TestWhatNoLineCanHoldIsLeftOut(t *testing.T) {
+func TestEntriesThatNoLineCanHoldAreOmitted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, large)
 	at := r.end()

@@ -10,7 +10,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/moves"
 )
 
-// While several append, each reader gets all of each in order, or learns that it has not.
+// While several goroutines append, each reader gets all entries of each of them in order, or learns
+// that entries are missing.
 func TestReadersWhileOthersAppend(t *testing.T) {
 	t.Parallel()
 	for name, limit := range map[string]int64{"large segments": 32 << 20, "small segments": 4 << 10} {
@@ -62,7 +63,8 @@ func appendOne(t *testing.T, l *moves.Log, begins bool, e moves.Entry) {
 	}
 }
 
-// readAll reads until all is written, and returns which entry of each writer would come next.
+// readAll reads until all entries have been written. It returns the next entry of each writer, and
+// the number of resets.
 func readAll(t *testing.T, written context.Context, l *moves.Log, at moves.Place) (next map[string]int, resets int) {
 	next = map[string]int{}
 	for {

@@ -164,7 +164,7 @@ func scan(s segments.Segment, offset int64, each func(r record, size int) bool) 
 		return readable && each(r, len(line)+1)
 	})
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // it has just been removed
+	case errors.Is(err, fs.ErrNotExist): // the segment has just been removed
 		return 0, ErrReset
 	case errors.Is(err, segments.ErrDamaged):
 		return 0, fmt.Errorf("%w: %w", ErrReset, err)

@@ -46,7 +46,8 @@ func (b *Begun) append(to []byte) []byte {
 
 func appendEnded(b []byte, id uint64) []byte { return fmt.Appendf(b, "%s %d\n", ended, id) }
 
-// appendLine omits an entry that no line can hold. No reader could be told of it either.
+// appendLine omits an entry that no line can hold. Such an entry could not be sent to readers
+// either.
 func appendLine(b []byte, what string, at time.Time, which string, e Entry) []byte {
 	if strings.ContainsAny(e.Ref, " \n") || strings.Contains(e.Dir, "\n") || !strings.HasPrefix(e.Dir, "/") {
 		return b
@@ -72,8 +73,8 @@ func unlessDash(s string) string {
 type record struct {
 	what  string
 	at    time.Time
-	id    uint64 // unless it is moved
-	entry Entry  // unless it is ended
+	id    uint64 // unless what is moved
+	entry Entry  // unless what is ended
 }
 
 func parseRecord(line string) (r record, ok bool) {
@@ -115,8 +116,8 @@ func (l *Log) load() error {
 	return nil
 }
 
-// replay learns from a segment which moves were begun and have not ended. It returns the size of
-// the head and of the records that repeat those of the segment before.
+// replay reads from a segment which moves were begun and have not ended. It returns the size of the
+// head and of the records that repeat those of the segment before.
 func (l *Log) replay(s segments.Segment) (repeated int64, err error) {
 	before := l.begun
 	l.begun = make(map[uint64]*Begun, len(before)) // the segment begins with all that was begun before
@@ -202,7 +203,8 @@ func (l *Log) fail(why error) error {
 	l.close(why)
 	l.leftover = true
 	if l.dropEpoch() != nil {
-		os.WriteFile(l.note, []byte(cmp.Or(l.epoch, anyEpoch)), 0o600) // if that fails, too, there is nothing more to do
+		// If this fails, too, nothing more can be done.
+		os.WriteFile(l.note, []byte(cmp.Or(l.epoch, anyEpoch)), 0o600)
 	}
 	l.wake()
 	return l.writable()
@@ -237,7 +239,7 @@ func (l *Log) dropEpoch() error {
 // anyEpoch stands for the epoch of files whose heads could not be read.
 const anyEpoch = "*"
 
-// hasEnded reports whether the epoch was noted as one that has ended.
+// hasEnded reports whether the note's file records that the epoch has ended.
 func (l *Log) hasEnded() bool {
 	noted, err := os.ReadFile(l.note)
 	return err == nil && (string(noted) == l.epoch || string(noted) == anyEpoch)
