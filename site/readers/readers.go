@@ -32,11 +32,11 @@ const (
 	readerSilence = 10 * time.Minute
 	// readerWrite is how long a reader may stop reading an answer.
 	readerWrite = 20 * time.Second
-	// NeverReadFor is the time after which a server should have started to read.
+	// NeverReadFor is the time after which a server should have begun to read.
 	NeverReadFor = 5 * time.Minute
 )
 
-// Readers are the readers of the list of moves, by their guards.
+// Readers serves the readers of the list of moves, and remembers them by their guards.
 type Readers struct {
 	List *moves.List
 	// Started is closed when the daemon knows what its predecessors have left.
@@ -51,12 +51,13 @@ type Readers struct {
 	all map[string]*reader
 }
 
-// A reader is remembered as long as its guard lives. The lock of Readers guards its mutable fields.
+// A reader is the state of a reader, which is kept as long as its guard lives. Readers.mu protects
+// the fields that change.
 type reader struct {
 	guard string
-	conn  net.Conn // nil if it has none
-	since time.Time
-	place moves.Place // everything before it was processed
+	conn  net.Conn    // nil if the reader is not connected
+	since time.Time   // when the reader connected or lost its connection
+	place moves.Place // the reader has processed everything before this place
 }
 
 // Serve serves a reader of the list of moves from its first message on. It calls begun after it has
@@ -85,7 +86,7 @@ func (rs *Readers) Serve(ctx context.Context, conn *net.UnixConn, r *bufio.Reade
 		}
 		conn.SetReadDeadline(time.Now().Add(readerSilence))
 		if ctx.Err() != nil {
-			return // it ended before the deadline was set
+			return // ctx has ended, and the new deadline may have replaced the one that interrupts reads
 		}
 		next, err := wire.ReadFromReader(r)
 		if errors.Is(err, wire.ErrMalformed) || errors.Is(err, wire.ErrTooLarge) {
@@ -224,18 +225,18 @@ func (rs *Readers) Status() []client.Reader {
 	}
 	rs.mu.Unlock()
 	slices.SortFunc(all, func(a, b reader) int { return cmp.Compare(a.guard, b.guard) })
-	said := []client.Reader{}
+	statuses := []client.Reader{}
 	for _, r := range all {
-		one := client.Reader{Guard: r.guard, Connected: r.conn != nil, Age: time.Since(r.since).Seconds()}
+		status := client.Reader{Guard: r.guard, Connected: r.conn != nil, Age: time.Since(r.since).Seconds()}
 		if r.place != "" {
 			size, oldest, known := rs.List.Unread(r.place)
-			one.Unread = size
+			status.Unread = size
 			if size > 0 {
-				one.Oldest = time.Since(oldest).Seconds()
+				status.Oldest = time.Since(oldest).Seconds()
 			}
-			one.Comparing = !known
+			status.Comparing = !known
 		}
-		said = append(said, one)
+		statuses = append(statuses, status)
 	}
-	return said
+	return statuses
 }
