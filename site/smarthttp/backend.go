@@ -147,9 +147,10 @@ type answer struct {
 	status int
 	header http.Header
 	body   []byte
-	// tooLarge: the body exceeded the limit of its size, and was discarded.
+	// tooLarge means that the body exceeded the limit of its size, and was discarded.
 	tooLarge bool
-	// truncated: git failed after it had begun to answer, as it does if it can't parse the request.
+	// truncated means that git failed after it had begun to answer, as it does if it can't parse
+	// the request.
 	truncated bool
 }
 

@@ -81,9 +81,9 @@ func (s *served) event(what string, happens <-chan struct{}) {
 
 const fetchV0 = "0032want %s\n00000009done\n"
 
-// If a client breaks off at any place, its request ends, with all its processes: git http-backend
+// If a client disconnects at any point, its request ends, with all its processes: git http-backend
 // waits for the processes that it has started.
-func TestARequestWhoseClientBreaksOffEnds(t *testing.T) {
+func TestARequestEndsWhenItsClientDisconnects(t *testing.T) {
 	t.Parallel()
 	for _, service := range []string{"git-receive-pack", "git-upload-pack"} {
 		for name, body := range map[string]string{"in the first line": "0", "after it": pkt("x\n"), "before all": ""} {

@@ -206,8 +206,9 @@ func (s *Server) fresh(ctx context.Context, p knownProject, now state) (state, e
 }
 
 // await waits until the repository has everything that was acknowledged before the call, and
-// returns what the repository was found to have. If no other refs may have moved, and the refs are
-// known that have changed in the database since the last comparison, await compares only these.
+// returns what the repository was found to have. It compares only the refs that have changed in the
+// database since the last comparison if these are known and no other refs may have moved; otherwise
+// it compares all refs.
 func (s *Server) await(ctx context.Context, p knownProject, now state) (found applied, err error) {
 	s.counts.waits.Inc()
 	ctx, cancel := context.WithTimeout(ctx, s.limits.compare)

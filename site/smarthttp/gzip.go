@@ -5,10 +5,10 @@ import (
 	"io"
 )
 
-// isGzip reports whether an encoding is the one that git uses.
+// isGzip reports whether a Content-Encoding is gzip, the only one that git uses.
 func isGzip(encoding string) bool { return encoding == "gzip" || encoding == "x-gzip" }
 
-// A gzipBody is a reader that unpacks from. It does not read from before the first Read.
+// A gzipBody reads the uncompressed content of from. It does not read from before the first Read.
 type gzipBody struct {
 	from io.Reader
 	zip  *gzip.Reader

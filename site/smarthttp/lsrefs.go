@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// maxListRequest is the size, in bytes, beyond which a request is not taken for one of a list of
-// refs.
+// maxListRequest is the maximum size, in bytes, of a request that is recognized as one for a list
+// of refs.
 const maxListRequest = 64 << 10
 
 // lsRefsName returns a name for the list of refs that a request of protocol version 2 asks for

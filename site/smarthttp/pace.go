@@ -19,7 +19,7 @@ const (
 	lingerLimit = time.Second
 )
 
-// A body is the body of a request. Reads fail if the client is too slow or breaks off.
+// A body is the body of a request. Reads fail if the client is too slow or disconnects.
 type body struct {
 	from  io.Reader
 	conn  *http.ResponseController
@@ -114,7 +114,7 @@ func (b *body) interrupted() bool {
 	return b.abandoned
 }
 
-// broken reports whether the client broke off or was too slow.
+// broken reports whether the client disconnected or was too slow.
 func (b *body) broken() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -113,7 +113,7 @@ func TestAnAnswerMustBeReadInTime(t *testing.T) {
 	}
 }
 
-// An abandoned body ends at once, and does not count as broken off by the client.
+// An abandoned body ends at once, and does not count as broken by the client.
 func TestAnAbandonedBodyEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
