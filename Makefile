@@ -16,7 +16,7 @@ RACED   := ./refdb ./refdb/memory ./lease ./site/wire ./site/packs ./site/sessio
 AT_ONCE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
 # Without the tables of debuggers a program is linked in half the time.
 TEST    := $(GO) test -ldflags="-s -w"
-# The short form leaves go vet to make lint. With files in memory its tests take a quarter less; make test-all has them on the disk.
+# Tests leave go vet to make lint. With files in memory those of the short form take a quarter less; make test-all has them on the disk.
 SHORT   := ./scripts/in-memory.sh $(TEST) -vet=off -short
 # Only a test that hangs reaches it, however busy the machine is.
 LIMIT   := 3h
@@ -40,7 +40,7 @@ test: deps ## the tests on real databases, without the long ones; the race detec
 	{ $(SHORT) $(RACE) -p $(AT_ONCE) -timeout $(LIMIT) $(FLAGS) $(RACED) || status=1; } && exit $$status
 
 test-all: deps-all ## all tests with the race detector: more rounds, more faults, more forms of each database
-	$(TEST) $(RACE) -p $(AT_ONCE) -timeout $(LIMIT) $(FLAGS) $(LONGEST) ./refdb/memory ./service/server ./...
+	$(TEST) -vet=off $(RACE) -p $(AT_ONCE) -timeout $(LIMIT) $(FLAGS) $(LONGEST) ./refdb/memory ./service/server ./...
 
 test-one: ## the tests of PKG=./refdb/sqlite whose names match RUN=TestConformance/Beat
 	$(GO) test $(RACE) -run '$(RUN)' $(FLAGS) $(or $(PKG),$(error PKG= names a package))

@@ -17,12 +17,25 @@ func Build(dir string, commands ...string) error {
 		return err
 	}
 	for _, command := range commands {
-		// Instead of running the program, go run has it copied.
-		cmd := exec.Command("go", "run", "-trimpath", "-ldflags", "-s -w", "-exec", "cp", module+command, filepath.Join(dir, filepath.Base(command)))
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("building %s: %w: %s", command, err, out)
+		if err := build(filepath.Join(dir, filepath.Base(command)), command, "CGO_ENABLED=0", "-trimpath"); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// BuildRaced builds a program of this module with the race detector, which as in the Makefile leaves out translated C code.
+func BuildRaced(path, command string) error {
+	return build(path, command, "CGO_ENABLED=1", "-race", "-gcflags=modernc.org/sqlite/lib=-race=false", "-gcflags=modernc.org/libc=-race=false", "-gcflags=modernc.org/memory=-race=false")
+}
+
+func build(path, command, env string, flags ...string) error {
+	// Instead of running the program, go run has it copied.
+	args := append(append([]string{"run"}, flags...), "-ldflags", "-s -w", "-exec", "cp", module+command, path)
+	cmd := exec.Command("go", args...)
+	cmd.Env = append(os.Environ(), env)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("building %s: %w: %s", command, err, out)
 	}
 	return nil
 }

@@ -21,32 +21,19 @@ func TestConformance(t *testing.T) {
 	refdbtest.Run(t, func(tb testing.TB) refdbtest.Database { return dbtest.Postgres(tb) })
 }
 
-func TestConformanceAlternating(t *testing.T) {
+// Requests of a process alternate between two drivers, which queue them for shared round trips. One run catches what either breaks.
+func TestConformanceAlternatingWithSharedRoundTrips(t *testing.T) {
 	if testing.Short() {
-		t.Skip("left out by -short: the suite with requests alternating between two drivers; make test-all runs it")
+		t.Skip("left out by -short: the suite with requests that alternate between two drivers and share round trips; make test-all runs it")
 	}
-	refdbtest.Run(t, refdbtest.Alternating(func(tb testing.TB) refdbtest.Database { return narrow{dbtest.Postgres(tb)} }))
+	refdbtest.Run(t, refdbtest.Alternating(func(tb testing.TB) refdbtest.Database { return sharing{dbtest.Postgres(tb)} }))
 }
 
-// narrow opens drivers with few connections each, because there are many drivers.
-type narrow struct{ *dbtest.Database }
-
-func (n narrow) Open(tb testing.TB) driver.Driver {
-	return open(tb, with(tb, n.URL(), "pool_max_conns", "4"))
-}
-
-func TestConformanceWithSharedRoundTrips(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left out by -short: the suite where requests always share round trips; make test-all runs it")
-	}
-	refdbtest.Run(t, func(tb testing.TB) refdbtest.Database { return sharing{dbtest.Postgres(tb)} })
-}
-
-// sharing opens drivers whose requests always queue for a shared round trip.
+// sharing opens drivers whose requests always queue for a shared round trip. There are many drivers, so each has few connections.
 type sharing struct{ *dbtest.Database }
 
 func (s sharing) Open(tb testing.TB) driver.Driver {
-	d := open(tb, s.URL())
+	d := open(tb, with(tb, s.URL(), "pool_max_conns", "4"))
 	d.ShareAll()
 	return d
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -21,12 +22,18 @@ import (
 // contents of the tables are compared with them.
 const raceLanes = 4 // concurrent rounds
 
+// REFDB_TEST_LONG=1 makes it more rounds.
 func raceRounds() int {
-	if testing.Short() {
+	switch {
+	case testing.Short():
 		return 150
+	case long():
+		return 2000
 	}
-	return 2000
+	return 500
 }
+
+func long() bool { return os.Getenv("REFDB_TEST_LONG") != "" }
 
 // An arena is a database with the two sides of a race.
 type arena struct {
@@ -43,10 +50,13 @@ func newArena(t *testing.T) *arena {
 
 // deadlockRounds is how many beats a test sends beside requests that they may deadlock with.
 func deadlockRounds() int64 {
-	if testing.Short() {
+	switch {
+	case testing.Short():
 		return 10
+	case long():
+		return 200
 	}
-	return 200
+	return 50
 }
 
 // newDeadlockArena returns an arena in which only the server ends a deadlock, and so late that a

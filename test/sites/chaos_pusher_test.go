@@ -158,6 +158,7 @@ func (p *pusher) run(ctx context.Context) {
 			p.c.Errorf("pusher %d: %v", p.number, err)
 			return
 		}
+		pauseFor(ctx, p.c.size.rest)
 	}
 }
 

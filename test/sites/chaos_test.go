@@ -25,8 +25,9 @@ const chaosSeed = "REFDB_TEST_SEED"
 // A chaosSize is the size of a run.
 type chaosSize struct {
 	pushers, projects int
-	syncs             int // at a time, at each site
-	kills             int // of git's processes, in one fault
+	syncs             int           // at a time, at each site
+	rest              time.Duration // of a client, or of a sync, before its next one
+	kills             int           // of git's processes, in one fault
 	warm, load        time.Duration
 	warmed            int // acknowledged refs at the end of the warm-up, at least
 	hookLimit         time.Duration
@@ -173,6 +174,7 @@ func (c *chaos) catchUp(ctx context.Context, s *server, random *rand.Rand) {
 	for ctx.Err() == nil {
 		_, err := s.run(syncArgs(s.other(), s, c.projects[random.IntN(len(c.projects))])...)
 		c.journal.job("sync", err)
+		pauseFor(ctx, c.size.rest)
 	}
 }
 

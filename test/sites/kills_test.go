@@ -39,7 +39,7 @@ func TestKillsBesideRepositoriesThatComeAndGoLoseNothing(t *testing.T) {
 	case testing.Short():
 		t.Skip("left out by -short: pushes to two sites beside kills, half a minute; make test-all runs it")
 	}
-	size := trioSize{pushers: 4, projects: 2, extra: "\tautoClone = true\n", largest: 1 << 20}
+	size := trioSize{pushers: 4, projects: 2, extra: "\tautoClone = true\n", largest: 1 << 20, rest: 50 * time.Millisecond}
 	k := &killing{trio: newTrioOn(t, size, onSQLite), wanted: kills, killed: make(map[string]int), at: make(map[*move]string)}
 	for n := range 2 { // not made yet
 		project := fmt.Sprintf("late/app-%d", n)
@@ -175,6 +175,7 @@ func (k *killing) pushes(ctx context.Context, p *trioPusher) {
 		from := k.journal.now()
 		err := p.push(ctx, s)
 		if err == nil || ctx.Err() != nil {
+			pauseFor(ctx, k.size.rest)
 			continue
 		}
 		if !k.within(s.name, "", from, k.journal.now(), deleted, moved) {

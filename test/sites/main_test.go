@@ -3,9 +3,7 @@
 package sites
 
 import (
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -42,15 +40,8 @@ var programs = sync.OnceValues(func() (string, error) {
 	if err := testprogram.Build(bin, "cmd/refdbctl", "cmd/refdb-hook"); err != nil || testing.Short() {
 		return bin, err
 	}
-	cmd := exec.Command("go", append(append([]string{"build"}, raceFlags...), "-o", bin+"/refdbctl-race", "../../cmd/refdbctl")...)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%s: %w: %s", cmd, err, out)
-	}
-	return bin, nil
+	return bin, testprogram.BuildRaced(filepath.Join(bin, "refdbctl-race"), "cmd/refdbctl")
 })
-
-// raceFlags are as in the Makefile: the race detector leaves translated C code out.
-var raceFlags = []string{"-race", "-gcflags=modernc.org/sqlite/lib=-race=false", "-gcflags=modernc.org/libc=-race=false", "-gcflags=modernc.org/memory=-race=false"}
 
 // must returns v, or ends the test.
 func must[T any](t testing.TB, v T, err error) T {

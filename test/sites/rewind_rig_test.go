@@ -53,6 +53,9 @@ func newBed(t *testing.T, database func(testing.TB) database) *bed {
 	all, err := gits()
 	g := must(t, all, err)[0].within(wire.DefaultLimit)
 	c := &chaos{leftLocks: leftLocks{known: make(map[string]bool)}, projects: []string{project}, journal: newJournal()}
+	if !long() {
+		c.size.rest = 100 * time.Millisecond // most of the time clients only have to be there
+	}
 	c.cluster = newCluster(t, g, design{database: database})
 	c.sites = []*server{c.eu, c.us}
 	c.tree = c.g.run(t, c.h.dir, "rev-parse", c.h.a+"^{tree}")

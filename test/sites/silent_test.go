@@ -80,8 +80,7 @@ func continues(s *trioSite, _ int)    { signal(s.trio, s.daemon.Process.Pid, sys
 // recover. The silent site comes back. In the end all acknowledged pushes are in the history, those that the silent site had acknowledged,
 // too, and all sites agree.
 //
-// With REFDB_TEST_LONG=1 there are 25 rounds of each row, and a table at the end; with -short, too, fewer clients push, to daemons without the
-// race detector.
+// With REFDB_TEST_LONG=1 there are 25 rounds of each row under more pushes, and a table at the end.
 func TestASilentSiteHoldsUpNobodyWhenTheServerIsReplaced(t *testing.T) {
 	report := &silentReport{}
 	t.Cleanup(func() { report.print(t) })
@@ -107,9 +106,9 @@ func TestASilentSiteHoldsUpNobodyWhenTheServerIsReplaced(t *testing.T) {
 // site's name gets stale by itself in the first round alone, which also checks more.
 func silentRound(t *testing.T, row silentRow, number, round int, times *silentTimes) {
 	t.Helper()
-	size, how := quietTrio, killings
-	if testing.Short() {
-		size = calmTrio
+	size, how := calmTrio, killings
+	if long() {
+		size = quietTrio
 	}
 	if row.pausable {
 		how = append(killings[:len(killings):len(killings)], pauses...)

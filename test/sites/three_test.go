@@ -37,11 +37,11 @@ type trioSize struct {
 
 var (
 	shortTrio = trioSize{
-		more: []string{"ap"}, pushers: 6, projects: 5, load: 25 * time.Second, rewind: 15 * time.Second, largest: 4 << 20,
+		more: []string{"ap"}, pushers: 6, projects: 5, load: 15 * time.Second, rewind: 8 * time.Second, rest: 100 * time.Millisecond, largest: 4 << 20,
 		fault:    [2]time.Duration{100 * time.Millisecond, time.Second},
 		freeze:   [2]time.Duration{500 * time.Millisecond, 2 * time.Second},
 		pause:    [2]time.Duration{200 * time.Millisecond, time.Second},
-		restarts: [2]time.Duration{8 * time.Second, 20 * time.Second},
+		restarts: [2]time.Duration{4 * time.Second, 8 * time.Second},
 	}
 	longTrio = trioSize{
 		more: []string{"ap"}, pushers: 12, projects: 20, load: 8 * time.Minute, rewind: 2 * time.Minute, largest: 20 << 20,
