@@ -17,7 +17,7 @@ const silentRounds = 25
 var (
 	quietTrio = trioSize{more: []string{"ap"}, pushers: 4, projects: 2, largest: 1 << 20, plain: true, rest: 20 * time.Millisecond}
 	// calmTrio spares the processor: what has to happen happens with a few pushes, too.
-	calmTrio = trioSize{more: []string{"ap"}, pushers: 3, projects: 2, largest: 10 << 10, plain: true, rest: 200 * time.Millisecond}
+	calmTrio = trioSize{more: []string{"ap"}, pushers: 3, projects: 2, largest: 10 << 10, plain: true, rest: 700 * time.Millisecond}
 )
 
 // A silencing is how a site falls silent, and how it comes back.
