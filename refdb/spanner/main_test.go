@@ -36,9 +36,11 @@ func (d patientDatabase) Open(tb testing.TB) driver.Driver { return patient(tb, 
 
 func TestConformance(t *testing.T) { refdbtest.Run(t, newDatabase) }
 
+func long() bool { return os.Getenv("REFDB_TEST_LONG") != "" }
+
 // For PostgreSQL make test-all runs it, for the other databases each run of the tests does.
 func TestConformanceAlternating(t *testing.T) {
-	if os.Getenv("REFDB_TEST_LONG") == "" {
+	if !long() {
 		t.Skip("left out: the suite with requests alternating between two drivers, minutes more on the emulator; REFDB_TEST_LONG=1 runs it")
 	}
 	refdbtest.Run(t, refdbtest.Alternating(newDatabase))

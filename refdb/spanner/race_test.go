@@ -11,10 +11,13 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// rounds returns how often to run a race: n times, or a few times with -short.
+// rounds returns how often to run a race: n times, or a few times with -short. REFDB_TEST_LONG=1 makes it four times as often.
 func rounds(n int) int {
-	if testing.Short() {
-		return n / 10
+	switch {
+	case testing.Short():
+		return n / 3
+	case long():
+		return 4 * n
 	}
 	return n
 }
@@ -49,7 +52,7 @@ func TestRaceOfAnAcquisitionAndUpdatesOfARefThatDoesNotExist(t *testing.T) {
 	t.Parallel()
 	_, d := clients(t, 3)
 	var updatesFirst int
-	for n := range rounds(200) {
+	for n := range rounds(60) {
 		ref := fmt.Sprintf("refs/heads/%d", n)
 		var a driver.Acquired
 		var acquireErr error
@@ -82,7 +85,7 @@ func TestRaceOfAnAcquisitionAndUpdatesOfARefThatDoesNotExist(t *testing.T) {
 			updatesFirst++
 		}
 	}
-	t.Logf("an update came first in %d of %d rounds", updatesFirst, rounds(200))
+	t.Logf("an update came first in %d of %d rounds", updatesFirst, rounds(60))
 }
 
 func TestRaceOfOverlappingSets(t *testing.T) {
@@ -90,7 +93,7 @@ func TestRaceOfOverlappingSets(t *testing.T) {
 	_, d := clients(t, 3)
 	sets := [][]string{{"refs/a", "refs/b"}, {"refs/b", "refs/c"}, {"refs/a", "refs/c"}}
 	var last driver.Token
-	for n := range rounds(100) {
+	for n := range rounds(30) {
 		a := make([]driver.Acquired, 3)
 		errs := make([]error, 3)
 		var contenders []func()
@@ -131,7 +134,7 @@ func TestRaceOfContendersForAStaleLock(t *testing.T) {
 	const contenders = 6
 	db, d := clients(t, 3) // two contenders in each process
 	last := acquire(t, d[0], "first", branch).Token
-	for n := range rounds(60) {
+	for n := range rounds(18) {
 		db.Age(t, project, branch, time.Hour)
 		a := make([]driver.Acquired, contenders)
 		errs := make([]error, contenders)

@@ -7,6 +7,7 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -139,7 +140,7 @@ func (f *front) waitBroken(want int) {
 }
 
 // A client may break off at every byte of what it sends and of what it gets. What it sent in part has no effect; what it sent as a whole is
-// done at both sites, also if nobody hears of it; no process is left.
+// done at both sites, also if nobody hears of it; no process is left. A run tries every fourth byte, all of them with REFDB_TEST_LONG=1.
 func TestClientsThatBreakOffAtEveryByte(t *testing.T) {
 	t.Parallel()
 	all, err := gits()
@@ -148,10 +149,19 @@ func TestClientsThatBreakOffAtEveryByte(t *testing.T) {
 	c.eu.pushed(c.h.a + ":refs/heads/main")
 	c.us.follows(project)
 	fronts := []*front{c.eu.http(), c.us.http()}
-	// stride returns which bytes are tried of so many: each one, or about that many of them, with the first and the last ones.
+	// stride returns which bytes are tried of so many: each one, or some of them, with the first and the last ones. With -short it is about
+	// the given number.
+	phase := rand.IntN(4)
 	stride := func(bytes, short int) (at []int) {
 		for i := range bytes {
-			if !testing.Short() || i < 2 || i >= bytes-2 || i%max(1, bytes/short) == 0 {
+			every := 4
+			switch {
+			case testing.Short():
+				every = max(1, bytes/short)
+			case long():
+				every = 1
+			}
+			if i < 2 || i >= bytes-2 || (i+phase)%every == 0 {
 				at = append(at, i)
 			}
 		}

@@ -34,9 +34,12 @@ func (a attempt) String() string {
 func TestTheAcknowledgedValuesOfEachRefFormASingleLine(t *testing.T) {
 	const clients = 3 // at each site
 	eachGit(t, func(t *testing.T, g *git) {
-		want, refs := 150, 3 // acknowledged pushes
-		if testing.Short() {
+		want, refs := 60, 3 // acknowledged pushes
+		switch {
+		case testing.Short():
 			want = 12
+		case long():
+			want = 150
 		}
 		h := newHistory(t, g, "sha1", 2000, 0)
 		c := newCluster(t, g, design{h: h, database: onPostgres})

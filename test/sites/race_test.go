@@ -73,7 +73,7 @@ func setsOf(n int) (sets []*refSet, leaves int) {
 	return sets, leaves
 }
 
-// Two sites push to the same refs at the same time, 200 times. Git alone would
+// Two sites push to the same refs at the same time, 72 times, or 200 times with REFDB_TEST_LONG=1. Git alone would
 // take every one of these pushes. What is asserted, of each ref of each race:
 //
 //   - exactly one of the two sites accepts its push: never both, and never none,
@@ -94,9 +94,12 @@ func TestOfTwoSitesThatPushToARefExactlyOneIsAccepted(t *testing.T) {
 				for _, kind := range kinds {
 					t.Run(kind.String(), func(t *testing.T) {
 						t.Parallel()
-						n := 50
-						if testing.Short() {
+						n := 18
+						switch {
+						case testing.Short():
 							n = 6 // each kind of set, with each of the last races
+						case long():
+							n = 50
 						}
 						sets, leaves := setsOf(n)
 						h := newHistory(t, g, kind.objects, leaves, 2)

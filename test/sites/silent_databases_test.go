@@ -41,26 +41,27 @@ func (r replaceable) reach(x *trio, m phase) {
 type silentRow struct {
 	name     string
 	short    bool                                       // with -short, too
+	checked  bool                                       // everything is checked at the end, but with -short; in long runs after each row's first round
 	pausable bool                                       // also while the silent site's daemon stands still
 	new      func(t *testing.T, number int) replaceable // the number says when copies are made
 }
 
 var silentRows = []silentRow{
-	{"PostgreSQL is restarted", true, true, func(t *testing.T, _ int) replaceable {
+	{"PostgreSQL is restarted", true, false, true, func(t *testing.T, _ int) replaceable {
 		s := newPostgres(t)
 		return replaceable{
 			on:      func(testing.TB) database { return s },
 			replace: func(*trio) { s.stopFast(); s.start() },
 		}
 	}},
-	{"PostgreSQL is stopped at once, and started", false, true, func(t *testing.T, _ int) replaceable {
+	{"PostgreSQL is stopped at once, and started", false, false, true, func(t *testing.T, _ int) replaceable {
 		s := newPostgres(t)
 		return replaceable{
 			on:      func(testing.TB) database { return s },
 			replace: func(*trio) { s.again() },
 		}
 	}},
-	{"a standby is promoted that lacks the last pushes", false, true, func(t *testing.T, number int) replaceable {
+	{"a standby is promoted that lacks the last pushes", false, true, true, func(t *testing.T, number int) replaceable {
 		p := newStandbyPair(t)
 		ends := []phase{whileAllServe, whenSilent, whenAway}[number%3]
 		return replaceable{
@@ -77,14 +78,14 @@ var silentRows = []silentRow{
 			replace: func(*trio) { p.crash(); p.promote() },
 		}
 	}},
-	{"a copy of PostgreSQL's files from before the site's end is put back", false, true, func(t *testing.T, _ int) replaceable {
+	{"a copy of PostgreSQL's files from before the site's end is put back", false, false, true, func(t *testing.T, _ int) replaceable {
 		return putBackAt(newPostgres(t), whileAllServe)
 	}},
-	{"a copy of PostgreSQL's files from after the site's end is put back", false, true, func(t *testing.T, number int) replaceable {
+	{"a copy of PostgreSQL's files from after the site's end is put back", false, false, true, func(t *testing.T, number int) replaceable {
 		return putBackAt(newPostgres(t), []phase{whenSilent, whenAway}[number%2])
 	}},
 	// The daemon of a site must not keep the old file open: it is not paused here.
-	{"an earlier copy of a SQLite file is put back", false, false, func(t *testing.T, number int) replaceable {
+	{"an earlier copy of a SQLite file is put back", false, true, false, func(t *testing.T, number int) replaceable {
 		f := newSQLiteFile(t)
 		copied := []phase{whileAllServe, whenSilent, whenAway}[number%3]
 		return replaceable{
@@ -104,7 +105,7 @@ var silentRows = []silentRow{
 		}
 	}},
 	// A daemon would go on with the old database.
-	{"a copy of a Spanner database takes its place", false, false, func(t *testing.T, number int) replaceable {
+	{"a copy of a Spanner database takes its place", false, false, false, func(t *testing.T, number int) replaceable {
 		copied := []phase{whileAllServe, whenSilent, whenAway}[number%3]
 		var d, other *dbtest.Database
 		return replaceable{

@@ -3,6 +3,7 @@ package testdb
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
@@ -48,16 +49,18 @@ func (d *Database) Kind() Kind { return d.kind }
 func (d *Database) FutureTimes() bool { return d.kind.Dialect != migrations.Spanner }
 
 // Rounds returns how often a test repeats a race. The emulator runs one transaction
-// at a time, and takes long to resolve collisions.
+// at a time, and takes long to resolve collisions. There REFDB_TEST_LONG=1 makes it more often.
 func (d *Database) Rounds() int {
-	rounds := 100
-	if d.kind.Dialect == migrations.Spanner {
-		rounds = 40
+	spanner := d.kind.Dialect == migrations.Spanner
+	switch {
+	case spanner && testing.Short():
+		return 4
+	case spanner && os.Getenv("REFDB_TEST_LONG") == "", testing.Short():
+		return 10
+	case spanner:
+		return 40
 	}
-	if testing.Short() {
-		rounds /= 10
-	}
-	return rounds
+	return 100
 }
 
 // Open returns another driver on the database, as another process would have.
