@@ -28,7 +28,8 @@ const (
 
 	// How long processes take leases while one is killed or frozen every now and then. If it holds the
 	// lease or has the turn, nobody gets any further until its row is stale.
-	leaseStorm      = 20 * time.Second
+	leaseStorm      = 8 * time.Second
+	leaseStormLong  = 20 * time.Second
 	leaseStormShort = 2 * time.Second
 	leaseTrouble    = 500 * time.Millisecond
 	leaseStale      = time.Second
@@ -87,8 +88,11 @@ func TestSharedLeasesOfTheDeadAreRemovedByThoseWhoShare(t *testing.T) {
 func leaseProcesses(t *testing.T, d *dbtest.Database, count int, modes string, enough func([]stint) error) []stint {
 	t.Helper()
 	storm := leaseStorm
-	if testing.Short() {
+	switch {
+	case testing.Short():
 		storm = leaseStormShort
+	case os.Getenv("REFDB_TEST_LONG") != "":
+		storm = leaseStormLong
 	}
 	dir := t.TempDir()
 	started := 0
