@@ -75,8 +75,8 @@ gerrit-versions: ## compile and test the guard for each series of Gerrit
 gerrit-test: gerrit build ## run Gerrits with the guard and the site daemons of bin/; WITH=/other/bin, CHAPTERS='1 2 6 11', REFDB_URL=postgres
 	@GO=$(GO) ./gerrit/test/run.sh $(or $(WITH),bin) $(CHAPTERS)
 
-gerrit-ci: gerrit build ## its short form: two sites, what users do, a minute of clients at both
-	@GO=$(GO) REFDB_URL=$(or $(REFDB_URL),postgres) GERRIT_TEST_ROUNDS=4 ./gerrit/test/run.sh bin 1 2 6 14 15 10
+gerrit-ci: gerrit build ## its short form: two sites, what users do, 20 s of clients at both
+	@GO=$(GO) REFDB_URL=$(or $(REFDB_URL),postgres) GERRIT_TEST_ROUNDS=3 GERRIT_TEST_SECONDS=20 ./gerrit/test/run.sh bin 1 2 6 14 15 10
 
 containers-test: ## build the images, run the commands of README.md and docs/CONTAINERS.md (podman, as root)
 	@GO=$(GO) ./deploy/test/run.sh

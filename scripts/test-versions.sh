@@ -14,7 +14,8 @@ system=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort --version-sort | tail -n
 dumped='ARestore|ReportBefore|Recoveries|RecoveryWaits|PositionsAreRaised|PositionsThatWent|SiteAdmits|BeforeTheAdmission|ClusterIdentity'
 
 test() {
-	./scripts/in-memory.sh "${GO:-go}" test -short -vet=off -ldflags="-s -w" -timeout 3h "$@"
+	trap - INT # which a command in the background ignores
+	exec ./scripts/in-memory.sh "${GO:-go}" test -short -vet=off -ldflags="-s -w" -timeout 3h "$@"
 }
 
 status=0
@@ -30,11 +31,13 @@ for version in "${versions[@]}"; do
 		echo "left out: tests that dump PostgreSQL $version, as the system has no pg_dump of that version"
 		skip=(-skip "$dumped")
 	fi
-	{
-		test "${skip[@]}" ./refdb/postgres &&
-			test -run '.*/postgres' ./migrations &&
-			test -run 'OfTwoSitesThatPushToARef|AcknowledgedValuesOfEachRef|DatabaseThatIsKilledAndComesBack|PlainRestartOfPostgreSQL' ./test/sites
-	} || { status=1 && failed+=("$version"); }
+	# Each of these waits for servers and processes most of the time.
+	running=() passed=true
+	test "${skip[@]}" ./refdb/postgres & running+=($!)
+	test -run '.*/postgres' ./migrations & running+=($!)
+	test -run 'OfTwoSitesThatPushToARef|AcknowledgedValuesOfEachRef|DatabaseThatIsKilledAndComesBack|PlainRestartOfPostgreSQL' ./test/sites & running+=($!)
+	for pid in "${running[@]}"; do wait "$pid" || passed=false; done
+	$passed || { status=1 && failed+=("$version"); }
 done
 if [[ $status -ne 0 ]]; then echo "failed on PostgreSQL ${failed[*]}" >&2; fi
 exit "$status"

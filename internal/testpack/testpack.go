@@ -53,7 +53,7 @@ func (p *Pack) Add(kind int, content []byte) (id string) {
 func (p *Pack) AddZeros(n int64) (id string) {
 	p.header(Blob, n, nil)
 	p.body.Write([]byte{0x78, 0x9c})
-	// A MiB is compressed once: the race detector makes that forty times as slow.
+	// A MiB is compressed once: the race detector makes that some thirty times as slow.
 	const MiB = 1 << 20
 	var block bytes.Buffer
 	z, err := flate.NewWriter(&block, flate.DefaultCompression)
