@@ -23,6 +23,7 @@ type operator struct {
 	guarded map[string]func()        // by project: ends the span in which it is not guarded, or gone
 	usual   map[string]time.Duration // how long a command takes that is not killed
 	removed int
+	made    int
 }
 
 // act does something with a repository.
@@ -188,7 +189,14 @@ func (o *operator) tries(project string) (done bool, said string) {
 		if err := os.MkdirAll(filepath.Dir(o.site.repo(project)), 0o755); err != nil {
 			return false, err.Error()
 		}
-		o.g.initBare(o, o.site.repo(project), files)
+		// It is made outside of the root, where kills don't look for gits, and appears at once.
+		o.made++
+		made := filepath.Join(o.site.dir, fmt.Sprint("made-", o.made))
+		o.g.initBare(o, made, files)
+		o.clears(project)
+		if err := os.Rename(made, o.site.repo(project)); err != nil {
+			return false, err.Error()
+		}
 		fallthrough
 	case !known:
 		return o.run("enable", "--new", project)
