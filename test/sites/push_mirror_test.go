@@ -44,7 +44,7 @@ func TestAPushMirrorConvergesToTheDatabase(t *testing.T) {
 		c.eu.follows(project)
 		c.us.follows(project)
 		c.eu.pushed("+"+c.h.a+":refs/heads/x", c.h.a+fmt.Sprintf(":refs/heads/%d", round))
-		c.us.pushed("+"+c.h.b+":refs/heads/y")
+		c.us.pushed("+" + c.h.b + ":refs/heads/y")
 		converged()
 		c.eu.follows(project)
 		c.us.follows(project)
