@@ -70,7 +70,7 @@ func (r remote) list(ctx context.Context, names []string, pushed func(ref string
 		}
 	})
 	if err != nil {
-		return listing{}, fmt.Errorf("listing the mirror's refs: %w", err)
+		return listing{}, fmt.Errorf("listing the refs of %s: %w: check that the repository exists, and that the daemon's user may push to it", redact.Text(r.url, r.url), err)
 	}
 	return all, nil
 }
