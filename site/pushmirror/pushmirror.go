@@ -38,7 +38,7 @@ const (
 	lastsFor = 15 * time.Second
 )
 
-// Mirrors pushes to all mirrors of a site.
+// Mirrors runs the push mirrors of a site.
 type Mirrors struct {
 	State    *serving.State
 	DB       *refdb.DB
@@ -46,24 +46,25 @@ type Mirrors struct {
 	Logger   *slog.Logger
 	// Copy returns this site's copy of a project, and the configuration with the project's rules.
 	Copy func(ctx context.Context, project string) (*config.Config, config.Repository, error)
-	// MayAct returns why what the database says is not to be acted on now.
+	// MayAct returns an error while the contents of the database must not be acted on, as at a server
+	// that is not admitted.
 	MayAct func(ctx context.Context) error
 
 	mu      sync.Mutex
 	mirrors map[string]*mirror
 }
 
-// A mirror is a mirror that this site has configured.
+// A mirror is a push mirror of the site's configuration.
 type mirror struct {
 	*Mirrors
 	config config.PushMirror
-	end    context.CancelFunc // when it is configured no longer
+	end    context.CancelFunc // called once the configuration no longer has the mirror
 
 	mu     sync.Mutex
 	term   *term     // nil unless this site pushes
-	holder string    // the site that does
+	holder string    // the other site that pushes; "" if none is known
 	err    error     // of the last attempt to get the grant
-	since  time.Time // of what these say
+	since  time.Time // when a site began or ceased to push
 }
 
 // Run pushes to the mirrors that are configured, until ctx ends.

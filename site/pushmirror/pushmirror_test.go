@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -31,11 +32,7 @@ func TestWhatTheDatabaseHoldsReachesTheMirror(t *testing.T) {
 	a, b := commit(app, s), commit(app, s)
 	own := strings.TrimSpace(sitetest.GitIn(t, w.mirrored(app), "-c", "user.name=n", "-c", "user.email=e", "commit-tree", "-m", "own", "4b825dc642cb6eb9a060e54bf8d69288fbee4904"))
 	sitetest.GitIn(t, w.mirrored(app), "update-ref", "refs/heads/own", own)
-	move := func(ref, value string) {
-		t.Helper()
-		s.follow(app, ref, value)
-		s.put(app, ref, value)
-	}
+	move := func(ref, value string) { t.Helper(); s.moves(app, ref, value) }
 	move(x, a)
 	move("refs/notes/n", a) // not among the refs that are pushed
 	s.start()
@@ -86,8 +83,7 @@ func TestOneSiteAtATimePushes(t *testing.T) {
 	eu.put(app, x, a)
 	w.has(app, x, a)
 	eu.stop()
-	us.follow(app, x, b)
-	us.put(app, x, b)
+	us.moves(app, x, b)
 	w.has(app, x, b)
 }
 
@@ -120,6 +116,30 @@ func TestALatePushMovesNothing(t *testing.T) {
 	w.has(app, x, b, "refs/heads/z", c)
 }
 
+// A site that read the database, was stopped, and continues when the ref has moved, does not push the old value.
+func TestAValueThatWasReadEarlierIsNotPushed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.site("eu")
+	s.project(app)
+	a, b := commit(app, s), commit(app, s)
+	sitetest.GitIn(t, w.mirrored(app), "fetch", "--quiet", s.copy(app), b)
+	s.moves(app, x, a)
+	var calls atomic.Int32
+	s.mayAct = func(context.Context) error {
+		if calls.Add(1) == 2 { // behind the read of the database: another site has pushed, and moved the mirror
+			s.put(app, x, b)
+			sitetest.GitIn(t, w.mirrored(app), "update-ref", x, b)
+		}
+		return nil
+	}
+	s.start()
+	sitetest.Eventually(t, "it has compared again", func() bool { return calls.Load() >= 4 })
+	if refs := w.refs(app); refs != x+" "+b {
+		t.Errorf("the mirror has %s", refs)
+	}
+}
+
 func TestARefusedRefHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -128,8 +148,7 @@ func TestARefusedRefHoldsUpNoOther(t *testing.T) {
 	sitetest.GitIn(t, w.mirrored(app), "config", "receive.hideRefs", "refs/heads/hidden")
 	a := commit(app, s)
 	for _, ref := range []string{"refs/heads/hidden", x} {
-		s.follow(app, ref, a)
-		s.put(app, ref, a)
+		s.moves(app, ref, a)
 	}
 	s.start()
 	w.has(app, x, a)
@@ -147,8 +166,7 @@ func TestTwoProjectsWithOneAddressAreNotPushed(t *testing.T) {
 		s.init(s.copy(project))
 		s.project(project)
 		id := commit(project, s)
-		s.follow(project, x, id)
-		s.put(project, x, id)
+		s.moves(project, x, id)
 	}
 	s.start()
 	sitetest.Eventually(t, "the status says so of both", func() bool {
@@ -167,8 +185,7 @@ func TestNothingIsPushedWhileTheDatabaseIsNotToBeActedOn(t *testing.T) {
 	s := w.site("eu")
 	s.project(app)
 	a := commit(app, s)
-	s.follow(app, x, a)
-	s.put(app, x, a)
+	s.moves(app, x, a)
 	admitted := make(chan struct{})
 	s.mayAct = func(context.Context) error {
 		select {
@@ -219,8 +236,7 @@ func TestATermBeginsWithAComparison(t *testing.T) {
 	s := w.site("eu")
 	s.project(app)
 	a, b := commit(app, s), commit(app, s)
-	s.follow(app, x, b)
-	s.put(app, x, b)
+	s.moves(app, x, b)
 	s.start()
 	w.has(app, x, b)
 	s.stop()
@@ -240,8 +256,7 @@ func TestAProjectIsPushedOnceItsCopyIsHere(t *testing.T) {
 	sitetest.Eventually(t, "us pushes", func() bool { all := us.Status(); return len(all) == 1 && all[0].Pushes })
 	eu.project("new")
 	id := commit("new", eu)
-	eu.follow("new", x, id)
-	eu.put("new", x, id)
+	eu.moves("new", x, id)
 	us.says("refdbctl site clone new")
 	sitetest.GitIn(t, "/", "clone", "--quiet", "--mirror", eu.copy("new"), us.copy("new"))
 	w.has("new", x, id)
@@ -263,8 +278,7 @@ func TestAProjectThatIsMadeAnewIsPushed(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := commit(app, s)
-	s.follow(app, x, a)
-	s.put(app, x, a)
+	s.moves(app, x, a)
 	w.has(app, x, a)
 }
 
@@ -274,8 +288,7 @@ func TestANewAddressGetsEverything(t *testing.T) {
 	s := w.site("eu")
 	s.project(app)
 	a := commit(app, s)
-	s.follow(app, x, a)
-	s.put(app, x, a)
+	s.moves(app, x, a)
 	s.start()
 	w.has(app, x, a)
 	w.outside = t.TempDir()
@@ -293,8 +306,7 @@ func TestAShadowedRefIsNotPushed(t *testing.T) {
 	a, b := commit(app, s), commit(app, s)
 	sitetest.GitIn(t, w.mirrored(app), "fetch", "--quiet", s.copy(app), a+":refs/heads/"+x)
 	for _, ref := range []string{x, y} {
-		s.follow(app, ref, b)
-		s.put(app, ref, b)
+		s.moves(app, ref, b)
 	}
 	s.start()
 	w.has(app, "refs/heads/"+x, a, y, b)
@@ -312,8 +324,7 @@ func TestARefThatGitCantPushHoldsUpNoOther(t *testing.T) {
 	a := commit(app, s)
 	lacks := strings.Repeat("1", len(a))
 	for _, ref := range []string{"refs/heads/a", x, y, "refs/heads/z"} {
-		s.follow(app, ref, a)
-		s.put(app, ref, a)
+		s.moves(app, ref, a)
 	}
 	s.put(app, x, lacks)
 	if err := os.WriteFile(filepath.Join(s.copy(app), x), []byte(lacks+"\n"), 0o644); err != nil {
@@ -331,8 +342,7 @@ func TestNoProcessIsLeft(t *testing.T) {
 	s := w.site("eu", "url = ssh://nowhere/{project}.git")
 	s.project(app)
 	a := commit(app, s)
-	s.follow(app, x, a)
-	s.put(app, x, a)
+	s.moves(app, x, a)
 	pid := filepath.Join(t.TempDir(), "pid")
 	ssh := filepath.Join(t.TempDir(), "ssh")
 	if err := testprogram.Write(ssh, []byte("#!/bin/sh\ntrap '' TERM\necho $$ > "+pid+".new\nmv "+pid+".new "+pid+"\nexec sleep 1000000\n")); err != nil {

@@ -75,8 +75,8 @@ func (r remote) list(ctx context.Context, names []string, pushed func(ref string
 	return all, nil
 }
 
-// shadowed returns the name that git push takes for ref if there is a ref of that name or not; ""
-// if there is none. See the rules in gitrevisions(7).
+// shadowed returns the name of the ref for which git push would move the given ref of the mirror
+// instead; "" if there is no such name. See the rules in gitrevisions(7).
 func shadowed(ref string) string {
 	for _, prefix := range []string{"refs/tags/", "refs/heads/", "refs/remotes/", "refs/"} {
 		if meant, ok := strings.CutPrefix(ref, prefix); ok && strings.HasPrefix(meant, "refs/") {
@@ -180,7 +180,7 @@ func (r remote) git(ctx context.Context, limit time.Duration, args []string, eac
 	cmd.Stdout, cmd.Stderr = &lines{each: each}, messages
 	err := cmd.Run()
 	if cmd.Process != nil {
-		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what git has started and left, such as ssh
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // processes that git has left, such as ssh
 	}
 	switch exit := (*exec.ExitError)(nil); {
 	case err == nil, errors.Is(err, exec.ErrWaitDelay): // git has succeeded

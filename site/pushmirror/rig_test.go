@@ -149,6 +149,13 @@ func (s *site) follow(project, ref, value string) {
 	sitetest.GitIn(s, s.copy(project), "update-ref", ref, value)
 }
 
+// moves moves a ref in the database and in the site's copy.
+func (s *site) moves(project, ref, value string) {
+	s.Helper()
+	s.follow(project, ref, value)
+	s.put(project, ref, value)
+}
+
 // has waits until the mirror's repository of a project has these refs.
 func (w *world) has(project string, refs ...string) {
 	w.Helper()
